@@ -1,0 +1,314 @@
+//! What a peer can ask, whichever dialect it asked in.
+//!
+//! Meta is the richest dialect, so these types speak its language; classic text and binary are
+//! lowered into it by their parsers. What only matters to the answer travels in [`Shape`].
+
+/// The longest key in bytes, as sent in text (base64 included) or in binary.
+pub const KEY_LEN_MAX: usize = 250;
+
+/// One request, borrowed from the bytes it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'b> {
+    /// Look an item up; perhaps touch, revive or recache it (`get`, `gat`, `touch`, `mg`, …).
+    Get(Get<'b>),
+    /// A classic retrieval line ended after its last key had already been handed out.
+    GetEnd,
+    /// Keep a value (`set`, `cas`, `append`, `ms`, …).
+    Store(Store<'b>),
+    /// Remove or invalidate an item (`delete`, `md`).
+    Delete(Delete<'b>),
+    /// Count up or down (`incr`, `decr`, `ma`).
+    Arithmetic(Arithmetic<'b>),
+    /// Describe an item (`me`).
+    Debug(Debug<'b>),
+    /// `mn`, binary noop: flushes whatever was answered before it.
+    Noop(Shape<'b>),
+    /// Forget everything, now or later.
+    FlushAll {
+        /// 0 or less is now; as [`Exptime`] otherwise.
+        delay: Exptime,
+        /// How to answer.
+        shape: Shape<'b>,
+    },
+    /// The server's version.
+    Version(Shape<'b>),
+    /// Set the log level. The parser has capped it at 2.
+    Verbosity {
+        /// 0, 1 or 2.
+        level: u32,
+        /// How to answer.
+        shape: Shape<'b>,
+    },
+    /// Statistics.
+    Stats {
+        /// What follows `stats`, outer spaces removed; the key of a binary stat request.
+        topic: &'b [u8],
+        /// How to answer.
+        shape: Shape<'b>,
+    },
+    /// Answer what came before, then close.
+    Quit(Shape<'b>),
+    /// The peer broke the protocol. Not an error of ours: a request with a known answer.
+    Fault(Fault),
+}
+
+/// An expiry as sent, not yet resolved against a clock: 0 never; negative already past; up to
+/// [`RELATIVE_SECS_MAX`] seconds from now; above that Unix seconds. Text sends a signed 32-bit
+/// number and binary an unsigned one, so 64 bits hold both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Exptime(pub i64);
+
+/// The largest relative [`Exptime`]: 30 days.
+pub const RELATIVE_SECS_MAX: i64 = 60 * 60 * 24 * 30;
+
+/// A key as sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key<'b> {
+    /// As sent: 1 to [`KEY_LEN_MAX`] bytes.
+    pub wire: &'b [u8],
+    /// Sent in base64 (meta flag `b`). The parser has checked that it decodes.
+    pub base64: bool,
+}
+
+/// How the answer to a request is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape<'b> {
+    /// Classic text.
+    Classic(Classic),
+    /// Meta text: the flags are walked again when the answer is written, in the order of the request.
+    Meta(MetaFlags<'b>),
+    /// Binary.
+    Binary(BinaryHead),
+}
+
+/// What the answer to a classic request depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Classic {
+    /// Send nothing.
+    pub noreply: bool,
+    /// `gets`, `gats`: show the CAS.
+    pub with_cas: bool,
+    /// This key is known to be the last of its line: `END` follows.
+    pub last: bool,
+}
+
+/// The flags of a meta request, already validated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetaFlags<'b> {
+    /// The flag tokens as sent, separated by spaces, without the line's end.
+    pub raw: &'b [u8],
+    /// `q`.
+    pub quiet: bool,
+}
+
+/// What the answer to a binary request repeats or depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BinaryHead {
+    /// As sent: quiet opcodes keep their number in the answer.
+    pub opcode: u8,
+    /// Echoed, in wire order.
+    pub opaque: [u8; 4],
+    /// A quiet opcode.
+    pub quiet: bool,
+    /// `getk`, `gatk`: the answer carries the key.
+    pub with_key: bool,
+}
+
+/// A look-up, with all that `mg` can do on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Get<'b> {
+    /// Which item.
+    pub key: Key<'b>,
+    /// The answer carries the value (`get`, `gat`, `mg v`); false for `touch` and `mg` without `v`.
+    pub value: bool,
+    /// Set the expiry (`touch`, `gat`, `mg T`).
+    pub touch: Option<Exptime>,
+    /// Create an empty item on a miss, with this expiry (`mg N`).
+    pub vivify: Option<Exptime>,
+    /// Win the right to recache when less than this is left (`mg R`, seconds).
+    pub recache: Option<i32>,
+    /// Withhold the value if the CAS is this one (`mg C`).
+    pub compare: Option<u64>,
+    /// The CAS of an item created by `vivify` (`mg E`).
+    pub new_cas: Option<u64>,
+    /// Leave no trace: no access is recorded (`mg u`).
+    pub untracked: bool,
+    /// How to answer.
+    pub shape: Shape<'b>,
+}
+
+/// What a store does about an item that is or is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Whatever is there.
+    Set,
+    /// Only if nothing is there.
+    Add,
+    /// Only if something is there.
+    Replace,
+    /// Behind what is there.
+    Append,
+    /// Before what is there.
+    Prepend,
+}
+
+/// A store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store<'b> {
+    /// Which item.
+    pub key: Key<'b>,
+    /// What to do about what is there.
+    pub mode: StoreMode,
+    /// Opaque to the server.
+    pub client_flags: u32,
+    /// When it expires.
+    pub expiry: Exptime,
+    /// The announced length of the value in bytes.
+    pub value_len: usize,
+    /// The value; empty when this is only a head ([`Parsed::Body`]).
+    pub value: &'b [u8],
+    /// The value was followed by CRLF, as text must. Always true in binary.
+    pub terminated: bool,
+    /// Only if the CAS is this one: `EX` if not, `NF` if nothing is there. `None` where the dialect
+    /// says that 0, or any number, means no check (add; append with 0).
+    pub compare: Option<u64>,
+    /// Use this CAS for the stored item (`ms E`, never 0).
+    pub new_cas: Option<u64>,
+    /// Accept a `compare` that is lower than the item's CAS and store the item stale (`ms I`).
+    pub invalidate: bool,
+    /// With append and prepend: create on a miss with this expiry (`ms N`).
+    pub vivify: Option<Exptime>,
+    /// How to answer.
+    pub shape: Shape<'b>,
+}
+
+/// A removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delete<'b> {
+    /// Which item.
+    pub key: Key<'b>,
+    /// Only if the CAS is this one (`md C`: 0 never matches).
+    pub compare: Option<u64>,
+    /// Use this CAS (`md E` with `x` or `I`).
+    pub new_cas: Option<u64>,
+    /// Mark stale rather than remove (`md I`).
+    pub invalidate: bool,
+    /// Drop the value but keep the item (`md x`).
+    pub value_only: bool,
+    /// The expiry of what is kept (`md T`).
+    pub touch: Option<Exptime>,
+    /// The client flags of what is kept (`md F`).
+    pub client_flags: Option<u32>,
+    /// How to answer.
+    pub shape: Shape<'b>,
+}
+
+/// Counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic<'b> {
+    /// Which item.
+    pub key: Key<'b>,
+    /// Count down rather than up.
+    pub down: bool,
+    /// By how much.
+    pub delta: u64,
+    /// Create on a miss with this expiry and `initial` (`ma N`, binary).
+    pub vivify: Option<Exptime>,
+    /// The value of an item that is created; the delta is not applied to it.
+    pub initial: u64,
+    /// Set the expiry on success (`ma T`).
+    pub touch: Option<Exptime>,
+    /// Only if the CAS is this one (never `Some(0)`).
+    pub compare: Option<u64>,
+    /// Use this CAS (`ma E`).
+    pub new_cas: Option<u64>,
+    /// How to answer.
+    pub shape: Shape<'b>,
+}
+
+/// A look behind the scenes (`me`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debug<'b> {
+    /// Which item.
+    pub key: Key<'b>,
+    /// How to answer.
+    pub shape: Shape<'b>,
+}
+
+/// What a peer did wrong, and what becomes of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What to say.
+    pub reply: FaultReply,
+    /// What to do.
+    pub then: Then,
+}
+
+/// The answer to a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultReply {
+    /// Nothing: `noreply`, or a silent close.
+    Silent,
+    /// A line, without its CRLF.
+    Text(&'static str),
+    /// A binary status with its own text.
+    Binary {
+        /// What the answer repeats.
+        head: BinaryHead,
+        /// Status and text.
+        status: Status,
+    },
+}
+
+/// What follows a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Go on behind the consumed bytes.
+    GoOn,
+    /// Drop this many further bytes, then answer, then go on.
+    Swallow(u64),
+    /// Drop everything up to and including the next LF (its line is longer than the buffer), then go
+    /// on. The answer is sent at once.
+    SwallowLine,
+    /// Answer and close.
+    Close,
+}
+
+/// Binary statuses that are not success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub enum Status {
+    NotFound = 0x01,
+    Exists = 0x02,
+    TooLarge = 0x03,
+    InvalidArguments = 0x04,
+    NotStored = 0x05,
+    NonNumeric = 0x06,
+    AuthFailure = 0x20,
+    UnknownCommand = 0x81,
+    OutOfMemory = 0x82,
+}
+
+/// What the front of a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed<'b> {
+    /// A whole request, in the first `consumed` bytes.
+    Request {
+        /// The request.
+        request: Request<'b>,
+        /// Bytes to drop once it is answered.
+        consumed: usize,
+    },
+    /// A store whose value is not all here yet.
+    Body {
+        /// The store, its `value` empty.
+        store: Store<'b>,
+        /// Bytes before the value. [`crate::Parser::parse_head`] reads them again later.
+        head_len: usize,
+        /// Bytes from the value on, its CRLF included.
+        body_len: u64,
+    },
+    /// Nothing wrong so far; read more. Ordinary life on a stream, hence not an error.
+    Incomplete,
+}

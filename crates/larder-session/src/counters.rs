@@ -1,0 +1,88 @@
+//! What one thread's sessions have done. One writer each, any number of readers: a plain store on a
+//! line that nobody else writes.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A number that one thread counts and others read.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. Only the owning thread may: there is no read-modify-write.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// The count so far.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Back to zero. A count that races with this may survive it.
+    pub fn reset(&self) {
+        self.0.store(0, Relaxed);
+    }
+}
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident { $($field:ident)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        #[expect(missing_docs, reason = "the names are memcached's own, from `stats`")]
+        pub struct $name { $(pub $field: Counter,)* }
+
+        impl $name {
+            /// Every counter with its name.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
+                [$((stringify!($field), &self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counts that memcached keeps per thread.
+    ThreadCounters {
+        get_misses get_expired get_flushed touch_misses cmd_flush cmd_meta
+        delete_misses incr_misses decr_misses cas_misses cmd_touch
+        store_too_large store_no_memory auth_cmds auth_errors
+        bytes_read bytes_written conn_yields idle_kicks
+        read_buf_oom response_obj_oom
+    }
+}
+
+counters! {
+    /// Counts that memcached keeps per thread and slab class.
+    ClassCounters {
+        cmd_set get_hits touch_hits delete_hits incr_hits decr_hits cas_hits cas_badval
+    }
+}
+
+/// One thread's counters. Aligned so that two threads' never share a cache line.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Counters {
+    /// What does not depend on an item.
+    pub thread: ThreadCounters,
+    /// What does, by size class from 0.
+    pub classes: Vec<ClassCounters>,
+}
+
+impl Counters {
+    /// All zero, for this many size classes.
+    #[must_use]
+    pub fn new(classes: usize) -> Self {
+        Self {
+            thread: ThreadCounters::default(),
+            classes: (0..classes).map(|_| ClassCounters::default()).collect(),
+        }
+    }
+
+    /// Back to zero (`stats reset`).
+    pub fn reset(&self) {
+        let classes = self.classes.iter().flat_map(ClassCounters::each);
+        self.thread.each().chain(classes).for_each(|(_, counter)| counter.reset());
+    }
+}

@@ -1,0 +1,35 @@
+//! What a session may ask of the server around it.
+
+/// The server, as far as commands reach it. Tests bring a small one of their own.
+pub trait Host {
+    /// What `version` answers, without `VERSION `.
+    fn version(&self) -> &str;
+
+    /// `verbosity`: 0, 1 or 2.
+    fn set_verbosity(&self, level: u32);
+
+    /// Answers `stats <topic>` by calling `stat` for each line (`""` is the general page).
+    fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
+
+    /// Asks for `bytes` of memory to be held by connections beyond what they hold now. False when
+    /// the bound on all connections together is reached.
+    fn reserve(&self, bytes: usize) -> bool;
+
+    /// Gives reserved bytes back.
+    fn release(&self, bytes: usize);
+}
+
+/// How a stats request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsAnswer {
+    /// The lines that were given, then `END`.
+    Lines,
+    /// `RESET`, and no `END`.
+    Reset,
+    /// `OK`, and no `END`.
+    Ok,
+    /// There is no such page.
+    Unknown,
+    /// A client error line of its own.
+    Error(&'static str),
+}

@@ -1,0 +1,6 @@
+//! The cache itself: the [`Engine`] trait and the engines behind it. Usable alone, as an embedded
+//! cache.
+
+mod engine;
+
+pub use engine::*;
