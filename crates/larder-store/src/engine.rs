@@ -81,6 +81,11 @@ pub enum Value<'a, L> {
     Whole(&'a [u8]),
     /// Too large to be copied at once: a lease that may outlive the closure.
     Large(L),
+    /// Too large to be copied at once, and so much is leased already that this one has to wait.
+    Busy {
+        /// Its length in bytes.
+        len: usize,
+    },
 }
 
 impl<L: Lease> Value<'_, L> {
@@ -90,6 +95,7 @@ impl<L: Lease> Value<'_, L> {
         match self {
             Self::Whole(bytes) => bytes.len(),
             Self::Large(lease) => lease.len(),
+            Self::Busy { len } => *len,
         }
     }
 }
@@ -101,6 +107,10 @@ pub trait Lease {
     fn len(&self) -> usize;
     /// The piece at `offset`: as much as lies in one place, at least one byte while `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
+    /// Bytes that holding it takes beside the cache's own memory.
+    fn heap_len(&self) -> usize {
+        0
+    }
 }
 
 /// What [`Engine::get`] found.
@@ -117,6 +127,19 @@ pub enum Lookup<R> {
     /// It is on slower storage; ask again when the engine says so. No engine answers this yet: it
     /// is what the flash tier will say, and sessions are built to meet it.
     Pending,
+}
+
+impl<R> Lookup<R> {
+    /// The same, with what a hit holds made into something else.
+    pub fn map<S>(self, f: impl FnOnce(R) -> S) -> Lookup<S> {
+        match self {
+            Self::Hit(hit) => Lookup::Hit(f(hit)),
+            Self::Miss => Lookup::Miss,
+            Self::Expired => Lookup::Expired,
+            Self::Flushed => Lookup::Flushed,
+            Self::Pending => Lookup::Pending,
+        }
+    }
 }
 
 /// Whether a read leaves traces.

@@ -2,5 +2,6 @@
 //! cache.
 
 mod engine;
+pub mod segment;
 
 pub use engine::*;

@@ -1,0 +1,157 @@
+//! Which segment is free, which waits in which queue, and which goes next. Taken under one lock,
+//! once a segment: never on the path of a request that finds room in its open segment.
+
+use std::collections::VecDeque;
+
+/// The two queues of S3-FIFO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// New items: what is not asked for again leaves from here.
+    Small = 0,
+    /// Items that were asked for again.
+    Main = 1,
+}
+
+/// A queue and a lifetime class, as kept in the segment table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub(super) queue: Queue,
+    pub(super) class: u8,
+}
+
+impl Kind {
+    pub(super) fn to_word(self) -> u32 {
+        (self.queue as u32) << 8 | u32::from(self.class)
+    }
+
+    pub(super) fn from_word(word: u32) -> Self {
+        let queue = if word >> 8 & 1 == 0 { Queue::Small } else { Queue::Main };
+        Self { queue, class: word as u8 }
+    }
+}
+
+/// The share of all segments that the small queue may have before it is drained first: a tenth.
+const SMALL_SHARE: usize = 10;
+
+/// Free segments and queues.
+#[derive(Debug)]
+pub(super) struct Alloc {
+    free: Vec<u32>,
+    queues: [VecDeque<u32>; 2],
+    /// Segments in chains of items of each queue.
+    chained: [usize; 2],
+    /// Segments that wait for the epoch to pass.
+    pub(super) limbo: usize,
+    /// Segments held by uploads.
+    pub(super) uploading: usize,
+    /// Segments that the index and the ghosts have.
+    pub(super) indexing: usize,
+    total: usize,
+}
+
+impl Alloc {
+    pub(super) fn new(segments: u32) -> Self {
+        Self {
+            free: (0..segments).rev().collect(),
+            queues: [VecDeque::new(), VecDeque::new()],
+            chained: [0; 2],
+            limbo: 0,
+            uploading: 0,
+            indexing: 0,
+            total: segments as usize,
+        }
+    }
+
+    /// Takes a free segment if more than `reserve` are.
+    pub(super) fn take(&mut self, reserve: usize) -> Option<u32> {
+        if self.free.len() > reserve { self.free.pop() } else { None }
+    }
+
+    pub(super) fn give_back(&mut self, segment: u32) {
+        debug_assert!(!self.free.contains(&segment), "freed twice");
+        self.free.push(segment);
+    }
+
+    /// Free segments, and those that will be.
+    pub(super) fn in_sight(&self) -> usize {
+        self.free.len() + self.limbo
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.total - self.free.len()
+    }
+
+    pub(super) fn enqueue(&mut self, kind: Kind, segment: u32) {
+        self.queues[kind.queue as usize].push_back(segment);
+    }
+
+    /// Counts a chain in or out of its item's queue.
+    pub(super) fn count_chain(&mut self, queue: Queue, segments: usize, arrives: bool) {
+        let chained = &mut self.chained[queue as usize];
+        *chained = if arrives { *chained + segments } else { chained.saturating_sub(segments) };
+    }
+
+    /// Takes the segment out of the queues whose `worth` is the highest, if any is worth something.
+    pub(super) fn take_best(&mut self, worth: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+        let all = self.queues.iter().enumerate();
+        let places = all.flat_map(|(q, queue)| queue.iter().enumerate().map(move |(i, s)| (q, i, *s)));
+        let rated = places.filter_map(|(q, i, segment)| worth(segment).map(|worth| (worth, q, i)));
+        let (_, queue, i) = rated.max_by_key(|(worth, ..)| *worth)?;
+        self.queues[queue].remove(i)
+    }
+
+    /// Takes the segment that eviction looks at next.
+    pub(super) fn take_oldest(&mut self) -> Option<(Queue, u32)> {
+        let [small, main] = [Queue::Small, Queue::Main].map(|q| self.weight(q));
+        let small_first = small * SMALL_SHARE > small + main;
+        let order = [Queue::Small, Queue::Main];
+        let order = if small_first { order } else { [order[1], order[0]] };
+        order.into_iter().find_map(|q| Some((q, self.queues[q as usize].pop_front()?)))
+    }
+
+    fn weight(&self, queue: Queue) -> usize {
+        self.queues[queue as usize].len() + self.chained[queue as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Kind = Kind { queue: Queue::Small, class: 0 };
+    const MAIN: Kind = Kind { queue: Queue::Main, class: 3 };
+
+    #[test]
+    fn a_kind_survives_the_table() {
+        assert_eq!(Kind::from_word(MAIN.to_word()), MAIN);
+        assert_eq!(Kind::from_word(SMALL.to_word()), SMALL);
+    }
+
+    #[test]
+    fn the_small_queue_goes_first_only_above_its_share() {
+        let mut alloc = Alloc::new(32);
+        (0..10).for_each(|segment| alloc.enqueue(MAIN, segment));
+        alloc.enqueue(SMALL, 20);
+        assert_eq!(alloc.take_oldest(), Some((Queue::Main, 0)));
+        alloc.enqueue(SMALL, 21);
+        assert_eq!(alloc.take_oldest(), Some((Queue::Small, 20)));
+        alloc.count_chain(Queue::Small, 5, true);
+        assert_eq!(alloc.take_oldest(), Some((Queue::Small, 21)));
+        assert_eq!(alloc.take_oldest(), Some((Queue::Main, 1)), "the only one left");
+    }
+
+    #[test]
+    fn the_best_is_taken_from_the_middle() {
+        let mut alloc = Alloc::new(32);
+        (0..4).for_each(|segment| alloc.enqueue(MAIN, segment));
+        assert_eq!(alloc.take_best(|segment| (segment < 3).then_some(segment)), Some(2));
+        assert_eq!(alloc.take_best(|_| None), None);
+    }
+
+    #[test]
+    fn a_reserve_is_left() {
+        let mut alloc = Alloc::new(32);
+        assert_eq!((0..40).filter_map(|_| alloc.take(5)).count(), 27);
+        assert_eq!(alloc.used(), 27);
+    }
+}

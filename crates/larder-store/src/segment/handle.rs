@@ -1,0 +1,226 @@
+//! One thread's way in, and reading.
+
+use super::chain::{ChainLease, Upload};
+use super::index::count_hit;
+use super::reclaim::Drain;
+use super::record::{Record, Witness};
+use super::sync::Ordering;
+use super::tally::Tally;
+use super::update::{CLASSES_MAX, Open};
+use super::Shared;
+use crate::{
+    Access, Change, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated, Value,
+};
+use crossbeam_epoch::Guard;
+use std::sync::Arc;
+
+/// One thread's way into a [`super::Cache`]: its open segments, its counts, its epoch pin.
+#[derive(Debug)]
+pub struct Handle {
+    pub(super) shared: Arc<Shared>,
+    pub(super) tally: Arc<Tally>,
+    pub(super) now: Seconds,
+    /// Held during a batch.
+    pub(super) guard: Option<Guard>,
+    /// Open segments by queue and lifetime class.
+    pub(super) open: [[Option<Open>; CLASSES_MAX]; 2],
+    /// CAS values that nobody else will use.
+    pub(super) cas: std::ops::Range<u64>,
+    /// The segment that this handle is emptying.
+    pub(super) drain: Option<Drain>,
+    /// Bytes that main has kept since it last gave a segment up.
+    pub(super) kept: usize,
+    /// The usual length of an item that comes up for eviction, in bytes.
+    pub(super) mean_len: usize,
+    /// Index words taken less words given up, not yet told to the others.
+    pub(super) slots: isize,
+    /// Where expiry goes on looking.
+    pub(super) crawler: u32,
+    /// Segments for a large value that is put together from pieces.
+    pub(super) spare: Option<Upload>,
+}
+
+impl Handle {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let tally = Arc::new(Tally::new(shared.config.classes.count()));
+        shared.tallies().push(Arc::clone(&tally));
+        Self {
+            shared,
+            tally,
+            now: Seconds(0),
+            guard: None,
+            open: Default::default(),
+            cas: 0..0,
+            drain: None,
+            kept: 0,
+            mean_len: 0,
+            slots: 0,
+            crawler: 0,
+            spare: None,
+        }
+    }
+
+    /// Runs `f` under this batch's pin, or one of its own.
+    #[inline]
+    fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
+        match &self.guard {
+            Some(guard) => f(&self.shared, guard, self.now),
+            None => f(&self.shared, &crossbeam_epoch::pin(), self.now),
+        }
+    }
+}
+
+/// Why an item that is there does not count.
+#[inline]
+pub(super) fn void<R>(shared: &Shared, record: &Record<'_>, now: Seconds) -> Option<Lookup<R>> {
+    if shared.is_flushed(record) {
+        Some(Lookup::Flushed)
+    } else if record.expiry().is_past(now) {
+        Some(Lookup::Expired)
+    } else {
+        None
+    }
+}
+
+/// The item as closures see it.
+pub(super) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, ChainLease> {
+    let value = if record.chain().is_none() {
+        Value::Whole(record.inline_value())
+    } else {
+        match ChainLease::new(shared, record) {
+            Some(lease) => Value::Large(lease),
+            None => Value::Busy { len: record.value_len() },
+        }
+    };
+    Item {
+        attributes: record.attributes(),
+        cas: record.cas(),
+        fetched: record.header.has(super::header::State::Fetched),
+        accessed: record.accessed(),
+        value,
+    }
+}
+
+impl Engine for Handle {
+    type Lease = ChainLease;
+    type Upload = Upload;
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.shared.hash(key)
+    }
+
+    #[inline]
+    fn prefetch_index(&self, hash: u64) {
+        for bucket in self.shared.index.buckets_of(hash) {
+            super::raw::prefetch(bucket);
+        }
+    }
+
+    #[inline]
+    fn prefetch_item(&self, hash: u64) {
+        if let Some(slot) = self.shared.index.guess(hash) {
+            self.shared.table().region.prefetch(slot.offset());
+            self.shared.table().region.prefetch(slot.offset() + 64);
+        }
+    }
+
+    fn begin_batch(&mut self, now: Seconds) {
+        self.now = now;
+        self.shared.flush_if_due(now);
+        self.guard = Some(crossbeam_epoch::pin());
+    }
+
+    fn end_batch(&mut self) {
+        self.guard = None;
+    }
+
+    #[inline]
+    fn get<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: impl FnOnce(&Item<'_, ChainLease>) -> R,
+    ) -> Lookup<R> {
+        self.pinned(|shared, guard, now| {
+            let witness = Witness::pinned(guard);
+            let found = shared.index.lookup(key.hash, |word, slot| {
+                let record = shared.record(slot, witness);
+                (record.key() == key.bytes).then_some((word, slot, record))
+            });
+            let Some((word, slot, record)) = found else { return Lookup::Miss };
+            if let Some(void) = void(shared, &record, now) {
+                return void;
+            }
+            let item = lend(shared, &record);
+            if access == Access::Tracked {
+                count_hit(word, slot);
+                record.note_access(now);
+            }
+            Lookup::Hit(read(&item))
+        })
+    }
+
+    fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        self.update_item(key, upload, decide)
+    }
+
+    fn upload_len_min(&self) -> usize {
+        self.shared.table().layout.inline_max() + 1
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
+        let max = self.shared.config.item_size_max.min(self.shared.config.limit_bytes / 2);
+        if len > max {
+            return Err(Refusal::TooLarge);
+        }
+        Ok(Upload::new(&self.shared, len))
+    }
+
+    fn extend(&mut self, upload: &mut Upload, mut bytes: &[u8]) -> Result<(), Refusal> {
+        loop {
+            bytes = &bytes[upload.fill(bytes)..];
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            if upload.filled == upload.len {
+                return Err(Refusal::TooLarge);
+            }
+            self.extend_segments(upload)?;
+        }
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        match at {
+            Some(at) => self.shared.flush_at.store(at.0.max(1), Ordering::Release),
+            None => self.shared.flush_now(),
+        }
+    }
+
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.now = now;
+        self.shared.flush_if_due(now);
+        self.crawl()
+    }
+
+    fn gauges(&self) -> Gauges {
+        self.shared.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.shared.tallies().iter().for_each(|tally| tally.reset());
+    }
+}
+
+impl Drop for Handle {
+    /// Gives to the cache what was this handle's own, so that others can evict it.
+    fn drop(&mut self) {
+        self.seal_all();
+        self.put_drain_back();
+    }
+}

@@ -1,0 +1,209 @@
+//! The first word of an item, and the clocks packed into it.
+//!
+//! ```text
+//! 63      56 55      48 47        32 31         20 19              0
+//! ┌─────────┬──────────┬────────────┬─────────────┬─────────────────┐
+//! │ key len │ state    │ expiry     │ accessed    │ inline value len│
+//! └─────────┴──────────┴────────────┴─────────────┴─────────────────┘
+//! ```
+//! behind it, each only where it is used: CAS (8 bytes, unless the region keeps none), client flags
+//! (4), exact expiry (4), chain (first segment 4, whole length 4); then key and inline value, up to
+//! the next multiple of 8. Expiry and access are seconds after the segment's base.
+
+use crate::Seconds;
+
+/// The longest value that lies whole behind its header.
+pub(super) const INLINE_LEN_MAX: usize = (1 << 20) - 1;
+
+/// Expiry code: never.
+const NEVER: u16 = 0;
+/// Expiry code: too far from the base; the exact expiry follows the header.
+pub(super) const WIDE: u16 = u16::MAX;
+
+/// One bit each of the state byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    /// Client flags follow.
+    Flags = 1,
+    /// The caller's mark.
+    Stale = 1 << 1,
+    /// The caller's mark.
+    Won = 1 << 2,
+    /// Read since it was stored.
+    Fetched = 1 << 3,
+    /// The caller's mark.
+    BinaryKey = 1 << 4,
+    /// The value's front is in a chain of segments.
+    Chain = 1 << 5,
+    /// An exact expiry follows, used if the code says so.
+    Wide = 1 << 6,
+    /// Nothing refers to it any more. A hint that spares a look into the index: where it is not set
+    /// the index decides.
+    Dead = 1 << 7,
+}
+
+/// The word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header(pub(super) u64);
+
+impl Header {
+    pub(super) fn new(key_len: usize, inline_len: usize) -> Self {
+        debug_assert!((1..=255).contains(&key_len) && inline_len <= INLINE_LEN_MAX);
+        Self((key_len as u64) << 56 | inline_len as u64)
+    }
+
+    #[inline]
+    pub(super) fn key_len(self) -> usize {
+        (self.0 >> 56) as usize
+    }
+
+    #[inline]
+    pub(super) fn inline_len(self) -> usize {
+        (self.0 & INLINE_LEN_MAX as u64) as usize
+    }
+
+    #[inline]
+    pub(super) fn has(self, state: State) -> bool {
+        self.0 & (state as u64) << 48 != 0
+    }
+
+    #[must_use]
+    pub(super) fn with(self, state: State, on: bool) -> Self {
+        let bit = (state as u64) << 48;
+        Self(if on { self.0 | bit } else { self.0 & !bit })
+    }
+
+    #[inline]
+    pub(super) fn expiry_code(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    #[must_use]
+    pub(super) fn with_expiry_code(self, code: u16) -> Self {
+        Self(self.0 & !(0xffff << 32) | u64::from(code) << 32)
+    }
+
+    #[inline]
+    pub(super) fn access_code(self) -> u16 {
+        (self.0 >> 20) as u16 & ACCESS_MAX
+    }
+
+    #[must_use]
+    #[inline]
+    pub(super) fn with_access_code(self, code: u16) -> Self {
+        Self(self.0 & !(u64::from(ACCESS_MAX) << 20) | u64::from(code) << 20)
+    }
+
+    /// Bytes between the header word and the key.
+    #[inline]
+    pub(super) fn extras_len(self, cas: bool) -> usize {
+        let state = (self.0 >> 48) as usize;
+        let flags = state & State::Flags as usize;
+        let chain = state >> 5 & 1;
+        let wide = state >> 6 & 1;
+        8 * usize::from(cas) + 4 * flags + 4 * wide + 8 * chain
+    }
+
+    /// The whole item's bytes in its segment, padding included.
+    #[inline]
+    pub(super) fn record_len(self, cas: bool) -> usize {
+        let len = 8 + self.extras_len(cas) + self.key_len() + self.inline_len();
+        len.next_multiple_of(8)
+    }
+}
+
+/// The code of an expiry `at`, for a segment that began at `base`; `None` if it needs [`WIDE`].
+/// What ends at or before the base ends one second after it, which is past already: a base is one
+/// second before its segment was opened.
+pub(super) fn expiry_code(base: Seconds, at: Option<Seconds>) -> Option<u16> {
+    let Some(at) = at else { return Some(NEVER) };
+    let delta = at.0.saturating_sub(base.0).max(1);
+    u16::try_from(delta).ok().filter(|&code| code != WIDE)
+}
+
+/// The expiry of a code other than [`WIDE`].
+#[inline]
+pub(super) fn expiry_of(base: Seconds, code: u16) -> Option<Seconds> {
+    (code != NEVER).then(|| Seconds(base.0.saturating_add(code.into())))
+}
+
+const ACCESS_MAX: u16 = (1 << 12) - 1;
+/// Access code: before the base, not after it.
+const ACCESS_BEFORE: u16 = 1 << 11;
+
+/// When an item was read, as a small float of the seconds between the segment's base and then: exact
+/// up to 255, later with 7 bits behind the first. Items that were moved here were read before it.
+#[inline]
+pub(super) fn access_code(base: Seconds, at: Seconds) -> u16 {
+    let secs = at.0.abs_diff(base.0);
+    let shift = (u32::BITS - secs.leading_zeros()).saturating_sub(8);
+    let code = ((shift << 7) + (secs >> shift)).min(u32::from(ACCESS_BEFORE) - 1) as u16;
+    if at < base { code | ACCESS_BEFORE } else { code }
+}
+
+/// The time of a code.
+pub(super) fn accessed_at(base: Seconds, code: u16) -> Seconds {
+    let magnitude = u32::from(code & !ACCESS_BEFORE);
+    let secs = if magnitude < 256 {
+        magnitude
+    } else {
+        (magnitude & 127 | 128) << ((magnitude >> 7) - 1)
+    };
+    if code & ACCESS_BEFORE == 0 {
+        Seconds(base.0.saturating_add(secs))
+    } else {
+        Seconds(base.0.saturating_sub(secs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_returns_what_went_in() {
+        let header = Header::new(250, INLINE_LEN_MAX)
+            .with(State::Chain, true)
+            .with_expiry_code(77)
+            .with_access_code(ACCESS_MAX);
+        assert_eq!((header.key_len(), header.inline_len()), (250, INLINE_LEN_MAX));
+        assert_eq!((header.expiry_code(), header.access_code()), (77, ACCESS_MAX));
+        assert!(header.has(State::Chain) && !header.has(State::Dead));
+        assert_eq!(header.with(State::Chain, false), header.with(State::Chain, false));
+        assert!(!header.with(State::Chain, false).has(State::Chain));
+    }
+
+    #[test]
+    fn what_an_item_takes_beside_key_and_value() {
+        let plain = Header::new(13, 3);
+        assert_eq!((plain.record_len(false), plain.record_len(true)), (24, 32));
+        let rich = plain.with(State::Flags, true).with(State::Wide, true).with(State::Chain, true);
+        assert_eq!(rich.extras_len(true), 24);
+    }
+
+    #[test]
+    fn access_times_are_exact_near_the_base_and_coarse_far_from_it() {
+        let base = Seconds(1_000_000_000);
+        for secs in (0..100_000).chain([1 << 20, 4_000_000]) {
+            for at in [Seconds(base.0 + secs), Seconds(base.0 - secs)] {
+                let read = accessed_at(base, access_code(base, at));
+                let error = at.0.abs_diff(read.0);
+                assert!(error == 0 || secs >= 256 && error <= secs >> 7, "{secs} {error}");
+                assert!(read.0.abs_diff(base.0) <= secs, "never past it");
+            }
+        }
+    }
+
+    #[test]
+    fn expiries_near_the_base_are_exact() {
+        let base = Seconds(100);
+        for at in [101, 5000, 65_634] {
+            let code = expiry_code(base, Some(Seconds(at))).unwrap();
+            assert_eq!(expiry_of(base, code), Some(Seconds(at)));
+        }
+        assert_eq!(expiry_code(base, Some(Seconds(65_635))), None);
+        assert_eq!(expiry_of(base, expiry_code(base, None).unwrap()), None);
+        assert_eq!(expiry_of(base, expiry_code(base, Some(Seconds(3))).unwrap()), Some(Seconds(101)));
+    }
+}

@@ -1,0 +1,114 @@
+//! Where everything is in the region, worked out once from the memory limit.
+//!
+//! ```text
+//! ┌────────────────────────┬───────────┬───────────┬─────────┬─────┐
+//! │ segment table          │ segment 0 │ segment 1 │ …       │     │
+//! │ 64 bytes a segment     │ segment_len bytes each              │
+//! └────────────────────────┴───────────┴───────────┴─────────┴─────┘
+//! ```
+//! The index and its ghosts live in segments too, taken as they grow, so that they count against
+//! the limit and small caches pay little for them.
+
+use super::slot::REGION_MAX;
+
+/// The table's bytes for each segment: one line.
+pub(super) const ENTRY_LEN: usize = 64;
+/// Bytes of an index bucket.
+pub(super) const BUCKET_LEN: usize = 64;
+/// Bytes of ghosts that go with a bucket.
+pub(super) const GHOSTS_LEN: usize = 16;
+
+const SEGMENT_LEN_MIN: usize = 64 << 10;
+/// Larger ones gain nothing that could be measured, and chains and uploads come in whole segments.
+const SEGMENT_LEN_MAX: usize = 1 << 20;
+/// Fewer, and one open segment a queue and thread is too large a share.
+const SEGMENTS_AIM: usize = 1024;
+/// Fewer cannot work: index, ghosts, open segments, reserve.
+const SEGMENTS_MIN: usize = 32;
+
+/// The smallest region that works, in bytes.
+pub(super) const REGION_MIN: usize = SEGMENTS_MIN * (SEGMENT_LEN_MIN + ENTRY_LEN);
+
+/// Sizes and offsets, all in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) segment_len: usize,
+    pub(super) segments: usize,
+    first_segment: usize,
+}
+
+impl Layout {
+    /// The layout for a limit; `None` if it is below [`REGION_MIN`] or above what locations reach.
+    pub(super) fn new(limit: usize) -> Option<Self> {
+        if limit < REGION_MIN || limit as u64 > REGION_MAX {
+            return None;
+        }
+        let ideal = limit / SEGMENTS_AIM;
+        let segment_len = (1 << ideal.ilog2()).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX);
+        let segments = limit / (segment_len + ENTRY_LEN);
+        Some(Self { segment_len, segments, first_segment: segments * ENTRY_LEN })
+    }
+
+    pub(super) fn region_len(&self) -> usize {
+        self.first_segment + self.segments * self.segment_len
+    }
+
+    /// The table line of a segment.
+    #[inline]
+    pub(super) fn entry(&self, segment: u32) -> usize {
+        segment as usize * ENTRY_LEN
+    }
+
+    /// The first byte of a segment.
+    #[inline]
+    pub(super) fn start(&self, segment: u32) -> usize {
+        self.first_segment + segment as usize * self.segment_len
+    }
+
+    /// The segment that a location is in. Segment lengths are powers of two.
+    #[inline]
+    pub(super) fn segment_of(&self, offset: usize) -> u32 {
+        ((offset - self.first_segment) >> self.segment_len.trailing_zeros()) as u32
+    }
+
+    /// The largest value that is kept whole in one place. Larger ones have a chain of segments for
+    /// their front.
+    pub(super) fn inline_max(&self) -> usize {
+        self.segment_len / 2 - ITEM_HEAD_MAX
+    }
+
+    pub(super) fn buckets_per_segment(&self) -> usize {
+        self.segment_len / BUCKET_LEN
+    }
+
+    pub(super) fn ghosts_per_segment(&self) -> usize {
+        self.segment_len / GHOSTS_LEN
+    }
+}
+
+/// The most that an item takes beside its value: header, CAS, flags, expiry, chain, key, padding.
+pub(super) const ITEM_HEAD_MAX: usize = 8 + 8 + 4 + 4 + 8 + 255 + 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_never_exceeds_its_limit() {
+        for mib in [3, 8, 64, 100, 256, 1000, 1024, 16_384, 1 << 20] {
+            let layout = Layout::new(mib << 20).unwrap();
+            assert!(layout.region_len() <= mib << 20);
+            assert!(layout.region_len() > (mib << 20) - 2 * layout.segment_len);
+            assert!(layout.segments >= SEGMENTS_MIN);
+            let last = layout.segments as u32 - 1;
+            assert_eq!(layout.segment_of(layout.start(last)), last);
+            assert_eq!(layout.segment_of(layout.start(last) + layout.segment_len - 1), last);
+        }
+    }
+
+    #[test]
+    fn too_small_and_too_large_limits_are_refused() {
+        assert_eq!(Layout::new(REGION_MIN - 1), None);
+        assert_eq!(Layout::new(usize::MAX), None);
+    }
+}

@@ -1,0 +1,326 @@
+//! The engine that Larder is for: one region, cut into segments.
+//!
+//! Items are appended to open segments, found through an index of 8-byte words, evicted by S3-FIFO
+//! a segment at a time, and read without a lock. Nothing but offsets is stored in the region.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `layout` | where everything is in the region |
+//! | `raw` | the region's memory: all unsafe access, and the invariants it leans on |
+//! | `slot`, `header` | the packed words of index and item |
+//! | `index`, `ghost` | which key lives where; which was dropped lately |
+//! | `table` | what is known of each segment |
+//! | `record`, `chain` | an item in its segment; large values |
+//! | `alloc` | free segments and the queues |
+//! | `handle`, `update`, `reclaim` | one thread's way in: reading; writing; making room |
+//!
+//! # Invariants
+//! 1. The three sentences of `raw`.
+//! 2. At most one index word refers to a live key, but for the moment of a move, when two equal words
+//!    do. Index words change only under the lock of their stripe; readers only raise frequencies.
+//! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
+//! 4. A segment is retired when no index word refers into it, and free one epoch later; a chain also
+//!    waits for its leases.
+//! 5. Lock order: growth, then a stripe, then the allocator. No two stripes at once.
+
+mod alloc;
+mod chain;
+mod ghost;
+mod handle;
+mod header;
+mod index;
+mod layout;
+mod raw;
+mod reclaim;
+mod record;
+mod slot;
+mod sync;
+mod table;
+mod tally;
+mod update;
+
+pub use chain::{ChainLease, Upload};
+pub use handle::Handle;
+
+use crate::{Gauges, Seconds, SizeClasses};
+use alloc::Alloc;
+use crossbeam_epoch::Guard;
+use index::Index;
+use layout::{Layout, REGION_MIN};
+use rapidhash::v3::RapidSecrets;
+use raw::Region;
+use record::{Record, Witness};
+use slot::Slot;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use table::{RETIRED, Table};
+use tally::Tally;
+
+/// How a cache is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// All memory that items, index and bookkeeping may use, in bytes.
+    pub limit_bytes: usize,
+    /// Keep a CAS for each item: 8 bytes.
+    pub cas: bool,
+    /// How items are counted by size.
+    pub classes: SizeClasses,
+    /// For the hash function. Drawn at random by who starts a cache, so that nobody can choose keys
+    /// that collide.
+    pub seed: u64,
+    /// Drop items to make room. Else a full cache refuses.
+    pub evict: bool,
+    /// The largest value in bytes; at most half of the limit can be stored.
+    pub item_size_max: usize,
+    /// How many handles will write: sizes the reserve and the number of lifetime classes.
+    pub threads: usize,
+}
+
+/// Why a cache could not be set up.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The limit is below what index, queues and reserve need, or beyond what locations reach.
+    Limit {
+        /// The smallest limit in bytes.
+        min: usize,
+    },
+    /// The system gave no memory.
+    Map(std::io::Error),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit { min } => write!(f, "the memory limit must be at least {min} bytes"),
+            Self::Map(error) => write!(f, "the system refused the memory: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A cache. Clones are the same cache.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    shared: Arc<Shared>,
+}
+
+impl Cache {
+    /// Sets a cache up. Memory is reserved now, and taken from the system as it fills.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        Shared::new(config).map(|shared| Self { shared: Arc::new(shared) })
+    }
+
+    /// A way in for one thread, made on that thread.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle::new(Arc::clone(&self.shared))
+    }
+}
+
+/// What all handles share.
+pub(crate) struct Shared {
+    index: Index<Table>,
+    alloc: Mutex<Alloc>,
+    /// Held by the one handle that grows the index.
+    growth: Mutex<()>,
+    tallies: Mutex<Vec<Arc<Tally>>>,
+    secrets: RapidSecrets,
+    config: Config,
+    /// Segments that ordinary writes leave to those that make room.
+    reserve: usize,
+    /// Lifetime classes in use, 1 to [`update::CLASSES_MAX`].
+    classes: u8,
+    /// The next segment's.
+    sequence: AtomicU32,
+    /// Segments opened before this are void; 0 if none is.
+    flush_floor: AtomicU32,
+    /// When the pending flush is due; 0 if none is.
+    flush_at: AtomicU32,
+    /// The first CAS of the next block.
+    cas_block: AtomicU64,
+    /// Index words in use, in steps.
+    slots_used: AtomicUsize,
+    /// Segments of chains under lease, each lease counted.
+    leased: AtomicUsize,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Stripes at most: enough that two writers seldom meet.
+const STRIPES_MAX: usize = 1024;
+
+impl Shared {
+    fn new(config: Config) -> Result<Self, ConfigError> {
+        let layout = Layout::new(config.limit_bytes).ok_or(ConfigError::Limit { min: REGION_MIN })?;
+        let region = Region::new(layout.region_len()).map_err(ConfigError::Map)?;
+        let table = Table::new(Arc::new(region), layout);
+        let segments = u32::try_from(layout.segments).map_err(|_| ConfigError::Limit { min: REGION_MIN })?;
+        let mut alloc = Alloc::new(segments);
+        let first = [alloc.take(0), alloc.take(0)];
+        alloc.indexing = first.len();
+        table.extend(0, first.into_iter().flatten());
+        let buckets = layout.buckets_per_segment();
+        let stripes = (buckets / 8).min(STRIPES_MAX);
+        Ok(Self {
+            index: Index::new(table, buckets, stripes),
+            alloc: Mutex::new(alloc),
+            growth: Mutex::new(()),
+            tallies: Mutex::default(),
+            secrets: RapidSecrets::seed(config.seed),
+            reserve: (2 + 2 * config.threads).min(layout.segments / 8),
+            classes: update::class_count(layout.segments, config.threads),
+            config,
+            sequence: AtomicU32::new(1),
+            flush_floor: AtomicU32::new(0),
+            flush_at: AtomicU32::new(0),
+            cas_block: AtomicU64::new(1),
+            slots_used: AtomicUsize::new(0),
+            leased: AtomicUsize::new(0),
+        })
+    }
+
+    fn table(&self) -> &Table {
+        &self.index.buckets
+    }
+
+    fn segment_len(&self) -> usize {
+        self.table().layout.segment_len
+    }
+
+    fn alloc(&self) -> MutexGuard<'_, Alloc> {
+        // Nothing panics while it is held; were it so, its content would still be whole.
+        self.alloc.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        rapidhash::v3::rapidhash_v3_seeded(key, &self.secrets)
+    }
+
+    #[inline]
+    fn record<'p>(&'p self, slot: Slot, witness: Witness<'p>) -> Record<'p> {
+        Record::at(self.table(), slot.offset(), self.config.cas, witness)
+    }
+
+    /// Whether a flush has come after the item was stored.
+    #[inline]
+    fn is_flushed(&self, record: &Record<'_>) -> bool {
+        let floor = self.flush_floor.load(Ordering::Acquire);
+        floor != 0 && record.entry().sequence().load(Ordering::Acquire) < floor
+    }
+
+    /// Makes everything stored so far void.
+    fn flush_now(&self) {
+        self.flush_floor.store(self.sequence.load(Ordering::Acquire), Ordering::Release);
+        // Segments that others hold open are below the floor now; they seal them before they write.
+    }
+
+    fn flush_if_due(&self, now: Seconds) {
+        let at = self.flush_at.load(Ordering::Relaxed);
+        if at == 0 || at > now.0 {
+            return;
+        }
+        if self.flush_at.compare_exchange(at, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.flush_now();
+        }
+    }
+
+    fn class_of(&self, record: &Record<'_>) -> (usize, usize) {
+        self.class_of_parts(record.key().len(), record.value_len(), record.client_flags())
+    }
+
+    /// The statistics class of an item and the bytes that it counts for.
+    fn class_of_parts(&self, key_len: usize, value_len: usize, flags: u32) -> (usize, usize) {
+        let footprint = self.config.classes.footprint(key_len, value_len, flags);
+        (self.config.classes.class_of(footprint), footprint)
+    }
+
+    /// A segment that no index word refers into: free when the epoch has passed.
+    fn retire(self: &Arc<Self>, segment: u32, guard: &Guard) {
+        self.table().entry(segment).sealed().store(0, Ordering::Release);
+        self.alloc().limbo += 1;
+        let shared = Arc::clone(self);
+        guard.defer(move || shared.recycle(segment));
+        guard.flush();
+    }
+
+    fn recycle(&self, segment: u32) {
+        let mut alloc = self.alloc();
+        alloc.limbo -= 1;
+        alloc.give_back(segment);
+    }
+
+    /// A chain whose item is gone: free when the epoch has passed and the last lease is given back.
+    fn retire_chain(self: &Arc<Self>, first: u32, guard: &Guard) {
+        self.alloc().limbo += self.chain_segments(first).count();
+        let shared = Arc::clone(self);
+        guard.defer(move || {
+            let leases = shared.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
+            if leases == 0 {
+                shared.recycle_chain(first);
+            }
+        });
+        guard.flush();
+    }
+
+    fn recycle_chain(&self, first: u32) {
+        let segments: Vec<u32> = self.chain_segments(first).collect();
+        let mut alloc = self.alloc();
+        alloc.limbo -= segments.len();
+        segments.into_iter().for_each(|segment| alloc.give_back(segment));
+    }
+
+    /// The segments of a chain, in order.
+    fn chain_segments(&self, first: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(first), |&segment| {
+            self.table().entry(segment).next().load(Ordering::Relaxed).checked_sub(1)
+        })
+    }
+
+    /// Counts `segments` as leased unless that would be more than half of all.
+    fn lease(&self, segments: usize) -> bool {
+        let max = self.table().layout.segments / 2;
+        let add = |leased: usize| (leased + segments <= max).then_some(leased + segments);
+        self.leased.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    fn unlease(&self, segments: usize) {
+        self.leased.fetch_sub(segments, Ordering::Relaxed);
+    }
+
+    fn tallies(&self) -> MutexGuard<'_, Vec<Arc<Tally>>> {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gauges(&self) -> Gauges {
+        let layout = &self.table().layout;
+        let slots = self.index.len() * index::BUCKET_SLOTS;
+        let classes = vec![Default::default(); self.config.classes.count()];
+        let mut gauges = Gauges { classes, ..Gauges::default() };
+        self.tallies().iter().for_each(|tally| tally.add_to(&mut gauges));
+        let sum = |field: fn(&crate::ClassGauges) -> u64| {
+            gauges.classes.iter().map(field).fold(0, u64::wrapping_add)
+        };
+        let (items, bytes, evictions) = (sum(|c| c.items), sum(|c| c.bytes), sum(|c| c.evicted));
+        Gauges {
+            items,
+            bytes,
+            evictions,
+            index_bytes: (slots * size_of::<Slot>()) as u64,
+            index_power: slots.ilog2(),
+            index_growing: self.growth.try_lock().is_err(),
+            limit_bytes: self.config.limit_bytes as u64,
+            used_bytes: (self.alloc().used() * layout.segment_len) as u64,
+            ..gauges
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The region: one anonymous mapping, addressed by offsets, and the only unsafe code of the engine.
+//!
+//! It rests on three sentences.
+//! 1. *Words*: headers, CAS and expiries of items, the index, the segment table are only ever read
+//!    and written through atomics.
+//! 2. *Bytes*: keys and values are written by the one handle that owns the open segment (or upload),
+//!    before an index word with their location is stored with `Release`; after that they do not
+//!    change until the segment is recycled.
+//! 3. *Recycling*: a segment is recycled only after no index word refers to it and every epoch pin
+//!    that could have seen one is gone (or it never had one). Who reads bytes holds such a pin, or
+//!    the lock of the key's stripe, without which its index word does not change, or a lease.
+
+use super::sync::{AtomicU32, AtomicU64};
+use memmap2::MmapRaw;
+use std::io;
+
+/// The mapping.
+#[derive(Debug)]
+pub(super) struct Region {
+    map: MmapRaw,
+}
+
+impl Region {
+    /// Maps `len` bytes of zeroed memory. Pages are taken from the system as they are touched.
+    pub(super) fn new(len: usize) -> io::Result<Self> {
+        Ok(Self { map: MmapRaw::from(memmap2::MmapOptions::new().len(len).no_reserve_swap().map_anon()?) })
+    }
+
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.map.len() && len <= self.map.len() - offset, "inside the region");
+        self.map.as_mut_ptr().wrapping_add(offset)
+    }
+
+    /// The word at a multiple of 8.
+    #[inline]
+    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8));
+        let pointer = self.at(offset, 8).cast::<AtomicU64>();
+        // SAFETY: inside the mapping and aligned (the mapping is page-aligned, all users pass
+        // multiples of 8); sentence 1: everybody uses atomics here.
+        unsafe { &*pointer }
+    }
+
+    /// The eight words of the line at a multiple of 64.
+    #[inline]
+    pub(super) fn line(&self, offset: usize) -> &[AtomicU64; 8] {
+        debug_assert!(offset.is_multiple_of(64));
+        let pointer = self.at(offset, 64).cast::<[AtomicU64; 8]>();
+        // SAFETY: as in `word`, for all eight.
+        unsafe { &*pointer }
+    }
+
+    /// The half word at a multiple of 4.
+    #[inline]
+    pub(super) fn half(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset.is_multiple_of(4));
+        let pointer = self.at(offset, 4).cast::<AtomicU32>();
+        // SAFETY: as in `word`, for multiples of 4.
+        unsafe { &*pointer }
+    }
+
+    /// Published bytes.
+    ///
+    /// # Safety
+    /// The caller holds a pin, stripe lock or lease that keeps these bytes from being recycled for
+    /// as long as the slice is used, and they were published (sentences 2 and 3).
+    #[inline]
+    pub(super) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        // SAFETY: inside the mapping, initialised (mapped memory is zeroed), unchanging by the
+        // caller's promise.
+        unsafe { std::slice::from_raw_parts(self.at(offset, len), len) }
+    }
+
+    /// Writes bytes that nobody can see yet.
+    ///
+    /// # Safety
+    /// The caller owns the place: it is in its open segment or upload, and no index word refers to
+    /// it (sentence 2).
+    #[inline]
+    pub(super) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: inside the mapping, not overlapping (a published source never overlaps an
+        // unpublished place), and nobody reads it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Starts fetching the line at `offset`.
+    #[inline]
+    pub(super) fn prefetch(&self, offset: usize) {
+        prefetch(self.map.as_ptr().wrapping_add(offset));
+    }
+}
+
+/// Starts fetching the line that `pointer` is in.
+#[inline]
+pub(super) fn prefetch<T>(pointer: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect that the program could see, wherever it points.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = pointer;
+}

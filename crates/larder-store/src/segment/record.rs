@@ -1,0 +1,288 @@
+//! An item in its segment: reading one that is published, and writing one that is not yet.
+
+use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
+use super::index::{Buckets, Locked};
+use super::table::{Entry, Table};
+use super::sync::{AtomicU64, Ordering};
+use crate::{Attributes, Expiry, Seconds};
+use crossbeam_epoch::Guard;
+use std::marker::PhantomData;
+
+/// Proof that published bytes stay what they are for `'p`; see `raw`, sentence 3.
+#[derive(Clone, Copy)]
+pub(super) struct Witness<'p>(PhantomData<&'p ()>);
+
+impl<'p> Witness<'p> {
+    /// By an epoch pin: what could be found under it is not recycled before it is gone.
+    pub(super) fn pinned(_: &'p Guard) -> Self {
+        Self(PhantomData)
+    }
+
+    /// By the stripe lock, for the keys of that stripe: their index words do not change.
+    pub(super) fn locked<B: Buckets>(_: &'p Locked<'_, B>) -> Self {
+        Self(PhantomData)
+    }
+
+    /// By owning the sealed segment: only its owner retires it.
+    pub(super) fn owner(_: &'p OwnedSegment) -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// A sealed segment taken out of its queue. Whoever has it drains it and retires it, or puts it back.
+#[derive(Debug)]
+pub(super) struct OwnedSegment(pub(super) u32);
+
+/// A published item.
+#[derive(Clone, Copy)]
+pub(super) struct Record<'p> {
+    table: &'p Table,
+    pub(super) offset: usize,
+    pub(super) header: Header,
+    cas: bool,
+    witness: Witness<'p>,
+}
+
+/// The front of a large value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// Its first segment.
+    pub(super) first: u32,
+    /// Bytes of the whole value, what is inline included.
+    pub(super) value_len: u32,
+}
+
+impl<'p> Record<'p> {
+    /// The item at `offset`, where one begins; `cas` if the region keeps them.
+    #[inline]
+    pub(super) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
+        let header = Header(table.region.word(offset).load(Ordering::Acquire));
+        Self { table, offset, header, cas, witness }
+    }
+
+    fn word(&self) -> &'p AtomicU64 {
+        self.table.region.word(self.offset)
+    }
+
+    /// Bytes it takes in its segment.
+    pub(super) fn len(&self) -> usize {
+        self.header.record_len(self.cas)
+    }
+
+    pub(super) fn segment(&self) -> u32 {
+        self.table.layout.segment_of(self.offset)
+    }
+
+    pub(super) fn entry(&self) -> Entry<'p> {
+        self.table.entry(self.segment())
+    }
+
+    #[inline]
+    fn published(&self, offset: usize, len: usize) -> &'p [u8] {
+        let Witness(PhantomData) = self.witness;
+        // SAFETY: the witness keeps this item's segment from being recycled for 'p, and `at` is
+        // only given offsets where an item was published.
+        unsafe { self.table.region.bytes(offset, len) }
+    }
+
+    #[inline]
+    fn key_offset(&self) -> usize {
+        self.offset + 8 + self.header.extras_len(self.cas)
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &'p [u8] {
+        self.published(self.key_offset(), self.header.key_len())
+    }
+
+    /// The value; the tail of it if there is a chain.
+    #[inline]
+    pub(super) fn inline_value(&self) -> &'p [u8] {
+        self.published(self.key_offset() + self.header.key_len(), self.header.inline_len())
+    }
+
+    /// The whole value's length.
+    pub(super) fn value_len(&self) -> usize {
+        self.chain().map_or(self.header.inline_len(), |chain| chain.value_len as usize)
+    }
+
+    fn cas_word(&self) -> Option<&'p AtomicU64> {
+        self.cas.then(|| self.table.region.word(self.offset + 8))
+    }
+
+    pub(super) fn cas(&self) -> u64 {
+        self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_cas(&self, cas: u64) {
+        if let Some(word) = self.cas_word() {
+            word.store(cas, Ordering::Relaxed);
+        }
+    }
+
+    fn half(&self, at: usize) -> &'p super::sync::AtomicU32 {
+        self.table.region.half(self.offset + 8 + 8 * usize::from(self.cas) + at)
+    }
+
+    fn wide_at(&self) -> usize {
+        4 * usize::from(self.header.has(State::Flags))
+    }
+
+    pub(super) fn client_flags(&self) -> u32 {
+        if self.header.has(State::Flags) { self.half(0).load(Ordering::Relaxed) } else { 0 }
+    }
+
+    pub(super) fn chain(&self) -> Option<Chain> {
+        self.header.has(State::Chain).then(|| {
+            let at = self.wide_at() + 4 * usize::from(self.header.has(State::Wide));
+            let read = |at| self.half(at).load(Ordering::Relaxed);
+            Chain { first: read(at), value_len: read(at + 4) }
+        })
+    }
+
+    pub(super) fn expiry(&self) -> Expiry {
+        let at = match self.header.expiry_code() {
+            0 => None,
+            WIDE => Some(Seconds(self.half(self.wide_at()).load(Ordering::Relaxed))),
+            code => expiry_of(self.entry().base(), code),
+        };
+        at.map_or(Expiry::Never, Expiry::At)
+    }
+
+    pub(super) fn accessed(&self) -> Seconds {
+        accessed_at(self.entry().base(), self.header.access_code())
+    }
+
+    pub(super) fn attributes(&self) -> Attributes {
+        Attributes {
+            client_flags: self.client_flags(),
+            expiry: self.expiry(),
+            stale: self.header.has(State::Stale),
+            won: self.header.has(State::Won),
+            binary_key: self.header.has(State::BinaryKey),
+        }
+    }
+
+    /// Marks it read at `now`: at most one write a second, and none that others wait for.
+    #[inline]
+    pub(super) fn note_access(&self, now: Seconds) {
+        let code = access_code(self.entry().base(), now);
+        let read = self.header.with_access_code(code).with(State::Fetched, true);
+        if read != self.header {
+            let word = self.word();
+            // A lost race loses one mark.
+            let _ = word.compare_exchange(self.header.0, read.0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing refers to it any more.
+    pub(super) fn bury(&self) {
+        self.word().fetch_or((State::Dead as u64) << 48, Ordering::Relaxed);
+        let len = u32::try_from(self.len()).expect("an item fits a segment");
+        self.entry().dead().fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// Changes attributes where the item is; false if they need other bytes than it has. Under the
+    /// lock of its stripe.
+    pub(super) fn amend(&self, attributes: &Attributes) -> bool {
+        if attributes.client_flags != self.client_flags() {
+            return false;
+        }
+        let at = seconds(attributes.expiry);
+        let entry = self.entry();
+        let code = match expiry_code(entry.base(), at) {
+            _ if attributes.expiry == self.expiry() => self.header.expiry_code(),
+            Some(code) => code,
+            None if self.header.has(State::Wide) => WIDE,
+            None => return false,
+        };
+        entry.note_expiry(at);
+        if let (WIDE, Some(at)) = (code, at) {
+            self.half(self.wide_at()).store(at.0, Ordering::Relaxed);
+        }
+        let amended = |seen| marked(Header(seen), attributes).with_expiry_code(code).0;
+        let _ = self.word().fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(amended(seen)));
+        true
+    }
+}
+
+fn seconds(expiry: Expiry) -> Option<Seconds> {
+    match expiry {
+        Expiry::Never => None,
+        Expiry::At(at) => Some(at),
+    }
+}
+
+fn marked(header: Header, attributes: &Attributes) -> Header {
+    header
+        .with(State::Stale, attributes.stale)
+        .with(State::Won, attributes.won)
+        .with(State::BinaryKey, attributes.binary_key)
+}
+
+/// An item that is about to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draft<'v> {
+    pub(super) attributes: Attributes,
+    pub(super) cas: u64,
+    pub(super) fetched: bool,
+    pub(super) accessed: Seconds,
+    pub(super) key: &'v [u8],
+    /// The inline value, in up to three pieces.
+    pub(super) value: [&'v [u8]; 3],
+    pub(super) chain: Option<Chain>,
+}
+
+impl Draft<'_> {
+    fn header(&self, base: Seconds) -> Header {
+        let inline_len = self.value.iter().map(|piece| piece.len()).sum();
+        let code = expiry_code(base, seconds(self.attributes.expiry));
+        // A large item always has room for other flags and expiries: it is never written again for
+        // their sake.
+        let flags = self.attributes.client_flags != 0 || self.chain.is_some();
+        let wide = code.is_none() || self.chain.is_some();
+        marked(Header::new(self.key.len(), inline_len), &self.attributes)
+            .with(State::Flags, flags)
+            .with(State::Wide, wide)
+            .with(State::Chain, self.chain.is_some())
+            .with(State::Fetched, self.fetched)
+            .with_expiry_code(code.unwrap_or(WIDE))
+            .with_access_code(access_code(base, self.accessed))
+    }
+
+    /// Bytes it will take in a segment that began at `base`.
+    pub(super) fn len(&self, base: Seconds, cas: bool) -> usize {
+        self.header(base).record_len(cas)
+    }
+
+    /// Writes it at `offset`.
+    ///
+    /// # Safety
+    /// `offset` and the bytes up to [`Draft::len`] belong to the caller's open segment and were not
+    /// published.
+    pub(super) unsafe fn write(&self, table: &Table, offset: usize, cas: bool) {
+        let entry = table.entry(table.layout.segment_of(offset));
+        let header = self.header(entry.base());
+        let at = seconds(self.attributes.expiry);
+        entry.note_expiry(at);
+        let region = &table.region;
+        region.word(offset).store(header.0, Ordering::Relaxed);
+        let mut here = offset + 8;
+        if cas {
+            region.word(here).store(self.cas, Ordering::Relaxed);
+            here += 8;
+        }
+        let flags = header.has(State::Flags).then_some(self.attributes.client_flags);
+        let wide = header.has(State::Wide).then(|| at.map_or(0, |at| at.0));
+        let chain = self.chain.map(|chain| [chain.first, chain.value_len]);
+        for half in flags.into_iter().chain(wide).chain(chain.into_iter().flatten()) {
+            region.half(here).store(half, Ordering::Relaxed);
+            here += 4;
+        }
+        for piece in [self.key].into_iter().chain(self.value) {
+            // SAFETY: the caller owns these bytes, and `len` has counted them all.
+            unsafe { region.write(here, piece) };
+            here += piece.len();
+        }
+    }
+}
