@@ -1,8 +1,6 @@
 //! Replies in, bytes out: each function writes the answer to one kind of request, in the dialect of
 //! its [`Shape`]. A suppressed answer (`noreply`, quiet) writes nothing.
 
-
-
 /// What a hit shows. Every number is of the moment the flag is read, see the fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'k> {
@@ -39,7 +37,12 @@ pub struct Hit<'k> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// Kept, under this CAS and with this final length.
-    Stored { /** new CAS */ cas: u64, /** final length */ len: usize },
+    Stored {
+        /** new CAS */
+        cas: u64,
+        /** final length */
+        len: usize,
+    },
     /// Add on a hit, replace and append on a miss.
     NotStored,
     /// The CAS differs.
@@ -58,7 +61,10 @@ pub enum Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
     /// Gone, or marked.
-    Deleted { /** the CAS of what is left */ cas: u64 },
+    Deleted {
+        /** the CAS of what is left */
+        cas: u64,
+    },
     /// Nothing was there.
     NotFound,
     /// The CAS differs.

@@ -101,7 +101,7 @@ impl<L: Lease> Value<'_, L> {
 }
 
 /// A large value, readable piece by piece for as long as it is held, whatever happens to its item.
-pub trait Lease {
+pub trait Lease: Clone {
     /// Bytes.
     #[expect(clippy::len_without_is_empty, reason = "a large value is not empty")]
     fn len(&self) -> usize;
@@ -199,7 +199,12 @@ pub enum NewValue<'v> {
     /// These bytes.
     Bytes(&'v [u8]),
     /// The digits of a number: the first `len` bytes.
-    Short { /** digits */ bytes: [u8; 24], /** how many */ len: u8 },
+    Short {
+        /** digits */
+        bytes: [u8; 24],
+        /** how many */
+        len: u8,
+    },
     /// The item's value, then these bytes.
     Append(&'v [u8]),
     /// These bytes, then the item's value.
@@ -366,7 +371,8 @@ impl SizeClasses {
     pub fn new(bounds: Vec<usize>, overhead: usize) -> Self {
         assert!(!bounds.is_empty() && bounds.len() < 256, "1 to 255 classes");
         assert!(bounds.is_sorted(), "ascending");
-        let find = |size: usize| bounds.partition_point(|&bound| bound < size).min(bounds.len() - 1);
+        let find =
+            |size: usize| bounds.partition_point(|&bound| bound < size).min(bounds.len() - 1);
         let table = (0..Self::TABLE_LEN)
             .map(|i| u8::try_from(find(i * 8)).expect("fewer than 256 classes"))
             .collect();

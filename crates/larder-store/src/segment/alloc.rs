@@ -94,7 +94,8 @@ impl Alloc {
     /// Takes the segment out of the queues whose `worth` is the highest, if any is worth something.
     pub(super) fn take_best(&mut self, worth: impl Fn(u32) -> Option<u32>) -> Option<u32> {
         let all = self.queues.iter().enumerate();
-        let places = all.flat_map(|(q, queue)| queue.iter().enumerate().map(move |(i, s)| (q, i, *s)));
+        let places =
+            all.flat_map(|(q, queue)| queue.iter().enumerate().map(move |(i, s)| (q, i, *s)));
         let rated = places.filter_map(|(q, i, segment)| worth(segment).map(|worth| (worth, q, i)));
         let (_, queue, i) = rated.max_by_key(|(worth, ..)| *worth)?;
         self.queues[queue].remove(i)

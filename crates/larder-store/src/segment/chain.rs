@@ -132,6 +132,16 @@ impl ChainLease {
     }
 }
 
+impl Clone for ChainLease {
+    fn clone(&self) -> Self {
+        self.shared.leased.fetch_add(self.segments.len(), Ordering::Relaxed);
+        let leases = self.shared.table().entry(self.segments[0]).leases();
+        leases.fetch_add(1, Ordering::AcqRel);
+        let (segments, tail) = (self.segments.clone(), self.tail.clone());
+        Self { shared: Arc::clone(&self.shared), segments, chain_len: self.chain_len, tail }
+    }
+}
+
 impl Lease for ChainLease {
     fn len(&self) -> usize {
         self.chain_len + self.tail.len()

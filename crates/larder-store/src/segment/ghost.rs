@@ -27,7 +27,10 @@ pub(super) fn forget(ghosts: [&AtomicU64; 2], hash: u64) {
     for word in ghosts {
         let seen = fingerprints(word.load(Ordering::Relaxed));
         let kept = seen.map(|f| if f == gone { 0 } else { f });
-        word.store(kept.iter().rev().fold(0, |word, &f| word << 16 | u64::from(f)), Ordering::Relaxed);
+        word.store(
+            kept.iter().rev().fold(0, |word, &f| word << 16 | u64::from(f)),
+            Ordering::Relaxed,
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! One thread's way in, and reading.
 
+use super::Shared;
 use super::chain::{ChainLease, Upload};
 use super::index::count_hit;
 use super::reclaim::Drain;
@@ -7,7 +8,6 @@ use super::record::{Record, Witness};
 use super::sync::Ordering;
 use super::tally::Tally;
 use super::update::{CLASSES_MAX, Open};
-use super::Shared;
 use crate::{
     Access, Change, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated, Value,
 };

@@ -145,11 +145,8 @@ pub(super) fn access_code(base: Seconds, at: Seconds) -> u16 {
 /// The time of a code.
 pub(super) fn accessed_at(base: Seconds, code: u16) -> Seconds {
     let magnitude = u32::from(code & !ACCESS_BEFORE);
-    let secs = if magnitude < 256 {
-        magnitude
-    } else {
-        (magnitude & 127 | 128) << ((magnitude >> 7) - 1)
-    };
+    let secs =
+        if magnitude < 256 { magnitude } else { (magnitude & 127 | 128) << ((magnitude >> 7) - 1) };
     if code & ACCESS_BEFORE == 0 {
         Seconds(base.0.saturating_add(secs))
     } else {
@@ -204,6 +201,9 @@ mod tests {
         }
         assert_eq!(expiry_code(base, Some(Seconds(65_635))), None);
         assert_eq!(expiry_of(base, expiry_code(base, None).unwrap()), None);
-        assert_eq!(expiry_of(base, expiry_code(base, Some(Seconds(3))).unwrap()), Some(Seconds(101)));
+        assert_eq!(
+            expiry_of(base, expiry_code(base, Some(Seconds(3))).unwrap()),
+            Some(Seconds(101))
+        );
     }
 }

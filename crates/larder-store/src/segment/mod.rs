@@ -160,10 +160,12 @@ const STRIPES_MAX: usize = 1024;
 
 impl Shared {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let layout = Layout::new(config.limit_bytes).ok_or(ConfigError::Limit { min: REGION_MIN })?;
+        let layout =
+            Layout::new(config.limit_bytes).ok_or(ConfigError::Limit { min: REGION_MIN })?;
         let region = Region::new(layout.region_len()).map_err(ConfigError::Map)?;
         let table = Table::new(Arc::new(region), layout);
-        let segments = u32::try_from(layout.segments).map_err(|_| ConfigError::Limit { min: REGION_MIN })?;
+        let segments =
+            u32::try_from(layout.segments).map_err(|_| ConfigError::Limit { min: REGION_MIN })?;
         let mut alloc = Alloc::new(segments);
         let first = [alloc.take(0), alloc.take(0)];
         alloc.indexing = first.len();
@@ -264,6 +266,8 @@ impl Shared {
         self.alloc().limbo += self.chain_segments(first).count();
         let shared = Arc::clone(self);
         guard.defer(move || {
+            // From here on nobody waits for it: a reader may hold it for as long as it likes.
+            shared.alloc().limbo -= shared.chain_segments(first).count();
             let leases = shared.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
             if leases == 0 {
                 shared.recycle_chain(first);
@@ -275,7 +279,6 @@ impl Shared {
     fn recycle_chain(&self, first: u32) {
         let segments: Vec<u32> = self.chain_segments(first).collect();
         let mut alloc = self.alloc();
-        alloc.limbo -= segments.len();
         segments.into_iter().for_each(|segment| alloc.give_back(segment));
     }
 
@@ -324,3 +327,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

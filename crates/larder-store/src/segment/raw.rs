@@ -23,7 +23,9 @@ pub(super) struct Region {
 impl Region {
     /// Maps `len` bytes of zeroed memory. Pages are taken from the system as they are touched.
     pub(super) fn new(len: usize) -> io::Result<Self> {
-        Ok(Self { map: MmapRaw::from(memmap2::MmapOptions::new().len(len).no_reserve_swap().map_anon()?) })
+        Ok(Self {
+            map: MmapRaw::from(memmap2::MmapOptions::new().len(len).no_reserve_swap().map_anon()?),
+        })
     }
 
     fn at(&self, offset: usize, len: usize) -> *mut u8 {

@@ -9,7 +9,7 @@ use super::alloc::{Alloc, Kind, Queue};
 use super::chain::Upload;
 use super::ghost;
 use super::handle::{Handle, void};
-use super::header::State;
+use super::header::{Header, State};
 use super::record::{Draft, OwnedSegment, Record, Witness};
 use super::slot::Slot;
 use super::sync::{Ordering, wait_a_little};
@@ -66,8 +66,7 @@ impl Handle {
             if let Some(segment) = taken {
                 return Ok(segment);
             }
-            let drained = self.start_drain();
-            self.drain_step(usize::MAX);
+            let drained = self.drain_until_in_sight();
             self.let_the_epoch_pass();
             let waiting = self.shared.alloc().limbo > 0;
             fruitless = if drained { 0 } else { fruitless + 1 };
@@ -78,6 +77,16 @@ impl Handle {
                 wait_a_little(fruitless);
             }
         }
+    }
+
+    /// Empties segments until something will be free; false if nothing could be done for it. It
+    /// stops within a segment: the items in it may each own many others.
+    fn drain_until_in_sight(&mut self) -> bool {
+        let drained = self.start_drain();
+        while self.drain.is_some() && self.shared.alloc().in_sight() <= self.shared.reserve {
+            self.drain_step();
+        }
+        drained
     }
 
     /// Lets memory go that this handle's own pin may be holding. Nothing is lent while a write is
@@ -131,7 +140,8 @@ impl Handle {
         let mut alloc = shared.alloc();
         let clean = alloc.take_best(worth).map(|segment| (Reason::Clean, segment));
         clean.or_else(|| {
-            let evict = || alloc.take_oldest().map(|(queue, segment)| (Reason::Evict(queue), segment));
+            let evict =
+                || alloc.take_oldest().map(|(queue, segment)| (Reason::Evict(queue), segment));
             shared.config.evict.then(evict).flatten()
         })
     }
@@ -146,26 +156,36 @@ impl Handle {
         if written == 0 || flushed || entry.last_expiry().load(Ordering::Relaxed) <= self.now.0 {
             return Some(u32::MAX);
         }
-        // What was never written is as good as dead.
-        let dead = entry.dead().load(Ordering::Relaxed) as usize + shared.segment_len() - written as usize;
-        (dead * 100 >= shared.segment_len() * clean_percent).then_some(dead as u32)
+        let dead = entry.dead().load(Ordering::Relaxed);
+        (dead as usize * 100 >= shared.segment_len() * clean_percent).then_some(dead)
     }
 
-    /// Empties up to `records` records of the segment that is being drained.
-    pub(super) fn drain_step(&mut self, records: usize) {
+    /// Empties up to `records` records of the segment that is being drained, but no large ones:
+    /// one of them is worth many segments, which may not be needed.
+    pub(super) fn drain_on_the_way(&mut self, records: usize) {
         for _ in 0..records {
-            let Some(mut drain) = self.drain.take() else { return };
-            if drain.at >= drain.end {
-                return self.finish(&drain);
+            let Some(drain) = &self.drain else { return };
+            let header = |at| Header(self.shared.table().region.word(at).load(Ordering::Relaxed));
+            if drain.at < drain.end && header(drain.at).has(State::Chain) {
+                return;
             }
-            match self.drain_one(&drain) {
-                Some(len) => {
-                    drain.at += len;
-                    self.drain = Some(drain);
-                }
-                // Nowhere to move to: it stays as it is for now.
-                None => return self.put_back(&drain),
+            self.drain_step();
+        }
+    }
+
+    /// Deals with the next record of the segment that is being drained, or with its end.
+    fn drain_step(&mut self) {
+        let Some(mut drain) = self.drain.take() else { return };
+        if drain.at >= drain.end {
+            return self.finish(&drain);
+        }
+        match self.drain_one(&drain) {
+            Some(len) => {
+                drain.at += len;
+                self.drain = Some(drain);
             }
+            // Nowhere to move to: it stays as it is for now.
+            None => self.put_back(&drain),
         }
     }
 
@@ -296,7 +316,11 @@ impl Handle {
             return Ok(());
         }
         if !self.shared.config.evict {
-            return if self.shared.index.len() > before { Ok(()) } else { Err(Refusal::OutOfMemory) };
+            return if self.shared.index.len() > before {
+                Ok(())
+            } else {
+                Err(Refusal::OutOfMemory)
+            };
         }
         self.evict_coldest(hash);
         Ok(())

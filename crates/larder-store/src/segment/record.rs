@@ -2,8 +2,8 @@
 
 use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
 use super::index::{Buckets, Locked};
-use super::table::{Entry, Table};
 use super::sync::{AtomicU64, Ordering};
+use super::table::{Entry, Table};
 use crate::{Attributes, Expiry, Seconds};
 use crossbeam_epoch::Guard;
 use std::marker::PhantomData;
@@ -171,7 +171,8 @@ impl<'p> Record<'p> {
         if read != self.header {
             let word = self.word();
             // A lost race loses one mark.
-            let _ = word.compare_exchange(self.header.0, read.0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                word.compare_exchange(self.header.0, read.0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -201,7 +202,9 @@ impl<'p> Record<'p> {
             self.half(self.wide_at()).store(at.0, Ordering::Relaxed);
         }
         let amended = |seen| marked(Header(seen), attributes).with_expiry_code(code).0;
-        let _ = self.word().fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(amended(seen)));
+        let _ = self
+            .word()
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(amended(seen)));
         true
     }
 }

@@ -156,7 +156,13 @@ impl Table {
     }
 
     #[inline]
-    fn place(&self, directory: &[AtomicU32], per_segment: usize, index: usize, len: usize) -> usize {
+    fn place(
+        &self,
+        directory: &[AtomicU32],
+        per_segment: usize,
+        index: usize,
+        len: usize,
+    ) -> usize {
         // Per-segment counts are powers of two.
         let segment = directory[index >> per_segment.trailing_zeros()].load(Ordering::Relaxed);
         self.layout.start(segment) + (index & (per_segment - 1)) * len

@@ -60,7 +60,10 @@ pub(super) struct Evicted {
 
 impl Tally {
     pub(super) fn new(classes: usize) -> Self {
-        Self { stored: Count::default(), classes: (0..classes).map(|_| ClassTally::default()).collect() }
+        Self {
+            stored: Count::default(),
+            classes: (0..classes).map(|_| ClassTally::default()).collect(),
+        }
     }
 
     pub(super) fn store(&self) {
@@ -106,9 +109,11 @@ impl Tally {
     pub(super) fn reset(&self) {
         self.stored.set(0);
         for class in &self.classes {
-            let ClassTally { items: _, bytes: _, evicted, evicted_nonzero, evicted_unfetched, .. } =
+            let ClassTally {
+                items: _, bytes: _, evicted, evicted_nonzero, evicted_unfetched, ..
+            } = class;
+            let ClassTally { evicted_active, evicted_time, expired_unfetched, reclaimed, .. } =
                 class;
-            let ClassTally { evicted_active, evicted_time, expired_unfetched, reclaimed, .. } = class;
             let ClassTally { crawler_reclaimed, out_of_memory, .. } = class;
             [evicted, evicted_nonzero, evicted_unfetched, evicted_active, evicted_time]
                 .into_iter()

@@ -14,8 +14,8 @@ use super::sync::Ordering;
 use super::table::{Sequence, Table};
 use super::tally::Tally;
 use crate::{
-    Access, Attributes, Change, Expiry, HashedKey, Item, Lookup, NewCas, NewValue, Refusal, Seconds,
-    Updated,
+    Access, Attributes, Change, Expiry, HashedKey, Item, Lookup, NewCas, NewValue, Refusal,
+    Seconds, Updated,
 };
 use crossbeam_epoch::Guard;
 use std::ops::Range;
@@ -87,7 +87,7 @@ impl Handle {
             match writer.attempt(shared, key, upload, &mut decide) {
                 Ok(updated) => {
                     self.spare = None;
-                    self.drain_step(DRAIN_STEP);
+                    self.drain_on_the_way(DRAIN_STEP);
                     self.tell_slots();
                     return Ok(updated);
                 }
@@ -208,8 +208,9 @@ impl Writer<'_> {
         let unused = self.cas.clone();
         let mut update = Update { shared, stripe, key, witness, found, writer: self };
         let applied = update.apply(change, upload);
-        if applied.is_err() {
-            *self.cas = unused;
+        if applied.is_err() && *self.cas != unused {
+            // Nobody saw it: it can be used again.
+            self.cas.start -= 1;
         }
         applied.map(|cas| Updated { result, cas })
     }
@@ -259,7 +260,12 @@ impl Writer<'_> {
     }
 
     /// Writes an item where nobody sees it yet; its offset. [`Writer::unwrite`] takes it back.
-    pub(super) fn write(&mut self, shared: &Shared, kind: Kind, draft: &Draft<'_>) -> Option<usize> {
+    pub(super) fn write(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        draft: &Draft<'_>,
+    ) -> Option<usize> {
         let cas = shared.config.cas;
         let open = self.open_of(shared, kind)?;
         let len = draft.len(open.base, cas);
@@ -381,12 +387,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    fn amend(
-        &mut self,
-        attributes: Attributes,
-        cas: NewCas,
-        access: Access,
-    ) -> Result<u64, Want> {
+    fn amend(&mut self, attributes: Attributes, cas: NewCas, access: Access) -> Result<u64, Want> {
         if access == Access::Tracked {
             self.touch();
         }
@@ -433,13 +434,15 @@ impl<'u> Update<'u, '_> {
             NewValue::AppendUploaded => (old, None, None),
             NewValue::PrependUploaded => (None, None, old),
         };
-        let uploaded = if new.is_none() { upload.as_ref().map_or(0, |upload| upload.len) } else { 0 };
+        let uploaded =
+            if new.is_none() { upload.as_ref().map_or(0, |upload| upload.len) } else { 0 };
         let olds = before.iter().chain(&after).map(Record::value_len).sum::<usize>();
         let len = olds + uploaded + new.map_or(0, <[u8]>::len);
         if len > self.shared.config.item_size_max {
             return Err(Want::Less);
         }
-        let whole = |record: Option<Record<'u>>| record.map_or(&[][..], |record| record.inline_value());
+        let whole =
+            |record: Option<Record<'u>>| record.map_or(&[][..], |record| record.inline_value());
         let cas = self.choose_cas(cas);
         let draft = Draft {
             attributes,
@@ -453,7 +456,8 @@ impl<'u> Update<'u, '_> {
         if uploaded == len && new.is_none() {
             self.publish_upload(draft, upload)?;
         } else if len <= self.shared.table().layout.inline_max() {
-            let new = new.or_else(|| upload.as_ref().map(|upload| upload.piece(0))).unwrap_or_default();
+            let new =
+                new.or_else(|| upload.as_ref().map(|upload| upload.piece(0))).unwrap_or_default();
             self.publish(&Draft { value: [whole(before), new, whole(after)], ..draft })?;
         } else {
             self.gather(len, before, new, upload.as_ref(), after)?;

@@ -1,0 +1,201 @@
+//! What a cache's user relies on, one handle at a time. Threads and random operations are in
+//! `tests/`.
+
+use super::*;
+use crate::*;
+
+const NOW: Seconds = Seconds(1_000_000);
+
+fn cache(mib: usize, evict: bool) -> Cache {
+    let classes = SizeClasses::new(vec![96, 1024, 1 << 20], 59);
+    let limit_bytes = mib << 20;
+    let item_size_max = limit_bytes / 2;
+    let config =
+        Config { limit_bytes, cas: true, classes, seed: 7, evict, item_size_max, threads: 1 };
+    Cache::new(config).unwrap()
+}
+
+fn key<'k>(handle: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
+    HashedKey { bytes, hash: handle.hash(bytes) }
+}
+
+fn set(handle: &mut Handle, name: &[u8], value: &[u8], expiry: Expiry) -> Result<u64, Refusal> {
+    let attributes = Attributes { expiry, ..Attributes::default() };
+    let value = NewValue::Bytes(value);
+    let put = || Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false };
+    handle.update(key(handle, name), &mut None, |_| (put(), ())).map(|updated| updated.cas)
+}
+
+fn whole(item: &Item<'_, ChainLease>) -> Vec<u8> {
+    match &item.value {
+        Value::Whole(bytes) => bytes.to_vec(),
+        Value::Busy { .. } => panic!("nothing else is leased"),
+        Value::Large(lease) => {
+            let mut all = Vec::new();
+            while all.len() < lease.len() {
+                all.extend_from_slice(lease.piece(all.len()));
+            }
+            all
+        }
+    }
+}
+
+fn get(handle: &mut Handle, name: &[u8]) -> Lookup<Vec<u8>> {
+    handle.get(key(handle, name), Access::Tracked, whole)
+}
+
+fn append(handle: &mut Handle, name: &[u8], more: &[u8]) -> Result<(), Refusal> {
+    let attributes = Attributes::default();
+    let value = NewValue::Append(more);
+    let put = || Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false };
+    handle.update(key(handle, name), &mut None, |_| (put(), ())).map(drop)
+}
+
+#[test]
+fn what_is_set_is_got_until_it_is_removed() {
+    let mut handle = cache(4, true).handle();
+    handle.begin_batch(NOW);
+    assert_eq!(get(&mut handle, b"a"), Lookup::Miss);
+    assert_eq!(set(&mut handle, b"a", b"1", Expiry::Never), Ok(1));
+    assert_eq!(set(&mut handle, b"a", b"22", Expiry::Never), Ok(2));
+    assert_eq!(get(&mut handle, b"a"), Lookup::Hit(b"22".to_vec()));
+    let removed = handle.update(key(&handle, b"a"), &mut None, |_| (Change::Remove, ()));
+    assert!(removed.is_ok());
+    assert_eq!(get(&mut handle, b"a"), Lookup::Miss);
+    assert_eq!(handle.gauges().items, 0);
+    assert_eq!(handle.gauges().bytes, 0);
+}
+
+#[test]
+fn values_of_every_length_come_back_whole() {
+    let mut handle = cache(64, true).handle();
+    let bytes: Vec<u8> = (0..5_000_000_u32).map(|i| (i % 251) as u8).collect();
+    let segment_len = handle.shared.segment_len();
+    let edges = (1..4).flat_map(|n| [n * segment_len / 2 - 300, n * segment_len / 2 + 300]);
+    for len in (0..70).chain([4000, 65_535, 65_536, 65_537, 1 << 20, 5_000_000]).chain(edges) {
+        set(&mut handle, b"k", &bytes[..len], Expiry::Never).unwrap();
+        assert!(get(&mut handle, b"k") == Lookup::Hit(bytes[..len].to_vec()), "{len}");
+    }
+    set(&mut handle, b"k", &bytes[..100], Expiry::Never).unwrap();
+    for len in [1, 1000, 40_000, 1_000_000] {
+        let before = get(&mut handle, b"k").map(|value| value.len());
+        append(&mut handle, b"k", &bytes[..len]).unwrap();
+        assert_eq!(get(&mut handle, b"k").map(|v| v.len() - len), before);
+    }
+}
+
+#[test]
+fn a_full_cache_evicts_and_keeps_its_limit() {
+    let cache = cache(8, true);
+    let mut handle = cache.handle();
+    for i in 0..200_000_u32 {
+        handle.begin_batch(NOW);
+        set(&mut handle, &i.to_le_bytes(), &[7; 100], Expiry::Never).unwrap();
+        handle.end_batch();
+    }
+    let live = (0..200_000_u32).filter(|i| get(&mut handle, &i.to_le_bytes()) != Lookup::Miss);
+    let live = live.count();
+    assert!(live > 8 * 7000, "{live} items in 8 MiB");
+    let gauges = handle.gauges();
+    assert_eq!(gauges.items, live as u64);
+    assert_eq!(gauges.evictions, 200_000 - live as u64);
+    assert!(gauges.used_bytes <= 8 << 20);
+}
+
+#[test]
+fn without_eviction_a_full_cache_refuses_and_loses_nothing() {
+    let mut handle = cache(4, false).handle();
+    let stored = (0..100_000_u32)
+        .take_while(|i| set(&mut handle, &i.to_le_bytes(), &[7; 100], Expiry::Never).is_ok())
+        .count() as u32;
+    assert!((20_000..100_000).contains(&stored), "{stored}");
+    assert!((0..stored).all(|i| get(&mut handle, &i.to_le_bytes()) == Lookup::Hit(vec![7; 100])));
+}
+
+#[test]
+fn large_values_alone_are_evicted_one_by_one() {
+    let mut handle = cache(16, true).handle();
+    for i in 0..200_u32 {
+        set(&mut handle, &i.to_le_bytes(), &vec![i as u8; 1 << 20], Expiry::Never).unwrap();
+    }
+    let live = (0..200_u32).filter(|i| get(&mut handle, &i.to_le_bytes()) != Lookup::Miss).count();
+    assert!((10..=15).contains(&live), "{live} of 16 MiB");
+}
+
+#[test]
+fn a_lease_outlives_its_item() {
+    let mut handle = cache(8, true).handle();
+    set(&mut handle, b"large", &vec![1; 1 << 20], Expiry::Never).unwrap();
+    let mut lease = None;
+    handle.get(key(&handle, b"large"), Access::Tracked, |item| {
+        let Value::Large(_) = item.value else { panic!("large") };
+    });
+    handle
+        .update(key(&handle, b"large"), &mut None, |found| {
+            if let Lookup::Hit(Item { value: Value::Large(large), .. }) = found {
+                lease = Some(large.clone());
+            }
+            (Change::Remove, ())
+        })
+        .unwrap();
+    for i in 0..60_u32 {
+        set(&mut handle, &i.to_le_bytes(), &vec![9; 1 << 20], Expiry::Never).unwrap();
+    }
+    let lease = lease.unwrap();
+    assert!((0..1 << 20).step_by(997).all(|at| lease.piece(at)[0] == 1));
+}
+
+#[test]
+fn expired_items_are_gone_in_their_second_and_reclaimed() {
+    let mut handle = cache(4, true).handle();
+    handle.begin_batch(NOW);
+    for i in 0..2000_u32 {
+        let at = Seconds(NOW.0 + 10 + i % 5);
+        set(&mut handle, &i.to_le_bytes(), &[1; 500], Expiry::At(at)).unwrap();
+    }
+    handle.end_batch();
+    handle.begin_batch(Seconds(NOW.0 + 10));
+    assert_eq!(get(&mut handle, &0_u32.to_le_bytes()), Lookup::Expired);
+    assert!(matches!(get(&mut handle, &1_u32.to_le_bytes()), Lookup::Hit(_)));
+    handle.end_batch();
+    while handle.maintain(Seconds(NOW.0 + 20)) {}
+    let left = handle.gauges().items;
+    assert!(left < 300, "all but the open segment's: {left}");
+}
+
+#[test]
+fn a_flush_spares_what_comes_after_it() {
+    let mut handle = cache(4, true).handle();
+    handle.begin_batch(NOW);
+    set(&mut handle, b"a", b"1", Expiry::Never).unwrap();
+    handle.flush(None);
+    assert_eq!(get(&mut handle, b"a"), Lookup::Flushed);
+    set(&mut handle, b"b", b"2", Expiry::Never).unwrap();
+    assert_eq!(get(&mut handle, b"b"), Lookup::Hit(b"2".to_vec()));
+    handle.flush(Some(Seconds(NOW.0 + 5)));
+    assert_eq!(get(&mut handle, b"b"), Lookup::Hit(b"2".to_vec()));
+    handle.begin_batch(Seconds(NOW.0 + 5));
+    assert_eq!(get(&mut handle, b"b"), Lookup::Flushed);
+}
+
+#[test]
+fn overwrites_leave_most_of_the_memory_alive() {
+    let mut handle = cache(16, true).handle();
+    let mut random = 1_u64;
+    let mut next = move |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    // 30 % of all sets hit a key that is there.
+    let mut newest = 0_u64;
+    for _ in 0..1_000_000 {
+        let id = if next(100) < 30 && newest > 60_000 { newest - next(60_000) } else { newest + 1 };
+        newest = newest.max(id);
+        handle.begin_batch(NOW);
+        set(&mut handle, &id.to_le_bytes(), &[1; 120], Expiry::Never).unwrap();
+        handle.end_batch();
+    }
+    let item = 120 + 8 + 31;
+    let live = handle.gauges().items * item;
+    assert!(live * 100 >= (16 << 20) * 80, "{} % live", live * 100 / (16 << 20));
+}
