@@ -1,8 +1,23 @@
 //! memcached's wire formats as values: bytes in, requests out; replies in, bytes out.
 //!
 //! Nothing here owns a socket, reads a clock, or allocates per request.
+//!
+//! Start with [`Parser::parse`], which knows all three dialects, then [`Request`], which is what
+//! they have in common, then [`reply`].
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod base64;
+mod binary;
+mod classic;
+mod meta;
+mod number;
+mod parser;
 pub mod reply;
 mod request;
+mod tokens;
+mod write;
 
+pub use parser::Parser;
 pub use request::*;
+pub use write::write_request;

@@ -1,6 +1,13 @@
 //! Replies in, bytes out: each function writes the answer to one kind of request, in the dialect of
 //! its [`Shape`]. A suppressed answer (`noreply`, quiet) writes nothing.
 
+use crate::base64;
+use crate::request::{
+    Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags, Shape,
+    Status, Store,
+};
+use crate::tokens::Tokens;
+
 /// What a hit shows. Every number is of the moment the flag is read, see the fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'k> {
@@ -116,4 +123,536 @@ pub struct Described<'k> {
     pub class: u8,
     /// The bytes it would take in memcached.
     pub size: usize,
+}
+
+/// The first byte of a binary answer.
+const BINARY_MAGIC: u8 = 0x81;
+
+/// Writes everything before the value. True if the caller appends exactly `hit.value_len` bytes of
+/// value next and calls [`hit_tail`]; else this was the whole answer.
+#[inline]
+pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
+    match &get.shape {
+        Shape::Classic(classic) if get.value => {
+            out.reserve(hit.key.len() + hit.value_len + HIT_ROOM);
+            out.extend_from_slice(b"VALUE ");
+            out.extend_from_slice(hit.key);
+            number(b" ", hit.client_flags.into(), out);
+            number(b" ", hit.value_len as u64, out);
+            if classic.with_cas {
+                number(b" ", hit.cas, out);
+            }
+            out.extend_from_slice(b"\r\n");
+            true
+        }
+        Shape::Classic(classic) => {
+            line(classic, "TOUCHED", out);
+            false
+        }
+        Shape::Meta(flags) => meta_hit(get, flags, hit, out),
+        Shape::Binary(head) => {
+            let key = if head.with_key { hit.key } else { &[] };
+            let value_len = if get.value { hit.value_len } else { 0 };
+            let extras = hit.client_flags.to_be_bytes();
+            out.reserve(HIT_ROOM + key.len() + value_len);
+            binary(head, 0, &extras, key, value_len, hit.cas, out);
+            out.extend_from_slice(&extras);
+            out.extend_from_slice(key);
+            get.value
+        }
+    }
+}
+
+/// Room for what a hit's answer holds beside key and value.
+const HIT_ROOM: usize = 96;
+
+/// Writes what follows a value.
+#[inline]
+pub fn hit_tail(get: &Get<'_>, out: &mut Vec<u8>) {
+    match &get.shape {
+        Shape::Classic(Classic { last: true, .. }) => out.extend_from_slice(b"\r\nEND\r\n"),
+        Shape::Classic(_) | Shape::Meta(_) => out.extend_from_slice(b"\r\n"),
+        Shape::Binary(_) => (),
+    }
+}
+
+/// Nothing is there. `key` is the decoded key.
+#[inline]
+pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
+    match &get.shape {
+        Shape::Classic(classic) if get.value => {
+            if classic.last {
+                get_end(out);
+            }
+        }
+        Shape::Classic(classic) => line(classic, "NOT_FOUND", out),
+        Shape::Meta(flags) if flags.quiet => (),
+        Shape::Meta(flags) => {
+            out.extend_from_slice(b"EN");
+            meta_key_and_opaque(flags, get.key, out);
+        }
+        Shape::Binary(head) if head.quiet => (),
+        Shape::Binary(head) if head.with_key => {
+            binary(head, Status::NotFound as u16, &[], key, 0, 0, out);
+            out.extend_from_slice(key);
+        }
+        Shape::Binary(head) => binary_error(head, Status::NotFound, out),
+    }
+}
+
+/// The end of a classic retrieval whose last key was answered before it was known to be the last.
+pub fn get_end(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"END\r\n");
+}
+
+/// No memory to hold the answer while the peer reads it.
+pub fn get_refused(get: &Get<'_>, out: &mut Vec<u8>) {
+    out_of_memory(&get.shape, "SERVER_ERROR out of memory writing get response", out);
+}
+
+/// No memory for the item that `mg N` was to create.
+pub fn get_created_refused(get: &Get<'_>, out: &mut Vec<u8>) {
+    out_of_memory(&get.shape, "SERVER_ERROR Out of memory allocating new item", out);
+}
+
+/// What became of a store.
+pub fn stored(store: &Store<'_>, outcome: Stored, out: &mut Vec<u8>) {
+    match &store.shape {
+        Shape::Classic(classic) => line(classic, stored_line(outcome), out),
+        Shape::Meta(flags) => meta_stored(store, flags, outcome, out),
+        Shape::Binary(head) => match outcome {
+            Stored::Stored { cas, .. } => binary_success(head, &[], cas, out),
+            _ => binary_error(head, stored_status(outcome), out),
+        },
+    }
+}
+
+fn stored_line(outcome: Stored) -> &'static str {
+    match outcome {
+        Stored::Stored { .. } => "STORED",
+        Stored::NotStored => "NOT_STORED",
+        Stored::Exists => "EXISTS",
+        Stored::NotFound => "NOT_FOUND",
+        Stored::TooLarge => "SERVER_ERROR object too large for cache",
+        Stored::OutOfMemory => "SERVER_ERROR out of memory storing object",
+        Stored::BadChunk => "CLIENT_ERROR bad data chunk",
+    }
+}
+
+fn stored_status(outcome: Stored) -> Status {
+    match outcome {
+        Stored::Exists => Status::Exists,
+        Stored::NotFound => Status::NotFound,
+        Stored::TooLarge => Status::TooLarge,
+        Stored::OutOfMemory => Status::OutOfMemory,
+        Stored::Stored { .. } | Stored::NotStored | Stored::BadChunk => Status::NotStored,
+    }
+}
+
+fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: Stored, out: &mut Vec<u8>) {
+    let (code, cas, len) = match outcome {
+        Stored::Stored { cas, len } => (b"HD", cas, len),
+        Stored::NotStored => (b"NS", 0, store.value_len),
+        Stored::Exists => (b"EX", 0, store.value_len),
+        Stored::NotFound => (b"NF", 0, store.value_len),
+        Stored::TooLarge | Stored::OutOfMemory | Stored::BadChunk => {
+            return text(stored_line(outcome), out);
+        }
+    };
+    if flags.quiet && code == b"HD" {
+        return;
+    }
+    out.extend_from_slice(code);
+    for token in Tokens(flags.raw) {
+        match token.first() {
+            Some(b'O') => spaced(token, out),
+            Some(b'k') => meta_key(store.key.wire, store.key.base64, out),
+            Some(b'c') => number(b" c", cas, out),
+            Some(b's') => number(b" s", len as u64, out),
+            _ => (),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What became of a removal.
+pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
+    let (word, code, status) = match outcome {
+        Deleted::Deleted { .. } => ("DELETED", b"HD", None),
+        Deleted::NotFound => ("NOT_FOUND", b"NF", Some(Status::NotFound)),
+        Deleted::Exists => ("EXISTS", b"EX", Some(Status::Exists)),
+    };
+    match &delete.shape {
+        Shape::Classic(classic) => line(classic, word, out),
+        Shape::Meta(flags) if flags.quiet && status.is_none() => (),
+        Shape::Meta(flags) => {
+            out.extend_from_slice(code);
+            meta_key_and_opaque(flags, delete.key, out);
+        }
+        Shape::Binary(head) => match status {
+            Some(status) => binary_error(head, status, out),
+            None => binary_success(head, &[], 0, out),
+        },
+    }
+}
+
+/// What became of counting.
+pub fn counted(arithmetic: &Arithmetic<'_>, outcome: Counted, out: &mut Vec<u8>) {
+    match (&arithmetic.shape, outcome) {
+        (Shape::Classic(classic), Counted::Number { value, .. }) => {
+            if !classic.noreply {
+                number(b"", value, out);
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        (Shape::Classic(classic), _) => line(classic, counted_line(outcome), out),
+        (Shape::Meta(flags), _) => meta_counted(arithmetic, flags, outcome, out),
+        (Shape::Binary(head), Counted::Number { value, cas, .. }) => {
+            binary_success(head, &value.to_be_bytes(), cas, out);
+        }
+        (Shape::Binary(head), _) => binary_error(head, counted_status(outcome), out),
+    }
+}
+
+fn counted_line(outcome: Counted) -> &'static str {
+    match outcome {
+        Counted::Exists => "EXISTS",
+        Counted::NotStored => "NOT_STORED",
+        Counted::NonNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value",
+        Counted::OutOfMemory => "SERVER_ERROR out of memory",
+        Counted::Number { .. } | Counted::NotFound => "NOT_FOUND",
+    }
+}
+
+fn counted_status(outcome: Counted) -> Status {
+    match outcome {
+        Counted::Exists => Status::Exists,
+        Counted::NotStored => Status::NotStored,
+        Counted::NonNumeric => Status::NonNumeric,
+        Counted::OutOfMemory => Status::OutOfMemory,
+        Counted::Number { .. } | Counted::NotFound => Status::NotFound,
+    }
+}
+
+fn meta_counted(
+    arithmetic: &Arithmetic<'_>,
+    flags: &MetaFlags<'_>,
+    outcome: Counted,
+    out: &mut Vec<u8>,
+) {
+    let code = match outcome {
+        Counted::Number { value, cas, ttl_before, ttl_after } => {
+            if !flags.quiet {
+                meta_number(arithmetic, flags, value, cas, [ttl_before, ttl_after], out);
+            }
+            return;
+        }
+        Counted::NotFound => b"NF",
+        Counted::Exists => b"EX",
+        Counted::NotStored => b"NS",
+        Counted::NonNumeric | Counted::OutOfMemory => return text(counted_line(outcome), out),
+    };
+    out.extend_from_slice(code);
+    meta_key_and_opaque(flags, arithmetic.key, out);
+}
+
+fn meta_number(
+    arithmetic: &Arithmetic<'_>,
+    flags: &MetaFlags<'_>,
+    value: u64,
+    cas: u64,
+    [mut ttl, ttl_after]: [Option<u32>; 2],
+    out: &mut Vec<u8>,
+) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(value);
+    let wants_value = Tokens(flags.raw).any(|token| token.first() == Some(&b'v'));
+    if wants_value {
+        number(b"VA ", digits.len() as u64, out);
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+    for token in Tokens(flags.raw) {
+        match token.first() {
+            Some(b'c') => number(b" c", cas, out),
+            Some(b't') => meta_ttl(ttl, out),
+            Some(b'T' | b'N') => ttl = ttl_after,
+            Some(b'O') => spaced(token, out),
+            Some(b'k') => meta_key(arithmetic.key.wire, arithmetic.key.base64, out),
+            _ => (),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    if wants_value {
+        text(digits, out);
+    }
+}
+
+/// An item's description, or that there is none.
+pub fn described(debug: &Debug<'_>, found: Option<&Described<'_>>, out: &mut Vec<u8>) {
+    let Some(item) = found else {
+        out.extend_from_slice(b"EN\r\n");
+        return;
+    };
+    out.extend_from_slice(b"ME ");
+    if item.binary_key {
+        base64::encode(item.key, out);
+    } else {
+        out.extend_from_slice(if debug.key.base64 { item.key } else { debug.key.wire });
+    }
+    out.extend_from_slice(b" exp=");
+    match item.ttl {
+        Some(ttl) => number(b"", ttl.into(), out),
+        None => out.extend_from_slice(b"-1"),
+    }
+    number(b" la=", item.idle_secs.into(), out);
+    number(b" cas=", item.cas, out);
+    out.extend_from_slice(if item.fetched { b" fetch=yes" } else { b" fetch=no" });
+    number(b" cls=", item.class.into(), out);
+    number(b" size=", item.size as u64, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A fault's answer. When it is sent ([`crate::Then`]) is the caller's matter.
+pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
+    match &fault.reply {
+        FaultReply::Silent => (),
+        FaultReply::Text(line) => text(line, out),
+        FaultReply::Binary { head, status } => binary_error(head, *status, out),
+    }
+}
+
+/// `mn`, binary noop.
+pub fn noop(shape: &Shape<'_>, out: &mut Vec<u8>) {
+    success(shape, "MN", out);
+}
+
+/// `flush_all`, `verbosity`.
+pub fn ok(shape: &Shape<'_>, out: &mut Vec<u8>) {
+    success(shape, "OK", out);
+}
+
+/// `flush_all` under `-F`.
+pub fn flush_refused(shape: &Shape<'_>, out: &mut Vec<u8>) {
+    match shape {
+        Shape::Classic(classic) => line(classic, "CLIENT_ERROR flush_all not allowed", out),
+        Shape::Meta(_) => text("CLIENT_ERROR flush_all not allowed", out),
+        Shape::Binary(head) => binary_error(head, Status::AuthFailure, out),
+    }
+}
+
+/// `version`.
+pub fn version(shape: &Shape<'_>, version: &str, out: &mut Vec<u8>) {
+    match shape {
+        Shape::Binary(head) => {
+            binary(head, 0, &[], &[], version.len(), 0, out);
+            out.extend_from_slice(version.as_bytes());
+        }
+        Shape::Classic(_) | Shape::Meta(_) => {
+            out.extend_from_slice(b"VERSION ");
+            text(version, out);
+        }
+    }
+}
+
+/// `quit`: only binary answers it.
+pub fn quit(shape: &Shape<'_>, out: &mut Vec<u8>) {
+    if let Shape::Binary(head) = shape {
+        binary_success(head, &[], 0, out);
+    }
+}
+
+/// One statistic.
+pub fn stat(shape: &Shape<'_>, name: &str, value: &str, out: &mut Vec<u8>) {
+    match shape {
+        Shape::Binary(head) => {
+            binary(head, 0, &[], name.as_bytes(), value.len(), 0, out);
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(value.as_bytes());
+        }
+        Shape::Classic(_) | Shape::Meta(_) => {
+            for part in ["STAT ", name, " ", value, "\r\n"] {
+                out.extend_from_slice(part.as_bytes());
+            }
+        }
+    }
+}
+
+/// The end of a page of statistics.
+pub fn stats_end(shape: &Shape<'_>, out: &mut Vec<u8>) {
+    success(shape, "END", out);
+}
+
+/// `stats reset`.
+pub fn stats_reset(shape: &Shape<'_>, out: &mut Vec<u8>) {
+    success(shape, "RESET", out);
+}
+
+/// There is no such page.
+pub fn stats_unknown(shape: &Shape<'_>, out: &mut Vec<u8>) {
+    match shape {
+        Shape::Binary(head) => binary_error(head, Status::NotFound, out),
+        Shape::Classic(_) | Shape::Meta(_) => text("ERROR", out),
+    }
+}
+
+/// An error line of the caller's; binary says that it was not found.
+pub fn error_line(shape: &Shape<'_>, line: &'static str, out: &mut Vec<u8>) {
+    match shape {
+        Shape::Binary(head) => binary_error(head, Status::NotFound, out),
+        Shape::Classic(_) | Shape::Meta(_) => text(line, out),
+    }
+}
+
+fn success(shape: &Shape<'_>, word: &str, out: &mut Vec<u8>) {
+    match shape {
+        Shape::Classic(classic) => line(classic, word, out),
+        Shape::Meta(_) => text(word, out),
+        Shape::Binary(head) => binary_success(head, &[], 0, out),
+    }
+}
+
+fn out_of_memory(shape: &Shape<'_>, line: &str, out: &mut Vec<u8>) {
+    match shape {
+        Shape::Binary(head) => binary_error(head, Status::OutOfMemory, out),
+        Shape::Classic(_) | Shape::Meta(_) => text(line, out),
+    }
+}
+
+fn line(classic: &Classic, word: &str, out: &mut Vec<u8>) {
+    if !classic.noreply {
+        text(word, out);
+    }
+}
+
+#[inline]
+fn text(line: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(line.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(before);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn spaced(token: &[u8], out: &mut Vec<u8>) {
+    out.push(b' ');
+    out.extend_from_slice(token);
+}
+
+/// `mg`'s answer to a hit, up to its value.
+#[inline]
+fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
+    let with_value = get.value && !hit.withheld;
+    out.reserve(HIT_ROOM + flags.raw.len() + 2 * hit.key.len() + hit.value_len);
+    if with_value {
+        number(b"VA ", hit.value_len as u64, out);
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+    let mut ttl = hit.ttl_before;
+    for token in Tokens(flags.raw) {
+        match token.first() {
+            Some(b't') => meta_ttl(ttl, out),
+            Some(b'T' | b'N') => ttl = hit.ttl_after,
+            Some(b'c') => number(b" c", hit.cas, out),
+            Some(b'f') => number(b" f", hit.client_flags.into(), out),
+            Some(b'h') => number(b" h", hit.hit_before.into(), out),
+            Some(b'l') => number(b" l", hit.idle_secs.into(), out),
+            Some(b's') => number(b" s", hit.value_len as u64, out),
+            Some(b'O') => spaced(token, out),
+            Some(b'k') => meta_item_key(get.key, hit, out),
+            _ => (),
+        }
+    }
+    for (mark, shown) in [(b" Z", hit.win_taken), (b" X", hit.stale), (b" W", hit.won)] {
+        if shown {
+            out.extend_from_slice(mark);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    with_value
+}
+
+fn meta_ttl(ttl: Option<u32>, out: &mut Vec<u8>) {
+    match ttl {
+        Some(ttl) => number(b" t", ttl.into(), out),
+        None => out.extend_from_slice(b" t-1"),
+    }
+}
+
+/// The key of an item, as it was stored.
+fn meta_item_key(asked: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+    if !hit.binary_key {
+        meta_key(hit.key, false, out);
+    } else if asked.base64 {
+        meta_key(asked.wire, true, out);
+    } else {
+        out.extend_from_slice(b" k");
+        base64::encode(hit.key, out);
+        out.extend_from_slice(b" b");
+    }
+}
+
+/// A key as sent.
+fn meta_key(wire: &[u8], base64: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b" k");
+    out.extend_from_slice(wire);
+    if base64 {
+        out.extend_from_slice(b" b");
+    }
+}
+
+/// The flags that every answer returns, and the line's end.
+fn meta_key_and_opaque(flags: &MetaFlags<'_>, key: Key<'_>, out: &mut Vec<u8>) {
+    for token in Tokens(flags.raw) {
+        match token.first() {
+            Some(b'O') => spaced(token, out),
+            Some(b'k') => meta_key(key.wire, key.base64, out),
+            _ => (),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn binary_success(head: &BinaryHead, body: &[u8], cas: u64, out: &mut Vec<u8>) {
+    if !head.quiet {
+        binary(head, 0, &[], &[], body.len(), cas, out);
+        out.extend_from_slice(body);
+    }
+}
+
+/// Errors are sent, quiet or not.
+fn binary_error(head: &BinaryHead, status: Status, out: &mut Vec<u8>) {
+    let body = status.text();
+    binary(head, status as u16, &[], &[], body.len(), 0, out);
+    out.extend_from_slice(body.as_bytes());
+}
+
+/// The head of a binary answer.
+#[inline]
+fn binary(
+    head: &BinaryHead,
+    status: u16,
+    extras: &[u8],
+    key: &[u8],
+    value_len: usize,
+    cas: u64,
+    out: &mut Vec<u8>,
+) {
+    let body_len = u32::try_from(extras.len() + key.len() + value_len).unwrap_or(u32::MAX);
+    let key_len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_be_bytes();
+    let extras_len = u8::try_from(extras.len()).unwrap_or(u8::MAX);
+    let mut bytes = [0; 24];
+    bytes[0] = BINARY_MAGIC;
+    bytes[1] = head.opcode;
+    bytes[2..4].copy_from_slice(&key_len);
+    bytes[4] = extras_len;
+    bytes[6..8].copy_from_slice(&status.to_be_bytes());
+    bytes[8..12].copy_from_slice(&body_len.to_be_bytes());
+    bytes[12..16].copy_from_slice(&head.opaque);
+    bytes[16..].copy_from_slice(&cas.to_be_bytes());
+    out.extend_from_slice(&bytes);
 }

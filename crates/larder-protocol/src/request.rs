@@ -312,3 +312,6 @@ pub enum Parsed<'b> {
     /// Nothing wrong so far; read more. Ordinary life on a stream, hence not an error.
     Incomplete,
 }
+
+/// The longest value that a text store can announce, in bytes.
+pub const VALUE_LEN_MAX: usize = 2_147_483_645;

@@ -1,0 +1,329 @@
+//! Classic text: `get`, `set` and the rest. Error lines and their order are memcached's.
+
+use crate::number::{exptime_of, flags_of, i32_of, u32_of, u64_of};
+use crate::parser::{LINE_LEN_MAX, Retrieval, fault, faulty, raw};
+use crate::request::{
+    Arithmetic, Classic, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Request, Shape,
+    Store, StoreMode, Then, VALUE_LEN_MAX,
+};
+use crate::tokens::{Tokens, skip_spaces, trim_end_spaces};
+
+pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
+
+/// A retrieval command, before its keys.
+#[derive(Clone, Copy)]
+pub(crate) enum RetrievalHead {
+    Get { with_cas: bool },
+    Gat { with_cas: bool },
+}
+
+/// The retrieval command behind `g`, and the length of it all with its space.
+#[inline]
+pub(crate) fn retrieval(rest: &[u8]) -> Option<(RetrievalHead, usize)> {
+    match rest {
+        [b'e', b't', b' ', ..] => Some((RetrievalHead::Get { with_cas: false }, 4)),
+        [b'e', b't', b's', b' ', ..] => Some((RetrievalHead::Get { with_cas: true }, 5)),
+        [b'a', b't', b' ', ..] => Some((RetrievalHead::Gat { with_cas: false }, 4)),
+        [b'a', b't', b's', b' ', ..] => Some((RetrievalHead::Gat { with_cas: true }, 5)),
+        _ => None,
+    }
+}
+
+/// The expiry of a `gat`, and whether a key follows it.
+pub(crate) enum GatExptime<'b> {
+    Is { exptime: Exptime, keys: &'b [u8] },
+    Bad,
+    /// The line ends before the first key.
+    Missing { line_len: usize },
+    Incomplete,
+}
+
+pub(crate) fn gat_exptime(rest: &[u8]) -> GatExptime<'_> {
+    let from = skip_spaces(rest);
+    let Some(end) = memchr::memchr2(b' ', b'\n', from) else { return GatExptime::Incomplete };
+    let (token, keys) = from.split_at_checked(end).unwrap_or_default();
+    let line_end = if keys.first() == Some(&b'\n') { keys.get(1..) } else { line_end(keys) };
+    if let Some(behind) = line_end {
+        return GatExptime::Missing { line_len: rest.len() - behind.len() };
+    }
+    if matches!(skip_spaces(keys), [] | [b'\r']) {
+        return GatExptime::Incomplete;
+    }
+    match i32_of(token) {
+        Some(exptime) => GatExptime::Is { exptime: Exptime(exptime.into()), keys },
+        None => GatExptime::Bad,
+    }
+}
+
+/// What comes next on a retrieval line.
+pub(crate) enum NextKey<'b> {
+    Key { key: &'b [u8], behind: &'b [u8] },
+    End { behind: &'b [u8] },
+    TooLong,
+    Incomplete,
+}
+
+#[inline]
+pub(crate) fn next_key(rest: &[u8]) -> NextKey<'_> {
+    let rest = skip_spaces(rest);
+    let window = rest.get(..KEY_LEN_MAX + 2).unwrap_or(rest);
+    let Some(end) = memchr::memchr2(b' ', b'\n', window) else {
+        let too_long = window.len() == KEY_LEN_MAX + 2;
+        return if too_long { NextKey::TooLong } else { NextKey::Incomplete };
+    };
+    let (token, behind) = window.split_at_checked(end).unwrap_or_default();
+    let is_line_end = behind.first() == Some(&b'\n');
+    let key = if is_line_end { token.strip_suffix(b"\r").unwrap_or(token) } else { token };
+    let behind = rest.get(end..).unwrap_or_default();
+    match key.len() {
+        0 => NextKey::End { behind: behind.get(1..).unwrap_or_default() },
+        1..=KEY_LEN_MAX => NextKey::Key { key, behind },
+        _ => NextKey::TooLong,
+    }
+}
+
+/// What is behind the line's end, if nothing but spaces comes before it.
+#[inline]
+pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {
+    match rest {
+        [b'\n', behind @ ..] => Some(behind),
+        _ => match skip_spaces(rest) {
+            [b'\n', behind @ ..] | [b'\r', b'\n', behind @ ..] => Some(behind),
+            _ => None,
+        },
+    }
+}
+
+#[inline]
+pub(crate) fn get(key: &[u8], retrieval: Retrieval, last: bool) -> Request<'_> {
+    let Retrieval { with_cas, touch } = retrieval;
+    Request::Get(Get {
+        key: raw(key),
+        value: true,
+        touch,
+        vivify: None,
+        recache: None,
+        compare: None,
+        new_cas: None,
+        untracked: false,
+        shape: Shape::Classic(Classic { noreply: false, with_cas, last }),
+    })
+}
+
+/// A line other than a retrieval; `body` is what follows it, `consumed` the line's length.
+#[inline]
+pub(crate) fn parse<'b>(line: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let command_len = memchr::memchr(b' ', line).unwrap_or(line.len());
+    let (command, rest) = line.split_at_checked(command_len).unwrap_or_default();
+    let mode = match command {
+        b"set" => StoreMode::Set,
+        b"add" => StoreMode::Add,
+        b"replace" => StoreMode::Replace,
+        b"append" => StoreMode::Append,
+        b"prepend" => StoreMode::Prepend,
+        b"cas" => return store(StoreMode::Set, true, rest, body, consumed),
+        _ => return other(command, rest, consumed),
+    };
+    store(mode, false, rest, body, consumed)
+}
+
+fn request<'b>(request: Request<'b>, consumed: usize) -> Parsed<'b> {
+    Parsed::Request { request, consumed }
+}
+
+fn is_noreply(rest: &[u8]) -> bool {
+    // Most lines end in a digit or a letter other than this one.
+    rest.ends_with(b"y") && rest.ends_with(b" noreply")
+        || rest.ends_with(b" ") && trim_end_spaces(rest).ends_with(b" noreply")
+}
+
+fn shape<'b>(rest: &[u8]) -> Shape<'b> {
+    Shape::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
+}
+
+/// An error line that `noreply` suppresses.
+fn refuse<'b>(error: &'static str, rest: &[u8], then: Then, consumed: usize) -> Parsed<'b> {
+    let reply = if is_noreply(rest) { FaultReply::Silent } else { FaultReply::Text(error) };
+    faulty(reply, then, consumed)
+}
+
+#[inline]
+fn store<'b>(
+    mode: StoreMode,
+    is_cas: bool,
+    rest: &'b [u8],
+    body: &'b [u8],
+    consumed: usize,
+) -> Parsed<'b> {
+    let mut tokens = Tokens(rest);
+    let (Some(key), Some(flags), Some(exptime), Some(len)) =
+        (tokens.next(), tokens.next(), tokens.next(), tokens.next())
+    else {
+        return fault(BAD_FORMAT, consumed);
+    };
+    let Some(value_len) = value_len(len) else { return fault(BAD_FORMAT, consumed) };
+    let compare = if is_cas { Some(tokens.next().and_then(u64_of)) } else { None };
+    let swallow = Then::Swallow(value_len as u64 + 2);
+    let (Some(client_flags), Some(exptime)) = (flags_of(flags), exptime_of(exptime)) else {
+        return refuse(BAD_FORMAT, rest, swallow, consumed);
+    };
+    if key.len() > KEY_LEN_MAX || compare == Some(None) {
+        return refuse(BAD_FORMAT, rest, swallow, consumed);
+    }
+    let store = Store {
+        key: raw(key),
+        mode,
+        client_flags,
+        expiry: Exptime(exptime.into()),
+        value_len,
+        value: &[],
+        terminated: true,
+        compare: compare.flatten(),
+        new_cas: None,
+        invalidate: false,
+        vivify: None,
+        shape: shape(rest),
+    };
+    with_body(store, body, consumed)
+}
+
+/// The announced length of a value: 0 to [`VALUE_LEN_MAX`].
+#[inline]
+pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
+    i32_of(token).and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= VALUE_LEN_MAX)
+}
+
+/// A text store with its value, if all of it is here.
+#[inline]
+pub(crate) fn with_body<'b>(store: Store<'b>, body: &'b [u8], head_len: usize) -> Parsed<'b> {
+    let value_len = store.value_len;
+    let Some((value, end)) = body.get(..value_len + 2).and_then(|b| b.split_at_checked(value_len))
+    else {
+        return Parsed::Body { store, head_len, body_len: value_len as u64 + 2 };
+    };
+    let store = Store { value, terminated: end == b"\r\n", ..store };
+    request(Request::Store(store), head_len + value_len + 2)
+}
+
+#[inline]
+fn other<'b>(command: &'b [u8], rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    match command {
+        b"delete" => delete(rest, consumed),
+        b"incr" => arithmetic(false, rest, consumed),
+        b"decr" => arithmetic(true, rest, consumed),
+        b"touch" => touch(rest, consumed),
+        // Without the space that a key would follow.
+        b"get" | b"gets" | b"gat" | b"gats" => fault(BAD_FORMAT, consumed),
+        b"version" => request(Request::Version(Shape::Classic(Classic::default())), consumed),
+        b"quit" => request(Request::Quit(Shape::Classic(Classic::default())), consumed),
+        b"stats" => {
+            let topic = trim_end_spaces(skip_spaces(rest));
+            request(Request::Stats { topic, shape: Shape::Classic(Classic::default()) }, consumed)
+        }
+        b"flush_all" => flush_all(rest, consumed),
+        b"verbosity" => verbosity(rest, consumed),
+        _ => unknown(rest, consumed),
+    }
+}
+
+fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
+    match Tokens(rest).last() {
+        Some(last) if last.starts_with(b"HTTP/") => {
+            faulty(FaultReply::Silent, Then::Close, consumed)
+        }
+        _ => refuse("ERROR", rest, Then::GoOn, consumed),
+    }
+}
+
+fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let Some(key) = Tokens(rest).next() else { return fault(BAD_FORMAT, consumed) };
+    if key.len() > KEY_LEN_MAX {
+        return refuse(BAD_FORMAT, rest, Then::GoOn, consumed);
+    }
+    let delete = Delete {
+        key: raw(key),
+        compare: None,
+        new_cas: None,
+        invalidate: false,
+        value_only: false,
+        touch: None,
+        client_flags: None,
+        shape: shape(rest),
+    };
+    request(Request::Delete(delete), consumed)
+}
+
+fn arithmetic<'b>(down: bool, rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let mut tokens = Tokens(rest);
+    let (Some(key), Some(delta)) = (tokens.next(), tokens.next()) else {
+        return fault(BAD_FORMAT, consumed);
+    };
+    if key.len() > KEY_LEN_MAX {
+        return refuse(BAD_FORMAT, rest, Then::GoOn, consumed);
+    }
+    let Some(delta) = u64_of(delta) else { return refuse(BAD_DELTA, rest, Then::GoOn, consumed) };
+    let arithmetic = Arithmetic {
+        key: raw(key),
+        down,
+        delta,
+        vivify: None,
+        initial: 0,
+        touch: None,
+        compare: None,
+        new_cas: None,
+        shape: shape(rest),
+    };
+    request(Request::Arithmetic(arithmetic), consumed)
+}
+
+fn touch<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let mut tokens = Tokens(rest);
+    let (Some(key), Some(exptime)) = (tokens.next(), tokens.next()) else {
+        return fault(BAD_FORMAT, consumed);
+    };
+    if key.len() > KEY_LEN_MAX {
+        return refuse(BAD_FORMAT, rest, Then::GoOn, consumed);
+    }
+    let Some(exptime) = i32_of(exptime) else {
+        return refuse(BAD_EXPTIME, rest, Then::GoOn, consumed);
+    };
+    let get = Get {
+        key: raw(key),
+        value: false,
+        touch: Some(Exptime(exptime.into())),
+        vivify: None,
+        recache: None,
+        compare: None,
+        new_cas: None,
+        untracked: false,
+        shape: shape(rest),
+    };
+    request(Request::Get(get), consumed)
+}
+
+fn flush_all<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let noreply = is_noreply(rest);
+    let first = Tokens(rest).next().filter(|&token| !(noreply && token == b"noreply"));
+    let Some(delay) = first.map_or(Some(0), i32_of) else {
+        return refuse(BAD_EXPTIME, rest, Then::GoOn, consumed);
+    };
+    request(Request::FlushAll { delay: Exptime(delay.into()), shape: shape(rest) }, consumed)
+}
+
+fn verbosity<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let Some(first) = Tokens(rest).next() else { return fault("ERROR", consumed) };
+    if first == b"noreply" && is_noreply(rest) {
+        return faulty(FaultReply::Silent, Then::GoOn, consumed);
+    }
+    match u32_of(first) {
+        Some(level) => {
+            let level = level.min(2);
+            request(Request::Verbosity { level, shape: shape(rest) }, consumed)
+        }
+        None => refuse(BAD_FORMAT, rest, Then::GoOn, consumed),
+    }
+}
+
+const _: () = assert!(KEY_LEN_MAX + 2 < LINE_LEN_MAX);

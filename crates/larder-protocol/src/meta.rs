@@ -1,0 +1,322 @@
+//! Meta text: `mg ms md ma me mn`, with every flag.
+
+use crate::base64;
+use crate::classic::{BAD_FORMAT, value_len, with_body};
+use crate::number::{i32_of, u32_of, u64_of};
+use crate::parser::{fault, faulty};
+use crate::request::{
+    Arithmetic, Debug, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, MetaFlags, Parsed,
+    Request, Shape, Store, StoreMode, Then,
+};
+use crate::tokens::{Tokens, skip_spaces};
+
+/// Tokens of a meta line at most, command and key included.
+const TOKENS_MAX: usize = 20;
+/// An opaque with its letter.
+const OPAQUE_LEN_MAX: usize = 32;
+
+const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
+const INVALID: &str = "CLIENT_ERROR invalid flag";
+const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
+
+/// The meta command `m<verb>`; `rest` is its line behind that, `body` what follows the line.
+#[inline]
+pub(crate) fn parse<'b>(
+    verb: u8,
+    rest: &'b [u8],
+    body: &'b [u8],
+    consumed: usize,
+) -> Parsed<'b> {
+    match verb {
+        b'g' => keyed(rest, consumed, |key, flags| Ok(get(key, flags))),
+        b's' => set(rest, body, consumed),
+        b'd' => keyed(rest, consumed, |key, flags| Ok(delete(key, flags))),
+        b'a' => arithmetic(rest, consumed),
+        b'e' => describe(rest, consumed),
+        b'n' => {
+            let shape = Shape::Meta(MetaFlags::default());
+            Parsed::Request { request: Request::Noop(shape), consumed }
+        }
+        _ => unknown(rest, consumed),
+    }
+}
+
+/// `mx ...`: any other unknown command, with the same exceptions.
+fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
+    match Tokens(rest).last() {
+        Some(last) if last.starts_with(b"HTTP/") => {
+            faulty(FaultReply::Silent, Then::Close, consumed)
+        }
+        Some(b"noreply") => faulty(FaultReply::Silent, Then::GoOn, consumed),
+        _ => fault("ERROR", consumed),
+    }
+}
+
+/// The key, and what follows it without outer spaces.
+#[inline]
+fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = skip_spaces(rest);
+    let end = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+    let (key, flags) = rest.split_at_checked(end)?;
+    if key.is_empty() { None } else { Some((key, skip_spaces(flags))) }
+}
+
+#[inline]
+fn keyed<'b>(
+    rest: &'b [u8],
+    consumed: usize,
+    lower: impl FnOnce(Key<'b>, &Flags<'b>) -> Result<Request<'b>, &'static str>,
+) -> Parsed<'b> {
+    let Some((wire, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
+    match Flags::parse(wire, raw, 2).and_then(|flags| lower(flags.key(wire), &flags)) {
+        Ok(request) => Parsed::Request { request, consumed },
+        Err(error) => fault(error, consumed),
+    }
+}
+
+/// The flags of a line, read once.
+#[derive(Clone, Copy, Default)]
+struct Flags<'b> {
+    raw: &'b [u8],
+    /// One bit a letter, from `A`.
+    seen: u64,
+    touch: i32,
+    vivify: i32,
+    recache: i32,
+    client_flags: u32,
+    compare: u64,
+    new_cas: u64,
+    initial: u64,
+    delta: Option<u64>,
+    mode: Option<u8>,
+}
+
+impl<'b> Flags<'b> {
+    /// Reads `raw`, the flags behind `before` other tokens. Of several bad tokens the last one's
+    /// error is told, but a duplicate or unknown letter ends the reading.
+    #[inline]
+    fn parse(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
+        if key.len() > KEY_LEN_MAX {
+            return Err(BAD_FORMAT);
+        }
+        let mut flags = Self { raw, ..Self::default() };
+        if raw.is_empty() {
+            return Ok(flags);
+        }
+        if Tokens(raw).count() + before > TOKENS_MAX {
+            return Err("CLIENT_ERROR options flags are too long");
+        }
+        let mut error = None;
+        for token in Tokens(raw) {
+            let Some((&letter, argument)) = token.split_first() else { continue };
+            flags.mark(letter)?;
+            if let Err(bad) = flags.read(letter, argument, key) {
+                error = Some(bad);
+            }
+        }
+        error.map_or(Ok(flags), Err)
+    }
+
+    #[inline]
+    fn mark(&mut self, letter: u8) -> Result<(), &'static str> {
+        if !letter.is_ascii_digit() && !(0x41..=0x7a).contains(&letter) {
+            return Err(BAD_FORMAT);
+        }
+        let Some(shift) = letter.checked_sub(b'A') else { return Err(INVALID) };
+        let bit = 1 << shift;
+        if self.seen & bit != 0 {
+            return Err(DUPLICATE);
+        }
+        self.seen |= bit;
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&mut self, letter: u8, argument: &'b [u8], key: &[u8]) -> Result<(), &'static str> {
+        match letter {
+            b'c' | b'f' | b'h' | b'k' | b'l' | b'q' | b's' | b't' | b'u' | b'v' | b'x' => (),
+            b'I' | b'L' | b'P' => (),
+            b'O' if argument.len() >= OPAQUE_LEN_MAX => {
+                return Err("CLIENT_ERROR opaque token too long");
+            }
+            b'O' => (),
+            b'b' => {
+                base64::decode(key, &mut [0; KEY_LEN_MAX])
+                    .ok_or("CLIENT_ERROR error decoding key")?;
+            }
+            b'T' => self.touch = i32_of(argument).ok_or(BAD_TOKEN)?,
+            b'N' => self.vivify = i32_of(argument).ok_or(BAD_TOKEN)?,
+            b'R' => self.recache = i32_of(argument).ok_or(BAD_TOKEN)?,
+            b'C' => self.compare = u64_of(argument).ok_or(BAD_TOKEN)?,
+            b'E' => self.new_cas = u64_of(argument).ok_or(BAD_TOKEN)?,
+            b'F' => self.client_flags = u32_of(argument).ok_or(BAD_FORMAT)?,
+            b'J' => {
+                self.initial =
+                    u64_of(argument).ok_or("CLIENT_ERROR invalid numeric initial value")?;
+            }
+            b'D' => {
+                let delta = u64_of(argument).ok_or("CLIENT_ERROR invalid numeric delta value")?;
+                self.delta = Some(delta);
+            }
+            b'M' => self.mode = Some(argument.first().copied().unwrap_or(b' ')),
+            _ => return Err(INVALID),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn has(&self, letter: u8) -> bool {
+        self.seen & 1 << (letter - b'A') != 0
+    }
+
+    #[inline]
+    fn key(&self, wire: &'b [u8]) -> Key<'b> {
+        Key { wire, base64: self.has(b'b') }
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape<'b> {
+        Shape::Meta(MetaFlags { raw: self.raw, quiet: self.has(b'q') })
+    }
+
+    fn touch(&self) -> Option<Exptime> {
+        self.has(b'T').then(|| Exptime(self.touch.into()))
+    }
+
+    fn vivify(&self) -> Option<Exptime> {
+        self.has(b'N').then(|| Exptime(self.vivify.into()))
+    }
+
+    fn compare(&self) -> Option<u64> {
+        self.has(b'C').then_some(self.compare)
+    }
+
+    /// `E0` is as good as none.
+    fn new_cas(&self) -> Option<u64> {
+        (self.has(b'E') && self.new_cas != 0).then_some(self.new_cas)
+    }
+}
+
+#[inline]
+fn get<'b>(key: Key<'b>, flags: &Flags<'b>) -> Request<'b> {
+    Request::Get(Get {
+        key,
+        value: flags.has(b'v'),
+        touch: flags.touch(),
+        vivify: flags.vivify(),
+        recache: flags.has(b'R').then_some(flags.recache),
+        compare: flags.compare(),
+        new_cas: flags.new_cas(),
+        untracked: flags.has(b'u'),
+        shape: flags.shape(),
+    })
+}
+
+fn delete<'b>(key: Key<'b>, flags: &Flags<'b>) -> Request<'b> {
+    Request::Delete(Delete {
+        key,
+        compare: flags.compare(),
+        new_cas: flags.new_cas(),
+        invalidate: flags.has(b'I'),
+        value_only: flags.has(b'x'),
+        touch: flags.touch(),
+        client_flags: flags.has(b'F').then_some(flags.client_flags),
+        shape: flags.shape(),
+    })
+}
+
+fn set<'b>(rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let Some((wire, rest)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
+    let Some((len, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
+    let Some(value_len) = value_len(len) else { return fault(BAD_FORMAT, consumed) };
+    let stray = |token: &[u8]| token.first().is_some_and(|l| !is_flag_letter(*l));
+    if Tokens(raw).any(stray) {
+        return fault(BAD_FORMAT, consumed);
+    }
+    let store = Flags::parse(wire, raw, 3).and_then(|flags| store(wire, value_len, &flags));
+    match store {
+        Ok(store) => with_body(store, body, consumed),
+        Err(error) => {
+            faulty(FaultReply::Text(error), Then::Swallow(value_len as u64 + 2), consumed)
+        }
+    }
+}
+
+fn is_flag_letter(letter: u8) -> bool {
+    letter.is_ascii_digit() || (0x41..=0x7a).contains(&letter)
+}
+
+fn store<'b>(
+    wire: &'b [u8],
+    value_len: usize,
+    flags: &Flags<'b>,
+) -> Result<Store<'b>, &'static str> {
+    let mode = match flags.mode {
+        None | Some(b'S') => StoreMode::Set,
+        Some(b'E') => StoreMode::Add,
+        Some(b'A') => StoreMode::Append,
+        Some(b'P') => StoreMode::Prepend,
+        Some(b'R') => StoreMode::Replace,
+        Some(_) => return Err("CLIENT_ERROR invalid mode for ms M token"),
+    };
+    let compare = match mode {
+        StoreMode::Add => None,
+        StoreMode::Append | StoreMode::Prepend => flags.compare().filter(|&cas| cas != 0),
+        StoreMode::Set | StoreMode::Replace => flags.compare(),
+    };
+    let concatenates = matches!(mode, StoreMode::Append | StoreMode::Prepend);
+    Ok(Store {
+        key: flags.key(wire),
+        mode,
+        client_flags: flags.client_flags,
+        expiry: Exptime(flags.touch.into()),
+        value_len,
+        value: &[],
+        terminated: true,
+        compare,
+        new_cas: flags.new_cas(),
+        invalidate: flags.has(b'I'),
+        vivify: if concatenates { flags.vivify() } else { None },
+        shape: flags.shape(),
+    })
+}
+
+fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let Some((wire, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
+    if wire.len() > KEY_LEN_MAX {
+        return fault(BAD_FORMAT, consumed);
+    }
+    let Ok(flags) = Flags::parse(wire, raw, 2) else {
+        return fault("CLIENT_ERROR invalid or duplicate flag", consumed);
+    };
+    let down = match flags.mode {
+        None | Some(b'I' | b'+') => false,
+        Some(b'D' | b'-') => true,
+        Some(_) => return fault("CLIENT_ERROR invalid mode for ma M token", consumed),
+    };
+    let arithmetic = Arithmetic {
+        key: flags.key(wire),
+        down,
+        delta: flags.delta.unwrap_or(1),
+        vivify: flags.vivify(),
+        initial: flags.initial,
+        touch: flags.touch(),
+        compare: flags.compare().filter(|&cas| cas != 0),
+        new_cas: flags.new_cas(),
+        shape: flags.shape(),
+    };
+    Parsed::Request { request: Request::Arithmetic(arithmetic), consumed }
+}
+
+/// `me` reads only `b`; whatever else is there is ignored.
+fn describe<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let Some((wire, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
+    let base64 = Tokens(raw).any(|token| token == b"b");
+    let decodes = !base64 || base64::decode(wire, &mut [0; KEY_LEN_MAX]).is_some();
+    if wire.len() > KEY_LEN_MAX || !decodes {
+        return fault(BAD_FORMAT, consumed);
+    }
+    let shape = Shape::Meta(MetaFlags { raw, quiet: false });
+    let request = Request::Debug(Debug { key: Key { wire, base64 }, shape });
+    Parsed::Request { request, consumed }
+}

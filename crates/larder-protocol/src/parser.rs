@@ -1,0 +1,184 @@
+//! The front of a connection's bytes, in whichever dialect its first byte chose.
+
+use crate::request::{Exptime, Fault, FaultReply, Key, Parsed, Request, Store, Then};
+use crate::{binary, classic, meta};
+
+/// The longest text line in bytes, its LF included. memcached closes a connection that sends more
+/// without an LF; lines of keys to get are the exception, they may go on for ever.
+pub(crate) const LINE_LEN_MAX: usize = 2048;
+
+/// Where in a conversation the next byte is. Small, and copied freely: whoever rolls back to an
+/// earlier request keeps the parser from then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parser {
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Nothing has arrived: the first byte chooses the dialect.
+    #[default]
+    Start,
+    /// At the start of a text line.
+    Text,
+    /// Within a classic retrieval line, behind its first key.
+    Keys(Retrieval),
+    /// Binary, for the connection's lifetime.
+    Binary,
+}
+
+/// What the keys of a classic retrieval line share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retrieval {
+    pub(crate) with_cas: bool,
+    pub(crate) touch: Option<Exptime>,
+}
+
+impl Parser {
+    /// Looks at the front of `input`. Any split of a stream gives the same requests: what depends on
+    /// bytes that are not here yet is [`Parsed::Incomplete`].
+    #[inline]
+    pub fn parse<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
+        match self.state {
+            State::Text => self.parse_text(input),
+            State::Keys(retrieval) => self.parse_keys(retrieval, input),
+            State::Binary => binary::parse(input),
+            State::Start => {
+                let Some(&first) = input.first() else { return Parsed::Incomplete };
+                self.state = if first == binary::MAGIC { State::Binary } else { State::Text };
+                self.parse(input)
+            }
+        }
+    }
+
+    /// Reads the head of a [`Parsed::Body`] again, once its value has arrived elsewhere.
+    #[must_use]
+    pub fn parse_head<'b>(&self, head: &'b [u8]) -> Option<Store<'b>> {
+        let mut parser = *self;
+        match parser.parse(head) {
+            Parsed::Body { store, .. } => Some(store),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn parse_text<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
+        if let [b'g', rest @ ..] = input
+            && let Some((retrieval, at)) = classic::retrieval(rest)
+        {
+            return self.parse_first_key(retrieval, input, at);
+        }
+        let window = input.get(..LINE_LEN_MAX).unwrap_or(input);
+        let Some(end) = memchr::memchr(b'\n', window) else {
+            return if window.len() < LINE_LEN_MAX { Parsed::Incomplete } else { hang_up(input) };
+        };
+        let (line, consumed) = (without_cr(window.get(..end).unwrap_or_default()), end + 1);
+        if consumed < 4 {
+            return fault(classic::BAD_FORMAT, consumed);
+        }
+        let body = input.get(consumed..).unwrap_or_default();
+        match line {
+            [b'm', verb, b' ', rest @ ..] => meta::parse(*verb, rest, body, consumed),
+            [b'm', verb] => meta::parse(*verb, &[], body, consumed),
+            _ => classic::parse(line, body, consumed),
+        }
+    }
+
+    fn parse_first_key<'b>(
+        &mut self,
+        retrieval: classic::RetrievalHead,
+        input: &'b [u8],
+        at: usize,
+    ) -> Parsed<'b> {
+        let rest = input.get(at..).unwrap_or_default();
+        match retrieval {
+            classic::RetrievalHead::Get { with_cas } => {
+                self.parse_key(Retrieval { with_cas, touch: None }, input, rest, true)
+            }
+            classic::RetrievalHead::Gat { with_cas } => match classic::gat_exptime(rest) {
+                classic::GatExptime::Incomplete if rest.len() >= LINE_LEN_MAX => hang_up(input),
+                classic::GatExptime::Incomplete => Parsed::Incomplete,
+                classic::GatExptime::Missing { line_len } => {
+                    fault(classic::BAD_FORMAT, at + line_len)
+                }
+                classic::GatExptime::Bad => {
+                    let bad = FaultReply::Text("CLIENT_ERROR invalid exptime argument");
+                    fault_line(bad, input)
+                }
+                classic::GatExptime::Is { exptime, keys } => {
+                    self.parse_key(Retrieval { with_cas, touch: Some(exptime) }, input, keys, true)
+                }
+            },
+        }
+    }
+
+    fn parse_keys<'b>(&mut self, retrieval: Retrieval, input: &'b [u8]) -> Parsed<'b> {
+        self.parse_key(retrieval, input, input, false)
+    }
+
+    /// Hands the next key of a retrieval line out; `rest` is where it is looked for.
+    #[inline]
+    fn parse_key<'b>(
+        &mut self,
+        retrieval: Retrieval,
+        input: &'b [u8],
+        rest: &'b [u8],
+        first: bool,
+    ) -> Parsed<'b> {
+        match classic::next_key(rest) {
+            classic::NextKey::Key { key, behind } => {
+                let end = classic::line_end(behind);
+                self.state = if end.is_some() { State::Text } else { State::Keys(retrieval) };
+                let consumed = input.len() - end.unwrap_or(behind).len();
+                Parsed::Request { request: classic::get(key, retrieval, end.is_some()), consumed }
+            }
+            classic::NextKey::End { behind } => {
+                self.state = State::Text;
+                let consumed = input.len() - behind.len();
+                if first {
+                    return fault(classic::BAD_FORMAT, consumed);
+                }
+                Parsed::Request { request: Request::GetEnd, consumed }
+            }
+            classic::NextKey::TooLong => {
+                self.state = State::Text;
+                fault_line(FaultReply::Text(classic::BAD_FORMAT), input)
+            }
+            classic::NextKey::Incomplete if rest.len() >= LINE_LEN_MAX => hang_up(input),
+            classic::NextKey::Incomplete => Parsed::Incomplete,
+        }
+    }
+}
+
+/// The line without the one CR that may precede its LF.
+#[inline]
+pub(crate) fn without_cr(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// A key as sent in text.
+#[inline]
+pub(crate) fn raw(wire: &[u8]) -> Key<'_> {
+    Key { wire, base64: false }
+}
+
+pub(crate) fn faulty<'b>(reply: FaultReply, then: Then, consumed: usize) -> Parsed<'b> {
+    Parsed::Request { request: Request::Fault(Fault { reply, then }), consumed }
+}
+
+/// An error line, and on with the next request.
+pub(crate) fn fault<'b>(line: &'static str, consumed: usize) -> Parsed<'b> {
+    faulty(FaultReply::Text(line), Then::GoOn, consumed)
+}
+
+/// An error line, and on behind this line's LF, wherever that is.
+fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
+    match memchr::memchr(b'\n', input) {
+        Some(end) => faulty(reply, Then::GoOn, end + 1),
+        None => faulty(reply, Then::SwallowLine, input.len()),
+    }
+}
+
+fn hang_up<'b>(input: &[u8]) -> Parsed<'b> {
+    faulty(FaultReply::Silent, Then::Close, input.len())
+}

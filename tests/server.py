@@ -1,0 +1,136 @@
+"""Starts one server for a test, asks it questions, and ends it by its process id."""
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LARDERD = ROOT / "target" / "release" / "larderd"
+ENGINES = {
+    "segment": ["--engine", "segment"],
+    "moka": ["--engine", "moka"],
+    # It has no eviction, and says so at start unless -M is given.
+    "dashmap": ["--engine", "dashmap", "-M"],
+    # Any other server that takes memcached's command line, as the tests' own yardstick.
+    "upstream": [],
+}
+MIB = 1 << 20
+START_SECS = 20
+
+
+class Server:
+    """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP."""
+
+    def __init__(self, binary=LARDERD, engine="segment", options=(), unix=False, host="127.0.0.1"):
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-test-")
+        folder = Path(self.dir.name)
+        self.path = str(folder / "socket") if unix else None
+        self.host = None if unix else host
+        self.port = None
+        ports = folder / "ports"
+        self.log = folder / "log"
+        command = [str(binary), *ENGINES[engine], *options]
+        if os.geteuid() == 0:
+            command += ["-u", "root"]
+        bracketed = f"[{host}]" if ":" in host else host
+        command += ["-s", self.path] if unix else ["-l", bracketed, "-p", "-1", "-U", "0"]
+        environment = {**os.environ, "MEMCACHED_PORT_FILENAME": str(ports)}
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
+        self.pid = self.process.pid
+        try:
+            self._await_start(ports)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _await_start(self, ports):
+        deadline = time.monotonic() + START_SECS
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, f"the server ended at start: {self.output()}"
+            if not self.path and self.port is None and ports.exists():
+                self.port = int(ports.read_text().split(":")[1].split()[0])
+            if self.path or self.port:
+                try:
+                    self.connect().close()
+                    return
+                except OSError:
+                    pass
+            time.sleep(0.02)
+        raise AssertionError(f"the server did not listen: {self.output()}")
+
+    def output(self):
+        """What the server has printed so far."""
+        return self.log.read_text(errors="replace")
+
+    @property
+    def address(self):
+        """`host:port`, `[v6]:port` or the socket's path, as most clients write it."""
+        if self.path:
+            return self.path
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def connect(self, timeout=10.0):
+        """A new connected socket."""
+        if not self.path:
+            return socket.create_connection((self.host, self.port), timeout)
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(timeout)
+        sock.connect(self.path)
+        return sock
+
+    def stats(self, topic=""):
+        """`stats` or `stats <topic>` as a dict of strings."""
+        with self.connect() as sock, sock.makefile("rb") as replies:
+            sock.sendall(f"stats {topic}".strip().encode() + b"\r\n")
+            found = {}
+            while (line := replies.readline()).startswith(b"STAT "):
+                name, _, value = line[5:].decode().strip().partition(" ")
+                found[name] = value
+            assert line == b"END\r\n", line
+            return found
+
+    def _status_bytes(self, field):
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError(f"no {field} for pid {self.pid}")
+
+    def rss(self):
+        """Resident bytes now."""
+        return self._status_bytes("VmRSS")
+
+    def rss_peak(self):
+        """The most resident bytes since the process started, as the kernel kept it."""
+        return self._status_bytes("VmHWM")
+
+    def alive(self):
+        """Whether the process still runs."""
+        return self.process.poll() is None
+
+    def stop(self):
+        """Ends the process (SIGTERM, then SIGKILL) and returns its exit status."""
+        if self.alive():
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        status = self.process.wait()
+        self.dir.cleanup()
+        return status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        died, output = not self.alive(), self.output()
+        status = self.stop()
+        if exc[0] is None:
+            assert not died, f"the server died with {status}: {output}"
+            assert status == 0, f"the server stopped with {status}: {output}"
