@@ -1,10 +1,8 @@
 """Which server the tests run against: larderd unless `--server` names another binary."""
 
-from pathlib import Path
-
 import pytest
 
-from server import ENGINES, LARDERD, Server
+from server import LARDERD, Server, engines, is_upstream
 
 
 def pytest_addoption(parser):
@@ -13,10 +11,6 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "larder: a promise that upstream memcached does not make")
-
-
-def is_upstream(config):
-    return Path(config.getoption("--server")).name == "memcached"
 
 
 def pytest_collection_modifyitems(config, items):
@@ -29,18 +23,16 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        own = [name for name in ENGINES if name != "upstream"]
-        engines = ["upstream"] if is_upstream(metafunc.config) else own
-        metafunc.parametrize("engine", engines, scope="module")
+        metafunc.parametrize("engine", engines(metafunc.config), scope="module")
 
 
 @pytest.fixture(scope="session")
 def start(request):
     """`start(*options, engine=, unix=, host=)` gives a `Server` to be used in a `with`."""
     binary = request.config.getoption("--server")
-    default = "upstream" if is_upstream(request.config) else "segment"
+    first = engines(request.config)[0]
 
-    def start(*options, engine=default, **more):
+    def start(*options, engine=first, **more):
         return Server(binary, engine, options, **more)
 
     return start

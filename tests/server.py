@@ -21,6 +21,16 @@ MIB = 1 << 20
 START_SECS = 20
 
 
+def is_upstream(config):
+    """Whether this pytest run is against upstream memcached, to check the tests themselves."""
+    return Path(config.getoption("--server")).name == "memcached"
+
+
+def engines(config):
+    """The engines of the server under test, the default one first."""
+    return ["upstream"] if is_upstream(config) else [name for name in ENGINES if name != "upstream"]
+
+
 class Server:
     """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP."""
 

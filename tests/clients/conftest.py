@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from server import Server
+from server import Server, engines
 
 
 def has_ipv6():
@@ -19,11 +19,22 @@ def has_ipv6():
 TRANSPORTS = {"tcp4": {"host": "127.0.0.1"}, "tcp6": {"host": "::1"}, "unix": {"unix": True}}
 
 
-@pytest.fixture(scope="module", params=TRANSPORTS)
-def running(request, start, engine):
-    if request.param == "tcp6" and not has_ipv6():
+def pytest_generate_tests(metafunc):
+    """Every way in for the first engine; sockets do not know which engine answers, so TCP for the
+    others."""
+    if "running" in metafunc.fixturenames:
+        first, *others = engines(metafunc.config)
+        pairs = [(first, way) for way in TRANSPORTS] + [(engine, "tcp4") for engine in others]
+        names = [f"{engine}-{way}" for engine, way in pairs]
+        metafunc.parametrize("running", pairs, ids=names, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def running(request, start):
+    engine, way = request.param
+    if way == "tcp6" and not has_ipv6():
         pytest.skip("this machine has no IPv6")
-    with start("-t", "2", engine=engine, **TRANSPORTS[request.param]) as server:
+    with start("-t", "2", engine=engine, **TRANSPORTS[way]) as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""pymemcache (text and meta), every command it has."""
+"""pymemcache (text), every command it has, and meta commands through its `raw_command`."""
 
 import time
 
@@ -95,15 +95,6 @@ def test_expiry_and_touch(client):
     assert client.get("touched") == b"1"
 
 
-def test_get_and_touch(client):
-    client.set("key", b"1", expire=1)
-    assert client.gat("key", expire=100) == b"1"
-    value, unique = client.gats("key", expire=100)
-    assert value == b"1" and unique
-    time.sleep(2.1)
-    assert client.get("key") == b"1"
-
-
 def test_noreply_is_followed_by_the_right_answers(client):
     client.set("key", b"1", noreply=True)
     client.incr("key", 1, noreply=True)
@@ -116,20 +107,29 @@ def test_noreply_is_followed_by_the_right_answers(client):
 
 def test_flush_version_stats(client):
     client.set("key", b"1")
-    assert client.flush_all()
-    assert client.get("key") is None
     assert client.version()
     stats = client.stats()
     assert stats[b"pid"] > 0 and stats[b"curr_connections"] >= 1
     assert client.stats("settings")[b"maxconns"] == 1024
-    client.stats("items"), client.stats("slabs")
-    client.verbosity(0) if hasattr(client, "verbosity") else None
+    for page in ("items", "slabs"):
+        assert client.stats(page)
+    assert client.flush_all()
+    assert client.get("key") is None
 
 
 def test_raw_meta_commands(client):
     assert client.raw_command("mn") == b"MN"
     assert client.raw_command("ms key 5 T0 c\r\nvalue").startswith(b"HD c")
-    assert client.raw_command("mg key v k") == b"VA 5 kkey"
+    assert client.raw_command("mg key k s") == b"HD kkey s5"
+    assert client.raw_command("mg key v", end_tokens="value\r\n") == b"VA 5\r\n"
+
+
+def test_raw_get_and_touch(client):
+    client.set("key", b"1", expire=1)
+    reply = client.raw_command("gat 100 key", end_tokens="END\r\n")
+    assert reply == b"VALUE key 0 1\r\n1\r\n"
+    time.sleep(2.1)
+    assert client.get("key") == b"1"
 
 
 def test_a_value_over_the_limit_is_refused_and_the_connection_lives(client):
