@@ -23,7 +23,6 @@ const BODY_LEN_MAX: usize = 1 << 30;
 pub(crate) const NO_CREATE: u32 = u32::MAX;
 
 /// Opcodes, quiet ones beside their loud ones.
-#[expect(missing_docs, reason = "the names are the protocol's own")]
 pub(crate) mod opcode {
     pub(crate) const GET: u8 = 0x00;
     pub(crate) const SET: u8 = 0x01;
@@ -91,7 +90,12 @@ impl Head {
     fn binary_head(&self) -> BinaryHead {
         use opcode::*;
         let with_key = matches!(self.opcode, GETK | GETKQ | GATK | GATKQ);
-        BinaryHead { opcode: self.opcode, opaque: self.opaque, quiet: is_quiet(self.opcode), with_key }
+        BinaryHead {
+            opcode: self.opcode,
+            opaque: self.opaque,
+            quiet: is_quiet(self.opcode),
+            with_key,
+        }
     }
 
     fn compare(&self) -> Option<u64> {
@@ -129,7 +133,9 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     match head.opcode {
         GET | GETQ | GETK | GETKQ => whole(Request::Get(get(&head, key, None, true))),
         TOUCH => whole(Request::Get(get(&head, key, Some(expiry(extras)), false))),
-        GAT | GATQ | GATK | GATKQ => whole(Request::Get(get(&head, key, Some(expiry(extras)), true))),
+        GAT | GATQ | GATK | GATKQ => {
+            whole(Request::Get(get(&head, key, Some(expiry(extras)), true)))
+        }
         SET..=REPLACE | SETQ..=REPLACEQ | APPEND | PREPEND | APPENDQ | PREPENDQ => {
             store(&head, extras, key, input.get(fixed..).unwrap_or_default(), fixed)
         }

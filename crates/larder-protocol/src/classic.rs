@@ -33,10 +33,15 @@ pub(crate) fn retrieval(rest: &[u8]) -> Option<(RetrievalHead, usize)> {
 
 /// The expiry of a `gat`, and whether a key follows it.
 pub(crate) enum GatExptime<'b> {
-    Is { exptime: Exptime, keys: &'b [u8] },
+    Is {
+        exptime: Exptime,
+        keys: &'b [u8],
+    },
     Bad,
     /// The line ends before the first key.
-    Missing { line_len: usize },
+    Missing {
+        line_len: usize,
+    },
     Incomplete,
 }
 

@@ -21,12 +21,7 @@ const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 
 /// The meta command `m<verb>`; `rest` is its line behind that, `body` what follows the line.
 #[inline]
-pub(crate) fn parse<'b>(
-    verb: u8,
-    rest: &'b [u8],
-    body: &'b [u8],
-    consumed: usize,
-) -> Parsed<'b> {
+pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     match verb {
         b'g' => keyed(rest, consumed, |key, flags| Ok(get(key, flags))),
         b's' => set(rest, body, consumed),

@@ -3,6 +3,8 @@
 //! Meta is the richest dialect, so these types speak its language; classic text and binary are
 //! lowered into it by their parsers. What only matters to the answer travels in [`Shape`].
 
+use crate::tokens::Tokens;
+
 /// The longest key in bytes, as sent in text (base64 included) or in binary.
 pub const KEY_LEN_MAX: usize = 250;
 
@@ -99,6 +101,15 @@ pub struct MetaFlags<'b> {
     pub raw: &'b [u8],
     /// `q`.
     pub quiet: bool,
+}
+
+impl MetaFlags<'_> {
+    /// Whether flag `first` comes before flag `second`; true if `second` is not there.
+    #[must_use]
+    pub fn precedes(&self, first: u8, second: u8) -> bool {
+        let place = |letter| Tokens(self.raw).position(|token| token.first() == Some(&letter));
+        place(second).is_none_or(|second| place(first).is_some_and(|first| first < second))
+    }
 }
 
 /// What the answer to a binary request repeats or depends on.

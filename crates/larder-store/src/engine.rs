@@ -198,12 +198,14 @@ pub enum NewCas {
 pub enum NewValue<'v> {
     /// These bytes.
     Bytes(&'v [u8]),
-    /// The digits of a number: the first `len` bytes.
-    Short {
-        /** digits */
-        bytes: [u8; 24],
-        /** how many */
+    /// A number: the first `len` bytes of `digits`, then spaces up to `width` bytes in all.
+    Number {
+        /// Its digits.
+        digits: [u8; 20],
+        /// How many there are.
         len: u8,
+        /// Bytes in all; at most [`NUMBER_WIDTH_MAX`].
+        width: usize,
     },
     /// The item's value, then these bytes.
     Append(&'v [u8]),
@@ -216,6 +218,12 @@ pub enum NewValue<'v> {
     /// What was uploaded, then the item's value.
     PrependUploaded,
 }
+
+/// The widest that a number is padded to, in bytes.
+pub const NUMBER_WIDTH_MAX: usize = 4096;
+
+/// The padding of the widest number.
+pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 
 /// Why an update did not happen. The item that was there is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

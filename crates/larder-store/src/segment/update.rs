@@ -13,9 +13,10 @@ use super::slot::Slot;
 use super::sync::Ordering;
 use super::table::{Sequence, Table};
 use super::tally::Tally;
+use crate::engine::SPACES;
 use crate::{
-    Access, Attributes, Change, Expiry, HashedKey, Item, Lookup, NewCas, NewValue, Refusal,
-    Seconds, Updated,
+    Access, Attributes, Change, Expiry, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX, NewCas,
+    NewValue, Refusal, Seconds, Updated,
 };
 use crossbeam_epoch::Guard;
 use std::ops::Range;
@@ -421,16 +422,14 @@ impl<'u> Update<'u, '_> {
         upload: &mut Option<Upload>,
     ) -> Result<u64, Want> {
         let old = self.live().map(|found| found.record);
-        let short;
+        if let NewValue::Number { digits, len, width } = value {
+            return self.put_number(attributes, cas, digits.split_at(len.into()).0, width);
+        }
         let (before, new, after) = match value {
             NewValue::Bytes(bytes) => (None, Some(bytes), None),
-            NewValue::Short { bytes, len } => {
-                short = bytes;
-                (None, short.get(..usize::from(len)), None)
-            }
             NewValue::Append(bytes) => (old, Some(bytes), None),
             NewValue::Prepend(bytes) => (None, Some(bytes), old),
-            NewValue::Uploaded => (None, None, None),
+            NewValue::Uploaded | NewValue::Number { .. } => (None, None, None),
             NewValue::AppendUploaded => (old, None, None),
             NewValue::PrependUploaded => (None, None, old),
         };
@@ -470,6 +469,27 @@ impl<'u> Update<'u, '_> {
             *upload = None;
         }
         Ok(cas)
+    }
+
+    fn put_number(
+        &mut self,
+        attributes: Attributes,
+        cas: NewCas,
+        digits: &[u8],
+        width: usize,
+    ) -> Result<u64, Want> {
+        let spaces = SPACES.split_at(width.min(NUMBER_WIDTH_MAX).saturating_sub(digits.len())).0;
+        let draft = Draft {
+            attributes,
+            cas: self.choose_cas(cas),
+            fetched: self.live().is_some_and(|found| found.record.header.has(State::Fetched)),
+            accessed: self.writer.now,
+            key: self.key.bytes,
+            value: [digits, spaces, &[]],
+            chain: None,
+        };
+        self.publish(&draft)?;
+        Ok(draft.cas)
     }
 
     /// Puts a large value together from pieces, in segments fetched beforehand.

@@ -1,0 +1,40 @@
+//! Expiry times as sent, against the clock.
+
+use larder_protocol::{Exptime, RELATIVE_SECS_MAX};
+use larder_store::{Expiry, Seconds};
+
+/// When something that was sent with `exptime` at `now` ends.
+pub(crate) fn resolve(exptime: Exptime, now: Seconds) -> Expiry {
+    match exptime.0 {
+        0 => Expiry::Never,
+        ..0 => Expiry::At(now),
+        1..=RELATIVE_SECS_MAX => {
+            // At most 30 days, which fit.
+            Expiry::At(Seconds(now.0.saturating_add(exptime.0 as u32)))
+        }
+        absolute => Expiry::At(Seconds(u32::try_from(absolute).unwrap_or(u32::MAX)).max(now)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_absolute_past_and_never() {
+        let now = Seconds(1_700_000_000);
+        let at = |secs| Expiry::At(Seconds(secs));
+        let cases = [
+            (0, Expiry::Never),
+            (-1, at(now.0)),
+            (1, at(now.0 + 1)),
+            (2_592_000, at(now.0 + 2_592_000)),
+            (2_592_001, at(now.0)),
+            (1_700_000_100, at(1_700_000_100)),
+            (0xffff_ffff, at(u32::MAX)),
+        ];
+        for (sent, expected) in cases {
+            assert_eq!(resolve(Exptime(sent), now), expected, "{sent}");
+        }
+    }
+}
