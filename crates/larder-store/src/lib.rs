@@ -1,7 +1,14 @@
 //! The cache itself: the [`Engine`] trait and the engines behind it. Usable alone, as an embedded
 //! cache.
+//!
+//! | engine | evicts | what it is for |
+//! |---|---|---|
+//! | [`segment`] | S3-FIFO | the default: one region, exact limit, reads without locks |
+//! | [`dashmap`] | no | a plain concurrent map: refuses when it is full |
 
+pub mod dashmap;
 mod engine;
+mod plain;
 pub mod segment;
 
 pub use engine::*;

@@ -1,0 +1,97 @@
+//! An item as it is kept: immutable but for the traces of its readers.
+
+use crate::{Attributes, Item, Lease, Lookup, Seconds, Value};
+use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+/// Values from this length on are leased rather than lent, and uploaded rather than sent whole.
+pub(crate) const LARGE_LEN_MIN: usize = 64 << 10;
+
+/// An item without its key.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) value: Bytes,
+    pub(crate) attributes: Attributes,
+    /// 0 where the cache keeps none.
+    pub(crate) cas: u64,
+    /// Flushes that came before it.
+    era: u64,
+    fetched: AtomicBool,
+    accessed: AtomicU32,
+}
+
+impl Record {
+    pub(crate) fn new(
+        value: Bytes,
+        attributes: Attributes,
+        cas: u64,
+        era: u64,
+        now: Seconds,
+        fetched: bool,
+    ) -> Self {
+        let (fetched, accessed) = (fetched.into(), now.0.into());
+        Self { value, attributes, cas, era, fetched, accessed }
+    }
+
+    /// The same item with other attributes. The value is shared.
+    pub(crate) fn amended(&self, attributes: Attributes, cas: u64) -> Self {
+        let value = self.value.clone();
+        Self::new(value, attributes, cas, self.era, self.accessed(), self.fetched())
+    }
+
+    /// Why it is there no more, in the era of `era`; `None` if it is.
+    pub(crate) fn gone<R>(&self, now: Seconds, era: u64) -> Option<Lookup<R>> {
+        if self.era < era {
+            Some(Lookup::Flushed)
+        } else if self.attributes.expiry.is_past(now) {
+            Some(Lookup::Expired)
+        } else {
+            None
+        }
+    }
+
+    /// The item as closures see it.
+    pub(crate) fn lend(&self) -> Item<'_, SharedLease> {
+        let value = if self.value.len() < LARGE_LEN_MIN {
+            Value::Whole(&self.value)
+        } else {
+            Value::Large(SharedLease(self.value.clone()))
+        };
+        let (attributes, cas) = (self.attributes, self.cas);
+        Item { attributes, cas, fetched: self.fetched(), accessed: self.accessed(), value }
+    }
+
+    /// Somebody has read it.
+    pub(crate) fn note_access(&self, now: Seconds) {
+        // Readers share the line: leave it alone once it says what it should.
+        if !self.fetched() {
+            self.fetched.store(true, Relaxed);
+        }
+        if self.accessed() != now {
+            self.accessed.store(now.0, Relaxed);
+        }
+    }
+
+    pub(crate) fn fetched(&self) -> bool {
+        self.fetched.load(Relaxed)
+    }
+
+    pub(crate) fn accessed(&self) -> Seconds {
+        Seconds(self.accessed.load(Relaxed))
+    }
+}
+
+/// A large value under a reader. It shares the value's memory; once the item is replaced, that
+/// memory is no longer counted, though it is held until the last lease is dropped.
+#[derive(Clone, Debug)]
+pub struct SharedLease(Bytes);
+
+impl Lease for SharedLease {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn piece(&self, offset: usize) -> &[u8] {
+        self.0.get(offset..).unwrap_or_default()
+    }
+}
