@@ -4,10 +4,12 @@
 //! | engine | evicts | what it is for |
 //! |---|---|---|
 //! | [`segment`] | S3-FIFO | the default: one region, exact limit, reads without locks |
+//! | [`moka`] | LRU or TinyLFU | a cache as it is usually built in Rust |
 //! | [`dashmap`] | no | a plain concurrent map: refuses when it is full |
 
 pub mod dashmap;
 mod engine;
+pub mod moka;
 mod plain;
 pub mod segment;
 

@@ -145,7 +145,9 @@ impl Core {
 
     /// Counts an expired or flushed item that gave its place up; `crawled` if nobody asked for it.
     pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
-        self.tally.reclaim(self.class_of(key_len, record).0, record.fetched(), crawled);
+        if record.count_once() {
+            self.tally.reclaim(self.class_of(key_len, record).0, record.fetched(), crawled);
+        }
     }
 
     /// Counts an item that was dropped for room.
@@ -342,7 +344,8 @@ fn is_uploaded(value: &NewValue<'_>) -> bool {
 impl Core {
     /// The totals, as far as they do not depend on the map.
     pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
-        let used = self.items.used().max(self.uploads.used());
+        let apart = !Arc::ptr_eq(&self.items, &self.uploads);
+        let used = self.items.used() + if apart { self.uploads.used() } else { 0 };
         Gauges { limit_bytes: limit_bytes as u64, used_bytes: used as u64, ..self.tally.gauges() }
     }
 }

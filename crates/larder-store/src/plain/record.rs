@@ -18,6 +18,8 @@ pub(crate) struct Record {
     era: u64,
     fetched: AtomicBool,
     accessed: AtomicU32,
+    /// It was counted as reclaimed.
+    counted: AtomicBool,
 }
 
 impl Record {
@@ -29,8 +31,8 @@ impl Record {
         now: Seconds,
         fetched: bool,
     ) -> Self {
-        let (fetched, accessed) = (fetched.into(), now.0.into());
-        Self { value, attributes, cas, era, fetched, accessed }
+        let (fetched, accessed, counted) = (fetched.into(), now.0.into(), false.into());
+        Self { value, attributes, cas, era, fetched, accessed, counted }
     }
 
     /// The same item with other attributes. The value is shared.
@@ -70,6 +72,11 @@ impl Record {
         if self.accessed() != now {
             self.accessed.store(now.0, Relaxed);
         }
+    }
+
+    /// True the first time: a dead item may be come across more than once.
+    pub(crate) fn count_once(&self) -> bool {
+        !self.counted.swap(true, Relaxed)
     }
 
     pub(crate) fn fetched(&self) -> bool {

@@ -10,16 +10,23 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) struct Budget {
     used: AtomicUsize,
     limit: usize,
+    /// The most that can be taken at once.
+    len_max: usize,
 }
 
 impl Budget {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), limit })
+        Arc::new(Self { used: AtomicUsize::new(0), limit, len_max: limit })
+    }
+
+    /// One that only counts what is taken, for who evicts by himself.
+    pub(crate) fn unlimited(len_max: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), limit: usize::MAX, len_max })
     }
 
     /// Takes `len` bytes. `credit` of those in use are given back right afterwards.
     pub(crate) fn take(&self, len: usize, credit: usize) -> Result<(), Refusal> {
-        if len > self.limit {
+        if len > self.len_max {
             return Err(Refusal::TooLarge);
         }
         let fits = |used: usize| {
@@ -84,7 +91,7 @@ impl Upload {
     /// # Errors
     /// [`Refusal::TooLarge`] if it can never fit.
     pub(crate) fn new(budget: &Arc<Budget>, len: usize) -> Result<Self, Refusal> {
-        if len > budget.limit {
+        if len > budget.len_max {
             return Err(Refusal::TooLarge);
         }
         Ok(Self { bytes: Vec::new(), len, charge: Charge::none(Arc::clone(budget)) })
