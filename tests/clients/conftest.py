@@ -24,7 +24,8 @@ def pytest_generate_tests(metafunc):
     others."""
     if "running" in metafunc.fixturenames:
         first, *others = engines(metafunc.config)
-        pairs = [(first, way) for way in TRANSPORTS] + [(engine, "tcp4") for engine in others]
+        ways = getattr(metafunc.module, "WAYS", TRANSPORTS)
+        pairs = [(first, way) for way in ways] + [(engine, "tcp4") for engine in others]
         names = [f"{engine}-{way}" for engine, way in pairs]
         metafunc.parametrize("running", pairs, ids=names, indirect=True, scope="module")
 

@@ -1,0 +1,338 @@
+//! One connection of mixed commands.
+//!
+//! It writes keys of its own, of which it knows what they must hold, reads keys of others, and
+//! shares counters (`incr`) and registers (`gets` and `cas`) with all.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{EPOCH_SHIFT, Tally, Watch, new_epoch, record};
+use crate::wire::{Peer, Random, broken};
+
+/// Keys that each connection writes. With the sizes below, 24 connections hold about 200 MB.
+const OWN_KEYS: u64 = 4000;
+const SHARED_KEYS: u64 = 16;
+const DEPTH_MAX: u64 = 16;
+/// A larger value is sent by itself: writing it while replies wait unread could block both sides.
+const PIPELINED_LEN_MAX: usize = 8 << 10;
+/// How long after its deadline an item may be seen: the server's clock has whole seconds.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Runs until the watch says stop.
+pub(super) fn run(
+    address: &str,
+    thread: u64,
+    threads: u64,
+    epochs: &AtomicU64,
+    watch: &Watch,
+) -> Tally {
+    let mut tally = Tally::default();
+    watch.check(|| {
+        let mut mixed = Mixed {
+            peer: Peer::connect(address)?,
+            random: Random(thread),
+            thread,
+            threads,
+            epochs,
+            own: vec![Own::default(); usize::try_from(OWN_KEYS).unwrap_or(0)],
+            asked: Vec::new(),
+            value: Vec::new(),
+            scratch: Vec::new(),
+            tally: &mut tally,
+        };
+        while !watch.over() {
+            mixed.turn()?;
+        }
+        Ok(())
+    });
+    tally
+}
+
+/// What a connection knows of a key that only it writes.
+#[derive(Clone, Copy, Default)]
+struct Own {
+    written: u64,
+    /// The version that a reader may see; 0 when the key was deleted or found missing.
+    seen: u64,
+    /// From then on it may not be seen at all.
+    dead: Option<Instant>,
+}
+
+impl Own {
+    /// What a hit at `when` must be.
+    fn live(self, when: Instant) -> bool {
+        self.seen != 0 && self.dead.is_none_or(|dead| when < dead)
+    }
+}
+
+/// A request on its way.
+enum Asked {
+    Set { own: u64, version: u64, secs: u64 },
+    Add { own: u64, version: u64 },
+    Get { own: u64 },
+    Delete { own: u64 },
+    Touch { own: u64 },
+    Foreign { owner: u64 },
+    Count { key: u64 },
+    Look { key: u64 },
+    Swap { key: u64, unique: u64, number: u64 },
+    Create,
+}
+
+struct Mixed<'a> {
+    peer: Peer,
+    random: Random,
+    thread: u64,
+    threads: u64,
+    epochs: &'a AtomicU64,
+    own: Vec<Own>,
+    asked: Vec<Asked>,
+    value: Vec<u8>,
+    scratch: Vec<u8>,
+    tally: &'a mut Tally,
+}
+
+impl Mixed<'_> {
+    /// A pipeline of requests and the check of its replies.
+    fn turn(&mut self) -> io::Result<()> {
+        for _ in 0..=self.random.below(DEPTH_MAX) {
+            self.ask()?;
+        }
+        self.settle()
+    }
+
+    fn ask(&mut self) -> io::Result<()> {
+        // Skewed, so that some keys are hot and others leave.
+        let own = self.random.below(OWN_KEYS).min(self.random.below(OWN_KEYS));
+        let (key, thread) = (self.random.below(SHARED_KEYS), self.thread);
+        match self.random.below(100) {
+            0..25 => return self.write(own),
+            25..50 => self.queue(Asked::Get { own }, format_args!("get own:{thread}:{own}")),
+            50..65 => self.read_foreign(own),
+            65..70 => self.queue(Asked::Delete { own }, format_args!("delete own:{thread}:{own}")),
+            70..75 => {
+                self.queue(Asked::Touch { own }, format_args!("touch own:{thread}:{own} 1000"))
+            }
+            75..90 => self.queue(Asked::Count { key }, format_args!("incr count:{key} 1")),
+            _ => self.queue(Asked::Look { key }, format_args!("gets register:{key}")),
+        }
+        Ok(())
+    }
+
+    fn queue(&mut self, asked: Asked, line: std::fmt::Arguments<'_>) {
+        self.peer.queue(line);
+        self.asked.push(asked);
+    }
+
+    fn read_foreign(&mut self, own: u64) {
+        let thread = self.random.below(self.threads);
+        let owner = owner(thread, own);
+        self.queue(Asked::Foreign { owner }, format_args!("get own:{thread}:{own}"));
+    }
+
+    fn write(&mut self, own: u64) -> io::Result<()> {
+        let (len, thread) = (self.len(), self.thread);
+        if len > PIPELINED_LEN_MAX {
+            self.settle()?;
+        }
+        let version = self.own_mut(own).map_or(0, |own| {
+            own.written += 1;
+            own.written
+        });
+        let secs = if self.random.below(10) == 0 { 1 + self.random.below(2) } else { 0 };
+        let (verb, asked) = match self.random.below(8) {
+            0 if secs == 0 => ("add", Asked::Add { own, version }),
+            _ => ("set", Asked::Set { own, version, secs }),
+        };
+        self.queue(asked, format_args!("{verb} own:{thread}:{own} 0 {secs} {len}"));
+        record::write(&mut self.value, owner(thread, own), version, len);
+        self.peer.queue_block(&self.value);
+        if len > PIPELINED_LEN_MAX { self.settle() } else { Ok(()) }
+    }
+
+    /// Mostly small, about 2 KB in the mean, now and then several segments' worth.
+    fn len(&mut self) -> usize {
+        let end = match self.random.below(1000) {
+            0..700 => 200,
+            700..950 => 4_000,
+            950..995 => 40_000,
+            _ => 300_000,
+        };
+        record::RECORD_LEN_MIN + usize::try_from(self.random.below(end)).unwrap_or(0)
+    }
+
+    /// Sends what is queued and checks each reply. Requests that follow from a reply go into the
+    /// next pipeline.
+    fn settle(&mut self) -> io::Result<()> {
+        let sent = Instant::now();
+        self.peer.send()?;
+        for asked in std::mem::take(&mut self.asked) {
+            self.tally.requests += 1;
+            match asked {
+                Asked::Set { .. }
+                | Asked::Add { .. }
+                | Asked::Delete { .. }
+                | Asked::Touch { .. } => {
+                    self.check_write(&asked, sent)?;
+                }
+                Asked::Get { .. } | Asked::Foreign { .. } => self.check_read(&asked, sent)?,
+                Asked::Count { key } => self.check_count(key)?,
+                Asked::Look { key } => self.check_look(key)?,
+                Asked::Swap { key, unique, number } => self.check_swap(key, unique, number)?,
+                Asked::Create => {
+                    let reply = self.peer.line()?;
+                    if !matches!(reply, "STORED" | "NOT_STORED") {
+                        return Err(broken(reply.as_bytes()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_write(&mut self, asked: &Asked, sent: Instant) -> io::Result<()> {
+        let reply = self.peer.line()?.to_owned();
+        let index = match asked {
+            Asked::Set { own, .. }
+            | Asked::Add { own, .. }
+            | Asked::Delete { own }
+            | Asked::Touch { own } => *own,
+            _ => return Ok(()),
+        };
+        let thread = self.thread;
+        let Some(own) = self.own_mut(index) else { return Ok(()) };
+        let live = own.live(sent);
+        match (asked, reply.as_str()) {
+            (Asked::Set { version, secs, .. }, "STORED") => {
+                own.seen = *version;
+                own.dead = (*secs > 0).then(|| Instant::now() + Duration::from_secs(*secs) + SLACK);
+            }
+            (Asked::Add { version, .. }, "STORED") => (own.seen, own.dead) = (*version, None),
+            (Asked::Delete { .. }, "DELETED") if live => own.seen = 0,
+            (Asked::Touch { .. }, "TOUCHED") if live => own.dead = None,
+            (Asked::Add { .. }, "NOT_STORED") if live => {}
+            (Asked::Delete { .. } | Asked::Touch { .. }, "NOT_FOUND") => own.seen = 0,
+            _ => {
+                return Err(fault(
+                    thread,
+                    index,
+                    &format!("{reply} (expected to be there: {live})"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_read(&mut self, asked: &Asked, sent: Instant) -> io::Result<()> {
+        let hit = self.peer.fetched(&mut self.value)?.is_some();
+        self.tally.hits += u64::from(hit);
+        self.tally.misses += u64::from(!hit);
+        match *asked {
+            Asked::Foreign { owner } if hit => {
+                self.version(owner)?;
+            }
+            Asked::Get { own: index } => {
+                let thread = self.thread;
+                let version = if hit { self.version(owner(thread, index))? } else { 0 };
+                let Some(own) = self.own_mut(index) else { return Ok(()) };
+                if hit && (!own.live(sent) || own.seen != version) {
+                    let Own { written, seen, dead } = *own;
+                    let late = dead.map(|dead| sent.saturating_duration_since(dead));
+                    return Err(fault(
+                        thread,
+                        index,
+                        &format!(
+                            "version {version} came back, expected {seen}, last written {written}, late by {late:?}"
+                        ),
+                    ));
+                }
+                own.seen = version;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The version of the record just fetched.
+    fn version(&mut self, owner: u64) -> io::Result<u64> {
+        record::version(&self.value, owner, &mut self.scratch)
+            .map_err(|what| fault(owner >> 32, owner & 0xffff_ffff, &what))
+    }
+
+    fn check_count(&mut self, key: u64) -> io::Result<()> {
+        let reply = self.peer.line()?;
+        if reply == "NOT_FOUND" {
+            let number = new_epoch(self.epochs);
+            let len = number.to_string().len();
+            self.queue(Asked::Create, format_args!("add count:{key} 0 0 {len}\r\n{number}"));
+            return Ok(());
+        }
+        let number = reply.parse().map_err(|_| broken(reply.as_bytes()))?;
+        self.note_number(key, number)
+    }
+
+    fn check_look(&mut self, key: u64) -> io::Result<()> {
+        let owner = register(key);
+        let Some(unique) = self.peer.fetched(&mut self.value)? else {
+            let number = new_epoch(self.epochs);
+            self.queue_register("add", Asked::Create, key, number, None);
+            return Ok(());
+        };
+        let number = self.version(owner)? + 1;
+        self.queue_register("cas", Asked::Swap { key, unique, number }, key, number, Some(unique));
+        Ok(())
+    }
+
+    fn queue_register(
+        &mut self,
+        verb: &str,
+        asked: Asked,
+        key: u64,
+        number: u64,
+        unique: Option<u64>,
+    ) {
+        let len = record::RECORD_LEN_MIN + usize::try_from(number % 100).unwrap_or(0);
+        record::write(&mut self.value, register(key), number, len);
+        let unique = unique.map_or(String::new(), |unique| format!(" {unique}"));
+        self.queue(asked, format_args!("{verb} register:{key} 0 0 {len}{unique}"));
+        self.peer.queue_block(&self.value);
+    }
+
+    fn check_swap(&mut self, key: u64, unique: u64, number: u64) -> io::Result<()> {
+        match self.peer.line()? {
+            "STORED" => {
+                self.tally.ledger.uniques.push((key, unique));
+                self.note_number(SHARED_KEYS + key, number)
+            }
+            "EXISTS" | "NOT_FOUND" => Ok(()),
+            other => Err(broken(other.as_bytes())),
+        }
+    }
+
+    /// Keeps an acknowledged number. One of an epoch that never began was torn.
+    fn note_number(&mut self, key: u64, number: u64) -> io::Result<()> {
+        let epoch = number >> EPOCH_SHIFT;
+        if epoch == 0 || epoch >= self.epochs.load(Ordering::Relaxed) {
+            return Err(io::Error::other(format!("shared key {key} holds {number}")));
+        }
+        self.tally.ledger.numbers.push((key, number));
+        Ok(())
+    }
+
+    fn own_mut(&mut self, own: u64) -> Option<&mut Own> {
+        usize::try_from(own).ok().and_then(|own| self.own.get_mut(own))
+    }
+}
+
+fn owner(thread: u64, own: u64) -> u64 {
+    thread << 32 | own
+}
+
+fn register(key: u64) -> u64 {
+    u64::MAX - key
+}
+
+fn fault(thread: u64, own: u64, what: &str) -> io::Error {
+    io::Error::other(format!("own:{thread}:{own}: {what}"))
+}

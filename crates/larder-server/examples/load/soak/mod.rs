@@ -1,0 +1,136 @@
+//! Many connections at once, each answer checked against what the sender knows.
+//!
+//! What must hold under eviction, expiry and any number of writers:
+//! - a value is whole and belongs to its key ([`record`]);
+//! - a key that one connection alone writes reads as it last wrote it, or not at all, and what it
+//!   saw deleted, expired or gone never comes back ([`mixed`]);
+//! - no two increments of a counter get the same answer, and of those who `cas` with one unique at
+//!   most one wins; neither is undone later ([`Ledger`]);
+//! - if the key stays, exactly one wins ([`race`]).
+
+mod mixed;
+mod race;
+mod record;
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::options::Options;
+
+/// Connections that only race for one key, besides the mixed ones.
+const RACERS: usize = 8;
+const FAULTS_SHOWN: usize = 10;
+
+/// Runs for `seconds` with `threads` mixed connections. Any fault is an error.
+pub(crate) fn run(address: &str, options: &Options) -> io::Result<String> {
+    let until = Instant::now() + Duration::from_secs(options.need("seconds")?);
+    let threads = options.get("threads").unwrap_or(24);
+    let watch = Watch { until, faults: Mutex::default() };
+    let epochs = AtomicU64::new(1);
+    let races = race::Race::new(address, RACERS);
+    let tallies: Vec<Tally> = std::thread::scope(|scope| {
+        let (watch, epochs, races) = (&watch, &epochs, &races);
+        for racer in 0..RACERS {
+            scope.spawn(move || races.run(racer, watch));
+        }
+        let work = move |thread| mixed::run(address, thread, threads, epochs, watch);
+        let running: Vec<_> = (0..threads).map(|n| scope.spawn(move || work(n))).collect();
+        running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let mut total = Tally::default();
+    tallies.into_iter().for_each(|tally| total.add(tally));
+    total.ledger.judge(&watch);
+    watch.verdict()?;
+    Ok(total.json(races.rounds()))
+}
+
+/// When to stop, and what went wrong.
+struct Watch {
+    until: Instant,
+    faults: Mutex<Vec<String>>,
+}
+
+impl Watch {
+    fn over(&self) -> bool {
+        Instant::now() >= self.until || self.faults.lock().is_ok_and(|faults| !faults.is_empty())
+    }
+
+    fn fault(&self, what: String) {
+        if let Ok(mut faults) = self.faults.lock() {
+            faults.push(what);
+        }
+    }
+
+    /// Runs `step`, and keeps its error as a fault.
+    fn check<T>(&self, step: impl FnOnce() -> io::Result<T>) -> Option<T> {
+        step().map_err(|error| self.fault(error.to_string())).ok()
+    }
+
+    fn verdict(&self) -> io::Result<()> {
+        let Ok(faults) = self.faults.lock() else { return Err(io::Error::other("a panic")) };
+        if faults.is_empty() {
+            return Ok(());
+        }
+        let shown = faults.iter().take(FAULTS_SHOWN).cloned().collect::<Vec<_>>().join("\n  ");
+        Err(io::Error::other(format!("{} faults:\n  {shown}", faults.len())))
+    }
+}
+
+/// What one connection did; the parts that all must agree on are in the ledger.
+#[derive(Default)]
+struct Tally {
+    requests: u64,
+    hits: u64,
+    misses: u64,
+    ledger: Ledger,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.ledger.numbers.extend(other.ledger.numbers);
+        self.ledger.uniques.extend(other.ledger.uniques);
+    }
+
+    fn json(&self, races: u64) -> String {
+        let Self { requests, hits, misses, ledger } = self;
+        let (numbers, cas) = (ledger.numbers.len(), ledger.uniques.len());
+        format!(
+            r#"{{"requests": {requests}, "hits": {hits}, "misses": {misses}, "numbers": {numbers}, "cas_won": {cas}, "races": {races}}}"#
+        )
+    }
+}
+
+/// Every acknowledged change of a shared key, to be compared at the end. A number is unique to its
+/// key for the whole run, because whoever creates the key anew starts from an epoch of their own.
+#[derive(Default)]
+struct Ledger {
+    /// What an increment answered, or a `cas` stored: (key, number).
+    numbers: Vec<(u64, u64)>,
+    /// The uniques with which a `cas` won: (key, unique).
+    uniques: Vec<(u64, u64)>,
+}
+
+impl Ledger {
+    fn judge(&mut self, watch: &Watch) {
+        for (what, changes) in [("number", &mut self.numbers), ("cas unique", &mut self.uniques)] {
+            changes.sort_unstable();
+            for pair in changes.windows(2).filter(|pair| pair[0] == pair[1]) {
+                let (key, number) = pair[0];
+                watch.fault(format!("shared key {key}: {what} {number} was given out twice"));
+            }
+        }
+    }
+}
+
+/// The bits of a number below its epoch.
+const EPOCH_SHIFT: u32 = 24;
+
+/// The first number of an epoch nobody else has.
+fn new_epoch(epochs: &AtomicU64) -> u64 {
+    epochs.fetch_add(1, Ordering::Relaxed) << EPOCH_SHIFT
+}

@@ -1,0 +1,119 @@
+//! All read one unique, all `cas` with it, and one must win.
+
+use std::io;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::Watch;
+use crate::wire::{Peer, broken};
+
+/// The racers' meeting point. Barriers order all that is shared here.
+pub(super) struct Race<'a> {
+    address: &'a str,
+    barrier: Barrier,
+    going: AtomicBool,
+    rounds: AtomicU64,
+    /// Who won this round, as a sum of racers' numbers from 1, and how many did.
+    winner: AtomicU64,
+    winners: AtomicU64,
+    /// Racers who found no key, because it was evicted meanwhile.
+    absent: AtomicU64,
+}
+
+impl<'a> Race<'a> {
+    pub(super) fn new(address: &'a str, racers: usize) -> Self {
+        Self {
+            address,
+            barrier: Barrier::new(racers),
+            going: AtomicBool::new(true),
+            rounds: AtomicU64::new(0),
+            winner: AtomicU64::new(0),
+            winners: AtomicU64::new(0),
+            absent: AtomicU64::new(0),
+        }
+    }
+
+    /// Rounds that had a winner.
+    pub(super) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// Runs rounds until the watch says stop. A racer whose connection broke goes on meeting the
+    /// others, who would wait for it forever.
+    pub(super) fn run(&self, racer: usize, watch: &Watch) {
+        let leader = racer == 0;
+        let mut peer = watch.check(|| Peer::connect(self.address));
+        let mut step = |what: &dyn Fn(&mut Peer) -> io::Result<u64>| {
+            peer.as_mut().and_then(|peer| watch.check(|| what(peer)))
+        };
+        loop {
+            if leader {
+                step(&|peer| self.prepare(peer));
+                self.going.store(!watch.over(), Ordering::Relaxed);
+            }
+            self.barrier.wait();
+            if !self.going.load(Ordering::Relaxed) {
+                return;
+            }
+            let unique = step(&|peer| self.look(peer));
+            self.barrier.wait();
+            step(&|peer| self.strike(peer, racer as u64 + 1, unique.unwrap_or(0)));
+            self.barrier.wait();
+            if leader {
+                step(&|peer| self.judge(peer));
+            }
+        }
+    }
+
+    fn prepare(&self, peer: &mut Peer) -> io::Result<u64> {
+        for count in [&self.winner, &self.winners, &self.absent] {
+            count.store(0, Ordering::Relaxed);
+        }
+        peer.queue(format_args!("set race 0 0 1\r\n0"));
+        peer.send()?;
+        peer.expect("STORED")?;
+        Ok(0)
+    }
+
+    fn look(&self, peer: &mut Peer) -> io::Result<u64> {
+        peer.queue(format_args!("gets race"));
+        peer.send()?;
+        Ok(peer.fetched(&mut Vec::new())?.unwrap_or(0))
+    }
+
+    fn strike(&self, peer: &mut Peer, number: u64, unique: u64) -> io::Result<u64> {
+        peer.queue(format_args!("cas race 0 0 1 {unique}\r\n{number}"));
+        peer.send()?;
+        match peer.line()? {
+            "STORED" => {
+                self.winner.fetch_add(number, Ordering::Relaxed);
+                self.winners.fetch_add(1, Ordering::Relaxed);
+            }
+            "NOT_FOUND" => {
+                self.absent.fetch_add(1, Ordering::Relaxed);
+            }
+            "EXISTS" => {}
+            other => return Err(broken(other.as_bytes())),
+        }
+        Ok(0)
+    }
+
+    fn judge(&self, peer: &mut Peer) -> io::Result<u64> {
+        let [winner, winners, absent] =
+            [&self.winner, &self.winners, &self.absent].map(|count| count.load(Ordering::Relaxed));
+        if winners > 1 || (winners == 0 && absent == 0) {
+            return Err(io::Error::other(format!("a cas race had {winners} winners")));
+        }
+        let mut value = Vec::new();
+        peer.queue(format_args!("get race"));
+        peer.send()?;
+        if peer.fetched(&mut value)?.is_some() && winners == 1 {
+            let kept = String::from_utf8_lossy(&value);
+            if kept != winner.to_string() {
+                return Err(io::Error::other(format!("racer {winner} won, but {kept} is kept")));
+            }
+        }
+        self.rounds.fetch_add(winners, Ordering::Relaxed);
+        Ok(0)
+    }
+}
