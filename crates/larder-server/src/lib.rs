@@ -1,1 +1,14 @@
-//! The server.
+//! The larderd server: it binds, accepts, moves bytes, counts, and answers `stats`. What commands
+//! mean is the session's matter.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod connection;
+pub mod driver;
+pub mod listener;
+pub mod options;
+pub mod platform;
+pub mod server;
+pub mod slab_classes;
+mod stats;
+pub mod version;

@@ -120,6 +120,17 @@ impl Cache {
     pub fn handle(&self) -> Handle {
         Handle::new(Arc::clone(&self.shared))
     }
+
+    /// The cache's totals.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        self.shared.gauges()
+    }
+
+    /// Zeroes counters, but not what is there.
+    pub fn reset_counters(&self) {
+        self.shared.tallies().iter().for_each(|tally| tally.reset());
+    }
 }
 
 /// What all handles share.

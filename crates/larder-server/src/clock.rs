@@ -1,0 +1,33 @@
+//! Unix seconds that never run backwards: the wall clock at the start, then the monotonic one.
+
+use larder_store::Seconds;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The server's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    started: Instant,
+    started_unix: u64,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn start() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { started: Instant::now(), started_unix: unix.as_secs() }
+    }
+
+    /// Seconds since it started.
+    #[must_use]
+    pub fn uptime(&self) -> u64 {
+        self.started.elapsed().as_secs()
+    }
+
+    /// The time in whole seconds.
+    #[must_use]
+    pub fn now(&self) -> Seconds {
+        let unix = self.started_unix + self.uptime();
+        Seconds(u32::try_from(unix).unwrap_or(u32::MAX))
+    }
+}

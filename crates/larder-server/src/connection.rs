@@ -1,0 +1,363 @@
+//! A client's connection as a driver sees it: a stream, a session, and what is between them.
+
+use larder_session::{Next, Session, State, Turn};
+use larder_store::Engine;
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+
+/// A stream of either kind.
+#[derive(Debug)]
+pub enum Stream {
+    /// TCP.
+    Tcp(TcpStream),
+    /// A unix socket.
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+        }
+    }
+
+    /// Watches it for reading.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(self.source(), token, Interest::READABLE)
+    }
+
+    fn watch(&mut self, registry: &Registry, token: Token, writing: bool) -> io::Result<()> {
+        let reading = Interest::READABLE;
+        let interest = if writing { reading | Interest::WRITABLE } else { reading };
+        registry.reregister(self.source(), token, interest)
+    }
+
+    pub(crate) fn deregister(&mut self, registry: &Registry) {
+        // It is about to be closed, which does the same.
+        let _ = registry.deregister(self.source());
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+}
+
+/// What `stats conns` shows of a connection.
+#[derive(Debug)]
+pub struct ConnectionInfo {
+    /// memcached shows the file descriptor here.
+    pub id: u64,
+    /// The peer, in memcached's form.
+    pub peer: String,
+    /// Where it came in.
+    pub listener: String,
+    state: AtomicU8,
+    last_command: AtomicU32,
+}
+
+impl ConnectionInfo {
+    /// A connection that just came in.
+    #[must_use]
+    pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
+        let (state, last_command) = (AtomicU8::new(0), AtomicU32::new(now));
+        Self { id, peer, listener, state, last_command }
+    }
+
+    /// memcached's name for what it is at.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match self.state.load(Relaxed) {
+            0 => "conn_read",
+            1 => "conn_nread",
+            2 => "conn_swallow",
+            _ => "conn_mwrite",
+        }
+    }
+
+    /// When it was last served, Unix seconds.
+    pub fn last_command(&self) -> u32 {
+        self.last_command.load(Relaxed)
+    }
+
+    fn note(&self, state: State, now: u32) {
+        let state = match state {
+            State::Waiting => 0,
+            State::Receiving => 1,
+            State::Swallowing => 2,
+            State::Sending => 3,
+        };
+        if self.state.load(Relaxed) != state {
+            self.state.store(state, Relaxed);
+        }
+        if self.last_command.load(Relaxed) != now {
+            self.last_command.store(now, Relaxed);
+        }
+    }
+}
+
+/// What a connection wants of its driver after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Another turn, when the others have had theirs.
+    Again,
+    /// An event.
+    Wait,
+    /// To be closed.
+    Close,
+}
+
+/// One connection.
+pub struct Connection<E: Engine> {
+    pub(crate) stream: Stream,
+    pub(crate) session: Session<E>,
+    pub(crate) info: Arc<ConnectionInfo>,
+    /// Input that the session has not consumed. Empty, and without memory, between requests.
+    unread: Vec<u8>,
+    /// Output that the peer has not taken.
+    unsent: Vec<u8>,
+    /// Memory that both hold, as the server was told.
+    held: usize,
+    /// There may be something to read.
+    readable: bool,
+    /// The peer has said its last word: there is an end to read.
+    read_closed: bool,
+    /// The end was read.
+    ended: bool,
+    /// Writing is watched for.
+    watches_writing: bool,
+    /// The session is done; what is unsent goes out, then it closes.
+    closing: bool,
+    /// The session has input left that it can go on with.
+    goes_on: bool,
+}
+
+/// What a connection works with for one turn: buffers that all connections of a thread share.
+pub struct Desk<'a> {
+    /// For reading.
+    pub input: &'a mut [u8],
+    /// For answers. Empty between turns.
+    pub output: &'a mut Vec<u8>,
+    /// For watching.
+    pub registry: &'a Registry,
+    /// Seconds.
+    pub now: u32,
+}
+
+/// Bytes that a turn moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moved {
+    /// Read from the peer.
+    pub read: usize,
+    /// Written to it.
+    pub written: usize,
+}
+
+impl<E: Engine> Connection<E> {
+    /// A new connection. Registering it brings its first event.
+    #[must_use]
+    pub fn new(stream: Stream, info: Arc<ConnectionInfo>) -> Self {
+        Self {
+            stream,
+            session: Session::new(),
+            info,
+            unread: Vec::new(),
+            unsent: Vec::new(),
+            held: 0,
+            readable: false,
+            read_closed: false,
+            ended: false,
+            watches_writing: false,
+            closing: false,
+            goes_on: false,
+        }
+    }
+
+    /// Takes an event in.
+    pub fn note_event(&mut self, readable: bool, read_closed: bool) {
+        self.readable |= readable || read_closed;
+        self.read_closed |= read_closed;
+    }
+
+    /// Memory of its own, in bytes.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.unread.capacity() + self.unsent.capacity()
+    }
+
+    /// What it holds now against what the server was last told.
+    pub(crate) fn held_change(&mut self) -> isize {
+        let held = self.held();
+        let change = held.cast_signed() - self.held.cast_signed();
+        self.held = held;
+        change
+    }
+
+    /// What the server was last told that it holds.
+    pub(crate) fn counted_held(&self) -> isize {
+        self.held.cast_signed()
+    }
+
+    /// One turn: send what is unsent, read once, let the session answer, send that.
+    pub fn serve(
+        &mut self,
+        token: Token,
+        desk: &mut Desk<'_>,
+        moved: &mut Moved,
+        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
+    ) -> After {
+        match self.try_serve(token, desk, moved, answer) {
+            Ok(after) => after,
+            // The peer is gone; nothing is left to say to it.
+            Err(_) => After::Close,
+        }
+    }
+
+    fn try_serve(
+        &mut self,
+        token: Token,
+        desk: &mut Desk<'_>,
+        moved: &mut Moved,
+        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
+    ) -> io::Result<After> {
+        if !self.unsent.is_empty() {
+            moved.written += self.send_unsent()?;
+            if !self.unsent.is_empty() {
+                return Ok(After::Wait);
+            }
+            self.watch_writing(desk.registry, token, false)?;
+        }
+        if self.closing {
+            return Ok(After::Close);
+        }
+        let mut read = 0;
+        if !self.goes_on {
+            read = self.read(desk.input)?;
+            moved.read += read;
+            if read == 0 && !self.ended {
+                return Ok(After::Wait);
+            }
+        }
+        let turn = self.answer(read, desk, answer);
+        self.info.note(self.session.state(), desk.now);
+        moved.written += self.send(desk.output)?;
+        if !self.unsent.is_empty() {
+            self.watch_writing(desk.registry, token, true)?;
+        }
+        Ok(self.after(turn.next))
+    }
+
+    /// Lets the session see the input: the shared buffer, unless something was left from before.
+    fn answer(
+        &mut self,
+        read: usize,
+        desk: &mut Desk<'_>,
+        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
+    ) -> Turn {
+        let fresh = desk.input.get(..read).unwrap_or_default();
+        if self.unread.is_empty() {
+            let turn = answer(&mut self.session, fresh, desk.output);
+            self.unread.extend_from_slice(fresh.get(turn.consumed..).unwrap_or_default());
+            return turn;
+        }
+        self.unread.extend_from_slice(fresh);
+        let turn = answer(&mut self.session, &self.unread, desk.output);
+        if turn.consumed >= self.unread.len() {
+            self.unread = Vec::new();
+        } else {
+            self.unread.drain(..turn.consumed);
+        }
+        turn
+    }
+
+    fn after(&mut self, next: Next) -> After {
+        self.goes_on = matches!(next, Next::Yield | Next::Write);
+        self.closing = next == Next::Close || self.ended && !self.goes_on;
+        match (self.unsent.is_empty(), self.closing) {
+            (false, _) => After::Wait,
+            (true, true) => After::Close,
+            (true, false) if self.goes_on || self.readable => After::Again,
+            (true, false) => After::Wait,
+        }
+    }
+
+    /// Reads once. Notes whether more may be there: events come only once.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.readable || self.ended {
+            return Ok(0);
+        }
+        match self.stream.read(buffer) {
+            Ok(0) => {
+                self.ended = true;
+                self.readable = false;
+                Ok(0)
+            }
+            Ok(read) => {
+                // A short read has emptied the socket, but it has not seen the end behind.
+                self.readable = read == buffer.len() || self.read_closed;
+                Ok(read)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(0)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends `output` and keeps what the peer does not take.
+    fn send(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
+        let sent = if output.is_empty() { 0 } else { write(&mut self.stream, output)? };
+        self.unsent.extend_from_slice(output.get(sent..).unwrap_or_default());
+        output.clear();
+        Ok(sent)
+    }
+
+    fn send_unsent(&mut self) -> io::Result<usize> {
+        let sent = write(&mut self.stream, &self.unsent)?;
+        if sent == self.unsent.len() {
+            self.unsent = Vec::new();
+        } else {
+            self.unsent.drain(..sent);
+        }
+        Ok(sent)
+    }
+
+    fn watch_writing(&mut self, registry: &Registry, token: Token, on: bool) -> io::Result<()> {
+        if self.watches_writing != on {
+            self.watches_writing = on;
+            self.stream.watch(registry, token, on)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes as much as the peer takes now.
+fn write(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
+        match stream.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => sent += written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent)
+}

@@ -1,0 +1,330 @@
+//! One event loop a thread. The main thread accepts and hands connections out in turn; each worker
+//! owns its connections, its engine handle and its buffers, and shares nothing on the way of a
+//! request.
+
+use crate::connection::{After, Connection, ConnectionInfo, Desk, Moved, Stream};
+use crate::listener::Listener;
+use crate::platform;
+use crate::server::{Cache, Server};
+use larder_session::{Context, Counters};
+use larder_store::Engine;
+use mio::net::UnixStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What a thread reads at once, in bytes.
+const READ_LEN: usize = 64 << 10;
+/// An output buffer larger than this is given back after use, in bytes.
+const OUTPUT_KEPT: usize = 1 << 20;
+/// How often expiry and growth get a slice of time when nothing else happens.
+const MAINTENANCE: Duration = Duration::from_secs(1);
+/// How long to leave the listeners alone when the system has no more file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// The token of a worker's waker; connections count from 0.
+const WAKER: Token = Token(usize::MAX);
+/// The token of the signal pipe at the acceptor.
+const SIGNALS: Token = Token(usize::MAX - 1);
+
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// A connection on its way to a worker.
+type Accepted = (Stream, Arc<ConnectionInfo>);
+
+/// Serves until a byte arrives on `signals`.
+///
+/// # Errors
+/// The system has no threads or event queues for it.
+pub fn run<C: Cache>(
+    server: &Arc<Server>,
+    cache: &C,
+    listeners: Vec<Listener>,
+    signals: std::os::unix::net::UnixStream,
+) -> io::Result<()> {
+    let workers = (0..server.options.threads)
+        .map(|index| spawn(index, server, cache))
+        .collect::<io::Result<Vec<_>>>()?;
+    let accepted = accept(server, &workers, listeners, signals);
+    server.stopping.store(true, Ordering::Release);
+    for Worker { waker, thread, connections } in workers {
+        drop(connections);
+        waker.wake()?;
+        if thread.join().is_err() {
+            tracing::error!("a worker thread panicked");
+        }
+    }
+    accepted
+}
+
+/// A worker as the acceptor sees it.
+struct Worker {
+    connections: Sender<Accepted>,
+    waker: Arc<Waker>,
+    thread: JoinHandle<()>,
+}
+
+fn spawn<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) -> io::Result<Worker> {
+    let poll = Poll::new()?;
+    let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+    let (connections, inbox) = channel();
+    let (server, cache) = (Arc::clone(server), cache.clone());
+    let thread = std::thread::Builder::new().name(format!("larder-{index}")).spawn(move || {
+        if server.options.pin {
+            platform::pin_to_core(index);
+        }
+        let counters = Arc::clone(&server.counters[index]);
+        EventLoop::new(poll, inbox, server, counters, cache.engine()).run();
+    })?;
+    Ok(Worker { connections, waker, thread })
+}
+
+fn accept(
+    server: &Server,
+    workers: &[Worker],
+    mut listeners: Vec<Listener>,
+    signals: std::os::unix::net::UnixStream,
+) -> io::Result<()> {
+    let mut poll = Poll::new()?;
+    for (index, listener) in listeners.iter_mut().enumerate() {
+        listener.register(poll.registry(), Token(index))?;
+    }
+    signals.set_nonblocking(true)?;
+    let mut signals = UnixStream::from_std(signals);
+    poll.registry().register(&mut signals, SIGNALS, Interest::READABLE)?;
+    let mut events = Events::with_capacity(64);
+    let mut turns = workers.iter().cycle();
+    let mut paused = false;
+    loop {
+        match poll.poll(&mut events, paused.then_some(ACCEPT_PAUSE)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            polled => polled?,
+        }
+        if events.iter().any(|event| event.token() == SIGNALS) {
+            return Ok(());
+        }
+        let all = std::mem::take(&mut paused);
+        let ready = events.iter().map(|event| event.token().0);
+        let ready: Vec<usize> = if all { (0..listeners.len()).collect() } else { ready.collect() };
+        for listener in ready.into_iter().filter_map(|index| listeners.get(index)) {
+            paused |= !accept_all(server, listener, &mut turns);
+        }
+    }
+}
+
+/// Accepts what waits at a listener; false if the system can't give more for now.
+fn accept_all<'w>(
+    server: &Server,
+    listener: &Listener,
+    turns: &mut impl Iterator<Item = &'w Worker>,
+) -> bool {
+    loop {
+        match listener.accept() {
+            Ok((mut stream, peer)) => match server.admit(peer, &listener.name()) {
+                Some(info) => {
+                    if let Some(worker) = turns.next() {
+                        hand_over(worker, stream, info);
+                    }
+                }
+                // It fits the socket's empty buffer; if not, the peer sees it close.
+                None => drop(stream.write(TOO_MANY)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(error) if is_peers(&error) => (),
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections for now");
+                return false;
+            }
+        }
+    }
+}
+
+/// Errors of one connection, not of the listener.
+fn is_peers(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+fn hand_over(worker: &Worker, stream: Stream, info: Arc<ConnectionInfo>) {
+    if worker.connections.send((stream, info)).is_ok()
+        && let Err(error) = worker.waker.wake()
+    {
+        tracing::error!(%error, "cannot wake a worker");
+    }
+}
+
+/// A worker as it sees itself.
+struct EventLoop<E: Engine> {
+    poll: Poll,
+    inbox: Receiver<Accepted>,
+    server: Arc<Server>,
+    counters: Arc<Counters>,
+    engine: E,
+    connections: Vec<Option<Connection<E>>>,
+    /// Free places in `connections`.
+    vacant: Vec<usize>,
+    /// Connections that have more to do, in turn.
+    ready: VecDeque<usize>,
+    input: Box<[u8]>,
+    output: Vec<u8>,
+    maintained: Instant,
+    /// Housekeeping has more to do.
+    chores: bool,
+}
+
+impl<E: Engine> EventLoop<E> {
+    fn new(
+        poll: Poll,
+        inbox: Receiver<Accepted>,
+        server: Arc<Server>,
+        counters: Arc<Counters>,
+        engine: E,
+    ) -> Self {
+        Self {
+            poll,
+            inbox,
+            server,
+            counters,
+            engine,
+            connections: Vec::new(),
+            vacant: Vec::new(),
+            ready: VecDeque::new(),
+            input: vec![0; READ_LEN].into_boxed_slice(),
+            output: Vec::new(),
+            maintained: Instant::now(),
+            chores: false,
+        }
+    }
+
+    fn run(&mut self) {
+        let mut events = Events::with_capacity(256);
+        while !self.server.stopping.load(Ordering::Acquire) {
+            let busy = self.chores || !self.ready.is_empty();
+            let timeout = if busy { Duration::ZERO } else { MAINTENANCE };
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    tracing::error!(%error, "the event queue failed: a worker ends");
+                    return;
+                }
+                Ok(()) => (),
+            }
+            let now = self.server.clock.now();
+            // Those that were ready before come after one event each, and only once.
+            let waiting = self.ready.len();
+            for event in &events {
+                if event.token() == WAKER {
+                    self.welcome();
+                } else if let Some(Some(connection)) = self.connections.get_mut(event.token().0) {
+                    connection.note_event(event.is_readable(), event.is_read_closed());
+                    self.serve(event.token().0, now);
+                }
+            }
+            for _ in 0..waiting {
+                if let Some(index) = self.ready.pop_front() {
+                    self.serve(index, now);
+                }
+            }
+            self.do_chores(now);
+        }
+    }
+
+    /// Takes in what the acceptor sent.
+    fn welcome(&mut self) {
+        while let Ok((mut stream, info)) = self.inbox.try_recv() {
+            let index = self.vacant.pop().unwrap_or(self.connections.len());
+            if let Err(error) = stream.register(self.poll.registry(), Token(index)) {
+                tracing::warn!(%error, "cannot watch a connection");
+                self.server.dismiss(&info);
+                self.vacant.push(index);
+                continue;
+            }
+            if index == self.connections.len() {
+                self.connections.push(None);
+            }
+            self.connections[index] = Some(Connection::new(stream, info));
+        }
+    }
+
+    fn serve(&mut self, index: usize, now: larder_store::Seconds) {
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+        let (server, counters, engine) = (&*self.server, &*self.counters, &mut self.engine);
+        let mut moved = Moved::default();
+        let mut desk = Desk {
+            input: &mut self.input,
+            output: &mut self.output,
+            registry: self.poll.registry(),
+            now: now.0,
+        };
+        let after =
+            connection.serve(Token(index), &mut desk, &mut moved, |session, input, output| {
+                let settings = &server.settings;
+                let mut cx = Context { engine, host: server, counters, settings, now };
+                session.receive(&mut cx, input, output)
+            });
+        counters.thread.bytes_read.add(moved.read as u64);
+        counters.thread.bytes_written.add(moved.written as u64);
+        if self.output.capacity() > OUTPUT_KEPT {
+            self.output = Vec::new();
+        }
+        let change = connection.held_change();
+        let fits = change == 0 || server.count_held(change);
+        if !fits {
+            counters.thread.read_buf_oom.add(1);
+            tracing::warn!(
+                "a connection is closed: all connections hold as much memory as they may"
+            );
+        }
+        match after {
+            _ if !fits => self.close(index),
+            After::Again => {
+                counters.thread.conn_yields.add(1);
+                self.ready.push_back(index);
+            }
+            After::Wait => (),
+            After::Close => self.close(index),
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        connection.session.close(&*self.server);
+        self.server.release_held(&mut connection);
+        connection.stream.deregister(self.poll.registry());
+        self.server.dismiss(&connection.info);
+        self.vacant.push(index);
+        self.ready.retain(|&ready| ready != index);
+    }
+
+    fn do_chores(&mut self, now: larder_store::Seconds) {
+        if self.chores || self.maintained.elapsed() >= MAINTENANCE {
+            self.maintained = Instant::now();
+            self.chores = self.engine.maintain(now);
+        }
+    }
+}
+
+impl<E: Engine> Drop for EventLoop<E> {
+    fn drop(&mut self) {
+        (0..self.connections.len()).for_each(|index| self.close(index));
+    }
+}
+
+impl Server {
+    /// Counts out what a connection that ends held.
+    fn release_held<E: Engine>(&self, connection: &mut Connection<E>) {
+        self.count_held(-connection.counted_held());
+    }
+
+    /// Notes the listeners for `stats conns`.
+    pub fn note_listeners(&self, listeners: &[Listener]) {
+        let mut names = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        *names = listeners.iter().map(Listener::name).collect();
+    }
+}

@@ -1,0 +1,221 @@
+//! Sockets that are listened on: from addresses as memcached writes them to bound listeners.
+
+use crate::connection::Stream;
+use crate::options::Options;
+use mio::event::Source;
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+/// A bound socket.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP over IPv4 or IPv6.
+    Tcp(mio::net::TcpListener, SocketAddr),
+    /// A unix socket.
+    Unix(mio::net::UnixListener, String),
+}
+
+/// An address that can't be listened on.
+#[derive(Debug)]
+pub enum ListenError {
+    /// It is not an address.
+    Address(String),
+    /// TCP.
+    Tcp(SocketAddr, io::Error),
+    /// A unix socket.
+    Unix(String, io::Error),
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(text) => write!(f, "failed to resolve the address to listen on: {text}"),
+            Self::Tcp(address, error) => {
+                write!(f, "failed to listen on TCP port {}: {error} ({address})", address.port())
+            }
+            Self::Unix(path, error) => {
+                write!(f, "failed to listen on UNIX socket: {path}: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+impl Listener {
+    /// Watches for connections.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(self.source(), token, Interest::READABLE)
+    }
+
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Self::Tcp(listener, _) => listener,
+            Self::Unix(listener, _) => listener,
+        }
+    }
+
+    /// Its address in memcached's form.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Tcp(_, address) => tcp_name(*address),
+            Self::Unix(_, path) => format!("unix:{path}"),
+        }
+    }
+
+    /// The address, if it is TCP.
+    #[must_use]
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(_, address) => Some(*address),
+            Self::Unix(..) => None,
+        }
+    }
+
+    /// Takes the next connection, and its peer's name.
+    pub fn accept(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Self::Tcp(listener, _) => {
+                let (stream, peer) = listener.accept()?;
+                // A peer that is gone already shows when it is read from.
+                let _ = stream.set_nodelay(true);
+                let _ = SockRef::from(&stream).set_keepalive(true);
+                Ok((Stream::Tcp(stream), tcp_name(peer)))
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                Ok((Stream::Unix(stream), "unix:".to_owned()))
+            }
+        }
+    }
+}
+
+fn tcp_name(address: SocketAddr) -> String {
+    match address.ip() {
+        IpAddr::V4(ip) => format!("tcp:{ip}:{}", address.port()),
+        IpAddr::V6(ip) => format!("tcp6:[{ip}]:{}", address.port()),
+    }
+}
+
+/// Binds everything that the command line asks for.
+///
+/// # Errors
+/// [`ListenError`] for the first address that can't be had. IPv6 missing from the machine is none.
+pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
+    if let Some(path) = &options.unix_socket {
+        return Ok(vec![bind_unix(path, options.unix_mask, options.listen_backlog)?]);
+    }
+    let Some(port) = port(options) else { return Ok(Vec::new()) };
+    if options.listen.is_empty() {
+        return bind_everywhere(port, options.listen_backlog);
+    }
+    let mut listeners = Vec::new();
+    for text in options.listen.iter().flat_map(|list| list.split(';')).map(str::trim) {
+        if text == "*" {
+            listeners.extend(bind_everywhere(port, options.listen_backlog)?);
+            continue;
+        }
+        for address in resolve(text, port)? {
+            listeners.push(bind_tcp(address, options.listen_backlog)?);
+        }
+    }
+    Ok(listeners)
+}
+
+/// The port to listen on; 0 is any, as the system has it.
+fn port(options: &Options) -> Option<u16> {
+    match options.port {
+        0 => None,
+        -1 => Some(0),
+        port => u16::try_from(port).ok(),
+    }
+}
+
+/// All IPv4 and IPv6 addresses, on one port.
+fn bind_everywhere(port: u16, backlog: i32) -> Result<Vec<Listener>, ListenError> {
+    let v4 = bind_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), backlog)?;
+    let port = v4.tcp_address().map_or(port, |address| address.port());
+    let v6 = bind_tcp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), backlog);
+    match v6 {
+        Ok(v6) => Ok(vec![v4, v6]),
+        Err(ListenError::Tcp(_, error)) if error.kind() != io::ErrorKind::AddrInUse => Ok(vec![v4]),
+        Err(error) => Err(error),
+    }
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
+fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
+    let bad = || ListenError::Address(text.to_owned());
+    if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, digits)) => (host, digits.parse().map_err(|_| bad())?),
+        None => (text, port),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| bad())?.collect();
+    if found.is_empty() { Err(bad()) } else { Ok(found) }
+}
+
+fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Listener, ListenError> {
+    let bind = || -> io::Result<std::net::TcpListener> {
+        let domain = Domain::for_address(address);
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(backlog)?;
+        Ok(socket.into())
+    };
+    let listener = bind().map_err(|error| ListenError::Tcp(address, error))?;
+    let address = listener.local_addr().unwrap_or(address);
+    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address))
+}
+
+fn bind_unix(path: &Path, mask: u32, backlog: i32) -> Result<Listener, ListenError> {
+    let name = path.display().to_string();
+    let bind = || -> io::Result<std::os::unix::net::UnixListener> {
+        // What a server that was killed left behind; anything but a socket is somebody's file.
+        if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
+            std::fs::remove_file(path)?;
+        }
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&socket2::SockAddr::unix(path)?)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask))?;
+        socket.listen(backlog)?;
+        Ok(socket.into())
+    };
+    let listener = bind().map_err(|error| ListenError::Unix(name.clone(), error))?;
+    Ok(Listener::Unix(mio::net::UnixListener::from_std(listener), name))
+}
+
+/// Tells a test harness the ports, in memcached's form, when `MEMCACHED_PORT_FILENAME` names a file.
+///
+/// # Errors
+/// The file can't be written.
+pub fn write_port_file(listeners: &[Listener]) -> io::Result<()> {
+    let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else { return Ok(()) };
+    let mut text = String::new();
+    for address in listeners.iter().filter_map(Listener::tcp_address) {
+        let family = if address.is_ipv4() { "INET" } else { "INET6" };
+        text.push_str(&format!("TCP {family}: {}\n", address.port()));
+    }
+    if text.is_empty() {
+        return Ok(());
+    }
+    let mut temporary = path.clone();
+    temporary.push(".lck");
+    std::fs::write(&temporary, text)?;
+    std::fs::rename(&temporary, &path)
+}

@@ -1,0 +1,191 @@
+//! `larderd`: reads the command line, binds, starts the engine that was chosen, and serves.
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use larder_server::options::{EngineKind, EvictionPolicy, Options};
+use larder_server::server::{Cache, Server};
+use larder_server::{driver, listener, platform, slab_classes, version};
+use larder_session::Settings;
+use larder_store::{dashmap, moka, segment};
+use std::fmt::Display;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
+
+/// Exit statuses, as memcached uses them (`sysexits.h`).
+const EX_USAGE: u8 = 64;
+const EX_NOUSER: u8 = 67;
+const EX_OSERR: u8 = 71;
+
+/// Unsent answers from which a connection has to wait for its peer, in bytes.
+const OUTPUT_MAX: usize = 256 << 10;
+
+/// File descriptors beside those of connections.
+const FILES_SPARE: u64 = 64;
+
+fn main() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => return say_usage(&error),
+    };
+    if let Err(misuse) = options.check() {
+        return fail(misuse.status, misuse.message);
+    }
+    let set_log_level = start_log(options.verbosity());
+    match start(options, set_log_level) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { status, message }) => fail(status, message),
+    }
+}
+
+/// Why the server did not start, or ended.
+struct Failure {
+    status: u8,
+    message: String,
+}
+
+fn failure(status: u8) -> impl Fn(&dyn Display) -> Failure {
+    move |message| Failure { status, message: message.to_string() }
+}
+
+#[expect(clippy::print_stderr, clippy::print_stdout, reason = "this is what a command line says")]
+fn say_usage(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp => {
+            print!("{error}");
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayVersion => {
+            println!("larder {} (memcached {})", version::LARDER, version::MEMCACHED_LEVEL);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprint!("{error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the log may not show it")]
+fn fail(status: u8, message: impl Display) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::from(status)
+}
+
+fn start_log(verbosity: u32) -> Box<dyn Fn(u32) + Send + Sync> {
+    let (filter, handle) = reload::Layer::<_, Registry>::new(level(verbosity));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    // It fails only once the log is gone.
+    Box::new(move |verbosity| drop(handle.reload(level(verbosity))))
+}
+
+fn level(verbosity: u32) -> LevelFilter {
+    match verbosity {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Result<(), Failure> {
+    let classes = slab_classes::size_classes(!options.disable_cas);
+    let (limit_bytes, cas) = (options.item_memory(), !options.disable_cas);
+    let seed = rand::random();
+    match options.engine {
+        EngineKind::Segment => {
+            let config = segment::Config {
+                limit_bytes,
+                cas,
+                classes,
+                seed,
+                evict: !options.disable_evictions,
+                item_size_max: options.max_item_size,
+                threads: options.threads,
+            };
+            let cache = segment::Cache::new(config).map_err(|error| failure(EX_USAGE)(&error))?;
+            serve(options, &cache, set_log_level)
+        }
+        EngineKind::Dashmap => {
+            let config = dashmap::Config { limit_bytes, cas, classes, seed };
+            serve(options, &dashmap::Cache::new(config), set_log_level)
+        }
+        EngineKind::Moka => {
+            let policy = match options.eviction_policy {
+                Some(EvictionPolicy::Lru) | None => moka::Policy::Lru,
+                Some(EvictionPolicy::TinyLfu) => moka::Policy::TinyLfu,
+            };
+            let config = moka::Config { limit_bytes, cas, classes, seed, policy };
+            serve(options, &moka::Cache::new(config), set_log_level)
+        }
+    }
+}
+
+fn serve(
+    options: Options,
+    cache: &impl Cache,
+    set_log_level: Box<dyn Fn(u32) + Send + Sync>,
+) -> Result<(), Failure> {
+    platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
+    let listeners = listener::bind_all(&options).map_err(|error| failure(EX_OSERR)(&error))?;
+    if listeners.is_empty() {
+        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -l or -s"));
+    }
+    listener::write_port_file(&listeners).map_err(|error| failure(EX_OSERR)(&error))?;
+    drop_privileges(options.user.as_deref())?;
+    if options.slab_growth_factor.is_some() || options.slab_min_size.is_some() {
+        tracing::info!("-f and -n have no effect: there are no slab classes");
+    }
+    let signals = signals().map_err(|error| failure(EX_OSERR)(&error))?;
+    let settings = Settings {
+        item_size_max: options.max_item_size,
+        flush_enabled: !options.disable_flush_all,
+        requests_per_turn: options.max_reqs_per_event,
+        output_max: OUTPUT_MAX,
+        classes: slab_classes::size_classes(!options.disable_cas),
+    };
+    let server = Arc::new(Server::new(options, settings, cache, set_log_level));
+    server.note_listeners(&listeners);
+    for listener in &listeners {
+        tracing::info!(address = listener.name(), "listening");
+    }
+    driver::per_core::run(&server, cache, listeners, signals)
+        .map_err(|error| failure(EX_OSERR)(&error))?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
+    match user {
+        _ if !platform::is_root() => Ok(()),
+        None => {
+            tracing::warn!("running as root: give -u USER to run as somebody else");
+            Ok(())
+        }
+        Some("root") => Ok(()),
+        Some(name) => platform::become_user(name).map_err(|error| match error {
+            platform::UserError::Unknown => {
+                failure(EX_NOUSER)(&format!("can't find the user {name} to switch to"))
+            }
+            platform::UserError::Refused(error) => {
+                failure(EX_OSERR)(&format!("failed to assume identity of user {name}: {error}"))
+            }
+        }),
+    }
+}
+
+/// A byte arrives here for each signal that asks to stop. SIGHUP is taken and has no effect yet.
+fn signals() -> std::io::Result<UnixStream> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let (receiver, sender) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    signal_hook::flag::register(SIGHUP, Arc::default())?;
+    Ok(receiver)
+}

@@ -1,0 +1,81 @@
+//! What differs between systems. Elsewhere than on Linux these do nothing, and say so.
+
+/// Keeps the calling thread on core `index`, counted around.
+#[cfg(target_os = "linux")]
+pub fn pin_to_core(index: usize) {
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use nix::unistd::Pid;
+    let this = Pid::from_raw(0);
+    let pinned = sched_getaffinity(this).and_then(|allowed| {
+        let cores: Vec<usize> =
+            (0..CpuSet::count()).filter(|&core| allowed.is_set(core).unwrap_or(false)).collect();
+        let mut one = CpuSet::new();
+        if let Some(&core) = cores.get(index % cores.len().max(1)) {
+            one.set(core)?;
+        }
+        sched_setaffinity(this, &one)
+    });
+    if let Err(error) = pinned {
+        tracing::warn!(%error, "cannot pin a worker to a core");
+    }
+}
+
+/// Keeps the calling thread on core `index`.
+#[cfg(not(target_os = "linux"))]
+pub fn pin_to_core(_index: usize) {
+    tracing::warn!("--pin has no effect on this system");
+}
+
+/// Becomes `user` for good, with its groups.
+///
+/// # Errors
+/// A message; the user is unknown, or the system refuses.
+pub fn become_user(name: &str) -> Result<(), UserError> {
+    use nix::unistd::{User, setgid, setuid};
+    let user = User::from_name(name).ok().flatten().ok_or(UserError::Unknown)?;
+    #[cfg(target_os = "linux")]
+    {
+        let name = std::ffi::CString::new(name).map_err(|_| UserError::Unknown)?;
+        nix::unistd::initgroups(&name, user.gid).map_err(UserError::Refused)?;
+    }
+    setgid(user.gid).map_err(UserError::Refused)?;
+    setuid(user.uid).map_err(UserError::Refused)
+}
+
+/// Why a user can't be become.
+#[derive(Debug)]
+pub enum UserError {
+    /// There is no such user.
+    Unknown,
+    /// The system refuses.
+    Refused(nix::errno::Errno),
+}
+
+/// Whether this process may do anything.
+#[must_use]
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// User and system time that this process has taken, as seconds and microseconds.
+#[must_use]
+pub fn cpu_times() -> [(i64, i64); 2] {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return [(0, 0); 2] };
+    [usage.user_time(), usage.system_time()].map(|time| (time.tv_sec(), time.tv_usec()))
+}
+
+/// Lets the process open as many files as its connections need, as far as the system allows.
+pub fn raise_file_limit(wanted: u64) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft >= wanted {
+            Ok(())
+        } else {
+            setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard)
+        }
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the number of open files");
+    }
+}

@@ -1,0 +1,211 @@
+//! What all threads of a server share: settings, counts, the connections' memory, and how `stats`
+//! reaches them.
+
+use crate::clock::Clock;
+use crate::connection::ConnectionInfo;
+use crate::options::Options;
+use crate::{stats, version};
+use larder_session::{Counters, Host, Settings, StatsAnswer};
+use larder_store::{Engine, Gauges, dashmap, moka, segment};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A cache that threads can make their own engines of.
+pub trait Cache: Clone + Send + Sync + 'static {
+    /// One thread's way in, made and used on that thread.
+    type Engine: Engine;
+
+    /// Makes one.
+    fn engine(&self) -> Self::Engine;
+
+    /// The cache's totals.
+    fn gauges(&self) -> Gauges;
+
+    /// Zeroes what `stats reset` zeroes.
+    fn reset_counters(&self);
+}
+
+impl Cache for segment::Cache {
+    type Engine = segment::Handle;
+
+    fn engine(&self) -> Self::Engine {
+        self.handle()
+    }
+
+    fn gauges(&self) -> Gauges {
+        // A handle of its own for each look would stay in the totals.
+        Self::gauges(self)
+    }
+
+    fn reset_counters(&self) {
+        Self::reset_counters(self);
+    }
+}
+
+macro_rules! cache {
+    ($($engine:ident)*) => {$(
+        impl Cache for $engine::Cache {
+            type Engine = $engine::Handle;
+
+            fn engine(&self) -> Self::Engine {
+                self.handle()
+            }
+
+            fn gauges(&self) -> Gauges {
+                self.handle().gauges()
+            }
+
+            fn reset_counters(&self) {
+                self.handle().reset_counters();
+            }
+        }
+    )*};
+}
+
+cache!(dashmap moka);
+
+/// Counts of connections.
+#[derive(Debug, Default)]
+#[expect(missing_docs, reason = "the names are memcached's own")]
+pub struct ConnectionCounts {
+    pub current: AtomicUsize,
+    pub total: AtomicU64,
+    pub rejected: AtomicU64,
+}
+
+/// The shared part of a server.
+pub struct Server {
+    /// The command line.
+    pub options: Options,
+    /// What sessions share.
+    pub settings: Settings,
+    /// The clock.
+    pub clock: Clock,
+    /// Connections in numbers.
+    pub connections: ConnectionCounts,
+    /// One for each worker.
+    pub counters: Vec<Arc<Counters>>,
+    /// Addresses that are listened on, in memcached's form.
+    pub listeners: Mutex<Vec<String>>,
+    /// Set once: accept nothing more, finish.
+    pub stopping: AtomicBool,
+    verbosity: AtomicU32,
+    set_log_level: Box<dyn Fn(u32) + Send + Sync>,
+    conns: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
+    next_conn: AtomicU64,
+    /// Bytes of memory that connections hold.
+    held: AtomicUsize,
+    gauges: Box<dyn Fn() -> Gauges + Send + Sync>,
+    reset: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Server {
+    /// A server for `cache`.
+    #[must_use]
+    pub fn new(
+        options: Options,
+        settings: Settings,
+        cache: &impl Cache,
+        set_log_level: Box<dyn Fn(u32) + Send + Sync>,
+    ) -> Self {
+        let classes = settings.classes.count();
+        let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
+        let (gauges, reset) = (cache.clone(), cache.clone());
+        Self {
+            verbosity: AtomicU32::new(options.verbosity()),
+            options,
+            settings,
+            clock: Clock::start(),
+            connections: ConnectionCounts::default(),
+            counters,
+            listeners: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            set_log_level,
+            conns: Mutex::default(),
+            next_conn: AtomicU64::new(1),
+            held: AtomicUsize::new(0),
+            gauges: Box::new(move || gauges.gauges()),
+            reset: Box::new(move || reset.reset_counters()),
+        }
+    }
+
+    /// Takes a connection in, unless there are too many.
+    pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
+        if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
+            self.connections.current.fetch_sub(1, Relaxed);
+            self.connections.rejected.fetch_add(1, Relaxed);
+            return None;
+        }
+        self.connections.total.fetch_add(1, Relaxed);
+        let id = self.next_conn.fetch_add(1, Relaxed);
+        let now = self.clock.now().0;
+        let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
+        self.conns().insert(id, Arc::clone(&info));
+        Some(info)
+    }
+
+    /// Counts a connection out.
+    pub fn dismiss(&self, info: &ConnectionInfo) {
+        self.connections.current.fetch_sub(1, Relaxed);
+        self.conns().remove(&info.id);
+    }
+
+    pub(crate) fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {
+        self.conns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of memory that all connections hold together.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// Counts a change of what a connection holds; false if that is now more than all may hold.
+    pub fn count_held(&self, change: isize) -> bool {
+        let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
+        change <= 0 || before.wrapping_add_signed(change) <= self.options.connection_memory()
+    }
+
+    pub(crate) fn gauges(&self) -> Gauges {
+        (self.gauges)()
+    }
+
+    pub(crate) fn verbosity(&self) -> u32 {
+        self.verbosity.load(Relaxed)
+    }
+
+    pub(crate) fn reset(&self) {
+        (self.reset)();
+        self.counters.iter().for_each(|counters| counters.reset());
+        self.connections.total.store(0, Relaxed);
+        self.connections.rejected.store(0, Relaxed);
+    }
+}
+
+impl Host for Server {
+    fn version(&self) -> &str {
+        version::MEMCACHED_LEVEL
+    }
+
+    fn set_verbosity(&self, level: u32) {
+        self.verbosity.store(level, Relaxed);
+        (self.set_log_level)(level);
+    }
+
+    fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
+        stats::answer(self, topic, stat)
+    }
+
+    fn reserve(&self, bytes: usize) -> bool {
+        let fits = self.count_held(bytes.cast_signed());
+        if !fits {
+            self.release(bytes);
+        }
+        fits
+    }
+
+    fn release(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Relaxed);
+    }
+}
