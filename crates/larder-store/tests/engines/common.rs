@@ -1,0 +1,250 @@
+//! The engines under test, and a plainer way to talk to them.
+
+use larder_store::{
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue,
+    Refusal, Seconds, SizeClasses, Updated, Value, dashmap, moka, segment,
+};
+
+/// An engine under test: a cache that hands out ways in.
+pub trait Subject: Send + Sync {
+    type Handle: Engine;
+
+    fn new(setup: &Setup) -> Self;
+    fn handle(&self) -> Self::Handle;
+}
+
+/// What the tests vary.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub limit_bytes: usize,
+    pub cas: bool,
+    pub evict: bool,
+    pub threads: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { limit_bytes: 64 << 20, cas: true, evict: true, threads: 1 }
+    }
+}
+
+pub const OVERHEAD: usize = 59;
+const SEED: u64 = 0x5eed;
+
+pub fn classes() -> SizeClasses {
+    SizeClasses::new(vec![96, 512, 4096, 1 << 20], OVERHEAD)
+}
+
+impl Subject for dashmap::Cache {
+    type Handle = dashmap::Handle;
+
+    fn new(setup: &Setup) -> Self {
+        let &Setup { limit_bytes, cas, .. } = setup;
+        Self::new(dashmap::Config { limit_bytes, cas, classes: classes(), seed: SEED })
+    }
+
+    fn handle(&self) -> Self::Handle {
+        self.handle()
+    }
+}
+
+impl Subject for moka::Cache {
+    type Handle = moka::Handle;
+
+    fn new(setup: &Setup) -> Self {
+        let &Setup { limit_bytes, cas, .. } = setup;
+        let policy = moka::Policy::Lru;
+        Self::new(moka::Config { limit_bytes, cas, classes: classes(), seed: SEED, policy })
+    }
+
+    fn handle(&self) -> Self::Handle {
+        self.handle()
+    }
+}
+
+impl Subject for segment::Cache {
+    type Handle = segment::Handle;
+
+    fn new(setup: &Setup) -> Self {
+        let &Setup { limit_bytes, cas, evict, threads } = setup;
+        Self::new(segment::Config {
+            limit_bytes,
+            cas,
+            classes: classes(),
+            seed: SEED,
+            evict,
+            item_size_max: limit_bytes / 2,
+            threads,
+        })
+        .unwrap()
+    }
+
+    fn handle(&self) -> Self::Handle {
+        self.handle()
+    }
+}
+
+/// Makes a test for each engine of generic functions `fn name<S: Subject>()`.
+macro_rules! for_every_engine {
+    ($($test:ident)*) => { $(for_engines!($test: dashmap moka segment);)* };
+}
+
+/// The same, for engines that evict.
+macro_rules! for_evicting_engines {
+    ($($test:ident)*) => { $(for_engines!($test: moka segment);)* };
+}
+
+macro_rules! for_engines {
+    ($test:ident: $($engine:ident)*) => {
+        mod $test {
+            $(#[test]
+            fn $engine() {
+                super::$test::<larder_store::$engine::Cache>();
+            })*
+        }
+    };
+}
+
+pub const START: Seconds = Seconds(1_700_000_000);
+
+pub fn after(secs: u32) -> Seconds {
+    Seconds(START.0 + secs)
+}
+
+pub fn hashed<'k>(engine: &impl Engine, bytes: &'k [u8]) -> HashedKey<'k> {
+    HashedKey { bytes, hash: engine.hash(bytes) }
+}
+
+pub fn expiring(at: Seconds) -> Attributes {
+    Attributes { expiry: Expiry::At(at), ..Attributes::default() }
+}
+
+/// Stores whatever is there.
+pub fn set(engine: &mut impl Engine, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
+    set_with(engine, key, value, Attributes::default())
+}
+
+pub fn set_with(
+    engine: &mut impl Engine,
+    key: &[u8],
+    value: &[u8],
+    attributes: Attributes,
+) -> Result<u64, Refusal> {
+    put(engine, key, NewValue::Bytes(value), attributes, NewCas::Fresh)
+}
+
+pub fn put(
+    engine: &mut impl Engine,
+    key: &[u8],
+    value: NewValue<'_>,
+    attributes: Attributes,
+    cas: NewCas,
+) -> Result<u64, Refusal> {
+    change(engine, key, || Change::Put { attributes, cas, value, fetched: false })
+}
+
+pub fn amend(engine: &mut impl Engine, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
+    let amend = || Change::Amend { attributes, cas, access: Access::Untracked };
+    change(engine, key, amend).expect("an amendment is never refused here")
+}
+
+pub fn remove(engine: &mut impl Engine, key: &[u8]) {
+    change(engine, key, || Change::Remove).expect("a removal is never refused");
+}
+
+fn change<'v>(
+    engine: &mut impl Engine,
+    key: &[u8],
+    change: impl Fn() -> Change<'v>,
+) -> Result<u64, Refusal> {
+    let key = hashed(engine, key);
+    engine.update(key, &mut None, |_| (change(), ())).map(|updated: Updated<()>| updated.cas)
+}
+
+/// An item with its value copied out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub attributes: Attributes,
+    pub cas: u64,
+    pub fetched: bool,
+    pub accessed: Seconds,
+    pub value: Vec<u8>,
+}
+
+pub fn see(engine: &mut impl Engine, key: &[u8], access: Access) -> Lookup<Seen> {
+    let key = hashed(engine, key);
+    engine.get(key, access, |item| Seen {
+        attributes: item.attributes,
+        cas: item.cas,
+        fetched: item.fetched,
+        accessed: item.accessed,
+        value: copied(item),
+    })
+}
+
+pub fn get(engine: &mut impl Engine, key: &[u8]) -> Option<Vec<u8>> {
+    match see(engine, key, Access::Tracked) {
+        Lookup::Hit(seen) => Some(seen.value),
+        _ => None,
+    }
+}
+
+pub fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
+    match &item.value {
+        Value::Whole(bytes) => bytes.to_vec(),
+        Value::Large(lease) => read_lease(lease),
+        Value::Busy { .. } => panic!("nothing like that much is leased"),
+    }
+}
+
+pub fn read_lease(lease: &impl Lease) -> Vec<u8> {
+    let mut all = Vec::with_capacity(lease.len());
+    while all.len() < lease.len() {
+        let piece = lease.piece(all.len());
+        assert!(!piece.is_empty(), "a piece short of the end at {}", all.len());
+        all.extend_from_slice(piece);
+    }
+    assert_eq!(all.len(), lease.len());
+    all
+}
+
+/// Does all the housekeeping there is.
+pub fn tidy(engine: &mut impl Engine, now: Seconds) {
+    for _ in 0..100_000 {
+        if !engine.maintain(now) {
+            return;
+        }
+    }
+    panic!("housekeeping does not end");
+}
+
+/// Bytes that are different at every place and for every seed.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes: Vec<u8> =
+        (0..len.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// A small generator: xorshift64*.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// From 0 to `end`, not including it.
+    pub fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() >> 32).unwrap() % end
+    }
+}

@@ -1,0 +1,14 @@
+//! What every engine must do, asked of each of them.
+//!
+//! | file | what it asks |
+//! |---|---|
+//! | `behaviour` | single promises of the trait, one by one |
+//! | `model` | random operations, against a plain map |
+//! | `stress` | many threads, with values that know what they should be |
+
+#[macro_use]
+mod common;
+mod behaviour;
+mod model;
+mod oracle;
+mod stress;
