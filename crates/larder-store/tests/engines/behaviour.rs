@@ -100,9 +100,8 @@ fn an_item_is_gone_in_the_second_it_names<S: Subject>() {
     engine.begin_batch(after(10));
     assert_eq!(see(&mut engine, b"read", Access::Tracked), Lookup::Expired);
     let key = hashed(&engine, b"kept");
-    let shown = engine.update(key, &mut None, |found| {
-        (Change::Keep, matches!(found, Lookup::Expired))
-    });
+    let shown =
+        engine.update(key, &mut None, |found| (Change::Keep, matches!(found, Lookup::Expired)));
     assert!(shown.unwrap().result, "an update is told, too");
     engine.end_batch();
     engine.begin_batch(after(100_000));
@@ -134,7 +133,8 @@ fn the_dead_are_found_and_taken_away<S: Subject>() {
     tidy(&mut engine, after(60));
     let left = engine.gauges().items;
     assert!((10_000..10_500).contains(&left), "{left} left");
-    let reclaimed = engine.gauges().classes.iter().map(|class| class.crawler_reclaimed).sum::<u64>();
+    let reclaimed =
+        engine.gauges().classes.iter().map(|class| class.crawler_reclaimed).sum::<u64>();
     assert_eq!(left + reclaimed, 20_000_u64);
 }
 
