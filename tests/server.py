@@ -8,7 +8,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARDERD = ROOT / "target" / "release" / "larderd"
+BUILT = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
+LARDERD = BUILT / "larderd"
+# The program that loads and judges; `cargo build --release --examples` makes it.
+LOAD = Path(os.environ.get("LARDER_LOAD", BUILT / "examples" / "load"))
 ENGINES = {
     "segment": ["--engine", "segment"],
     "moka": ["--engine", "moka"],
