@@ -9,6 +9,7 @@ use crate::request::{
 use crate::tokens::{Tokens, skip_spaces, trim_end_spaces};
 
 pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
 
@@ -243,9 +244,18 @@ fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
 }
 
 fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
-    let Some(key) = Tokens(rest).next() else { return fault(BAD_FORMAT, consumed) };
+    let mut tokens = Tokens(rest);
+    let Some(key) = tokens.next() else { return fault(BAD_FORMAT, consumed) };
     if key.len() > KEY_LEN_MAX {
         return refuse(BAD_FORMAT, rest, Then::GoOn, consumed);
+    }
+    // Once a time could follow the key: 0 is still understood.
+    let usual = match [tokens.next(), tokens.next(), tokens.next()] {
+        [None | Some(b"0" | b"noreply"), None, _] | [Some(b"0"), Some(b"noreply"), None] => true,
+        _ => false,
+    };
+    if !usual {
+        return refuse(BAD_DELETE, rest, Then::GoOn, consumed);
     }
     let delete = Delete {
         key: raw(key),

@@ -4,7 +4,7 @@
 use crate::base64;
 use crate::request::{
     Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags, Shape,
-    Status, Store,
+    Status, Store, StoreMode,
 };
 use crate::tokens::Tokens;
 
@@ -222,7 +222,7 @@ pub fn stored(store: &Store<'_>, outcome: Stored, out: &mut Vec<u8>) {
         Shape::Meta(flags) => meta_stored(store, flags, outcome, out),
         Shape::Binary(head) => match outcome {
             Stored::Stored { cas, .. } => binary_success(head, &[], cas, out),
-            _ => binary_error(head, stored_status(outcome), out),
+            _ => binary_error(head, stored_status(store.mode, outcome), out),
         },
     }
 }
@@ -239,8 +239,10 @@ fn stored_line(outcome: Stored) -> &'static str {
     }
 }
 
-fn stored_status(outcome: Stored) -> Status {
+fn stored_status(mode: StoreMode, outcome: Stored) -> Status {
     match outcome {
+        Stored::NotStored if mode == StoreMode::Add => Status::Exists,
+        Stored::NotStored if mode == StoreMode::Replace => Status::NotFound,
         Stored::Exists => Status::Exists,
         Stored::NotFound => Status::NotFound,
         Stored::TooLarge => Status::TooLarge,
