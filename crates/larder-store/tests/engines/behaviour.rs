@@ -346,7 +346,9 @@ fn statistics_follow_the_items<S: Subject>() {
     engine.reset_counters();
     let gauges = engine.gauges();
     assert_eq!((gauges.items, gauges.items_total), (3, 0));
-    ["small", "flags", "middle"].map(|key| remove(&mut engine, key.as_bytes()));
+    for key in ["small", "flags", "middle"] {
+        remove(&mut engine, key.as_bytes());
+    }
     let gauges = engine.gauges();
     assert_eq!((gauges.items, gauges.bytes), (0, 0));
 }

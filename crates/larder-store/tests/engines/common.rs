@@ -6,7 +6,7 @@ use larder_store::{
 };
 
 /// An engine under test: a cache that hands out ways in.
-pub trait Subject: Send + Sync {
+pub(crate) trait Subject: Send + Sync {
     type Handle: Engine;
 
     fn new(setup: &Setup) -> Self;
@@ -15,11 +15,11 @@ pub trait Subject: Send + Sync {
 
 /// What the tests vary.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    pub limit_bytes: usize,
-    pub cas: bool,
-    pub evict: bool,
-    pub threads: usize,
+pub(crate) struct Setup {
+    pub(crate) limit_bytes: usize,
+    pub(crate) cas: bool,
+    pub(crate) evict: bool,
+    pub(crate) threads: usize,
 }
 
 impl Default for Setup {
@@ -28,10 +28,10 @@ impl Default for Setup {
     }
 }
 
-pub const OVERHEAD: usize = 59;
+pub(crate) const OVERHEAD: usize = 59;
 const SEED: u64 = 0x5eed;
 
-pub fn classes() -> SizeClasses {
+pub(crate) fn classes() -> SizeClasses {
     SizeClasses::new(vec![96, 512, 4096, 1 << 20], OVERHEAD)
 }
 
@@ -105,26 +105,26 @@ macro_rules! for_engines {
     };
 }
 
-pub const START: Seconds = Seconds(1_700_000_000);
+pub(crate) const START: Seconds = Seconds(1_700_000_000);
 
-pub fn after(secs: u32) -> Seconds {
+pub(crate) fn after(secs: u32) -> Seconds {
     Seconds(START.0 + secs)
 }
 
-pub fn hashed<'k>(engine: &impl Engine, bytes: &'k [u8]) -> HashedKey<'k> {
+pub(crate) fn hashed<'k>(engine: &impl Engine, bytes: &'k [u8]) -> HashedKey<'k> {
     HashedKey { bytes, hash: engine.hash(bytes) }
 }
 
-pub fn expiring(at: Seconds) -> Attributes {
+pub(crate) fn expiring(at: Seconds) -> Attributes {
     Attributes { expiry: Expiry::At(at), ..Attributes::default() }
 }
 
 /// Stores whatever is there.
-pub fn set(engine: &mut impl Engine, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
+pub(crate) fn set(engine: &mut impl Engine, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
     set_with(engine, key, value, Attributes::default())
 }
 
-pub fn set_with(
+pub(crate) fn set_with(
     engine: &mut impl Engine,
     key: &[u8],
     value: &[u8],
@@ -133,7 +133,7 @@ pub fn set_with(
     put(engine, key, NewValue::Bytes(value), attributes, NewCas::Fresh)
 }
 
-pub fn put(
+pub(crate) fn put(
     engine: &mut impl Engine,
     key: &[u8],
     value: NewValue<'_>,
@@ -143,12 +143,17 @@ pub fn put(
     change(engine, key, || Change::Put { attributes, cas, value, fetched: false })
 }
 
-pub fn amend(engine: &mut impl Engine, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
+pub(crate) fn amend(
+    engine: &mut impl Engine,
+    key: &[u8],
+    attributes: Attributes,
+    cas: NewCas,
+) -> u64 {
     let amend = || Change::Amend { attributes, cas, access: Access::Untracked };
     change(engine, key, amend).expect("an amendment is never refused here")
 }
 
-pub fn remove(engine: &mut impl Engine, key: &[u8]) {
+pub(crate) fn remove(engine: &mut impl Engine, key: &[u8]) {
     change(engine, key, || Change::Remove).expect("a removal is never refused");
 }
 
@@ -163,15 +168,15 @@ fn change<'v>(
 
 /// An item with its value copied out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    pub attributes: Attributes,
-    pub cas: u64,
-    pub fetched: bool,
-    pub accessed: Seconds,
-    pub value: Vec<u8>,
+pub(crate) struct Seen {
+    pub(crate) attributes: Attributes,
+    pub(crate) cas: u64,
+    pub(crate) fetched: bool,
+    pub(crate) accessed: Seconds,
+    pub(crate) value: Vec<u8>,
 }
 
-pub fn see(engine: &mut impl Engine, key: &[u8], access: Access) -> Lookup<Seen> {
+pub(crate) fn see(engine: &mut impl Engine, key: &[u8], access: Access) -> Lookup<Seen> {
     let key = hashed(engine, key);
     engine.get(key, access, |item| Seen {
         attributes: item.attributes,
@@ -182,14 +187,14 @@ pub fn see(engine: &mut impl Engine, key: &[u8], access: Access) -> Lookup<Seen>
     })
 }
 
-pub fn get(engine: &mut impl Engine, key: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn get(engine: &mut impl Engine, key: &[u8]) -> Option<Vec<u8>> {
     match see(engine, key, Access::Tracked) {
         Lookup::Hit(seen) => Some(seen.value),
         _ => None,
     }
 }
 
-pub fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
+pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
     match &item.value {
         Value::Whole(bytes) => bytes.to_vec(),
         Value::Large(lease) => read_lease(lease),
@@ -197,7 +202,7 @@ pub fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
     }
 }
 
-pub fn read_lease(lease: &impl Lease) -> Vec<u8> {
+pub(crate) fn read_lease(lease: &impl Lease) -> Vec<u8> {
     let mut all = Vec::with_capacity(lease.len());
     while all.len() < lease.len() {
         let piece = lease.piece(all.len());
@@ -209,7 +214,7 @@ pub fn read_lease(lease: &impl Lease) -> Vec<u8> {
 }
 
 /// Does all the housekeeping there is.
-pub fn tidy(engine: &mut impl Engine, now: Seconds) {
+pub(crate) fn tidy(engine: &mut impl Engine, now: Seconds) {
     for _ in 0..100_000 {
         if !engine.maintain(now) {
             return;
@@ -219,7 +224,7 @@ pub fn tidy(engine: &mut impl Engine, now: Seconds) {
 }
 
 /// Bytes that are different at every place and for every seed.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes: Vec<u8> =
         (0..len.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect();
@@ -229,22 +234,26 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 /// A small generator: xorshift64*.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    pub(crate) fn next_u32(&mut self) -> u32 {
+        u32::try_from(self.next() >> 32).unwrap()
+    }
+
     /// From 0 to `end`, not including it.
-    pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() >> 32).unwrap() % end
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.next_u32() as usize % end
     }
 }

@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 /// A plain map with a clock. Dead items stay until something takes their place, so that it can say
 /// why nothing is there.
 #[derive(Debug, Default)]
-pub struct Oracle {
+pub(crate) struct Oracle {
     items: HashMap<u8, Item>,
-    pub now: Seconds,
+    pub(crate) now: Seconds,
     flush_at: Option<Seconds>,
     given: HashSet<u64>,
     /// The last CAS, as long as they come one by one: one handle, and none that was chosen.
@@ -24,7 +24,7 @@ struct Item {
 
 impl Oracle {
     /// `counting`: fresh CAS numbers are known to come one by one.
-    pub fn new(counting: bool) -> Self {
+    pub(crate) fn new(counting: bool) -> Self {
         Self { now: START, last: counting.then_some(0), ..Self::default() }
     }
 
@@ -32,12 +32,12 @@ impl Oracle {
         !item.flushed && !item.seen.attributes.expiry.is_past(self.now)
     }
 
-    pub fn live(&self, key: u8) -> Option<&Seen> {
+    pub(crate) fn live(&self, key: u8) -> Option<&Seen> {
         self.items.get(&key).filter(|item| self.is_live(item)).map(|item| &item.seen)
     }
 
     /// Live and dead items, in memcached's bytes.
-    pub fn live_len(&self) -> (usize, usize) {
+    pub(crate) fn live_len(&self) -> (usize, usize) {
         let live = self.items.values().filter(|item| self.is_live(item));
         let footprint = |item: &Item| {
             let flags = if item.seen.attributes.client_flags == 0 { 0 } else { 4 };
@@ -46,29 +46,29 @@ impl Oracle {
         (live.clone().count(), live.map(footprint).sum())
     }
 
-    pub fn dead_count(&self) -> usize {
+    pub(crate) fn dead_count(&self) -> usize {
         self.items.len() - self.live_len().0
     }
 
-    pub fn advance(&mut self, secs: u32) {
+    pub(crate) fn advance(&mut self, secs: u32) {
         self.now.0 += secs;
         if self.flush_at.is_some_and(|at| at <= self.now) {
             self.flush_all();
         }
     }
 
-    pub fn flush_all(&mut self) {
+    pub(crate) fn flush_all(&mut self) {
         self.flush_at = None;
         self.items.values_mut().for_each(|item| item.flushed = true);
     }
 
-    pub fn flush_later(&mut self, at: Seconds) {
+    pub(crate) fn flush_later(&mut self, at: Seconds) {
         self.flush_at = Some(at);
     }
 
     /// Checks what an engine says is under `key`. A dead item may be gone without a trace.
     #[track_caller]
-    pub fn check(&self, key: u8, shown: &Lookup<Seen>) {
+    pub(crate) fn check(&self, key: u8, shown: &Lookup<Seen>) {
         match (self.items.get(&key), shown) {
             (Some(item), Lookup::Hit(shown)) => {
                 assert!(self.is_live(item), "key {key} is dead but was shown");
@@ -98,7 +98,7 @@ impl Oracle {
         assert!(off <= allowed, "key {key}: accessed {off} s off");
     }
 
-    pub fn note_access(&mut self, key: u8) {
+    pub(crate) fn note_access(&mut self, key: u8) {
         let now = self.now;
         if self.live(key).is_none() {
             return;
@@ -109,11 +109,11 @@ impl Oracle {
         }
     }
 
-    pub fn remove(&mut self, key: u8) {
+    pub(crate) fn remove(&mut self, key: u8) {
         self.items.remove(&key);
     }
 
-    pub fn put(
+    pub(crate) fn put(
         &mut self,
         key: u8,
         value: Vec<u8>,
@@ -126,7 +126,7 @@ impl Oracle {
         self.items.insert(key, Item { seen, flushed: false });
     }
 
-    pub fn amend(
+    pub(crate) fn amend(
         &mut self,
         key: u8,
         attributes: Attributes,
