@@ -101,9 +101,9 @@ impl<L: Lease> Value<'_, L> {
 }
 
 /// A large value, readable piece by piece for as long as it is held, whatever happens to its item.
+#[expect(clippy::len_without_is_empty, reason = "a large value is not empty")]
 pub trait Lease: Clone {
     /// Bytes.
-    #[expect(clippy::len_without_is_empty, reason = "a large value is not empty")]
     fn len(&self) -> usize;
     /// The piece at `offset`: as much as lies in one place, at least one byte while `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
