@@ -1,0 +1,78 @@
+"""`-m` is a promise about the process: at every mix of sizes RSS stays under it + 32 MiB, no set is
+refused for memory, and what is promised is also used."""
+
+import pytest
+
+from loader import capacity, fill, live_share, load, within_promise
+from server import MIB
+
+pytestmark = pytest.mark.larder
+
+SIZES = [10, 50, 100, 230, 1000, 4000, 20_000, 500_000]
+SMALL = 64 * MIB
+GIB = 1024 * MIB
+LIVE_SHARE_MIN = 0.80
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_filling_64_mib_with_one_size(start, size):
+    count = 2 * capacity(size, SMALL)
+    with start("-m", "64", "-t", "2") as server:
+        fill(server, count, size)
+        within_promise(server, SMALL)
+        assert live_share(server, 0, count, size, SMALL) >= LIVE_SHARE_MIN
+        assert int(server.stats()["limit_maxbytes"]) == SMALL
+
+
+@pytest.mark.parametrize("size", [50, 230, 1000, 4000])
+def test_overwriting_a_third_of_the_time_leaves_most_memory_live(start, size):
+    """Dead copies of what was overwritten are the weak spot of a log."""
+    window = capacity(size, SMALL)
+    last = 4 * window
+    with start("-m", "64", "-t", "2") as server:
+        churned = load(
+            server, "churn", from_=0, to=last, size=size, window=window * 8 // 10, share=30
+        )
+        assert churned["failed"] == 0, churned
+        within_promise(server, SMALL)
+        assert live_share(server, 0, last, size, SMALL) >= LIVE_SHARE_MIN
+
+
+def test_overwriting_the_same_keys_with_growing_values(start):
+    with start("-m", "64", "-t", "2") as server:
+        for size in (10, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, 400_000, 1_000_000):
+            fill(server, min(60_000, 3 * capacity(size, SMALL)), size)
+            within_promise(server, SMALL)
+        assert load(server, "probe", from_=0, to=60_000)["wrong"] == 0
+
+
+def test_sizes_that_shift_up_and_down_again(start):
+    with start("-m", "64", "-t", "2") as server:
+        for begin, end in ((100, 20_000), (20_000, 100), (10, 1000), (900_000, 10)):
+            count = 3 * capacity((begin + end) // 2, SMALL)
+            fill(server, count, begin, size_end=end, threads=4)
+            within_promise(server, SMALL)
+        assert load(server, "probe", from_=0, to=count)["wrong"] == 0
+
+
+def test_a_gibibyte_through_all_sizes(start):
+    """Filled with 1 KB, shifted from 100 B to 20 KB under load, then large, then tiny values."""
+    with start("-m", "1024", "-t", "2") as server:
+        first = 0
+        steps = [(1000, 1000, 1.2), (100, 20_000, 1.5), (500_000, 500_000, 1.2), (60, 60, 0.6)]
+        for begin, end, times in steps:
+            count = int(times * capacity((begin + end) // 2, GIB))
+            fill(server, count, begin, first=first, size_end=end, threads=2)
+            within_promise(server, GIB)
+            first += count
+        found = load(server, "probe", from_=first - count, to=first, size=60)
+        assert found["wrong"] == 0, found
+        # All of it would fit, but an eviction policy may prefer some of what was there before.
+        assert found["hits"] > 0.5 * count
+
+
+@pytest.mark.parametrize("size", [100, 20_000])
+def test_many_writers_at_once_stay_within_the_promise(start, size):
+    with start("-m", "64", "-t", "4") as server:
+        fill(server, 4 * capacity(size, SMALL), size, threads=16)
+        within_promise(server, SMALL)
