@@ -234,10 +234,12 @@ impl<E: Engine> Session<E> {
                 return Turn { consumed, next: Next::Write };
             }
             let rest = input.get(consumed..).unwrap_or_default();
-            if left == 0 && !rest.is_empty() {
-                return Turn { consumed, next: Next::Yield };
+            if left == 0 {
+                let next = if rest.is_empty() { Next::Read { wanted: 1 } } else { Next::Yield };
+                return Turn { consumed, next };
             }
-            let (batch, stop) = self.gather(cx.engine, rest, left, scratch);
+            let mut batch = ArrayVec::new();
+            let stop = self.gather(cx.engine, rest, left, scratch, &mut batch);
             left -= batch.len();
             let whole = batch.len();
             let (done, end, flow) = self.answer(cx, &batch, output, scratch);
@@ -276,8 +278,8 @@ impl<E: Engine> Session<E> {
         input: &'b [u8],
         max: usize,
         scratch: &mut [u8; KEY_LEN_MAX],
-    ) -> (ArrayVec<Ready<'b>, BATCH_MAX>, Stop<'b>) {
-        let mut batch = ArrayVec::new();
+        batch: &mut ArrayVec<Ready<'b>, BATCH_MAX>,
+    ) -> Stop<'b> {
         let mut parser = self.parser;
         let mut at = 0;
         let stop = loop {
@@ -305,7 +307,7 @@ impl<E: Engine> Session<E> {
         if batch.len() > 1 {
             batch.iter().for_each(|ready| engine.prefetch_item(ready.hash));
         }
-        (batch, stop)
+        stop
     }
 
     /// Answers a batch in order, until the output is full; how many, and where the next begins.
