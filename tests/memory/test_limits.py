@@ -1,6 +1,8 @@
 """`-m` is a promise about the process: at every mix of sizes RSS stays under it + 32 MiB, no set is
 refused for memory, and what is promised is also used."""
 
+import time
+
 import pytest
 
 from loader import capacity, fill, live_share, load, within_promise
@@ -76,3 +78,16 @@ def test_many_writers_at_once_stay_within_the_promise(start, size):
     with start("-m", "64", "-t", "4") as server:
         fill(server, 4 * capacity(size, SMALL), size, threads=16)
         within_promise(server, SMALL)
+
+
+def test_many_writers_are_about_as_fast_as_one(start):
+    """Writers who wait for each other to give memory back would show as a hundredfold."""
+    count = 4 * capacity(20_000, SMALL)
+    with start("-m", "64", "-t", "4") as server:
+        fill(server, count, 20_000)
+        took = {}
+        for threads in (1, 16):
+            began = time.monotonic()
+            fill(server, count, 20_000, threads=threads)
+            took[threads] = time.monotonic() - began
+    assert took[16] <= 5 * took[1] + 0.5, took
