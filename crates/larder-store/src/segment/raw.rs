@@ -10,6 +10,7 @@
 //!    that could have seen one is gone (or it never had one). Who reads bytes holds such a pin, or
 //!    the lock of the key's stripe, without which its index word does not change, or a lease.
 
+use super::index::BUCKET_SLOTS;
 use super::sync::{AtomicU32, AtomicU64};
 use memmap2::MmapRaw;
 use std::io;
@@ -43,12 +44,12 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// The eight words of the line at a multiple of 64.
+    /// The words of a bucket, at a multiple of 64.
     #[inline]
-    pub(super) fn line(&self, offset: usize) -> &[AtomicU64; 8] {
+    pub(super) fn bucket(&self, offset: usize) -> &[AtomicU64; BUCKET_SLOTS] {
         debug_assert!(offset.is_multiple_of(64));
-        let pointer = self.at(offset, 64).cast::<[AtomicU64; 8]>();
-        // SAFETY: as in `word`, for all eight.
+        let pointer = self.at(offset, BUCKET_SLOTS * 8).cast::<[AtomicU64; BUCKET_SLOTS]>();
+        // SAFETY: as in `word`, for all of them.
         unsafe { &*pointer }
     }
 

@@ -183,6 +183,6 @@ impl Table {
 impl Buckets for Table {
     #[inline]
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS] {
-        self.region.line(self.bucket_offset(index))
+        self.region.bucket(self.bucket_offset(index))
     }
 }
