@@ -51,6 +51,17 @@ impl Parser {
         }
     }
 
+    /// Gives up the keys of a retrieval line that were not handed out yet. True if the line goes on:
+    /// the caller drops everything up to and including its LF.
+    #[must_use]
+    pub fn abandon_line(&mut self) -> bool {
+        let goes_on = matches!(self.state, State::Keys(_));
+        if goes_on {
+            self.state = State::Text;
+        }
+        goes_on
+    }
+
     /// Reads the head of a [`Parsed::Body`] again, once its value has arrived elsewhere.
     #[must_use]
     pub fn parse_head<'b>(&self, head: &'b [u8]) -> Option<Store<'b>> {

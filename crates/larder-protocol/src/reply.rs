@@ -134,7 +134,7 @@ const BINARY_MAGIC: u8 = 0x81;
 pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     match &get.shape {
         Shape::Classic(classic) if get.value => {
-            out.reserve(hit.key.len() + hit.value_len + HIT_ROOM);
+            out.reserve(hit.key.len() + value_room(hit.value_len) + HIT_ROOM);
             out.extend_from_slice(b"VALUE ");
             out.extend_from_slice(hit.key);
             number(b" ", hit.client_flags.into(), out);
@@ -154,7 +154,7 @@ pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
             let key = if head.with_key { hit.key } else { &[] };
             let value_len = if get.value { hit.value_len } else { 0 };
             let extras = hit.client_flags.to_be_bytes();
-            out.reserve(HIT_ROOM + key.len() + value_len);
+            out.reserve(HIT_ROOM + key.len() + value_room(value_len));
             binary(head, 0, &extras, key, value_len, hit.cas, out);
             out.extend_from_slice(&extras);
             out.extend_from_slice(key);
@@ -165,6 +165,13 @@ pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
 
 /// Room for what a hit's answer holds beside key and value.
 const HIT_ROOM: usize = 96;
+
+/// Room to be made for a value: none for one that is long enough to be sent piece by piece.
+fn value_room(value_len: usize) -> usize {
+    if value_len <= VALUE_ROOM_MAX { value_len } else { 0 }
+}
+
+const VALUE_ROOM_MAX: usize = 64 << 10;
 
 /// Writes what follows a value.
 #[inline]
@@ -548,7 +555,8 @@ fn spaced(token: &[u8], out: &mut Vec<u8>) {
 #[inline]
 fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     let with_value = get.value && !hit.withheld;
-    out.reserve(HIT_ROOM + flags.raw.len() + 2 * hit.key.len() + hit.value_len);
+    let value_len = if with_value { hit.value_len } else { 0 };
+    out.reserve(HIT_ROOM + flags.raw.len() + 2 * hit.key.len() + value_room(value_len));
     if with_value {
         number(b"VA ", hit.value_len as u64, out);
     } else {
