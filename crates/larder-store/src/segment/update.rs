@@ -70,6 +70,9 @@ pub(super) enum Want {
 /// CAS values are drawn in blocks, so that handles do not meet at a counter.
 const CAS_BLOCK: u64 = 1 << 16;
 
+/// Numbers that a client chose are followed up to here only, lest nothing higher be left.
+const CAS_FOLLOWED_MAX: u64 = 1 << 63;
+
 /// Index words are told to the others in steps of this many.
 const SLOTS_STEP: isize = 16;
 
@@ -218,6 +221,7 @@ impl Writer<'_> {
 
     /// A CAS that no item has had, higher than `old`.
     fn fresh_cas(&mut self, shared: &Shared, old: u64) -> u64 {
+        let old = if old < CAS_FOLLOWED_MAX { old } else { 0 };
         if self.cas.start <= old || self.cas.is_empty() {
             let mut start = shared.cas_block.fetch_add(CAS_BLOCK, Ordering::Relaxed);
             if start <= old {
@@ -423,7 +427,8 @@ impl<'u> Update<'u, '_> {
     ) -> Result<u64, Want> {
         let old = self.live().map(|found| found.record);
         if let NewValue::Number { digits, len, width } = value {
-            return self.put_number(attributes, cas, digits.split_at(len.into()).0, width);
+            let digits = digits.split_at(len.into()).0;
+            return self.put_number(attributes, cas, digits, width, fetched);
         }
         let (before, new, after) = match value {
             NewValue::Bytes(bytes) => (None, Some(bytes), None),
@@ -477,12 +482,13 @@ impl<'u> Update<'u, '_> {
         cas: NewCas,
         digits: &[u8],
         width: usize,
+        fetched: bool,
     ) -> Result<u64, Want> {
         let spaces = SPACES.split_at(width.min(NUMBER_WIDTH_MAX).saturating_sub(digits.len())).0;
         let draft = Draft {
             attributes,
             cas: self.choose_cas(cas),
-            fetched: self.live().is_some_and(|found| found.record.header.has(State::Fetched)),
+            fetched,
             accessed: self.writer.now,
             key: self.key.bytes,
             value: [digits, spaces, &[]],
