@@ -3,8 +3,8 @@
 use crate::Host;
 use crate::session::Context;
 use crate::time::resolve;
-use larder_protocol::Arithmetic;
 use larder_protocol::reply::{self, Counted};
+use larder_protocol::{Arithmetic, Shape};
 use larder_store::{
     Attributes, Change, Engine, HashedKey, Item, Lease, Lookup, NUMBER_WIDTH_MAX, NewCas, NewValue,
     Seconds, Value,
@@ -39,6 +39,10 @@ pub(crate) fn arithmetic<E: Engine, H: Host>(
         Err(_) => Counted::OutOfMemory,
     };
     count(cx, arithmetic, was_in, outcome);
+    if let (Counted::OutOfMemory, None, Shape::Meta(_)) = (outcome, was_in, &arithmetic.shape) {
+        let line = "SERVER_ERROR Out of memory allocating new item";
+        return reply::error_line(&arithmetic.shape, line, output);
+    }
     reply::counted(arithmetic, outcome, output);
 }
 
@@ -63,7 +67,7 @@ fn decide<L: Lease>(
     let before = item.attributes;
     let expiry = arithmetic.touch.map_or(before.expiry, |touch| resolve(touch, now));
     let (digits, len) = digits_of(value);
-    // A number never gets shorter; when it gets longer its marks go, as with any new value.
+    // A number never gets shorter. When it gets longer its marks go, as with any new value.
     let longer = usize::from(len) > bytes.len();
     let attributes = if longer {
         Attributes { expiry, stale: false, won: false, ..before }
@@ -75,7 +79,7 @@ fn decide<L: Lease>(
         attributes,
         cas: new_cas(arithmetic),
         value: NewValue::Number { digits, len, width },
-        fetched: item.fetched,
+        fetched: item.fetched && !longer,
     };
     let (ttl_before, ttl_after) = (before.expiry.left(now), expiry.left(now));
     (put, Counted::Number { value, cas: 0, ttl_before, ttl_after })
@@ -147,10 +151,8 @@ fn count<E: Engine, H: Host>(
     match (outcome, class) {
         (Counted::Number { .. }, Some(class)) if arithmetic.down => class.decr_hits.add(1),
         (Counted::Number { .. }, Some(class)) => class.incr_hits.add(1),
-        (Counted::NotFound | Counted::Number { .. }, None) if arithmetic.down => {
-            thread.decr_misses.add(1);
-        }
-        (Counted::NotFound | Counted::Number { .. }, None) => thread.incr_misses.add(1),
+        (Counted::NotFound, _) if arithmetic.down => thread.decr_misses.add(1),
+        (Counted::NotFound, _) => thread.incr_misses.add(1),
         _ => (),
     }
 }

@@ -3,8 +3,8 @@
 use crate::Host;
 use crate::session::Context;
 use crate::time::resolve;
-use larder_protocol::Delete;
 use larder_protocol::reply::{self, Deleted};
+use larder_protocol::{Delete, Shape};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue,
     Seconds,
@@ -34,6 +34,8 @@ pub(crate) fn delete<E: Engine, H: Host>(
                 class.delete_hits.add(1);
             }
         }
+        // As memcached does it.
+        Deleted::Exists if matches!(delete.shape, Shape::Binary(_)) => (),
         Deleted::NotFound | Deleted::Exists => cx.counters.thread.delete_misses.add(1),
     }
     reply::deleted(delete, outcome, output);

@@ -1,6 +1,7 @@
 //! Look-ups: `get`, `gat`, `touch`, `mg`, `me`, and their binary kin.
 
-use crate::session::{Context, Sending};
+use crate::pending::Sending;
+use crate::session::Context;
 use crate::time::resolve;
 use crate::{Counters, Host};
 use larder_protocol::reply::{self, Described, Hit};
@@ -10,6 +11,16 @@ use larder_store::{
     Seconds, Value,
 };
 
+/// How far a look-up is answered.
+pub(crate) enum Answered<L> {
+    /// The answer is written.
+    Whole,
+    /// It is written up to a value that is still to be sent.
+    Large(Sending<L>),
+    /// There was no memory for it: an error is written.
+    Refused,
+}
+
 /// What became of the answer to a hit.
 enum Shown<L> {
     /// It is written.
@@ -18,43 +29,71 @@ enum Shown<L> {
     Large(L),
     /// There is no memory to send it with.
     Refused,
-    /// Nothing is written: the item has to change first.
-    Changes,
+    /// Nothing is written: the item has to change first. This is how it was before this look.
+    Changes(Traces),
 }
 
-/// Answers a look-up. What is returned is still to be sent.
+/// What earlier readers left on an item.
+#[derive(Clone, Copy)]
+struct Traces {
+    fetched: bool,
+    accessed: Seconds,
+}
+
+impl Traces {
+    fn of<L>(item: &Item<'_, L>) -> Self {
+        Self { fetched: item.fetched, accessed: item.accessed }
+    }
+}
+
+/// Answers a look-up.
 #[inline]
 pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
     key: HashedKey<'_>,
     output: &mut Vec<u8>,
-) -> Option<Sending<E::Lease>> {
+) -> Answered<E::Lease> {
     if get.touch.is_some() || get.vivify.is_some() || get.recache.is_some() {
-        return change(cx, get, key, output);
+        return change(cx, get, key, None, output);
     }
     let access = if get.untracked { Access::Untracked } else { Access::Tracked };
-    let (now, classes) = (cx.now, &cx.settings.classes);
+    let (now, classes, mark) = (cx.now, &cx.settings.classes, output.len());
     let meta = matches!(get.shape, Shape::Meta(_));
     let mut class = 0;
     let found = cx.engine.get(key, access, |item| {
-        if meta && (item.attributes.stale || item.attributes.won) {
-            return Shown::Changes;
+        let traces = Traces::of(item);
+        if meta && item.attributes.stale && !item.attributes.won {
+            return Shown::Changes(traces);
         }
         let flags = item.attributes.client_flags;
         class = classes.class_of(classes.footprint(key.bytes.len(), item.value.len(), flags));
         let seen = Seen::of(get, item, now);
-        show(get, &seen.hit(get, key.bytes, item, now), &item.value, output)
+        show(get, &seen.hit(get, key.bytes, item, traces, now), &item.value, output)
     });
     match found {
-        Lookup::Hit(Shown::Changes) => return change(cx, get, key, output),
+        Lookup::Hit(Shown::Changes(traces)) => change(cx, get, key, Some(traces), output),
         Lookup::Hit(shown) => {
             count(cx.counters, get, Some(class));
-            return finish(cx, get, shown, output);
+            finish(cx, get, shown, mark, output)
         }
-        _ => missed(cx, get, key, &found, output),
+        gone => {
+            bury(cx.engine, key, &gone);
+            missed(cx, get, key, &gone, output);
+            Answered::Whole
+        }
     }
-    None
+}
+
+/// Takes away what was found dead, so that it is counted once.
+fn bury<E: Engine, R>(engine: &mut E, key: HashedKey<'_>, gone: &Lookup<R>) {
+    if matches!(gone, Lookup::Expired | Lookup::Flushed) {
+        // Removing needs no memory.
+        let _ = engine.update(key, &mut None, |found| match found {
+            Lookup::Hit(_) => (Change::Keep, ()),
+            _ => (Change::Remove, ()),
+        });
+    }
 }
 
 /// What a look-up makes of an item, and shows of it.
@@ -88,6 +127,7 @@ impl Seen {
         get: &Get<'_>,
         key: &'k [u8],
         item: &Item<'_, L>,
+        traces: Traces,
         now: Seconds,
     ) -> Hit<'k> {
         Hit {
@@ -98,8 +138,8 @@ impl Seen {
             value_len: item.value.len(),
             ttl_before: item.attributes.expiry.left(now),
             ttl_after: self.attributes.expiry.left(now),
-            idle_secs: now.0.saturating_sub(item.accessed.0),
-            hit_before: item.fetched,
+            idle_secs: now.0.saturating_sub(traces.accessed.0),
+            hit_before: traces.fetched,
             won: self.won,
             stale: item.attributes.stale,
             win_taken: self.win_taken,
@@ -142,80 +182,80 @@ fn show<L: Lease>(
     }
 }
 
+/// Sees to the rest of an answer that began at `mark`.
 fn finish<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
     shown: Shown<E::Lease>,
+    mark: usize,
     output: &mut Vec<u8>,
-) -> Option<Sending<E::Lease>> {
-    match shown {
-        Shown::Whole | Shown::Changes => None,
-        Shown::Refused => {
-            reply::get_refused(get, output);
-            None
-        }
+) -> Answered<E::Lease> {
+    let sending = match shown {
+        Shown::Whole | Shown::Changes(_) => return Answered::Whole,
+        Shown::Refused => None,
         Shown::Large(lease) => {
             let mut tail = Vec::new();
             reply::hit_tail(get, &mut tail);
-            Sending::new(lease, tail, cx.host).or_else(|| {
-                // The head is written already: the answer can't be taken back, but it can be ended.
-                cx.counters.thread.response_obj_oom.add(1);
-                None
-            })
+            Sending::new(lease, tail, cx.host)
         }
-    }
+    };
+    sending.map_or_else(
+        || {
+            cx.counters.thread.response_obj_oom.add(1);
+            output.truncate(mark);
+            reply::get_refused(get, output);
+            Answered::Refused
+        },
+        Answered::Large,
+    )
 }
 
-/// Answers a look-up that changes what it finds.
+/// Answers a look-up that changes what it finds. `traces` are those of before, if this is not the
+/// first look.
 fn change<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
     key: HashedKey<'_>,
+    traces: Option<Traces>,
     output: &mut Vec<u8>,
-) -> Option<Sending<E::Lease>> {
+) -> Answered<E::Lease> {
     let (now, mark) = (cx.now, output.len());
     let classes = &cx.settings.classes;
-    let mut class = 0;
+    let class_of = |len, flags| classes.class_of(classes.footprint(key.bytes.len(), len, flags));
+    let mut class = class_of(0, 0);
     let updated = cx.engine.update(key, &mut None, |found| {
         output.truncate(mark);
         match found {
             Lookup::Hit(item) => {
-                let flags = item.attributes.client_flags;
-                let footprint = classes.footprint(key.bytes.len(), item.value.len(), flags);
-                class = classes.class_of(footprint);
+                class = class_of(item.value.len(), item.attributes.client_flags);
                 let seen = Seen::of(get, item, now);
-                let shown = show(get, &seen.hit(get, key.bytes, item, now), &item.value, output);
+                let traces = traces.unwrap_or_else(|| Traces::of(item));
+                let hit = seen.hit(get, key.bytes, item, traces, now);
+                let shown = show(get, &hit, &item.value, output);
                 (amend(get, item, &seen), Lookup::Hit(Some(shown)))
             }
-            gone => match get.vivify {
-                Some(_) => (create(get, now), Lookup::Hit(None)),
-                None => (Change::Keep, gone.map(|_| None)),
-            },
+            _ if get.vivify.is_some() => (create(get, now), Lookup::Hit(None)),
+            gone => (Change::Keep, gone.map(|_| None)),
         }
     });
-    match updated {
-        Ok(updated) => match updated.result {
-            Lookup::Hit(Some(shown)) => {
-                count(cx.counters, get, Some(class));
-                return finish(cx, get, shown, output);
-            }
-            Lookup::Hit(None) => {
-                count(
-                    cx.counters,
-                    get,
-                    Some(classes.class_of(classes.footprint(key.bytes.len(), 0, 0))),
-                );
-                show_created(get, key.bytes, updated.cas, now, output);
-            }
-            missed_by => missed(cx, get, key, &missed_by, output),
-        },
-        Err(_) => {
-            output.truncate(mark);
-            cx.counters.thread.store_no_memory.add(1);
-            reply::get_created_refused(get, output);
+    let Ok(updated) = updated else {
+        output.truncate(mark);
+        cx.counters.thread.store_no_memory.add(1);
+        reply::get_created_refused(get, output);
+        return Answered::Refused;
+    };
+    match updated.result {
+        Lookup::Hit(Some(shown)) => {
+            count(cx.counters, get, Some(class));
+            return finish(cx, get, shown, mark, output);
         }
+        Lookup::Hit(None) => {
+            count(cx.counters, get, Some(class));
+            show_created(get, key.bytes, updated.cas, now, output);
+        }
+        gone => missed(cx, get, key, &gone, output),
     }
-    None
+    Answered::Whole
 }
 
 fn amend<L>(get: &Get<'_>, item: &Item<'_, L>, seen: &Seen) -> Change<'static> {
@@ -290,12 +330,13 @@ fn missed<E: Engine, H: Host, R>(
 fn count(counters: &Counters, get: &Get<'_>, hit_in: Option<usize>) {
     let class = hit_in.and_then(|class| counters.classes.get(class));
     let thread = &counters.thread;
-    match (get.touch.is_some(), class) {
-        (true, class) => {
-            thread.cmd_touch.add(1);
-            class.map_or(&thread.touch_misses, |class| &class.touch_hits).add(1);
-        }
-        (false, class) => class.map_or(&thread.get_misses, |class| &class.get_hits).add(1),
+    // `mg` with T that finds nothing counts as a get, as it does in memcached.
+    let touches = get.touch.is_some() && (class.is_some() || !matches!(get.shape, Shape::Meta(_)));
+    if touches {
+        thread.cmd_touch.add(1);
+        class.map_or(&thread.touch_misses, |class| &class.touch_hits).add(1);
+    } else {
+        class.map_or(&thread.get_misses, |class| &class.get_hits).add(1);
     }
 }
 

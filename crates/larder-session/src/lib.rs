@@ -13,6 +13,7 @@ mod counters;
 mod delete;
 mod get;
 mod host;
+mod pending;
 mod session;
 mod store;
 mod time;

@@ -1,10 +1,11 @@
 //! The session itself: what is whole is answered in batches, what is not is waited for.
 
+use crate::get::Answered;
+use crate::pending::{Body, Pending, Step};
 use crate::{Counters, Host, admin, arithmetic, delete, get, store};
 use arrayvec::ArrayVec;
-use larder_protocol::reply::{self, Stored};
-use larder_protocol::{Fault, KEY_LEN_MAX, Key, Parsed, Parser, Request, Store, Then};
-use larder_store::{Engine, HashedKey, Lease, Refusal, Seconds, SizeClasses};
+use larder_protocol::{Fault, KEY_LEN_MAX, Key, Parsed, Parser, Request, Store, Then, reply};
+use larder_store::{Engine, HashedKey, Seconds, SizeClasses};
 
 /// What all sessions of a server share and none changes.
 #[derive(Clone, Debug)]
@@ -64,62 +65,8 @@ pub struct Turn {
 /// One connection's conversation. It holds no heap memory between requests, but for a value that is
 /// on its way in or out.
 pub struct Session<E: Engine> {
-    parser: Parser,
-    pending: Pending<E>,
-}
-
-/// What keeps the next request waiting.
-///
-/// ```text
-///            fault, refusal             body too long for one piece
-///  Swallow ◀──────────────── Nothing ─────────────────────────────▶ Arriving
-///     │ all dropped: answer   ▲  │ ▲        all here: store, answer     │
-///     └───────────────────────┘  │ └──────────────────────────────────-─┘
-///                                │ large value asked for
-///                                ▼
-///                             Sending ── all out ──▶ Nothing
-/// ```
-enum Pending<E: Engine> {
-    Nothing,
-    /// Drop this many bytes, then say this.
-    Swallow {
-        left: u64,
-        then: Vec<u8>,
-    },
-    /// Drop everything up to the next LF.
-    SwallowLine,
-    /// A value is arriving in pieces.
-    Arriving(Box<Arriving<E>>),
-    /// A value is leaving in pieces.
-    Sending(Box<Sending<E::Lease>>),
-}
-
-/// A store whose value is too long to wait for in a buffer.
-struct Arriving<E: Engine> {
-    /// The request up to its value, to be read again when that is here.
-    head: Vec<u8>,
-    parser: Parser,
-    upload: Option<E::Upload>,
-    /// Bytes of the value that are still to come.
-    value_left: usize,
-    /// What followed the value: CRLF in text.
-    trailer: ArrayVec<u8, 2>,
-    trailer_len: usize,
-}
-
-/// A large value on its way out.
-pub(crate) struct Sending<L> {
-    lease: L,
-    at: usize,
-    /// What follows the value.
-    tail: Vec<u8>,
-}
-
-impl<L: Lease> Sending<L> {
-    /// `None` if the server has no memory to hold it.
-    pub(crate) fn new(lease: L, tail: Vec<u8>, host: &impl Host) -> Option<Self> {
-        host.reserve(lease.heap_len()).then_some(Self { lease, at: 0, tail })
-    }
+    pub(crate) parser: Parser,
+    pub(crate) pending: Pending<E>,
 }
 
 /// What a session is at, for `stats conns`.
@@ -138,9 +85,6 @@ pub enum State {
 /// Requests looked at together: enough to hide memory's latency, few enough to stay in the cache.
 const BATCH_MAX: usize = 32;
 
-/// Values up to this long wait in the connection's buffer until they are whole, in bytes.
-const BUFFERED_BODY_MAX: u64 = 64 << 10;
-
 /// A request of a batch.
 struct Ready<'b> {
     request: Request<'b>,
@@ -158,7 +102,7 @@ enum Stop<'b> {
     /// What follows is not whole.
     Incomplete,
     /// What follows is a store whose value is not all here.
-    Body { store: Store<'b>, head_len: usize, body_len: u64 },
+    Body { store: Store<'b>, head_len: usize, body_len: u64, parser: Parser },
 }
 
 /// Whether the next request may be answered now.
@@ -192,11 +136,7 @@ impl<E: Engine> Session<E> {
 
     /// Gives back what it holds of the server's memory.
     pub fn close(&mut self, host: &impl Host) {
-        match std::mem::replace(&mut self.pending, Pending::Nothing) {
-            Pending::Sending(sending) => host.release(sending.lease.heap_len()),
-            Pending::Arriving(arriving) => host.release(arriving.head.capacity()),
-            Pending::Nothing | Pending::Swallow { .. } | Pending::SwallowLine => (),
-        }
+        host.release(std::mem::replace(&mut self.pending, Pending::Nothing).reserved());
     }
 
     /// Answers what is whole in `input`, into `output`, for one turn. `input` begins with what the
@@ -224,49 +164,53 @@ impl<E: Engine> Session<E> {
         let mut consumed = 0;
         let mut left = cx.settings.requests_per_turn.max(1);
         loop {
-            let (dropped, waits) =
-                self.resume(cx, input.get(consumed..).unwrap_or_default(), output);
-            consumed += dropped;
-            if let Some(next) = waits {
-                return Turn { consumed, next };
-            }
-            if output.len() > cx.settings.output_max {
-                return Turn { consumed, next: Next::Write };
-            }
             let rest = input.get(consumed..).unwrap_or_default();
-            if left == 0 {
-                let next = if rest.is_empty() { Next::Read { wanted: 1 } } else { Next::Yield };
+            let step = if !self.pending.is_nothing() {
+                self.resume(cx, rest, output)
+            } else if output.len() > cx.settings.output_max {
+                Step::end(0, Next::Write)
+            } else if rest.is_empty() {
+                Step::end(0, Next::Read { wanted: 1 })
+            } else if left == 0 {
+                Step::end(0, Next::Yield)
+            } else {
+                self.answer_batch(cx, rest, &mut left, output, scratch)
+            };
+            consumed += step.consumed;
+            if let Some(next) = step.next {
                 return Turn { consumed, next };
             }
-            let mut batch = ArrayVec::new();
-            let stop = self.gather(cx.engine, rest, left, scratch, &mut batch);
-            left -= batch.len();
-            let whole = batch.len();
-            let (done, end, flow) = self.answer(cx, &batch, output, scratch);
-            consumed += end;
-            if let Flow::Close = flow {
-                return Turn { consumed, next: Next::Close };
-            }
-            if done < whole {
-                continue;
-            }
-            match stop {
-                Stop::Full => (),
-                Stop::Incomplete if matches!(self.pending, Pending::Nothing) => {
-                    return Turn { consumed, next: Next::Read { wanted: 1 } };
-                }
-                Stop::Body { store, head_len, body_len }
-                    if matches!(self.pending, Pending::Nothing) =>
-                {
-                    let rest = rest.get(end..).unwrap_or_default();
-                    let wanted = (head_len as u64 + body_len).saturating_sub(rest.len() as u64);
-                    if !self.begin_body(cx, &store, rest, head_len, body_len, scratch) {
-                        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).max(1);
-                        return Turn { consumed, next: Next::Read { wanted } };
-                    }
-                    consumed += head_len;
-                }
-                Stop::Incomplete | Stop::Body { .. } => (),
+        }
+    }
+
+    /// Answers the next requests, at most `left`, and begins what is not whole behind them.
+    fn answer_batch<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        input: &[u8],
+        left: &mut usize,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
+        let mut batch = ArrayVec::new();
+        let stop = self.gather(cx.engine, input, *left, scratch, &mut batch);
+        let (done, end, flow) = self.answer(cx, &batch, output, scratch);
+        *left -= done;
+        if let Flow::Close = flow {
+            return Step::end(end, Next::Close);
+        }
+        if done < batch.len() || !self.pending.is_nothing() {
+            return Step::go_on(end);
+        }
+        match stop {
+            Stop::Full => Step::go_on(end),
+            Stop::Incomplete => Step::end(end, Next::Read { wanted: 1 }),
+            Stop::Body { store, head_len, body_len, parser } => {
+                self.parser = parser;
+                let input = input.get(end..).unwrap_or_default();
+                let body = Body { store, head_len, body_len };
+                let begun = self.begin_body(cx, &body, input, scratch);
+                Step { consumed: end + begun.consumed, next: begun.next }
             }
         }
     }
@@ -299,7 +243,7 @@ impl<E: Engine> Session<E> {
                     }
                 }
                 Parsed::Body { store, head_len, body_len } => {
-                    break Stop::Body { store, head_len, body_len };
+                    break Stop::Body { store, head_len, body_len, parser };
                 }
                 Parsed::Incomplete => break Stop::Incomplete,
             }
@@ -320,8 +264,7 @@ impl<E: Engine> Session<E> {
     ) -> (usize, usize, Flow) {
         let mut end = 0;
         for (done, ready) in batch.iter().enumerate() {
-            let waits = !matches!(self.pending, Pending::Nothing);
-            if waits || output.len() > cx.settings.output_max {
+            if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
                 return (done, end, Flow::GoOn);
             }
             end = ready.end;
@@ -344,11 +287,15 @@ impl<E: Engine> Session<E> {
         let bytes = key_of(&ready.request).map_or(&[][..], |key| key.decode(scratch));
         let key = HashedKey { bytes, hash: ready.hash };
         match &ready.request {
-            Request::Get(get) => {
-                if let Some(sending) = get::get(cx, get, key, output) {
-                    self.pending = Pending::Sending(Box::new(sending));
+            Request::Get(get) => match get::get(cx, get, key, output) {
+                Answered::Whole => (),
+                Answered::Large(sending) => self.pending = Pending::Sending(Box::new(sending)),
+                // The client takes the error for the end: no key behind it may be answered.
+                Answered::Refused if self.parser.abandon_line() => {
+                    self.pending = Pending::SwallowLine;
                 }
-            }
+                Answered::Refused => (),
+            },
             Request::GetEnd => reply::get_end(output),
             Request::Store(store) => store::store(cx, store, key, &mut None, output),
             Request::Delete(delete) => delete::delete(cx, delete, key, output),
@@ -390,182 +337,6 @@ impl<E: Engine> Session<E> {
         }
         reply::fault(fault, output);
         Flow::GoOn
-    }
-
-    /// Deals with a store whose value is not all here. False if it is short enough to wait for.
-    fn begin_body<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        store: &Store<'_>,
-        input: &[u8],
-        head_len: usize,
-        body_len: u64,
-        scratch: &mut [u8; KEY_LEN_MAX],
-    ) -> bool {
-        let bytes = store.key.decode(scratch);
-        let key = HashedKey { bytes, hash: cx.engine.hash(bytes) };
-        let size = store::footprint(&cx.settings.classes, store, bytes.len());
-        if size > cx.settings.item_size_max {
-            self.swallow(cx, store, key, body_len, Stored::TooLarge);
-            return true;
-        }
-        if body_len <= BUFFERED_BODY_MAX.min(cx.engine.upload_len_min() as u64) {
-            return false;
-        }
-        let head = input.get(..head_len).unwrap_or_default().to_vec();
-        let upload = match cx.engine.upload(store.value_len) {
-            Ok(upload) if cx.host.reserve(head.capacity()) => upload,
-            Ok(_) | Err(Refusal::OutOfMemory) => {
-                self.swallow(cx, store, key, body_len, Stored::OutOfMemory);
-                return true;
-            }
-            Err(Refusal::TooLarge) => {
-                self.swallow(cx, store, key, body_len, Stored::TooLarge);
-                return true;
-            }
-        };
-        let trailer_len = usize::try_from(body_len).unwrap_or(usize::MAX) - store.value_len;
-        self.pending = Pending::Arriving(Box::new(Arriving {
-            head,
-            parser: self.parser,
-            upload: Some(upload),
-            value_left: store.value_len,
-            trailer: ArrayVec::new(),
-            trailer_len,
-        }));
-        true
-    }
-
-    /// Refuses a store before its value is here: what is announced is dropped, then the peer is
-    /// told.
-    fn swallow<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        store: &Store<'_>,
-        key: HashedKey<'_>,
-        left: u64,
-        why: Stored,
-    ) {
-        let mut then = Vec::new();
-        reply::stored(store, store::refuse(cx, store, key, why), &mut then);
-        self.pending = Pending::Swallow { left, then };
-    }
-
-    /// Goes on with what is pending: the bytes it used up, and what it waits for, if anything.
-    fn resume<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        input: &[u8],
-        output: &mut Vec<u8>,
-    ) -> (usize, Option<Next>) {
-        match &mut self.pending {
-            Pending::Nothing => (0, None),
-            Pending::Swallow { left, then } => {
-                let dropped = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-                *left -= dropped as u64;
-                if *left > 0 {
-                    return (dropped, Some(Next::Read { wanted: 1 }));
-                }
-                output.append(then);
-                self.pending = Pending::Nothing;
-                (dropped, None)
-            }
-            Pending::SwallowLine => match memchr::memchr(b'\n', input) {
-                Some(end) => {
-                    self.pending = Pending::Nothing;
-                    (end + 1, None)
-                }
-                None => (input.len(), Some(Next::Read { wanted: 1 })),
-            },
-            Pending::Arriving(_) => self.resume_arriving(cx, input, output),
-            Pending::Sending(sending) => {
-                if !sending.proceed(cx.settings.output_max, output) {
-                    return (0, Some(Next::Write));
-                }
-                cx.host.release(sending.lease.heap_len());
-                self.pending = Pending::Nothing;
-                (0, None)
-            }
-        }
-    }
-
-    fn resume_arriving<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        input: &[u8],
-        output: &mut Vec<u8>,
-    ) -> (usize, Option<Next>) {
-        let Pending::Arriving(mut arriving) =
-            std::mem::replace(&mut self.pending, Pending::Nothing)
-        else {
-            return (0, None);
-        };
-        let (value, rest) = input.split_at_checked(arriving.value_left).unwrap_or((input, &[]));
-        let taken = match arriving.upload.as_mut() {
-            Some(upload) => cx.engine.extend(upload, value),
-            None => Ok(()),
-        };
-        arriving.value_left -= value.len();
-        let missing = arriving.trailer_len - arriving.trailer.len();
-        let trailer = rest.get(..missing).unwrap_or(rest);
-        let trailer = if arriving.value_left == 0 { trailer } else { &[] };
-        arriving.trailer.extend(trailer.iter().copied());
-        let consumed = value.len() + trailer.len();
-        let missing = missing - trailer.len();
-        let Err(refusal) = taken else {
-            let left = arriving.value_left + missing;
-            if left > 0 {
-                self.pending = Pending::Arriving(arriving);
-                return (consumed, Some(Next::Read { wanted: left }));
-            }
-            self.store_arrived(cx, *arriving, output);
-            return (consumed, None);
-        };
-        let why = if refusal == Refusal::TooLarge { Stored::TooLarge } else { Stored::OutOfMemory };
-        let left = (arriving.value_left + missing) as u64;
-        cx.host.release(arriving.head.capacity());
-        if let Some(store) = arriving.parser.parse_head(&arriving.head) {
-            let mut scratch = [0; KEY_LEN_MAX];
-            let bytes = store.key.decode(&mut scratch);
-            let key = HashedKey { bytes, hash: cx.engine.hash(bytes) };
-            self.swallow(cx, &store, key, left, why);
-        }
-        (consumed, None)
-    }
-
-    /// Stores a value that has arrived.
-    fn store_arrived<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        mut arriving: Arriving<E>,
-        output: &mut Vec<u8>,
-    ) {
-        cx.host.release(arriving.head.capacity());
-        let Some(store) = arriving.parser.parse_head(&arriving.head) else { return };
-        let terminated = arriving.trailer_len == 0 || arriving.trailer[..] == *b"\r\n";
-        let mut scratch = [0; KEY_LEN_MAX];
-        let bytes = store.key.decode(&mut scratch);
-        let key = HashedKey { bytes, hash: cx.engine.hash(bytes) };
-        let store = Store { terminated, ..store };
-        store::store(cx, &store, key, &mut arriving.upload, output);
-    }
-}
-
-impl<L: Lease> Sending<L> {
-    /// Copies what fits; true when all is copied.
-    fn proceed(&mut self, output_max: usize, output: &mut Vec<u8>) -> bool {
-        while self.at < self.lease.len() {
-            let room = output_max.saturating_sub(output.len());
-            if room == 0 {
-                return false;
-            }
-            let piece = self.lease.piece(self.at);
-            let piece = piece.get(..room).unwrap_or(piece);
-            output.extend_from_slice(piece);
-            self.at += piece.len();
-        }
-        output.append(&mut self.tail);
-        true
     }
 }
 

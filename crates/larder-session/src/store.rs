@@ -30,6 +30,7 @@ pub(crate) fn store<E: Engine, H: Host>(
         return reply::stored(store, outcome, output);
     }
     if !store.terminated {
+        count_set(cx, size);
         return reply::stored(store, Stored::BadChunk, output);
     }
     let uploaded = upload.is_some();
@@ -46,6 +47,8 @@ pub(crate) fn store<E: Engine, H: Host>(
             }
         }
         Err(Refusal::OutOfMemory) => refuse(cx, store, key, Stored::OutOfMemory),
+        // What it was to be added to made it too large.
+        Err(Refusal::TooLarge) if concatenates(store.mode) => Stored::NotStored,
         Err(Refusal::TooLarge) => refuse(cx, store, key, Stored::TooLarge),
     };
     reply::stored(store, outcome, output);
@@ -73,7 +76,7 @@ fn decide<'v, L: Lease>(
     let flags = item.attributes.client_flags;
     let was = classes.footprint(key_len, item.value.len(), flags);
     let (change, outcome) = match store.mode {
-        StoreMode::Append | StoreMode::Prepend if was + store.value_len > size_max => {
+        mode if concatenates(mode) && was + store.value_len > size_max => {
             (Change::Keep, Stored::NotStored)
         }
         _ => decide_hit(store, uploaded, now, item),
@@ -114,7 +117,7 @@ fn decide_hit<'v, L: Lease>(
     let stale = match store.compare {
         Some(cas) if cas == item.cas && cas != 0 => false,
         // An invalidated item's former owner may still bring its value: it is kept, as stale.
-        Some(cas) if store.invalidate && cas < item.cas => true,
+        Some(cas) if store.invalidate && cas < item.cas && !concatenates(store.mode) => true,
         Some(_) => return (Change::Keep, Stored::Exists),
         None => false,
     };
@@ -154,6 +157,17 @@ fn put<'v>(store: &Store<'v>, attributes: Attributes, value: NewValue<'v>) -> Ch
     Change::Put { attributes, cas, value, fetched: false }
 }
 
+fn concatenates(mode: StoreMode) -> bool {
+    matches!(mode, StoreMode::Append | StoreMode::Prepend)
+}
+
+/// Counts a store whose value was taken in, by the size that it asked for.
+fn count_set<E: Engine, H: Host>(cx: &Context<'_, E, H>, size: usize) {
+    if let Some(class) = cx.counters.classes.get(cx.settings.classes.class_of(size)) {
+        class.cmd_set.add(1);
+    }
+}
+
 /// Counts a store that found its memory.
 fn count<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
@@ -162,9 +176,7 @@ fn count<E: Engine, H: Host>(
     decision: &Decision,
 ) {
     let class = |class: usize| cx.counters.classes.get(class);
-    if let Some(class) = class(cx.settings.classes.class_of(size)) {
-        class.cmd_set.add(1);
-    }
+    count_set(cx, size);
     let compares =
         matches!(store.mode, StoreMode::Set | StoreMode::Replace) && store.compare.is_some();
     if !compares {

@@ -5,15 +5,13 @@ use larder_store::{Expiry, Seconds};
 
 /// When something that was sent with `exptime` at `now` ends.
 pub(crate) fn resolve(exptime: Exptime, now: Seconds) -> Expiry {
-    match exptime.0 {
-        0 => Expiry::Never,
-        ..0 => Expiry::At(now),
-        1..=RELATIVE_SECS_MAX => {
-            // At most 30 days, which fit.
-            Expiry::At(Seconds(now.0.saturating_add(exptime.0 as u32)))
-        }
-        absolute => Expiry::At(Seconds(u32::try_from(absolute).unwrap_or(u32::MAX)).max(now)),
-    }
+    let at = match exptime.0 {
+        0 => return Expiry::Never,
+        ..0 => 0,
+        relative @ 1..=RELATIVE_SECS_MAX => i64::from(now.0) + relative,
+        absolute => absolute,
+    };
+    Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now))
 }
 
 #[cfg(test)]
