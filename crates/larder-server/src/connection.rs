@@ -322,10 +322,12 @@ impl<E: Engine> Connection<E> {
 
     /// Sends `output` and keeps what the peer does not take.
     fn send(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
-        let sent = if output.is_empty() { 0 } else { write(&mut self.stream, output)? };
-        self.unsent.extend_from_slice(output.get(sent..).unwrap_or_default());
+        let sent = if output.is_empty() { Ok(0) } else { write(&mut self.stream, output) };
+        let kept = sent.as_ref().map_or(output.len(), |&sent| sent);
+        self.unsent.extend_from_slice(output.get(kept..).unwrap_or_default());
+        // Also when the peer is gone: the buffer is every connection's.
         output.clear();
-        Ok(sent)
+        sent
     }
 
     fn send_unsent(&mut self) -> io::Result<usize> {
