@@ -114,8 +114,8 @@ struct Sweep {
 }
 
 /// Bytes that an item takes beside key and value: its record, a key of moka's, an entry in its table
-/// and two queues, and what the allocator adds to each.
-const OVERHEAD: usize = size_of::<Record>() + 290;
+/// and two queues, and what the allocator adds to each. Measured: 480 to 540 with glibc's.
+const OVERHEAD: usize = size_of::<Record>() + 430;
 
 impl Shared {
     /// Runs `step` on what is under `key`, while nobody else updates it.
@@ -123,7 +123,12 @@ impl Shared {
         self.cache.entry_by_ref(key).and_compute_with(|entry| {
             match step(entry.as_ref().map(|entry| &**entry.value())) {
                 Verdict::Keep => Op::Nop,
-                Verdict::Remove => Op::Remove,
+                Verdict::Remove => {
+                    // Moka forgets to count a store that is removed before it has dealt with it: its
+                    // sum would drift away from what is there.
+                    self.cache.run_pending_tasks();
+                    Op::Remove
+                }
                 Verdict::Store(record) => Op::Put(Arc::new(record)),
             }
         });
@@ -215,8 +220,7 @@ impl Engine for Handle {
         let mut large = false;
         shared.compute(key.bytes, |found| {
             let Step { verdict, updated } = shared.core.step(*now, key, found, upload, decide);
-            large =
-                matches!(&verdict, Verdict::Store(record) if record.value.len() >= LARGE_LEN_MIN);
+            large = matches!(&verdict, Verdict::Store(record) if record.is_large());
             told = Some(updated);
             verdict
         });

@@ -52,12 +52,17 @@ impl Record {
         }
     }
 
+    /// Its value is leased rather than lent.
+    pub(crate) fn is_large(&self) -> bool {
+        self.value.len() >= LARGE_LEN_MIN
+    }
+
     /// The item as closures see it.
     pub(crate) fn lend(&self) -> Item<'_, SharedLease> {
-        let value = if self.value.len() < LARGE_LEN_MIN {
-            Value::Whole(&self.value)
-        } else {
+        let value = if self.is_large() {
             Value::Large(SharedLease(self.value.clone()))
+        } else {
+            Value::Whole(&self.value)
         };
         let (attributes, cas) = (self.attributes, self.cas);
         Item { attributes, cas, fetched: self.fetched(), accessed: self.accessed(), value }

@@ -385,7 +385,9 @@ fn no_value_is_torn_or_foreign_while_all_is_evicted<S: Subject>() {
     assert!(gauges.evictions > 0, "that was no test: {gauges:?}");
     tidy(&mut cache.handle(), test.now());
     let used = cache.handle().gauges().used_bytes;
-    assert!(used <= setup.limit_bytes as u64, "{used} B in {} B", setup.limit_bytes);
+
+    // An engine may count by and by; it may not lose count.
+    assert!(used <= setup.limit_bytes as u64 * 33 / 32, "{used} B in {} B", setup.limit_bytes);
 }
 
 /// Stores more than there is room for.
