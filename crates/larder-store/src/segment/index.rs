@@ -418,26 +418,33 @@ mod models {
 
     #[test]
     fn nothing_is_missed_while_its_bucket_is_split() {
-        model(|| {
+        // One that has to move to the new bucket, and one that stays.
+        let goes_to = |bucket| {
+            let both = |&offset: &usize| candidates(hash(offset), 2, 1) == [bucket; 2];
+            (1..4000).map(|i| i * 8).find(both).unwrap()
+        };
+        let (moves, stays) = (goes_to(1), goes_to(0));
+        model(move || {
             let index = Arc::new(index(2, 1));
-            assert!(put(&index, 8) && put(&index, 16));
+            assert!(put(&index, moves) && put(&index, stays));
             let grower = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || index.grow(rehash, |_, _| ()))
             };
-            assert!(has(&index, 8) && has(&index, 16));
+            assert!(has(&index, moves) && has(&index, stays));
             grower.join().unwrap();
-            assert!(has(&index, 8) && has(&index, 16));
+            assert!(has(&index, moves) && has(&index, stays));
         });
     }
 
     #[test]
     fn nothing_is_missed_while_it_moves_to_its_other_bucket() {
-        // An offset whose two buckets differ, and others that fill the first of them.
+        // An offset whose two buckets differ, and others that fill the second of them: a reader has
+        // looked into the first, its new place, when it comes there.
         let pair = |offset| candidates(hash(offset), 4, 1);
         let all = || (1..4000).map(|i| i * 8);
         let mover = all().find(|&o| pair(o)[0] != pair(o)[1]).unwrap();
-        let [full, _] = pair(mover);
+        let [_, full] = pair(mover);
         let fills = |&o: &usize| o != mover && pair(o) == [full, full];
         let fillers: Vec<usize> = all().filter(fills).take(2).collect();
         model(move || {

@@ -57,8 +57,7 @@ const PATIENCE: u32 = 1000;
 impl Handle {
     /// A free segment, for a write.
     pub(super) fn take_segment(&mut self) -> Result<u32, Refusal> {
-        let mut fruitless = 0;
-        loop {
+        for waited in 0.. {
             if self.shared.alloc().in_sight() <= self.shared.reserve {
                 self.start_drain();
             }
@@ -67,24 +66,26 @@ impl Handle {
                 return Ok(segment);
             }
             let drained = self.drain_until_in_sight();
+            let hopeless = !drained && self.shared.alloc().limbo == 0;
             self.let_the_epoch_pass();
-            let waiting = self.shared.alloc().limbo > 0;
-            fruitless = if drained { 0 } else { fruitless + 1 };
-            if !waiting && fruitless > if self.shared.config.evict { PATIENCE } else { 0 } {
+            if hopeless && (!self.shared.config.evict || waited > PATIENCE) {
                 return Err(Refusal::OutOfMemory);
             }
             if !drained {
-                wait_a_little(fruitless);
+                // Others have to end their batches first, and may need this core for it.
+                wait_a_little(waited);
             }
         }
+        Err(Refusal::OutOfMemory)
     }
 
-    /// Empties segments until something will be free; false if nothing could be done for it. It
-    /// stops within a segment: the items in it may each own many others.
+    /// Empties segments until something will be free; false if nothing was done for it. It stops
+    /// within a segment: the items in it may each own many others.
     fn drain_until_in_sight(&mut self) -> bool {
-        let drained = self.start_drain();
-        while self.drain.is_some() && self.shared.alloc().in_sight() <= self.shared.reserve {
+        let mut drained = false;
+        while self.shared.alloc().in_sight() <= self.shared.reserve && self.start_drain() {
             self.drain_step();
+            drained = true;
         }
         drained
     }
@@ -245,9 +246,8 @@ impl Handle {
         if moved.is_some() {
             if let (Some(chain), Reason::Evict(from)) = (record.chain(), drain.reason) {
                 let segments = shared.chain_segments(chain.first).count();
-                let mut alloc = shared.alloc();
-                alloc.count_chain(from, segments, false);
-                alloc.count_chain(Queue::Main, segments, true);
+                shared.alloc().count_chain(from, segments, false);
+                writer.count_chain(&shared, kind, segments);
             }
             record.bury();
             return Some(len);

@@ -52,7 +52,13 @@ pub(super) struct Open {
     /// The next item's offset in the region.
     pub(super) at: usize,
     end: usize,
+    /// Segments in the chains of its items.
+    chained: usize,
 }
+
+/// The share of all segments that may hang on one open segment before it is sealed, one in this
+/// many: what is open can be evicted by its owner alone.
+const CHAINED_SHARE: usize = 64;
 
 /// What an update lacks. It is provided without any lock held, then the update starts over.
 #[derive(Debug, PartialEq, Eq)]
@@ -243,7 +249,7 @@ impl Writer<'_> {
         entry.open(kind, sequence, self.now);
         let at = table.layout.start(segment);
         let end = at + table.layout.segment_len;
-        let open = Open { segment, sequence, base: entry.base(), at, end };
+        let open = Open { segment, sequence, base: entry.base(), at, end, chained: 0 };
         let before = self.open[kind.queue as usize][usize::from(kind.class)].replace(open);
         if let Some(before) = before {
             seal(shared, &before);
@@ -282,6 +288,19 @@ impl Writer<'_> {
         unsafe { draft.write(shared.table(), offset, cas) };
         open.at += len;
         Some(offset)
+    }
+
+    /// Counts a chain whose item was just written to the open segment of `kind`.
+    pub(super) fn count_chain(&mut self, shared: &Shared, kind: Kind, segments: usize) {
+        shared.alloc().count_chain(kind.queue, segments, true);
+        let place = &mut self.open[kind.queue as usize][usize::from(kind.class)];
+        let full = place.as_mut().is_some_and(|open| {
+            open.chained += segments;
+            open.chained >= shared.table().layout.segments / CHAINED_SHARE
+        });
+        if let Some(open) = place.take_if(|_| full) {
+            seal(shared, &open);
+        }
     }
 
     fn unwrite(&mut self, shared: &Shared, kind: Kind, offset: usize) {
@@ -536,17 +555,19 @@ impl<'u> Update<'u, '_> {
         let Some(uploaded) = upload.as_ref() else { return self.publish(&draft).map(drop) };
         let value_len = u32::try_from(uploaded.len).map_err(|_| Want::Less)?;
         let chain = uploaded.link_chain().map(|first| Chain { first, value_len });
-        let queue = self.publish(&Draft { chain, value: [uploaded.tail(), &[], &[]], ..draft })?;
+        let kind = self.publish(&Draft { chain, value: [uploaded.tail(), &[], &[]], ..draft })?;
         if let Some(upload) = upload.take() {
             let segments = upload.release_chain();
-            self.shared.alloc().count_chain(queue, segments, true);
+            if segments > 0 {
+                self.writer.count_chain(self.shared, kind, segments);
+            }
         }
         Ok(())
     }
 
-    /// Writes an item, makes its index word refer to it, and forgets the one before. The queue it
-    /// went to.
-    fn publish(&mut self, draft: &Draft<'_>) -> Result<Queue, Want> {
+    /// Writes an item, makes its index word refer to it, and forgets the one before. What it was
+    /// stored as.
+    fn publish(&mut self, draft: &Draft<'_>) -> Result<Kind, Want> {
         let (shared, hash) = (self.shared, self.key.hash);
         let ghosts = shared.table().ghosts(self.stripe.bucket());
         let live = self.live().map(|found| (found.record.entry().kind().queue, found.place.freq()));
@@ -574,7 +595,7 @@ impl<'u> Update<'u, '_> {
             ghost::forget(ghosts, hash);
         }
         self.account(draft, live.is_none());
-        Ok(queue)
+        Ok(kind)
     }
 
     /// Counts a published item in, and the one it replaced out.
