@@ -198,7 +198,10 @@ impl Engine for Handle {
     fn flush(&mut self, at: Option<Seconds>) {
         match at {
             Some(at) => self.shared.flush_at.store(at.0.max(1), Ordering::Release),
-            None => self.shared.flush_now(),
+            None => {
+                self.shared.flush_at.store(0, Ordering::Release);
+                self.shared.flush_now();
+            }
         }
     }
 

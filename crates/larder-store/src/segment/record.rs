@@ -186,7 +186,8 @@ impl<'p> Record<'p> {
     /// Changes attributes where the item is; false if they need other bytes than it has. Under the
     /// lock of its stripe.
     pub(super) fn amend(&self, attributes: &Attributes) -> bool {
-        if attributes.client_flags != self.client_flags() {
+        let same_flags = attributes.client_flags == self.client_flags();
+        if !same_flags && !self.header.has(State::Flags) {
             return false;
         }
         let at = seconds(attributes.expiry);
@@ -197,6 +198,9 @@ impl<'p> Record<'p> {
             None if self.header.has(State::Wide) => WIDE,
             None => return false,
         };
+        if !same_flags {
+            self.half(0).store(attributes.client_flags, Ordering::Relaxed);
+        }
         entry.note_expiry(at);
         if let (WIDE, Some(at)) = (code, at) {
             self.half(self.wide_at()).store(at.0, Ordering::Relaxed);
