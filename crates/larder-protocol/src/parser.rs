@@ -4,7 +4,8 @@ use crate::request::{Exptime, Fault, FaultReply, Key, Parsed, Request, Store, Th
 use crate::{binary, classic, meta};
 
 /// The longest text line in bytes, its LF included. memcached closes a connection that sends more
-/// without an LF; lines of keys to get are the exception, they may go on for ever.
+/// without an LF; lines of keys to get are the exception: they may go on for ever, as long as the
+/// next key is not as far away as this.
 pub(crate) const LINE_LEN_MAX: usize = 2048;
 
 /// Where in a conversation the next byte is. Small, and copied freely: whoever rolls back to an
@@ -106,7 +107,7 @@ impl Parser {
             classic::RetrievalHead::Get { with_cas } => {
                 self.parse_key(Retrieval { with_cas, touch: None }, input, rest, true)
             }
-            classic::RetrievalHead::Gat { with_cas } => match classic::gat_exptime(rest) {
+            classic::RetrievalHead::Gat { with_cas } => match classic::gat_exptime(front(rest)) {
                 classic::GatExptime::Incomplete if rest.len() >= LINE_LEN_MAX => hang_up(input),
                 classic::GatExptime::Incomplete => Parsed::Incomplete,
                 classic::GatExptime::Missing { line_len } => {
@@ -117,6 +118,7 @@ impl Parser {
                     fault_line(bad, input)
                 }
                 classic::GatExptime::Is { exptime, keys } => {
+                    let keys = rest.get(front(rest).len() - keys.len()..).unwrap_or_default();
                     self.parse_key(Retrieval { with_cas, touch: Some(exptime) }, input, keys, true)
                 }
             },
@@ -136,16 +138,19 @@ impl Parser {
         rest: &'b [u8],
         first: bool,
     ) -> Parsed<'b> {
-        match classic::next_key(rest) {
+        let near = front(rest);
+        match classic::next_key(near) {
             classic::NextKey::Key { key, behind } => {
-                let end = classic::line_end(behind);
+                let behind = rest.get(near.len() - behind.len()..).unwrap_or_default();
+                let near = front(behind);
+                let end = classic::line_end(near).map(|next| near.len() - next.len());
                 self.state = if end.is_some() { State::Text } else { State::Keys(retrieval) };
-                let consumed = input.len() - end.unwrap_or(behind).len();
+                let consumed = input.len() - behind.len() + end.unwrap_or(0);
                 Parsed::Request { request: classic::get(key, retrieval, end.is_some()), consumed }
             }
             classic::NextKey::End { behind } => {
                 self.state = State::Text;
-                let consumed = input.len() - behind.len();
+                let consumed = input.len() - rest.len() + near.len() - behind.len();
                 if first {
                     return fault(classic::BAD_FORMAT, consumed);
                 }
@@ -155,10 +160,17 @@ impl Parser {
                 self.state = State::Text;
                 fault_line(FaultReply::Text(classic::BAD_FORMAT), input)
             }
-            classic::NextKey::Incomplete if rest.len() >= LINE_LEN_MAX => hang_up(input),
+            classic::NextKey::Incomplete if near.len() == LINE_LEN_MAX => hang_up(input),
             classic::NextKey::Incomplete => Parsed::Incomplete,
         }
     }
+}
+
+/// As far as the next word of a line is looked for, so that it does not depend on how much has
+/// arrived whether it is found.
+#[inline]
+fn front(rest: &[u8]) -> &[u8] {
+    rest.get(..LINE_LEN_MAX).unwrap_or(rest)
 }
 
 /// The line without the one CR that may precede its LF.
