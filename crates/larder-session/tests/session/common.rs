@@ -1,0 +1,218 @@
+//! A peer, a server around, and engines to try.
+
+use larder_session::{Context, Counters, Host, Next, Session, Settings, StatsAnswer, Turn};
+use larder_store::{Engine, Seconds, SizeClasses, dashmap, segment};
+use std::cell::Cell;
+
+/// An engine to try sessions on.
+pub(crate) trait Subject: Engine + Sized {
+    /// A handle to a cache of its own.
+    fn fresh() -> Self;
+}
+
+pub(crate) const ITEM_SIZE_MAX: usize = 300 << 10;
+const LIMIT_BYTES: usize = 64 << 20;
+const SEED: u64 = 0x5eed;
+
+pub(crate) fn classes() -> SizeClasses {
+    SizeClasses::new(vec![96, 120, 512, 4096, 512 << 10], 59)
+}
+
+impl Subject for dashmap::Handle {
+    fn fresh() -> Self {
+        let (limit_bytes, classes) = (LIMIT_BYTES, classes());
+        dashmap::Cache::new(dashmap::Config { limit_bytes, cas: true, classes, seed: SEED })
+            .handle()
+    }
+}
+
+impl Subject for segment::Handle {
+    fn fresh() -> Self {
+        segment::Cache::new(segment::Config {
+            limit_bytes: LIMIT_BYTES,
+            cas: true,
+            classes: classes(),
+            seed: SEED,
+            evict: true,
+            item_size_max: ITEM_SIZE_MAX,
+            threads: 1,
+        })
+        .unwrap()
+        .handle()
+    }
+}
+
+/// Makes a test for each engine of generic functions `fn name<E: Subject>()`.
+macro_rules! for_each_engine {
+    ($($test:ident)*) => {$(
+        mod $test {
+            #[test]
+            fn dashmap() {
+                super::$test::<larder_store::dashmap::Handle>();
+            }
+
+            #[test]
+            fn segment() {
+                super::$test::<larder_store::segment::Handle>();
+            }
+        }
+    )*};
+}
+
+/// A server with so much memory for connections.
+pub(crate) struct Server {
+    pub(crate) limit: usize,
+    held: Cell<usize>,
+}
+
+impl Server {
+    /// Bytes that its sessions hold.
+    pub(crate) fn held(&self) -> usize {
+        self.held.get()
+    }
+}
+
+impl Host for Server {
+    fn version(&self) -> &str {
+        "1.6.45"
+    }
+
+    fn set_verbosity(&self, _: u32) {}
+
+    fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
+        match topic {
+            b"" => {
+                stat("pid", "1");
+                stat("uptime", "2");
+                StatsAnswer::Lines
+            }
+            b"reset" => StatsAnswer::Reset,
+            _ => StatsAnswer::Unknown,
+        }
+    }
+
+    fn reserve(&self, bytes: usize) -> bool {
+        let fits = self.held.get() + bytes <= self.limit;
+        self.held.set(self.held.get() + if fits { bytes } else { 0 });
+        fits
+    }
+
+    fn release(&self, bytes: usize) {
+        self.held.set(self.held.get().checked_sub(bytes).expect("no more than was reserved"));
+    }
+}
+
+/// A server with one engine; conversations with it are [`Peer`]s.
+pub(crate) struct World<E: Engine> {
+    pub(crate) engine: E,
+    pub(crate) server: Server,
+    pub(crate) counters: Counters,
+    pub(crate) settings: Settings,
+    pub(crate) now: Seconds,
+}
+
+impl<E: Subject> World<E> {
+    pub(crate) fn new() -> Self {
+        let classes = classes();
+        let counters = Counters::new(classes.count());
+        let settings = Settings {
+            item_size_max: ITEM_SIZE_MAX,
+            flush_enabled: true,
+            requests_per_turn: 20,
+            output_max: 64 << 10,
+            classes,
+        };
+        let server = Server { limit: 1 << 20, held: Cell::new(0) };
+        let now = Seconds(1_700_000_000);
+        Self { engine: E::fresh(), server, counters, settings, now }
+    }
+
+    /// What a new peer that sends all this gets, all told.
+    pub(crate) fn ask(&mut self, input: &[u8]) -> Vec<u8> {
+        let mut peer = Peer::new();
+        peer.send(self, input);
+        assert!(peer.unread.is_empty() || peer.closed, "the last request is not whole");
+        peer.received
+    }
+}
+
+/// The other end of a session, with what a driver keeps for it.
+pub(crate) struct Peer<E: Engine> {
+    pub(crate) session: Session<E>,
+    /// Sent by the peer, not consumed by the session.
+    pub(crate) unread: Vec<u8>,
+    /// Answered by the session, not taken by the peer.
+    pub(crate) unsent: Vec<u8>,
+    pub(crate) received: Vec<u8>,
+    pub(crate) closed: bool,
+    /// The most that was ever unsent.
+    pub(crate) unsent_max: usize,
+    /// What it takes at a time.
+    pub(crate) takes: usize,
+}
+
+impl<E: Engine> Peer<E> {
+    pub(crate) fn new() -> Self {
+        Self {
+            session: Session::new(),
+            unread: Vec::new(),
+            unsent: Vec::new(),
+            received: Vec::new(),
+            closed: false,
+            unsent_max: 0,
+            takes: usize::MAX,
+        }
+    }
+
+    /// One turn, after which the peer takes nothing.
+    pub(crate) fn turn(&mut self, world: &mut World<E>) -> Turn {
+        let World { engine, server: host, counters, settings, now } = world;
+        let mut cx = Context { engine, host, counters, settings, now: *now };
+        let turn = self.session.receive(&mut cx, &self.unread, &mut self.unsent);
+        self.unread.drain(..turn.consumed);
+        self.unsent_max = self.unsent_max.max(self.unsent.len());
+        turn
+    }
+
+    /// Sends `input`, and reads answers until the session wants more.
+    pub(crate) fn send(&mut self, world: &mut World<E>, input: &[u8]) {
+        self.unread.extend_from_slice(input);
+        while !self.closed {
+            let (unsent, unread) = (self.unsent.len(), self.unread.len());
+            let turn = self.turn(world);
+            self.closed = turn.next == Next::Close;
+            let moved = self.unsent.len() > unsent || self.unread.len() < unread;
+            let taken = self.unsent.len().min(self.takes);
+            self.received.extend(self.unsent.drain(..taken));
+            match turn.next {
+                Next::Read { wanted } => {
+                    assert!(wanted > 0);
+                    break;
+                }
+                Next::Yield | Next::Write => assert!(moved || taken > 0, "a turn for nothing"),
+                Next::Close => (),
+            }
+        }
+        self.received.append(&mut self.unsent);
+    }
+}
+
+/// A classic `set` of a value.
+pub(crate) fn set(key: &str, value: &[u8]) -> Vec<u8> {
+    store(&format!("set {key} 0 0 {}", value.len()), value)
+}
+
+/// A line, and a value behind it.
+pub(crate) fn store(line: &str, value: &[u8]) -> Vec<u8> {
+    [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
+}
+
+/// Bytes that are different at every place.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0_u32..).flat_map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()).take(len).collect()
+}
+
+/// Bytes as a person reads them.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}

@@ -1,0 +1,16 @@
+//! A session between a peer that sends what it likes, when it likes, and an engine.
+//!
+//! | file | what it asks |
+//! |---|---|
+//! | `splits` | that no cut of the input and no limit changes an answer |
+//! | `pressure` | what a peer that does not read, or does not finish, can make a session hold |
+//! | `large` | values that come and go in pieces |
+//! | `meaning` | what memcached 1.6.18 answered and counted when it was asked the same |
+
+#[macro_use]
+mod common;
+mod large;
+mod meaning;
+mod pressure;
+mod splits;
+mod streams;

@@ -1,0 +1,171 @@
+//! A stream has no edges: no cut of the input, no limit and no slowness of the peer changes an
+//! answer. `LARDER_CASES` says how many are tried, `LARDER_SEED` which.
+
+use crate::common::{Peer, Subject, World, text};
+use crate::streams;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use std::hash::{BuildHasher, RandomState};
+use std::{env, fmt};
+
+/// How a stream is brought to a session.
+#[derive(Clone, Debug)]
+struct Delivery {
+    /// Lengths of the pieces, over and over.
+    pieces: Vec<usize>,
+    requests_per_turn: usize,
+    output_max: usize,
+    /// What the peer takes at a time.
+    takes: usize,
+}
+
+impl Delivery {
+    fn at_once() -> Self {
+        Self {
+            pieces: vec![],
+            requests_per_turn: usize::MAX,
+            output_max: usize::MAX,
+            takes: usize::MAX,
+        }
+    }
+
+    fn in_pieces(pieces: Vec<usize>) -> Self {
+        Self { pieces, ..Self::at_once() }
+    }
+
+    /// All answers to `stream`, and whether the session hung up.
+    fn run<E: Subject>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
+        let mut world = World::<E>::new();
+        world.settings.requests_per_turn = self.requests_per_turn;
+        world.settings.output_max = self.output_max;
+        let mut peer = Peer::new();
+        peer.takes = self.takes;
+        let mut rest = stream;
+        for &len in self.pieces.iter().cycle() {
+            let (piece, behind) = rest.split_at(len.clamp(1, rest.len().max(1)).min(rest.len()));
+            peer.send(&mut world, piece);
+            rest = behind;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        peer.send(&mut world, rest);
+        peer.session.close(&world.server);
+        assert_eq!(world.server.held(), 0, "memory is given back");
+        (peer.received, peer.closed)
+    }
+}
+
+fn same<E: Subject>(stream: &[u8], delivery: &Delivery) -> Result<(), TestCaseError> {
+    let whole = Delivery::at_once().run::<E>(stream);
+    let split = delivery.run::<E>(stream);
+    prop_assert_eq!(text(&split.0), text(&whole.0), "{:?}", delivery);
+    prop_assert_eq!(split.1, whole.1);
+    Ok(())
+}
+
+fn check<S: Strategy>(
+    cases: u32,
+    strategy: S,
+    test: impl Fn(S::Value) -> Result<(), TestCaseError>,
+) {
+    let number = |name| env::var(name).ok().map(|value| value.parse().expect("a number"));
+    let seed: u64 = number("LARDER_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    let cases = number("LARDER_CASES").map_or(cases, |cases| cases.try_into().unwrap());
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    TestRunner::new_with_rng(config, rng)
+        .run(&strategy, test)
+        .unwrap_or_else(|failure| panic!("LARDER_SEED={seed} {failure}"));
+}
+
+/// Bytes that a failure shows in a form that can be read.
+#[derive(Clone)]
+struct Stream(Vec<u8>);
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text(&self.0))
+    }
+}
+
+fn any_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
+    prop_oneof![3 => streams::text(value_len_max), 1 => streams::binary(value_len_max)]
+        .prop_map(|requests| Stream(requests.concat()))
+}
+
+fn any_delivery() -> impl Strategy<Value = Delivery> {
+    let pieces =
+        prop::collection::vec(prop_oneof![1..64_usize, 1..8192_usize, 1..200_000_usize], 1..8);
+    let requests_per_turn = prop_oneof![Just(1), Just(20), 1..64_usize];
+    let output_max = prop_oneof![Just(1), Just(64), 1..100_000_usize];
+    let takes = prop_oneof![Just(1000), Just(usize::MAX), 100..100_000_usize];
+    (pieces, requests_per_turn, output_max, takes).prop_map(
+        |(pieces, requests_per_turn, output_max, takes)| Delivery {
+            pieces,
+            requests_per_turn,
+            output_max,
+            takes,
+        },
+    )
+}
+
+/// A stream that has a bit of everything, for the cuts that are tried exhaustively.
+const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r\ngets a\n\ngat 0 a nope a\r\nbogus\r\n\
+    add a 0 0 1 noreply\r\n1\r\nset b 0 0 3\r\nabcdef\r\nms c 4 c k O7 T90\r\nhigh\r\nmg c v t f s k\r\n\
+    md c I\r\nmg c v h\r\nmg c v h\r\nmg new N30 v t\r\nma n N0 J7 v\r\nma n v D3\r\nma n MD v D90\r\nmn\r\n\
+    ms Zm9v b 3 b k\r\nmg Zm9v b k v\r\nms a 400000x\r\nmg a S S\r\nappend a 0 0 2\r\n77\r\nget a\r\n\
+    cas a 0 0 1 1\r\n1\r\ntouch a 10\r\nme zz\r\nset k 0 0 9\r\nno end !!\rstats\r\nflush_all\r\nget a\r\nquit\r\nget a\r\n";
+
+fn one_byte_at_a_time<E: Subject>() {
+    same::<E>(SAMPLER, &Delivery::in_pieces(vec![1])).unwrap();
+    let every_limit = Delivery { requests_per_turn: 1, output_max: 1, takes: 1, pieces: vec![1] };
+    same::<E>(SAMPLER, &every_limit).unwrap();
+    check(24, any_stream(2000), |stream| same::<E>(&stream.0, &Delivery::in_pieces(vec![1])));
+}
+
+fn cut_in_two_anywhere<E: Subject>() {
+    for cut in 1..SAMPLER.len() {
+        same::<E>(SAMPLER, &Delivery::in_pieces(vec![cut, SAMPLER.len()])).unwrap();
+    }
+}
+
+fn cut_anyhow_under_any_limit<E: Subject>() {
+    check(200, (any_stream(200_000), any_delivery()), |(stream, delivery)| {
+        same::<E>(&stream.0, &delivery)
+    });
+}
+
+/// The first byte chooses the dialect, however long the first request takes.
+fn a_dialect_is_for_good<E: Subject>() {
+    let large = crate::common::set("a", &[b'x'; 200_000]);
+    for first in [&b"mn\r\n"[..], &large] {
+        let stream = [first, b"\x80bogus\r\nmn\r\n"].concat();
+        for pieces in [vec![1], vec![30], vec![70_000]] {
+            same::<E>(&stream, &Delivery::in_pieces(pieces)).unwrap();
+        }
+        let (says, _) = Delivery::in_pieces(vec![100_000]).run::<E>(&stream);
+        assert!(text(&says).ends_with("ERROR\\r\\nMN\\r\\n"), "{}", text(&says));
+    }
+}
+
+for_each_engine!(a_dialect_is_for_good one_byte_at_a_time cut_in_two_anywhere cut_anyhow_under_any_limit);
+
+/// The engines differ in how they keep things, never in what is answered. But for one thing: which
+/// CAS follows a number that a client chose is theirs to say.
+#[test]
+fn the_engines_agree() {
+    type Plain = larder_store::dashmap::Handle;
+    type Ours = larder_store::segment::Handle;
+    check(300, any_stream(200_000), |stream| {
+        if stream.0.windows(2).any(|pair| pair == b" E") {
+            return Ok(());
+        }
+        let plain = Delivery::at_once().run::<Plain>(&stream.0);
+        let ours = Delivery::at_once().run::<Ours>(&stream.0);
+        prop_assert_eq!(text(&plain.0), text(&ours.0));
+        Ok(())
+    });
+}
