@@ -96,6 +96,25 @@ fn any_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
         .prop_map(|requests| Stream(requests.concat()))
 }
 
+/// A stream with some bytes replaced, left out or put in, mostly by ones that mean something.
+fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
+    let byte = prop_oneof![
+        3 => prop::sample::select(b" \r\n0159bqvkSINTOC\0\x80\x01\xff".to_vec()),
+        1 => any::<u8>(),
+    ];
+    let garbling = (any::<prop::sample::Index>(), byte, 0..3_u8);
+    (any_stream(value_len_max), prop::collection::vec(garbling, 1..6)).prop_map(
+        |(Stream(mut bytes), garblings)| {
+            for (at, byte, how) in garblings {
+                let at = at.index(bytes.len() + 1);
+                let until = (at + usize::from(how > 0)).min(bytes.len());
+                bytes.splice(at..until, (how < 2).then_some(byte));
+            }
+            Stream(bytes)
+        },
+    )
+}
+
 fn any_delivery() -> impl Strategy<Value = Delivery> {
     let pieces =
         prop::collection::vec(prop_oneof![1..64_usize, 1..8192_usize, 1..200_000_usize], 1..8);
@@ -151,7 +170,13 @@ fn a_dialect_is_for_good<E: Subject>() {
     }
 }
 
-for_each_engine!(a_dialect_is_for_good one_byte_at_a_time cut_in_two_anywhere cut_anyhow_under_any_limit);
+fn garbled_and_cut_anyhow<E: Subject>() {
+    check(200, (garbled_stream(1000), any_delivery()), |(stream, delivery)| {
+        same::<E>(&stream.0, &delivery)
+    });
+}
+
+for_each_engine!(garbled_and_cut_anyhow a_dialect_is_for_good one_byte_at_a_time cut_in_two_anywhere cut_anyhow_under_any_limit);
 
 /// The engines differ in how they keep things, never in what is answered. But for one thing: which
 /// CAS follows a number that a client chose is theirs to say.
