@@ -18,6 +18,10 @@ use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, wait_a_lit
 /// Words in a bucket: one cache line. Fewer in loom's models, which try every order of accesses.
 pub(super) const BUCKET_SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
 
+/// Items that an insert moves to other buckets at most. Two fill the index above nine tenths even
+/// where growth, which splits buckets in order, is still far from.
+const DISPLACEMENTS_MAX: u32 = 2;
+
 /// Where the buckets are. The index decides which, this knows where.
 pub(super) trait Buckets {
     /// The words of a bucket. The memory of a bucket below [`Index::len`] never moves.
@@ -217,16 +221,18 @@ impl<'i, B: Buckets> Locked<'i, B> {
         place.word.store(Slot::EMPTY.0, Ordering::Release);
     }
 
-    /// Publishes a word for a key that has none, in the emptier bucket; if both are full, an item
-    /// that has room in its other bucket moves over.
+    /// Publishes a word for a key that has none, in the emptier bucket; if both are full, items that
+    /// have room elsewhere move over.
     pub(super) fn insert(&self, slot: Slot, rehash: impl Fn(Slot) -> u64) -> Result<(), Full> {
         let [first, second] = self.index.buckets_of(self.hash);
-        let (first, second) = (free(first), free(second));
-        let emptier = if second.1 > first.1 { second } else { first };
-        let word = match emptier.0 {
-            Some(word) => word,
-            None => self.displace(rehash).ok_or(Full)?,
+        let (in_first, in_second) = (free(first), free(second));
+        let emptier = if in_second.1 > in_first.1 { in_second } else { in_first };
+        let displaced = || {
+            (1..=DISPLACEMENTS_MAX)
+                .flat_map(|moves| [first, second].map(|bucket| (bucket, moves)))
+                .find_map(|(bucket, moves)| self.make_room(bucket, moves, &rehash))
         };
+        let word = emptier.0.or_else(displaced).ok_or(Full)?;
         word.store(slot.0, Ordering::Release);
         Ok(())
     }
@@ -239,19 +245,29 @@ impl<'i, B: Buckets> Locked<'i, B> {
             .min_by_key(|place| place.slot.freq())
     }
 
-    /// Frees a word by moving its content to that item's other bucket.
-    fn displace(&self, rehash: impl Fn(Slot) -> u64) -> Option<&'i AtomicU64> {
-        for word in self.words() {
+    /// A word of `bucket` that is free, or whose content has just been stored in another place, by
+    /// at most `moves` moves. All buckets concerned are in this stripe.
+    fn make_room(
+        &self,
+        bucket: &'i [AtomicU64; BUCKET_SLOTS],
+        moves: u32,
+        rehash: &impl Fn(Slot) -> u64,
+    ) -> Option<&'i AtomicU64> {
+        if let Some(word) = free(bucket).0 {
+            return Some(word);
+        }
+        let fewer = moves.checked_sub(1)?;
+        bucket.iter().find(|word| {
             let slot = Slot(word.load(Ordering::Acquire));
-            // Both buckets of that item are in this stripe too; the one it is in is full.
-            let room = self.index.buckets_of(rehash(slot)).into_iter().find_map(|b| free(b).0);
+            let others = self.index.buckets_of(rehash(slot));
+            let mut others = others.into_iter().filter(|other| !std::ptr::eq(*other, bucket));
+            let room = others.find_map(|other| self.make_room(other, fewer, rehash));
             if let Some(room) = room {
                 room.store(slot.0, Ordering::Release);
                 self.stripe.count_move();
-                return Some(word);
             }
-        }
-        None
+            room.is_some()
+        })
     }
 }
 

@@ -77,6 +77,11 @@ impl Layout {
         self.segment_len / 2 - ITEM_HEAD_MAX
     }
 
+    /// Segments that the index begins with: a power of two, under 1 % of all but in small regions.
+    pub(super) fn index_segments_first(&self) -> usize {
+        1 << (self.segments / 128).clamp(1, 8).ilog2()
+    }
+
     pub(super) fn buckets_per_segment(&self) -> usize {
         self.segment_len / BUCKET_LEN
     }

@@ -168,6 +168,8 @@ impl fmt::Debug for Shared {
 
 /// Stripes at most: enough that two writers seldom meet.
 const STRIPES_MAX: usize = 1024;
+/// Buckets that share a stripe at first. With fewer, chance fills some stripes long before the rest.
+const STRIPE_BUCKETS: usize = 64;
 
 impl Shared {
     fn new(config: Config) -> Result<Self, ConfigError> {
@@ -178,11 +180,13 @@ impl Shared {
         let segments =
             u32::try_from(layout.segments).map_err(|_| ConfigError::Limit { min: REGION_MIN })?;
         let mut alloc = Alloc::new(segments);
-        let first = [alloc.take(0), alloc.take(0)];
-        alloc.indexing = first.len();
-        table.extend(0, first.into_iter().flatten());
-        let buckets = layout.buckets_per_segment();
-        let stripes = (buckets / 8).min(STRIPES_MAX);
+        let buckets = layout.buckets_per_segment() * layout.index_segments_first();
+        for bucket in (0..buckets).step_by(layout.buckets_per_segment()) {
+            let wants = table.wants(bucket);
+            table.extend(bucket, std::iter::from_fn(|| alloc.take(0)).take(wants));
+            alloc.indexing += wants;
+        }
+        let stripes = (buckets / STRIPE_BUCKETS).clamp(1, STRIPES_MAX);
         Ok(Self {
             index: Index::new(table, buckets, stripes),
             alloc: Mutex::new(alloc),

@@ -51,8 +51,12 @@ const GROWTH_STEP: usize = 4;
 const INDEX_SHARE: usize = 40;
 /// Share of all segments that uploads may hold, in percent: one of half the limit always fits.
 const UPLOAD_SHARE: usize = 62;
-/// Fruitless looks for something to evict before a write is refused.
+/// Times that a write grows the index for a place before it drops a neighbour.
+const CROWDED_MAX: u32 = 64;
+/// Fruitless looks for memory before a write is refused: others may be about to give some back.
 const PATIENCE: u32 = 1000;
+/// The same where nothing may be evicted, and a full cache is nothing unusual.
+const PATIENCE_FULL: u32 = 100;
 
 impl Handle {
     /// A free segment, for a write.
@@ -68,7 +72,8 @@ impl Handle {
             let drained = self.drain_until_in_sight();
             let hopeless = !drained && self.shared.alloc().limbo == 0;
             self.let_the_epoch_pass();
-            if hopeless && (!self.shared.config.evict || waited > PATIENCE) {
+            let patience = if self.shared.config.evict { PATIENCE } else { PATIENCE_FULL };
+            if hopeless && waited > patience {
                 return Err(Refusal::OutOfMemory);
             }
             if !drained {
@@ -306,21 +311,22 @@ impl Handle {
         taken.is_some()
     }
 
-    /// Finds an index word for a key whose buckets are full: grows, or drops the coldest neighbour.
-    pub(super) fn make_slot(&mut self, hash: u64) -> Result<(), Refusal> {
+    /// Finds an index word for a key whose buckets are full: grows, and if that has not helped
+    /// [`CROWDED_MAX`] times or the index may not grow, drops the coldest neighbour.
+    pub(super) fn make_slot(&mut self, hash: u64, crowded: u32) -> Result<(), Refusal> {
         let before = self.shared.index.len();
-        self.grow(GROWTH_STEP);
-        let crowded = self.shared.slots_used.load(Ordering::Relaxed) * 100
-            >= self.shared.index.len() * index::BUCKET_SLOTS * INDEX_LOAD / 2;
-        if self.shared.index.len() > before && crowded {
-            return Ok(());
+        if crowded <= CROWDED_MAX {
+            let grown = self.grow(GROWTH_STEP);
+            if !grown {
+                // Another thread is at it.
+                wait_a_little(crowded);
+            }
+            if !grown || self.shared.index.len() > before {
+                return Ok(());
+            }
         }
         if !self.shared.config.evict {
-            return if self.shared.index.len() > before {
-                Ok(())
-            } else {
-                Err(Refusal::OutOfMemory)
-            };
+            return Err(Refusal::OutOfMemory);
         }
         self.evict_coldest(hash);
         Ok(())
@@ -348,14 +354,15 @@ impl Handle {
         }
     }
 
-    fn grow(&mut self, steps: usize) {
+    /// Adds up to `steps` buckets; false if another thread is doing so.
+    fn grow(&mut self, steps: usize) -> bool {
         let shared = Arc::clone(&self.shared);
-        let Ok(_growing) = shared.growth.try_lock() else { return };
+        let Ok(_growing) = shared.growth.try_lock() else { return false };
         for _ in 0..steps {
             let new = shared.index.len();
             let wants = shared.table().wants(new);
             if wants > 0 && !self.give_to_index(&shared, new, wants) {
-                return;
+                return true;
             }
             let guard = crossbeam_epoch::pin();
             let witness = Witness::pinned(&guard);
@@ -367,6 +374,7 @@ impl Handle {
                 }
             });
         }
+        true
     }
 
     fn give_to_index(&mut self, shared: &Shared, bucket: usize, wants: usize) -> bool {

@@ -166,13 +166,13 @@ impl<'p> Record<'p> {
     /// Marks it read at `now`: at most one write a second, and none that others wait for.
     #[inline]
     pub(super) fn note_access(&self, now: Seconds) {
+        let word = self.word();
+        let seen = Header(word.load(Ordering::Relaxed));
         let code = access_code(self.entry().base(), now);
-        let read = self.header.with_access_code(code).with(State::Fetched, true);
-        if read != self.header {
-            let word = self.word();
+        let read = seen.with_access_code(code).with(State::Fetched, true);
+        if read != seen {
             // A lost race loses one mark.
-            let _ =
-                word.compare_exchange(self.header.0, read.0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = word.compare_exchange(seen.0, read.0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 

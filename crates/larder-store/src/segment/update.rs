@@ -92,6 +92,7 @@ impl Handle {
         upload: &mut Option<Upload>,
         mut decide: impl FnMut(Lookup<&Item<'_, super::ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
+        let mut crowded = 0;
         loop {
             let (shared, mut writer) = self.writer();
             match writer.attempt(shared, key, upload, &mut decide) {
@@ -101,7 +102,10 @@ impl Handle {
                     self.tell_slots();
                     return Ok(updated);
                 }
-                Err(want) => self.provide(want, key.hash)?,
+                Err(want) => {
+                    crowded += u32::from(want == Want::Slot);
+                    self.provide(want, key.hash, crowded)?;
+                }
             }
         }
     }
@@ -120,10 +124,10 @@ impl Handle {
         (&self.shared, writer)
     }
 
-    fn provide(&mut self, want: Want, hash: u64) -> Result<(), Refusal> {
+    fn provide(&mut self, want: Want, hash: u64, crowded: u32) -> Result<(), Refusal> {
         let provided = match want {
             Want::Room(kind) => self.open_segment(kind),
-            Want::Slot => self.make_slot(hash),
+            Want::Slot => self.make_slot(hash, crowded),
             Want::Segments(len) => self.fetch_segments(len),
             Want::Less => Err(Refusal::TooLarge),
         };
@@ -412,13 +416,13 @@ impl<'u> Update<'u, '_> {
     }
 
     fn amend(&mut self, attributes: Attributes, cas: NewCas, access: Access) -> Result<u64, Want> {
-        if access == Access::Tracked {
-            self.touch();
-        }
         let Some(&Found { record, .. }) = self.live() else { return Ok(0) };
         if record.amend(&attributes) {
             let cas = self.choose_cas(cas);
             record.set_cas(cas);
+            if access == Access::Tracked {
+                self.touch();
+            }
             return Ok(cas);
         }
         // It needs other bytes than it has: write it again.
