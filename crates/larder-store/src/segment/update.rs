@@ -417,9 +417,14 @@ impl<'u> Update<'u, '_> {
 
     fn amend(&mut self, attributes: Attributes, cas: NewCas, access: Access) -> Result<u64, Want> {
         let Some(&Found { record, .. }) = self.live() else { return Ok(0) };
+        let (class, footprint) = self.shared.class_of(&record);
         if record.amend(&attributes) {
             let cas = self.choose_cas(cas);
             record.set_cas(cas);
+            // Client flags count, but not when they are 0.
+            self.writer.tally.remove_item(class, footprint);
+            let (class, footprint) = self.shared.class_of(&record);
+            self.writer.tally.add_item(class, footprint);
             if access == Access::Tracked {
                 self.touch();
             }
