@@ -250,10 +250,10 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         return refuse(BAD_FORMAT, rest, Then::GoOn, consumed);
     }
     // Once a time could follow the key: 0 is still understood.
-    let usual = match [tokens.next(), tokens.next(), tokens.next()] {
-        [None | Some(b"0" | b"noreply"), None, _] | [Some(b"0"), Some(b"noreply"), None] => true,
-        _ => false,
-    };
+    let usual = matches!(
+        [tokens.next(), tokens.next(), tokens.next()],
+        [None | Some(b"0" | b"noreply"), None, _] | [Some(b"0"), Some(b"noreply"), None]
+    );
     if !usual {
         return refuse(BAD_DELETE, rest, Then::GoOn, consumed);
     }

@@ -1,4 +1,5 @@
 //! Numbers as memcached reads them.
+#![expect(clippy::cast_possible_truncation, reason = "memcached reduces these numbers")]
 
 /// Strict decimal digits, the whole token, at most 2^64-1 and 22 characters.
 #[inline]

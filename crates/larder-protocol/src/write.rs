@@ -1,4 +1,8 @@
 //! Requests back into bytes: for clients and load generators, and to hold the parsers to account.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "what is written back was read from fields of these widths"
+)]
 
 use crate::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
 use crate::request::{

@@ -18,6 +18,7 @@ pub const CHUNK_MAX: usize = 512 << 10;
 /// A page.
 pub const PAGE_LEN: usize = 1 << 20;
 
+#[expect(clippy::cast_possible_truncation, reason = "memcached cuts the fraction off too")]
 /// Chunk sizes of memcached's classes at its defaults, from class 1.
 fn chunk_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();

@@ -25,8 +25,9 @@ impl Page<'_> {
 }
 
 /// The pages that a prefix of their name finds, as in memcached; its shortest prefix first.
-const BY_PREFIX: [(&str, fn(&Server, &mut Page<'_>)); 2] =
-    [("settings", settings::page), ("conns", conns::page)];
+const BY_PREFIX: [(&str, WritePage); 2] = [("settings", settings::page), ("conns", conns::page)];
+
+type WritePage = fn(&Server, &mut Page<'_>);
 
 /// Answers `stats <topic>`.
 pub(crate) fn answer(

@@ -1,5 +1,6 @@
 //! Which segment is free, which waits in which queue, and which goes next. Taken under one lock,
 //! once a segment: never on the path of a request that finds room in its open segment.
+#![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use std::collections::VecDeque;
 

@@ -4,6 +4,7 @@
 //! a little more than the 0.9 per item that the policy asks for.
 //!
 //! The words are only touched under the stripe lock of their bucket.
+#![expect(clippy::cast_possible_truncation, reason = "fingerprints are cut out of a word")]
 
 use super::sync::{AtomicU64, Ordering};
 

@@ -9,6 +9,7 @@
 //! behind it, each only where it is used: CAS (8 bytes, unless the region keeps none), client flags
 //! (4), exact expiry (4), chain (first segment 4, whole length 4); then key and inline value, up to
 //! the next multiple of 8. Expiry and access are seconds after the segment's base.
+#![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::Seconds;
 

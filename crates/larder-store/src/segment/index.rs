@@ -11,6 +11,7 @@
 //! **Readers** take no lock. A word is published whole. A word that moves is first stored in its new
 //! place, then the stripe's version goes up, then the old place is cleared: a reader that found
 //! neither sees the version change and looks again.
+#![expect(clippy::cast_possible_truncation, reason = "a bucket number fits an index")]
 
 use super::slot::{FREQ_MAX, Slot};
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, wait_a_little};

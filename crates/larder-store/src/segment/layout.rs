@@ -8,6 +8,7 @@
 //! ```
 //! The index and its ghosts live in segments too, taken as they grow, so that they count against
 //! the limit and small caches pay little for them.
+#![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
 
 use super::slot::REGION_MAX;
 

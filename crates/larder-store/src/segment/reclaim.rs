@@ -4,6 +4,10 @@
 //! A drain walks one sealed segment from front to back and moves or drops each item under the lock
 //! of its stripe. It is done a few items at a time, by the writes that cause it, so that none of
 //! them waits long; only a write that finds no free segment at all drains a segment whole.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a segment is shorter than 4 GiB, and there are fewer"
+)]
 
 use super::alloc::{Alloc, Kind, Queue};
 use super::chain::Upload;

@@ -7,6 +7,7 @@
 //! └───────────┴──────┴────┴───────┴───────────────────────┘
 //! ```
 //! Tier is 0, memory, until there is flash. The spare bits are for growth without reading items.
+#![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 const LOCATION_BITS: u32 = 41;
 const FREQ_SHIFT: u32 = 48;

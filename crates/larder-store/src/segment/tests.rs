@@ -1,5 +1,6 @@
 //! What a cache's user relies on, one handle at a time. Threads and random operations are in
 //! `tests/`.
+#![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::*;
 use crate::*;

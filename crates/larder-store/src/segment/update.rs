@@ -1,5 +1,6 @@
 //! Writing: an item is put together in this handle's open segment and published by one store to its
 //! index word, under the lock of its stripe.
+#![expect(clippy::cast_possible_truncation, reason = "classes are few")]
 
 use super::Shared;
 use super::alloc::{Kind, Queue};

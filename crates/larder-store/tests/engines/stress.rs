@@ -9,7 +9,7 @@ use larder_store::{
     Value,
 };
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,12 +26,19 @@ struct Test {
     secs: AtomicU32,
     over: AtomicBool,
     threads: usize,
+    /// Threads still at work.
+    working: AtomicUsize,
 }
 
 impl Test {
     fn new() -> Self {
         let threads = number_from_env("LARDER_STRESS_THREADS", 8).max(1);
-        Self { secs: AtomicU32::new(START.0), over: AtomicBool::new(false), threads }
+        Self {
+            secs: AtomicU32::new(START.0),
+            over: AtomicBool::new(false),
+            threads,
+            working: AtomicUsize::new(threads),
+        }
     }
 
     fn now(&self) -> Seconds {
@@ -49,11 +56,12 @@ impl Test {
                 let work = &work;
                 scope.spawn(move || {
                     // Whoever fails ends the test for all.
-                    let _end = EndOnDrop(&self.over);
+                    let _end = EndOnDrop(self);
                     work(i, &mut cache.handle());
                 });
             }
             self.keep_house(cache.handle());
+            self.expect_an_end();
         });
     }
 
@@ -67,15 +75,33 @@ impl Test {
         }
         self.over.store(true, Ordering::Relaxed);
     }
+
+    /// Threads that wait for each other for ever would hang the test, and nobody could stop them.
+    #[expect(clippy::print_stderr, reason = "the last words of a process")]
+    fn expect_an_end(&self) {
+        let end = Instant::now() + PATIENCE;
+        while self.working.load(Ordering::Relaxed) > 0 {
+            if Instant::now() > end {
+                let name = thread::current().name().unwrap_or_default().to_owned();
+                eprintln!("{name}: {} threads are stuck", self.working.load(Ordering::Relaxed));
+                std::process::abort();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
-struct EndOnDrop<'t>(&'t AtomicBool);
+struct EndOnDrop<'t>(&'t Test);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.over.store(true, Ordering::Relaxed);
+        self.0.working.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// No batch takes this long, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn number_from_env(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
