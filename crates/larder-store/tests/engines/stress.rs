@@ -8,6 +8,7 @@ use larder_store::{
     Access, Attributes, Change, Engine, Expiry, Item, Lease, Lookup, NewCas, NewValue, Seconds,
     Value,
 };
+use std::io::Write;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -77,13 +78,17 @@ impl Test {
     }
 
     /// Threads that wait for each other for ever would hang the test, and nobody could stop them.
-    #[expect(clippy::print_stderr, reason = "the last words of a process")]
+    #[expect(
+        clippy::explicit_write,
+        reason = "what `eprintln` says the harness would keep to itself"
+    )]
     fn expect_an_end(&self) {
         let end = Instant::now() + PATIENCE;
         while self.working.load(Ordering::Relaxed) > 0 {
             if Instant::now() > end {
                 let name = thread::current().name().unwrap_or_default().to_owned();
-                eprintln!("{name}: {} threads are stuck", self.working.load(Ordering::Relaxed));
+                let working = self.working.load(Ordering::Relaxed);
+                writeln!(std::io::stderr(), "{name}: {working} threads are stuck").unwrap();
                 std::process::abort();
             }
             thread::sleep(Duration::from_millis(1));
