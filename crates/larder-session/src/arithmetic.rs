@@ -88,7 +88,12 @@ fn decide<L: Lease>(
 fn create(arithmetic: &Arithmetic<'_>, now: Seconds) -> (Change<'static>, Counted) {
     let Some(vivify) = arithmetic.vivify else { return (Change::Keep, Counted::NotFound) };
     let (digits, len) = digits_of(arithmetic.initial);
-    let expiry = resolve(vivify, now);
+    // Of `N` and `T` the later one counts; before them the item has no end.
+    let last = match (&arithmetic.shape, arithmetic.touch) {
+        (Shape::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
+        _ => vivify,
+    };
+    let expiry = resolve(last, now);
     let binary_key = arithmetic.key.base64;
     let put = Change::Put {
         attributes: Attributes { expiry, binary_key, ..Attributes::default() },
@@ -96,9 +101,9 @@ fn create(arithmetic: &Arithmetic<'_>, now: Seconds) -> (Change<'static>, Counte
         value: NewValue::Number { digits, len, width: len.into() },
         fetched: false,
     };
-    let left = expiry.left(now);
+    let ttl_after = expiry.left(now);
     let value = arithmetic.initial;
-    (put, Counted::Number { value, cas: 0, ttl_before: left, ttl_after: left })
+    (put, Counted::Number { value, cas: 0, ttl_before: None, ttl_after })
 }
 
 fn new_cas(arithmetic: &Arithmetic<'_>) -> NewCas {

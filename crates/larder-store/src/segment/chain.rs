@@ -55,11 +55,12 @@ impl Upload {
 
     /// What lies in its `i`th segment.
     pub(super) fn piece(&self, i: usize) -> &[u8] {
+        let Some(&segment) = self.segments.get(i) else { return &[] };
         let table = self.shared.table();
         let segment_len = self.shared.segment_len();
         let len = (self.filled - i * segment_len).min(segment_len);
         // SAFETY: this upload wrote these bytes and nobody else can.
-        unsafe { table.region.bytes(table.layout.start(self.segments[i]), len) }
+        unsafe { table.region.bytes(table.layout.start(segment), len) }
     }
 
     /// How many segments stay a chain: all, unless the last one's content fits in the item.

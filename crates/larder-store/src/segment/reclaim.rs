@@ -93,7 +93,10 @@ impl Handle {
     fn drain_until_in_sight(&mut self) -> bool {
         let mut drained = false;
         while self.shared.alloc().in_sight() <= self.shared.reserve && self.start_drain() {
-            self.drain_step();
+            if !self.drain_step() {
+                // What is in limbo has to come back first.
+                return false;
+            }
             drained = true;
         }
         drained
@@ -183,19 +186,25 @@ impl Handle {
         }
     }
 
-    /// Deals with the next record of the segment that is being drained, or with its end.
-    fn drain_step(&mut self) {
-        let Some(mut drain) = self.drain.take() else { return };
+    /// Deals with the next record of the segment that is being drained, or with its end; false if it
+    /// can't go on for now.
+    fn drain_step(&mut self) -> bool {
+        let Some(mut drain) = self.drain.take() else { return false };
         if drain.at >= drain.end {
-            return self.finish(&drain);
+            self.finish(&drain);
+            return true;
         }
         match self.drain_one(&drain) {
             Some(len) => {
                 drain.at += len;
                 self.drain = Some(drain);
+                true
             }
             // Nowhere to move to: it stays as it is for now.
-            None => self.put_back(&drain),
+            None => {
+                self.put_back(&drain);
+                false
+            }
         }
     }
 

@@ -418,9 +418,10 @@ impl<'u> Update<'u, '_> {
 
     fn amend(&mut self, attributes: Attributes, cas: NewCas, access: Access) -> Result<u64, Want> {
         let Some(&Found { record, .. }) = self.live() else { return Ok(0) };
+        // Before it changes: it may be past its time afterwards.
+        let cas = self.choose_cas(cas);
         let (class, footprint) = self.shared.class_of(&record);
         if record.amend(&attributes) {
-            let cas = self.choose_cas(cas);
             record.set_cas(cas);
             // Client flags count, but not when they are 0.
             self.writer.tally.remove_item(class, footprint);
@@ -435,7 +436,7 @@ impl<'u> Update<'u, '_> {
         let read = access == Access::Tracked;
         let draft = Draft {
             attributes,
-            cas: self.choose_cas(cas),
+            cas,
             fetched: read || record.header.has(State::Fetched),
             accessed: if read { self.writer.now } else { record.accessed() },
             key: self.key.bytes,
