@@ -1,0 +1,71 @@
+//! The house holds: crates depend downwards only, and unsafe code stays where it is allowed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate, and what of ours it may use.
+const ARROWS: [(&str, &[&str]); 5] = [
+    ("larder-protocol", &[]),
+    ("larder-store", &[]),
+    ("larder-session", &["larder-protocol", "larder-store"]),
+    ("larder-server", &["larder-session", "larder-store", "larder-protocol"]),
+    ("larder-model", &["larder-protocol"]),
+];
+
+/// The only files with unsafe code.
+const UNSAFE: [&str; 4] = ["raw.rs", "record.rs", "chain.rs", "update.rs"];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Our crates among the dependencies of a crate, those of its tests left out.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let sections = manifest.split("\n[").filter(|section| {
+        section.starts_with("dependencies]") || section.contains(".dependencies]")
+    });
+    let lines = sections.flat_map(str::lines).filter(|line| line.starts_with("larder-"));
+    lines.map(|line| line.split(['.', ' ', '=']).next().unwrap().to_owned()).collect()
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn arrows_point_down() {
+    for entry in fs::read_dir(crates()).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+            panic!("{name} has no place in this test's table yet");
+        };
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        for used in dependencies(&manifest) {
+            assert!(allowed.contains(&used.as_str()), "{name} may not use {used}");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_stays_in_the_segment_engine() {
+    for crate_name in ["larder-protocol", "larder-session", "larder-server"] {
+        let lib = fs::read_to_string(crates().join(crate_name).join("src/lib.rs")).unwrap();
+        assert!(lib.contains("#![forbid(unsafe_code)]"), "{crate_name} forbids unsafe code");
+    }
+    let mut files = Vec::new();
+    rust_files(&crates().join("larder-store/src"), &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let allowed = UNSAFE.contains(&name) && file.to_str().unwrap().contains("/segment/");
+        assert!(allowed || !text.contains("unsafe {"), "unsafe code in {}", file.display());
+    }
+}
