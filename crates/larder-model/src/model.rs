@@ -1,0 +1,403 @@
+//! The model: what each command means, with a plain map and no care for speed.
+
+use crate::meta_get;
+use larder_protocol::reply::{self, Counted, Deleted, Described, Hit, Stored};
+use larder_protocol::{
+    Arithmetic, Debug, Delete, Exptime, Get, KEY_LEN_MAX, Key, Request, Shape, Store, StoreMode,
+};
+use std::collections::HashMap;
+
+/// What a model is told about the server it stands for.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What `version` says.
+    pub version: String,
+    /// `-I`, in bytes.
+    pub item_size_max: usize,
+    /// The largest item of each slab class, for `me`.
+    pub classes: Vec<usize>,
+}
+
+/// An item.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Item {
+    pub(crate) value: Vec<u8>,
+    pub(crate) client_flags: u32,
+    /// The second in which it is gone.
+    pub(crate) expires: Option<u32>,
+    pub(crate) cas: u64,
+    pub(crate) stale: bool,
+    pub(crate) won: bool,
+    pub(crate) binary_key: bool,
+    pub(crate) fetched: bool,
+    pub(crate) accessed: u32,
+    stored: u32,
+}
+
+/// A cache that never evicts.
+#[derive(Clone, Debug)]
+pub struct Model {
+    settings: Settings,
+    items: HashMap<Vec<u8>, Item>,
+    cas: u64,
+    /// When everything stored before goes.
+    flush_at: Option<u32>,
+}
+
+/// What memcached adds to key, flags and value: header, CAS, terminator, CRLF.
+const OVERHEAD: usize = 59;
+/// Longer values are not looked at as numbers.
+const NUMBER_LEN_MAX: usize = 512 << 10;
+
+impl Model {
+    /// An empty cache.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, items: HashMap::new(), cas: 0, flush_at: None }
+    }
+
+    /// The answer to `request` at `now`, and what it does to the items.
+    pub fn answer(&mut self, now: u32, request: &Request<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.bury(now);
+        match request {
+            Request::Get(get) => self.get(now, get, &mut out),
+            Request::GetEnd => reply::get_end(&mut out),
+            Request::Store(store) => reply::stored(store, self.store(now, store), &mut out),
+            Request::Delete(delete) => reply::deleted(delete, self.delete(now, delete), &mut out),
+            Request::Arithmetic(count) => reply::counted(count, self.count(now, count), &mut out),
+            Request::Debug(debug) => self.describe(now, debug, &mut out),
+            Request::Noop(shape) => reply::noop(shape, &mut out),
+            Request::FlushAll { delay, shape } => {
+                self.flush(now, *delay);
+                reply::ok(shape, &mut out);
+            }
+            Request::Version(shape) => reply::version(shape, &self.settings.version, &mut out),
+            Request::Verbosity { shape, .. } => reply::ok(shape, &mut out),
+            // Outside the model: who compares leaves them out.
+            Request::Stats { shape, .. } => reply::stats_unknown(shape, &mut out),
+            Request::Quit(shape) => reply::quit(shape, &mut out),
+            Request::Fault(fault) => reply::fault(fault, &mut out),
+        }
+        out
+    }
+
+    /// Drops what is expired or flushed by now.
+    fn bury(&mut self, now: u32) {
+        if let Some(at) = self.flush_at.take_if(|at| *at <= now) {
+            self.items.retain(|_, item| item.stored >= at);
+        }
+        self.items.retain(|_, item| item.expires.is_none_or(|at| at > now));
+    }
+
+    fn flush(&mut self, now: u32, delay: Exptime) {
+        match expiry(now, delay) {
+            Some(at) if at > now => self.flush_at = Some(at),
+            _ => {
+                self.flush_at = None;
+                self.items.clear();
+            }
+        }
+    }
+
+    fn fresh_cas(&mut self) -> u64 {
+        self.cas += 1;
+        self.cas
+    }
+
+    fn get(&mut self, now: u32, get: &Get<'_>, out: &mut Vec<u8>) {
+        let key = decoded(get.key);
+        let created = !self.items.contains_key(&key) && get.vivify.is_some();
+        if created {
+            let cas = get.new_cas.unwrap_or_else(|| self.fresh_cas());
+            let binary_key = get.key.base64;
+            let item = Item { cas, binary_key, accessed: now, stored: now, ..Item::default() };
+            self.items.insert(key.clone(), item);
+        }
+        let Some(item) = self.items.get_mut(&key) else { return reply::miss(get, &key, out) };
+        if let Shape::Meta(flags) = &get.shape {
+            meta_get::answer(get, flags, &key, item, created, now, out);
+        } else {
+            if let Some(touch) = get.touch {
+                item.expires = expiry(now, touch);
+            }
+            if reply::hit_head(get, &hit(&key, item), out) {
+                out.extend(&item.value);
+                reply::hit_tail(get, out);
+            }
+        }
+        if !get.untracked {
+            item.fetched = true;
+            item.accessed = now;
+        }
+    }
+
+    fn store(&mut self, now: u32, store: &Store<'_>) -> Stored {
+        let key = decoded(store.key);
+        if self.size(&key, store.client_flags, store.value_len) > self.settings.item_size_max {
+            if drops_old_value(store) {
+                self.items.remove(&key);
+            }
+            return Stored::TooLarge;
+        }
+        if !store.terminated {
+            return Stored::BadChunk;
+        }
+        let old = self.items.get(&key).cloned();
+        match store.mode {
+            StoreMode::Append | StoreMode::Prepend => self.concatenate(now, store, key, old),
+            StoreMode::Add if old.is_some() => {
+                self.items.entry(key).and_modify(|item| item.accessed = now);
+                Stored::NotStored
+            }
+            StoreMode::Add => self.put(now, store, key, Item::default()),
+            StoreMode::Set | StoreMode::Replace => self.overwrite(now, store, key, old),
+        }
+    }
+
+    fn overwrite(
+        &mut self,
+        now: u32,
+        store: &Store<'_>,
+        key: Vec<u8>,
+        old: Option<Item>,
+    ) -> Stored {
+        match (store.compare, old) {
+            (Some(_), None) => Stored::NotFound,
+            (None, None) if store.mode == StoreMode::Replace => Stored::NotStored,
+            (Some(cas), Some(old)) if cas != old.cas || cas == 0 => {
+                if !store.invalidate || cas >= old.cas {
+                    return Stored::Exists;
+                }
+                let Item { expires, won, .. } = old;
+                let outcome = self.put(now, store, key.clone(), Item::default());
+                self.items.entry(key).and_modify(|item| {
+                    (item.stale, item.expires, item.won) = (true, expires, won);
+                });
+                outcome
+            }
+            _ => self.put(now, store, key, Item::default()),
+        }
+    }
+
+    /// Stores the request's value, and what goes with it.
+    fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> Stored {
+        let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
+        let item = Item {
+            value: store.value.to_vec(),
+            client_flags: store.client_flags,
+            expires: expiry(now, store.expiry),
+            cas,
+            binary_key: store.key.base64,
+            accessed: now,
+            stored: now,
+            ..item
+        };
+        self.items.insert(key, item);
+        Stored::Stored { cas, len: store.value_len }
+    }
+
+    fn concatenate(
+        &mut self,
+        now: u32,
+        store: &Store<'_>,
+        key: Vec<u8>,
+        old: Option<Item>,
+    ) -> Stored {
+        let Some(old) = old else {
+            return match store.vivify {
+                Some(expiry) => self.put(now, &Store { expiry, ..*store }, key, Item::default()),
+                None => Stored::NotStored,
+            };
+        };
+        if store.compare.is_some_and(|cas| cas != old.cas) {
+            return Stored::Exists;
+        }
+        let value = match store.mode {
+            StoreMode::Append => [&old.value, store.value].concat(),
+            _ => [store.value, &old.value].concat(),
+        };
+        let len = value.len();
+        if self.size(&key, old.client_flags, len) > self.settings.item_size_max {
+            return Stored::NotStored;
+        }
+        let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
+        let Item { client_flags, expires, binary_key, .. } = old;
+        let kept = Item { client_flags, expires, binary_key, ..Item::default() };
+        let item = Item { value, cas, accessed: now, stored: now, ..kept };
+        self.items.insert(key, item);
+        Stored::Stored { cas, len }
+    }
+
+    fn delete(&mut self, now: u32, delete: &Delete<'_>) -> Deleted {
+        let key = decoded(delete.key);
+        let Some(mut item) = self.items.remove(&key) else { return Deleted::NotFound };
+        if delete.compare.is_some_and(|cas| cas != item.cas || cas == 0) {
+            self.items.insert(key, item);
+            return Deleted::Exists;
+        }
+        if !delete.value_only && !delete.invalidate {
+            return Deleted::Deleted { cas: 0 };
+        }
+        if delete.value_only {
+            item = Item {
+                client_flags: delete.client_flags.unwrap_or(0),
+                cas: item.cas,
+                binary_key: item.binary_key,
+                accessed: now,
+                stored: now,
+                ..Item::default()
+            };
+        }
+        if delete.invalidate {
+            (item.stale, item.won) = (true, false);
+            item.cas = self.fresh_cas();
+        }
+        item.cas = delete.new_cas.unwrap_or(item.cas);
+        if let Some(touch) = delete.touch {
+            item.expires = expiry(now, touch);
+        }
+        let cas = item.cas;
+        self.items.insert(key, item);
+        Deleted::Deleted { cas }
+    }
+
+    fn count(&mut self, now: u32, count: &Arithmetic<'_>) -> Counted {
+        let key = decoded(count.key);
+        let Some(old) = self.items.get(&key).cloned() else {
+            return self.create_number(now, count, key);
+        };
+        if count.compare.is_some_and(|cas| cas != old.cas) {
+            return Counted::Exists;
+        }
+        let Some(number) = number(&old.value) else { return Counted::NonNumeric };
+        let value = match count.down {
+            true => number.saturating_sub(count.delta),
+            false => number.wrapping_add(count.delta),
+        };
+        let ttl_before = left(&old, now);
+        let digits = value.to_string().into_bytes();
+        let mut item = if digits.len() <= old.value.len() {
+            old
+        } else {
+            let Item { client_flags, expires, binary_key, .. } = old;
+            let kept = Item { client_flags, expires, binary_key, ..Item::default() };
+            Item { accessed: now, stored: now, ..kept }
+        };
+        let width = item.value.len().max(digits.len());
+        item.value = digits;
+        item.value.resize(width, b' ');
+        item.cas = count.new_cas.unwrap_or_else(|| self.fresh_cas());
+        if let Some(touch) = count.touch {
+            item.expires = expiry(now, touch);
+        }
+        let (cas, ttl_after) = (item.cas, left(&item, now));
+        self.items.insert(key, item);
+        Counted::Number { value, cas, ttl_before, ttl_after }
+    }
+
+    fn create_number(&mut self, now: u32, count: &Arithmetic<'_>, key: Vec<u8>) -> Counted {
+        let Some(expires) = count.vivify else { return Counted::NotFound };
+        let cas = count.new_cas.unwrap_or_else(|| self.fresh_cas());
+        let item = Item {
+            value: count.initial.to_string().into_bytes(),
+            expires: expiry(now, expires),
+            cas,
+            binary_key: count.key.base64,
+            accessed: now,
+            stored: now,
+            ..Item::default()
+        };
+        let ttl_after = left(&item, now);
+        self.items.insert(key, item);
+        Counted::Number { value: count.initial, cas, ttl_before: ttl_after, ttl_after }
+    }
+
+    fn describe(&self, now: u32, debug: &Debug<'_>, out: &mut Vec<u8>) {
+        let key = decoded(debug.key);
+        let described = self.items.get(&key).map(|item| {
+            let size = self.size(&key, item.client_flags, item.value.len());
+            let classes = &self.settings.classes;
+            let class = classes.iter().position(|bound| size <= *bound).unwrap_or(classes.len());
+            Described {
+                key: &key,
+                binary_key: item.binary_key,
+                ttl: left(item, now),
+                idle_secs: now - item.accessed,
+                cas: item.cas,
+                fetched: item.fetched,
+                class: u8::try_from(class + 1).unwrap_or(u8::MAX),
+                size,
+            }
+        });
+        reply::described(debug, described.as_ref(), out);
+    }
+
+    #[expect(clippy::unused_self, reason = "one place knows an item's size")]
+    fn size(&self, key: &[u8], client_flags: u32, value_len: usize) -> usize {
+        OVERHEAD + key.len() + if client_flags == 0 { 0 } else { 4 } + value_len
+    }
+}
+
+/// A value too large for the cache takes the old one with it where memcached does so.
+fn drops_old_value(store: &Store<'_>) -> bool {
+    match &store.shape {
+        Shape::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
+        Shape::Meta(_) => true,
+        Shape::Binary(head) => matches!(head.opcode, 0x01 | 0x11),
+    }
+}
+
+/// The second in which something sent with `exptime` is gone.
+pub(crate) fn expiry(now: u32, exptime: Exptime) -> Option<u32> {
+    let at = match exptime.0 {
+        0 => return None,
+        ..0 => 0,
+        seconds @ 1..=2_592_000 => i64::from(now) + seconds,
+        unix => unix,
+    };
+    Some(u32::try_from(at).unwrap_or(u32::MAX).max(now))
+}
+
+/// Seconds left.
+pub(crate) fn left(item: &Item, now: u32) -> Option<u32> {
+    item.expires.map(|at| at - now)
+}
+
+/// The number that a value is: as `strtoull` reads it, but no negative one.
+fn number(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > NUMBER_LEN_MAX {
+        return None;
+    }
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let start = value.iter().position(|byte| !is_space(byte))?;
+    let text = &value[start..];
+    let text = text.strip_prefix(b"+").unwrap_or(text);
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let ends = text.get(digits).is_none_or(is_space);
+    let number = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
+    ends.then_some(number)
+}
+
+fn decoded(key: Key<'_>) -> Vec<u8> {
+    key.decode(&mut [0; KEY_LEN_MAX]).to_vec()
+}
+
+/// What classic and binary answers show of an item.
+fn hit<'k>(key: &'k [u8], item: &Item) -> Hit<'k> {
+    Hit {
+        key,
+        binary_key: item.binary_key,
+        client_flags: item.client_flags,
+        cas: item.cas,
+        value_len: item.value.len(),
+        ttl_before: None,
+        ttl_after: None,
+        idle_secs: 0,
+        hit_before: item.fetched,
+        won: false,
+        stale: false,
+        win_taken: false,
+        withheld: false,
+    }
+}

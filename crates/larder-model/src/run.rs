@@ -1,0 +1,247 @@
+//! Plays a transcript's case against a target.
+
+use crate::transcript::{Action, Case, Form, Piece};
+use std::collections::BTreeMap;
+
+/// Something that answers: a model, a session, a server.
+pub trait Target {
+    /// Empties the cache and hangs all peers up.
+    fn reset(&mut self);
+    /// This peer, who connects if it is new, sends.
+    fn send(&mut self, peer: usize, bytes: &[u8]);
+    /// Appends what has arrived for this peer; waits for it where that takes time.
+    fn receive(&mut self, peer: usize, into: &mut Vec<u8>) -> Received;
+    /// This peer sends no more. After its last answer the target closes the connection.
+    fn end_input(&mut self, peer: usize);
+    /// Seconds go by.
+    fn advance(&mut self, secs: u32);
+}
+
+/// What [`Target::receive`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Something.
+    Bytes,
+    /// Nothing, and nothing is to be expected.
+    Nothing,
+    /// The target has closed the connection.
+    Closed,
+}
+
+/// Plays `case`; pipelined where its lines are.
+///
+/// # Errors
+/// The first difference, with file and line, what was expected and what came.
+pub fn run(case: &Case, target: &mut impl Target) -> Result<(), String> {
+    play(case, target, usize::MAX)
+}
+
+/// Plays `case`, each byte sent by itself.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_bytewise(case: &Case, target: &mut impl Target) -> Result<(), String> {
+    play(case, target, 1)
+}
+
+fn play(case: &Case, target: &mut impl Target, cut: usize) -> Result<(), String> {
+    target.reset();
+    let mut stage = Stage { target, cut, peers: BTreeMap::new(), numbers: BTreeMap::new() };
+    for step in &case.steps {
+        let line = step.line;
+        stage.step(&step.action).map_err(|why| format!("{}, line {line}: {why}", case.place))?;
+    }
+    stage.finish().map_err(|why| format!("{}, at its end: {why}", case.place))
+}
+
+struct Stage<'t, T> {
+    target: &'t mut T,
+    /// Bytes handed over at a time.
+    cut: usize,
+    peers: BTreeMap<usize, Peer>,
+    /// The CAS values named so far.
+    numbers: BTreeMap<String, u64>,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// To be sent: lines that follow each other travel together.
+    unsent: Vec<u8>,
+    /// Came, but was not expected yet.
+    unread: Vec<u8>,
+    closed: bool,
+}
+
+impl<T: Target> Stage<'_, T> {
+    fn step(&mut self, action: &Action) -> Result<(), String> {
+        if !matches!(action, Action::Send(..)) {
+            self.hand_over();
+        }
+        match action {
+            Action::Send(peer, pieces) => {
+                let bytes = self.fill_in(pieces)?;
+                self.peer(*peer).unsent.extend(bytes);
+                Ok(())
+            }
+            Action::Expect(peer, pieces) => {
+                let so_far = self.peer(*peer).unread.clone();
+                self.expect(*peer, pieces).map_err(|why| {
+                    let (expected, got) = (show_pieces(pieces), self.all_of(*peer, so_far));
+                    format!("{why}\n  expected {expected}\n  got      {got}")
+                })
+            }
+            Action::Closed(peer) => self.closed(*peer),
+            Action::Advance(secs) => {
+                self.target.advance(*secs);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        self.hand_over();
+        for id in self.peers.keys().copied().collect::<Vec<_>>() {
+            if !self.peer(id).closed {
+                self.target.end_input(id);
+                self.closed(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn peer(&mut self, id: usize) -> &mut Peer {
+        self.peers.entry(id).or_default()
+    }
+
+    fn hand_over(&mut self) {
+        for (id, peer) in &mut self.peers {
+            for piece in std::mem::take(&mut peer.unsent).chunks(self.cut) {
+                self.target.send(*id, piece);
+            }
+        }
+    }
+
+    fn fill_in(&self, pieces: &[Piece]) -> Result<Vec<u8>, String> {
+        let mut out = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Bytes(bytes) => out.extend(bytes),
+                Piece::Cas { name, offset, form } => {
+                    let cas = self.numbers.get(name).ok_or_else(|| format!("no CAS {name} yet"))?;
+                    let cas = cas.wrapping_add_signed(*offset);
+                    match form {
+                        Form::Decimal => out.extend(cas.to_string().bytes()),
+                        Form::Binary => out.extend(cas.to_be_bytes()),
+                    }
+                }
+                Piece::Number => return Err("any number cannot be sent".to_owned()),
+            }
+        }
+        Ok(out)
+    }
+
+    fn expect(&mut self, peer: usize, pieces: &[Piece]) -> Result<(), String> {
+        for piece in pieces {
+            match piece {
+                Piece::Bytes(bytes) => self.expect_bytes(peer, bytes)?,
+                Piece::Number => drop(self.decimal(peer)?),
+                Piece::Cas { name, form, .. } => {
+                    let cas = match form {
+                        Form::Decimal => self.decimal(peer)?,
+                        Form::Binary => {
+                            let bytes = self.take(peer, 8)?;
+                            bytes.iter().fold(0, |cas, byte| cas << 8 | u64::from(*byte))
+                        }
+                    };
+                    self.bind(name, cas)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, name: &str, cas: u64) -> Result<(), String> {
+        let known = self.numbers.iter().find(|(other, number)| *other == name || **number == cas);
+        match known {
+            Some((other, number)) if other != name || *number != cas => {
+                Err(format!("CAS {name} is {cas}, and CAS {other} is {number}"))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.numbers.insert(name.to_owned(), cas);
+                Ok(())
+            }
+        }
+    }
+
+    fn expect_bytes(&mut self, peer: usize, bytes: &[u8]) -> Result<(), String> {
+        let got = self.take(peer, bytes.len())?;
+        if got == bytes { Ok(()) } else { Err("another answer".to_owned()) }
+    }
+
+    fn take(&mut self, peer: usize, len: usize) -> Result<Vec<u8>, String> {
+        while self.peer(peer).unread.len() < len {
+            self.more(peer)?;
+        }
+        Ok(self.peer(peer).unread.drain(..len).collect())
+    }
+
+    fn decimal(&mut self, peer: usize) -> Result<u64, String> {
+        loop {
+            let unread = &mut self.peer(peer).unread;
+            if let Some(end) = unread.iter().position(|byte| !byte.is_ascii_digit()) {
+                let digits: Vec<u8> = unread.drain(..end).collect();
+                let number = String::from_utf8(digits).ok().and_then(|text| text.parse().ok());
+                return number.ok_or_else(|| "no number".to_owned());
+            }
+            self.more(peer)?;
+        }
+    }
+
+    fn more(&mut self, id: usize) -> Result<(), String> {
+        let peer = self.peers.entry(id).or_default();
+        let received =
+            if peer.closed { Received::Closed } else { self.target.receive(id, &mut peer.unread) };
+        match received {
+            Received::Bytes => Ok(()),
+            Received::Nothing => Err("no (further) answer".to_owned()),
+            Received::Closed => {
+                peer.closed = true;
+                Err("the connection was closed".to_owned())
+            }
+        }
+    }
+
+    fn closed(&mut self, peer: usize) -> Result<(), String> {
+        while self.more(peer).is_ok() {}
+        let Peer { unread, closed, .. } = self.peer(peer);
+        if !unread.is_empty() {
+            return Err(format!("nobody expects {}", show(unread)));
+        }
+        if *closed { Ok(()) } else { Err("the connection is still open".to_owned()) }
+    }
+
+    /// What came since `so_far` was all.
+    fn all_of(&mut self, peer: usize, mut so_far: Vec<u8>) -> String {
+        let unread = &self.peer(peer).unread;
+        if !so_far.ends_with(unread) {
+            so_far.extend_from_slice(&unread.clone());
+        }
+        show(&so_far)
+    }
+}
+
+fn show_pieces(pieces: &[Piece]) -> String {
+    let show_piece = |piece: &Piece| match piece {
+        Piece::Bytes(bytes) => show(bytes),
+        Piece::Cas { name, .. } => format!("{{cas:{name}}}"),
+        Piece::Number => "{number}".to_owned(),
+    };
+    pieces.iter().map(show_piece).collect()
+}
+
+fn show(bytes: &[u8]) -> String {
+    let shown = &bytes[..bytes.len().min(400)];
+    let more = if shown.len() < bytes.len() { " ..." } else { "" };
+    format!("{}{more}", shown.escape_ascii())
+}

@@ -1,0 +1,224 @@
+//! Transcripts: conversations as text, one topic a file.
+//!
+//! ```text
+//! # A comment. A blank line starts a new case, on an empty cache and a new connection.
+//! ## its name [since 1.6.22] [larder: why memcached does not say this]
+//! > set a 0 0 1          a line sent, CRLF added
+//! > 1
+//! < STORED               a line expected, CRLF added
+//! >> half a li           bytes sent as they are; << likewise
+//! 2> mn                  a second connection
+//! b> get key=a           a binary request; b< likewise
+//! @ +2                   two seconds later
+//! ! closed               the server has closed the connection
+//! ```
+//!
+//! Within lines: `\x00 \r \n \t \s` (a space) `\\ \{`; `{x*300}` is 300 times x; `{cas:a}` is a CAS
+//! that has that value wherever it is named and differs from all others (sent, it may be
+//! `{cas:a+1}`); `{number}` is any number.
+//!
+//! Cases that move the clock run where it can be set; `[sleep]` ones also against servers, in real
+//! time.
+
+use crate::escape::pieces;
+use crate::packet;
+use std::fs;
+use std::path::Path;
+
+/// A memcached release.
+pub type Version = [u32; 3];
+
+/// One conversation.
+#[derive(Clone, Debug, Default)]
+pub struct Case {
+    /// File and line, then the name if it has one.
+    pub place: String,
+    /// The first memcached that says so.
+    pub since: Option<Version>,
+    /// memcached never says so: why.
+    pub larder: Option<String>,
+    /// May be run in real time.
+    pub sleep: bool,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// One line of a case.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Its number in the file, from 1.
+    pub line: usize,
+    /// What happens.
+    pub action: Action,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// This peer sends.
+    Send(usize, Vec<Piece>),
+    /// This peer gets.
+    Expect(usize, Vec<Piece>),
+    /// This peer's connection is closed by the server.
+    Closed(usize),
+    /// So many seconds go by.
+    Advance(u32),
+}
+
+/// A part of what is sent or expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// The CAS of this name, plus an offset.
+    Cas {
+        /// Its name.
+        name: String,
+        /// Added to it when sent.
+        offset: i64,
+        /// How it is written.
+        form: Form,
+    },
+    /// Any decimal number.
+    Number,
+}
+
+/// How a number is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Decimal digits.
+    Decimal,
+    /// Eight bytes, big endian.
+    Binary,
+}
+
+impl Case {
+    /// Whether the clock moves.
+    #[must_use]
+    pub fn needs_clock(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::Advance(_)))
+    }
+}
+
+/// Reads every `.txt` of a folder, in order.
+///
+/// # Errors
+/// What can't be read, with file and line.
+pub fn read_folder(folder: &Path) -> Result<Vec<Case>, String> {
+    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    paths.sort();
+    let mut cases = Vec::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        cases.extend(read(&name, &text)?);
+    }
+    Ok(cases)
+}
+
+/// Reads the cases of one file.
+///
+/// # Errors
+/// The first line that makes no sense.
+pub fn read(file: &str, text: &str) -> Result<Vec<Case>, String> {
+    let mut cases = Vec::new();
+    let mut case = Case::default();
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        let wrong = |error: String| format!("{file}:{number}: {error}");
+        if line.is_empty() || line.starts_with("## ") {
+            finish(&mut case, &mut cases);
+        }
+        if let Some(title) = line.strip_prefix("## ") {
+            case = titled(&format!("{file}:{number} "), title).map_err(wrong)?;
+        } else if !line.is_empty() && !line.starts_with('#') {
+            if case.place.is_empty() {
+                case.place = format!("{file}:{number}");
+            }
+            case.steps.push(Step { line: number, action: action(line).map_err(wrong)? });
+        }
+    }
+    finish(&mut case, &mut cases);
+    Ok(cases)
+}
+
+fn finish(case: &mut Case, cases: &mut Vec<Case>) {
+    let done = std::mem::take(case);
+    if !done.steps.is_empty() {
+        cases.push(done);
+    }
+}
+
+fn titled(place: &str, title: &str) -> Result<Case, String> {
+    let mut case = Case::default();
+    let mut parts = title.split('[');
+    case.place = format!("{place}{}", parts.next().unwrap_or_default().trim());
+    for part in parts {
+        let tag = part.trim().strip_suffix(']').ok_or("a tag without its ]")?;
+        match tag.split_once([' ', ':']).unwrap_or((tag, "")) {
+            ("since", version) => case.since = Some(parse_version(version)?),
+            ("larder", why) if !why.is_empty() => case.larder = Some(why.trim().to_owned()),
+            ("sleep", "") => case.sleep = true,
+            _ => return Err(format!("no such tag: {tag}")),
+        }
+    }
+    Ok(case)
+}
+
+fn parse_version(text: &str) -> Result<Version, String> {
+    let numbers: Vec<u32> = text.split('.').filter_map(|n| n.parse().ok()).collect();
+    numbers.try_into().map_err(|_| format!("not a version: {text}"))
+}
+
+fn action(line: &str) -> Result<Action, String> {
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let peer = line[..digits].parse().unwrap_or(1);
+    let (mark, rest) = line[digits..].split_once(' ').unwrap_or((&line[digits..], ""));
+    match mark {
+        ">" => Ok(Action::Send(peer, text_line(rest)?)),
+        "<" => Ok(Action::Expect(peer, text_line(rest)?)),
+        ">>" => Ok(Action::Send(peer, pieces(rest)?)),
+        "<<" => Ok(Action::Expect(peer, pieces(rest)?)),
+        "b>" => Ok(Action::Send(peer, packet::request(rest)?)),
+        "b<" => Ok(Action::Expect(peer, packet::answer(rest)?)),
+        "!" if rest == "closed" => Ok(Action::Closed(peer)),
+        "@" => rest
+            .strip_prefix('+')
+            .and_then(|seconds| seconds.parse().ok())
+            .map(Action::Advance)
+            .ok_or_else(|| format!("not a time: {rest}")),
+        _ => Err(format!("not a line of a transcript: {line}")),
+    }
+}
+
+fn text_line(rest: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = pieces(rest)?;
+    pieces.push(Piece::Bytes(b"\r\n".to_vec()));
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_cut_at_blank_lines_and_titles() {
+        let text = "# why\n> a\n\n\n## second [since 1.6.22]\n2< b\n@ +3\n! closed\n## third\n> c";
+        let cases = read("f", text).unwrap();
+        let places: Vec<_> = cases.iter().map(|case| case.place.as_str()).collect();
+        assert_eq!(places, ["f:2", "f:5 second", "f:9 third"]);
+        assert_eq!(cases[1].since, Some([1, 6, 22]));
+        assert!(matches!(cases[1].steps[0].action, Action::Expect(2, _)));
+        assert!(cases[1].needs_clock());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_with_its_line() {
+        for (text, line) in [("> a\n? b", 2), ("## a [soon]\n> b", 1), ("> {x*y}", 1), ("@ 3", 1)] {
+            let error = read("f", text).unwrap_err();
+            assert!(error.starts_with(&format!("f:{line}: ")), "{error}");
+        }
+    }
+}
