@@ -44,7 +44,7 @@ fn fingerprint(hash: u64) -> u16 {
     ((hash >> 32) as u16).max(1)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

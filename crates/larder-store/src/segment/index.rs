@@ -16,8 +16,8 @@
 use super::slot::{FREQ_MAX, Slot};
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, wait_a_little};
 
-/// Words in a bucket: one cache line. Fewer in loom's models, which try every order of accesses.
-pub(super) const BUCKET_SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
+/// Words in a bucket: one cache line.
+pub(super) const BUCKET_SLOTS: usize = 8;
 
 /// Items that an insert moves to other buckets at most. Two fill the index above nine tenths even
 /// where growth, which splits buckets in order, is still far from.
@@ -316,7 +316,7 @@ impl Stripe {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashMap;
@@ -385,136 +385,5 @@ mod tests {
         }
         let locked = index.lock(hash(9));
         assert_eq!(locked.coldest().unwrap().slot.offset(), 5 * 8);
-    }
-}
-
-/// Every interleaving of a reader with what moves words, as far as loom's bound on preemptions goes.
-/// `scripts/test` runs them with `--cfg loom`.
-#[cfg(all(test, loom))]
-mod models {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::thread;
-
-    struct Table(Vec<[AtomicU64; BUCKET_SLOTS]>);
-
-    impl Buckets for Table {
-        fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS] {
-            &self.0[index]
-        }
-    }
-
-    fn index(buckets: usize, len: usize) -> Index<Table> {
-        let bucket = || std::array::from_fn(|_| AtomicU64::new(0));
-        Index::new(Table((0..buckets).map(|_| bucket()).collect()), len, 1)
-    }
-
-    /// A spread hash for the item at `offset`.
-    fn hash(offset: usize) -> u64 {
-        (offset as u64 / 8).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(23)
-    }
-
-    fn rehash(slot: Slot) -> u64 {
-        hash(slot.offset())
-    }
-
-    fn put(index: &Index<Table>, offset: usize) -> bool {
-        index.lock(hash(offset)).insert(Slot::new(hash(offset), offset, 0), rehash).is_ok()
-    }
-
-    fn has(index: &Index<Table>, offset: usize) -> bool {
-        let right = |slot: Slot| slot.offset() == offset;
-        index.lookup(hash(offset), |_, slot| right(slot).then_some(())).is_some()
-    }
-
-    fn model(check: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound.get_or_insert(3);
-        builder.check(check);
-    }
-
-    #[test]
-    fn nothing_is_missed_while_its_bucket_is_split() {
-        // One that has to move to the new bucket, and one that stays.
-        let goes_to = |bucket| {
-            let both = |&offset: &usize| candidates(hash(offset), 2, 1) == [bucket; 2];
-            (1..4000).map(|i| i * 8).find(both).unwrap()
-        };
-        let (moves, stays) = (goes_to(1), goes_to(0));
-        model(move || {
-            let index = Arc::new(index(2, 1));
-            assert!(put(&index, moves) && put(&index, stays));
-            let grower = {
-                let index = Arc::clone(&index);
-                thread::spawn(move || index.grow(rehash, |_, _| ()))
-            };
-            assert!(has(&index, moves) && has(&index, stays));
-            grower.join().unwrap();
-            assert!(has(&index, moves) && has(&index, stays));
-        });
-    }
-
-    #[test]
-    fn nothing_is_missed_while_it_moves_to_its_other_bucket() {
-        // An offset whose two buckets differ, and others that fill the second of them: a reader has
-        // looked into the first, its new place, when it comes there.
-        let pair = |offset| candidates(hash(offset), 4, 1);
-        let all = || (1..4000).map(|i| i * 8);
-        let mover = all().find(|&o| pair(o)[0] != pair(o)[1]).unwrap();
-        let [_, full] = pair(mover);
-        let fills = |&o: &usize| o != mover && pair(o) == [full, full];
-        let fillers: Vec<usize> = all().filter(fills).take(2).collect();
-        model(move || {
-            let index = Arc::new(index(4, 4));
-            assert!(put(&index, fillers[0]));
-            // Straight into the bucket that will be wanted.
-            let word = &index.buckets.bucket(full)[1];
-            word.store(Slot::new(hash(mover), mover, 0).0, Ordering::Relaxed);
-            let writer = {
-                let (index, last) = (Arc::clone(&index), fillers[1]);
-                thread::spawn(move || assert!(put(&index, last)))
-            };
-            assert!(has(&index, mover));
-            writer.join().unwrap();
-            assert!(has(&index, mover));
-        });
-    }
-
-    /// An item is moved and its old place used again once no reader is pinned. The reader must find
-    /// the item, and find it whole, whichever place it is in.
-    #[test]
-    fn a_place_is_used_again_only_when_nobody_reads_it() {
-        const OLD: usize = 8;
-        const NEW: usize = 16;
-        const CONTENT: u64 = 77;
-        model(|| {
-            let index = Arc::new(index(1, 1));
-            let places = Arc::new([AtomicU64::new(CONTENT), AtomicU64::new(0)]);
-            let pins = Arc::new(AtomicUsize::new(0));
-            let key = hash(OLD);
-            assert!(index.lock(key).insert(Slot::new(key, OLD, 0), rehash).is_ok());
-            let mover = {
-                let (index, places, pins) = (index.clone(), places.clone(), pins.clone());
-                thread::spawn(move || {
-                    places[1].store(CONTENT, Ordering::Relaxed);
-                    let stripe = index.lock(key);
-                    let place = stripe.find(|slot| slot.offset() == OLD).unwrap();
-                    stripe.replace(&place, Slot::new(key, NEW, 0));
-                    drop(stripe);
-                    // What an epoch does: it passes when nobody who could have seen it is pinned.
-                    fence(Ordering::SeqCst);
-                    if pins.load(Ordering::SeqCst) == 0 {
-                        places[0].store(13, Ordering::Relaxed);
-                    }
-                })
-            };
-            pins.fetch_add(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            let seen = index.lookup(key, |_, slot| Some(slot.offset()));
-            let content = places[seen.unwrap() / 8 - 1].load(Ordering::Relaxed);
-            assert_eq!(content, CONTENT);
-            pins.fetch_sub(1, Ordering::SeqCst);
-            mover.join().unwrap();
-        });
     }
 }

@@ -343,5 +343,5 @@ impl Shared {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
