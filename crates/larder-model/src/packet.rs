@@ -2,7 +2,7 @@
 //!
 //! An opcode's name or number, then fields. `flags exptime delta initial` and `extras=<bytes>` are
 //! appended to the extras in the order they come; `number` is an eight-byte value; `value` is the
-//! rest of the line; `magic keylen extlen bodylen` lie about the rest.
+//! rest of the line; `cas` is a number or a CAS by its name; `magic keylen extlen bodylen` lie about the rest.
 
 use crate::escape::{bytes, cas};
 use crate::transcript::{Form, Piece};

@@ -67,6 +67,8 @@ struct Stage<'t, T> {
 struct Peer {
     /// To be sent: lines that follow each other travel together.
     unsent: Vec<u8>,
+    /// Came, and was looked at in this step.
+    read: Vec<u8>,
     /// Came, but was not expected yet.
     unread: Vec<u8>,
     closed: bool,
@@ -84,9 +86,11 @@ impl<T: Target> Stage<'_, T> {
                 Ok(())
             }
             Action::Expect(peer, pieces) => {
-                let so_far = self.peer(*peer).unread.clone();
+                self.peer(*peer).read.clear();
                 self.expect(*peer, pieces).map_err(|why| {
-                    let (expected, got) = (show_pieces(pieces), self.all_of(*peer, so_far));
+                    let (expected, Peer { read, unread, .. }) =
+                        (show_pieces(pieces), self.peer(*peer));
+                    let got = show(&[read.as_slice(), unread].concat());
                     format!("{why}\n  expected {expected}\n  got      {got}")
                 })
             }
@@ -183,14 +187,17 @@ impl<T: Target> Stage<'_, T> {
         while self.peer(peer).unread.len() < len {
             self.more(peer)?;
         }
-        Ok(self.peer(peer).unread.drain(..len).collect())
+        let Peer { read, unread, .. } = self.peer(peer);
+        read.extend_from_slice(&unread[..len]);
+        Ok(unread.drain(..len).collect())
     }
 
     fn decimal(&mut self, peer: usize) -> Result<u64, String> {
         loop {
-            let unread = &mut self.peer(peer).unread;
+            let Peer { read, unread, .. } = self.peer(peer);
             if let Some(end) = unread.iter().position(|byte| !byte.is_ascii_digit()) {
                 let digits: Vec<u8> = unread.drain(..end).collect();
+                read.extend_from_slice(&digits);
                 let number = String::from_utf8(digits).ok().and_then(|text| text.parse().ok());
                 return number.ok_or_else(|| "no number".to_owned());
             }
@@ -219,15 +226,6 @@ impl<T: Target> Stage<'_, T> {
             return Err(format!("nobody expects {}", show(unread)));
         }
         if *closed { Ok(()) } else { Err("the connection is still open".to_owned()) }
-    }
-
-    /// What came since `so_far` was all.
-    fn all_of(&mut self, peer: usize, mut so_far: Vec<u8>) -> String {
-        let unread = &self.peer(peer).unread;
-        if !so_far.ends_with(unread) {
-            so_far.extend_from_slice(&unread.clone());
-        }
-        show(&so_far)
     }
 }
 

@@ -98,6 +98,16 @@ impl Case {
     pub fn needs_clock(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::Advance(_)))
     }
+
+    /// Bytes that its peers send, without CAS values.
+    #[must_use]
+    pub fn sent_len(&self) -> usize {
+        let sent = self.steps.iter().flat_map(|step| match &step.action {
+            Action::Send(_, pieces) => pieces.as_slice(),
+            _ => &[],
+        });
+        sent.map(|piece| if let Piece::Bytes(bytes) = piece { bytes.len() } else { 0 }).sum()
+    }
 }
 
 /// Reads every `.txt` of a folder, in order.
