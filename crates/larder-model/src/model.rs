@@ -74,6 +74,7 @@ impl Model {
             }
             Request::Version(shape) => reply::version(shape, &self.settings.version, &mut out),
             Request::Verbosity { shape, .. } => reply::ok(shape, &mut out),
+            Request::Stats { topic: b"reset", shape } => reply::stats_reset(shape, &mut out),
             // Outside the model: who compares leaves them out.
             Request::Stats { shape, .. } => reply::stats_unknown(shape, &mut out),
             Request::Quit(shape) => reply::quit(shape, &mut out),

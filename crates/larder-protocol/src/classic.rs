@@ -170,7 +170,11 @@ fn store<'b>(
         return fault(BAD_FORMAT, consumed);
     };
     let Some(value_len) = value_len(len) else { return fault(BAD_FORMAT, consumed) };
-    let compare = if is_cas { Some(tokens.next().and_then(u64_of)) } else { None };
+    let cas = if is_cas { tokens.next() } else { None };
+    if is_cas && cas.is_none() {
+        return fault(BAD_FORMAT, consumed);
+    }
+    let compare = cas.map(u64_of);
     let swallow = Then::Swallow(value_len as u64 + 2);
     let (Some(client_flags), Some(exptime)) = (flags_of(flags), exptime_of(exptime)) else {
         return refuse(BAD_FORMAT, rest, swallow, consumed);

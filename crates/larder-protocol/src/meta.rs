@@ -247,11 +247,11 @@ fn store<'b>(
     flags: &Flags<'b>,
 ) -> Result<Store<'b>, &'static str> {
     let mode = match flags.mode {
-        None | Some(b'S' | b's') => StoreMode::Set,
-        Some(b'E' | b'e') => StoreMode::Add,
-        Some(b'A' | b'a') => StoreMode::Append,
-        Some(b'P' | b'p') => StoreMode::Prepend,
-        Some(b'R' | b'r') => StoreMode::Replace,
+        None | Some(b'S') => StoreMode::Set,
+        Some(b'E') => StoreMode::Add,
+        Some(b'A') => StoreMode::Append,
+        Some(b'P') => StoreMode::Prepend,
+        Some(b'R') => StoreMode::Replace,
         Some(_) => return Err("CLIENT_ERROR invalid mode for ms M token"),
     };
     let compare = match mode {
@@ -285,8 +285,8 @@ fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         return fault("CLIENT_ERROR invalid or duplicate flag", consumed);
     };
     let down = match flags.mode {
-        None | Some(b'I' | b'i' | b'+') => false,
-        Some(b'D' | b'd' | b'-') => true,
+        None | Some(b'I' | b'+') => false,
+        Some(b'D' | b'-') => true,
         Some(_) => return fault("CLIENT_ERROR invalid mode for ma M token", consumed),
     };
     let arithmetic = Arithmetic {

@@ -1,0 +1,45 @@
+//! The transcripts of `conformance/`, against sessions over each engine.
+
+mod target;
+
+use larder_model::{Case, Target, read_folder, run, run_bytewise};
+use std::path::Path;
+use target::Sessions;
+
+/// Longer cases would take too long byte by byte.
+const BYTEWISE_LEN_MAX: usize = 10_000;
+
+fn cases() -> Vec<Case> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    read_folder(&folder).unwrap()
+}
+
+/// Plays every case whole and, unless it is long, byte by byte.
+fn conforms(mut target: impl Target) {
+    let cases = cases();
+    let mut failures = Vec::new();
+    for case in &cases {
+        failures.extend(run(case, &mut target).err());
+        if case.sent_len() < BYTEWISE_LEN_MAX {
+            failures
+                .extend(run_bytewise(case, &mut target).err().map(|e| format!("by bytes: {e}")));
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(cases.len() > 300, "only {} cases", cases.len());
+}
+
+#[test]
+fn dashmap() {
+    conforms(Sessions::new(target::dashmap));
+}
+
+#[test]
+fn moka() {
+    conforms(Sessions::new(target::moka));
+}
+
+#[test]
+fn segment() {
+    conforms(Sessions::new(target::segment));
+}
