@@ -1,12 +1,11 @@
 //! The slow, obvious cache that judges the fast one, and the reader of conformance transcripts.
 //!
 //! Tests only. [`Model`] says what memcached would answer; [`read`] turns a transcript into
-//! [`Case`]s and [`run`] plays one against any [`Target`]; [`generate`] makes requests up.
+//! [`Case`]s and [`run`] plays one against any [`Target`].
 #![forbid(unsafe_code)]
 
 mod connection;
 mod escape;
-pub mod generate;
 mod meta_get;
 mod model;
 mod packet;

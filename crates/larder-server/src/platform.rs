@@ -1,5 +1,7 @@
 //! What differs between systems. Elsewhere than on Linux these do nothing, and say so.
 
+use std::time::Duration;
+
 /// Keeps the calling thread on core `index`, counted around.
 #[cfg(target_os = "linux")]
 pub fn pin_to_core(index: usize) {
@@ -57,12 +59,15 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// User and system time that this process has taken, as seconds and microseconds.
+/// User and system time that this process has taken.
 #[must_use]
-pub fn cpu_times() -> [(i64, i64); 2] {
+pub fn cpu_times() -> [Duration; 2] {
     use nix::sys::resource::{UsageWho, getrusage};
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return [(0, 0); 2] };
-    [usage.user_time(), usage.system_time()].map(|time| (time.tv_sec(), time.tv_usec()))
+    use nix::sys::time::TimeValLike;
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return [Duration::ZERO; 2] };
+    // Never negative.
+    [usage.user_time(), usage.system_time()]
+        .map(|time| Duration::from_micros(time.num_microseconds().unsigned_abs()))
 }
 
 /// Lets the process open as many files as its connections need, as far as the system allows.

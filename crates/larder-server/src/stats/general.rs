@@ -21,9 +21,8 @@ fn process(server: &Server, page: &mut Page<'_>) {
     page.line("version", version::MEMCACHED_LEVEL);
     page.line("libevent", "none");
     page.line("pointer_size", usize::BITS);
-    for (name, (secs, micros)) in ["rusage_user", "rusage_system"].iter().zip(platform::cpu_times())
-    {
-        page.line(name, format_args!("{secs}.{micros:06}"));
+    for (name, time) in ["rusage_user", "rusage_system"].iter().zip(platform::cpu_times()) {
+        page.line(name, format_args!("{}.{:06}", time.as_secs(), time.subsec_micros()));
     }
 }
 
