@@ -1,0 +1,14 @@
+//! A load generator for caches that compares them honestly, side by side.
+//!
+//! [`Arguments`] are what is typed, [`Settings`] what is done, an [`Outcome`] what came of it.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod outcome;
+mod run;
+mod settings;
+
+pub use arguments::{ArgumentError, Arguments, Requests};
+pub use outcome::{Command, Latency, Outcome, ServerCost};
+pub use run::{Measured, Progress, RunError, run};
+pub use settings::{DataSize, Keys, Pattern, Protocol, Ratio, Settings, Stop, Target, Tls};
