@@ -15,6 +15,7 @@ mod number;
 mod parser;
 pub mod reply;
 mod request;
+pub mod response;
 mod tokens;
 mod write;
 

@@ -1,0 +1,284 @@
+//! What a server answers, as a client reads it: memcached's text (classic and meta), its binary
+//! protocol, and RESP2.
+//!
+//! Each reader takes the bytes that have come so far and says what the first response is and how
+//! long, that more bytes are needed, or that this is not the protocol. Nothing is copied.
+
+use memchr::memchr;
+
+/// The longest line of a text or RESP response, without a value, in bytes. Stats and `me` lines are
+/// well below.
+pub const RESPONSE_LINE_LEN_MAX: usize = 8 << 10;
+
+/// Bytes before a binary response's body.
+const BINARY_HEAD_LEN: usize = 24;
+
+/// The first response of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read<T> {
+    /// It, and how many bytes it took.
+    Whole(T, usize),
+    /// It goes on behind these bytes.
+    Incomplete,
+    /// A server of this protocol does not say this.
+    Malformed,
+}
+
+/// A response in memcached's text protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text<'b> {
+    /// `VALUE key flags len [cas]` with its block.
+    Value {
+        /// As sent.
+        key: &'b [u8],
+        /// What the client stored beside it.
+        client_flags: u32,
+        /// With `gets` and `gats`.
+        cas: Option<u64>,
+        /// The block, without its line end.
+        value: &'b [u8],
+    },
+    /// `VA len flags*` with its block.
+    MetaValue {
+        /// What follows the length.
+        flags: &'b [u8],
+        /// The block, without its line end.
+        value: &'b [u8],
+    },
+    /// `END`.
+    End,
+    /// Any other line, an error among them, without its line end.
+    Line(&'b [u8]),
+}
+
+/// Reads a text response.
+#[must_use]
+pub fn read_text(bytes: &[u8]) -> Read<Text<'_>> {
+    let (line, line_len) = match line(bytes) {
+        Read::Whole(line, len) => (line, len),
+        Read::Incomplete => return Read::Incomplete,
+        Read::Malformed => return Read::Malformed,
+    };
+    if let Some(rest) = line.strip_prefix(b"VALUE ") {
+        let mut words = words(rest);
+        let (Some(key), Some(flags), Some(len)) =
+            (words.next(), words.next().and_then(number), words.next().and_then(number))
+        else {
+            return Read::Malformed;
+        };
+        let Ok(client_flags) = u32::try_from(flags) else { return Read::Malformed };
+        let cas = words.next().and_then(number);
+        return block(bytes, line_len, len, |value| Text::Value { key, client_flags, cas, value });
+    }
+    if let Some(rest) = line.strip_prefix(b"VA ") {
+        let (len, flags) = match memchr(b' ', rest) {
+            Some(space) => rest.split_at(space),
+            None => (rest, &[][..]),
+        };
+        let Some(len) = number(len) else { return Read::Malformed };
+        return block(bytes, line_len, len, |value| Text::MetaValue { flags, value });
+    }
+    Read::Whole(if line == b"END" { Text::End } else { Text::Line(line) }, line_len)
+}
+
+/// A binary response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binary<'b> {
+    /// Of the request that it answers.
+    pub opcode: u8,
+    /// 0 is success.
+    pub status: u16,
+    /// As the request sent it.
+    pub opaque: [u8; 4],
+    /// 0 where there is none.
+    pub cas: u64,
+    /// Client flags, after a get.
+    pub extras: &'b [u8],
+    /// Where it was asked for.
+    pub key: &'b [u8],
+    /// The value, or what is wrong in words.
+    pub value: &'b [u8],
+}
+
+/// Reads a binary response.
+#[must_use]
+pub fn read_binary(bytes: &[u8]) -> Read<Binary<'_>> {
+    let Some((head, rest)) = bytes.split_first_chunk::<BINARY_HEAD_LEN>() else {
+        return Read::Incomplete;
+    };
+    let [0x81, opcode, k0, k1, extras_len, _, s0, s1, b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] =
+        *head
+    else {
+        return Read::Malformed;
+    };
+    let body_len = u32::from_be_bytes([b0, b1, b2, b3]) as usize;
+    let Some(body) = rest.get(..body_len) else { return Read::Incomplete };
+    let Some((extras, body)) = body.split_at_checked(usize::from(extras_len)) else {
+        return Read::Malformed;
+    };
+    let key_len = usize::from(u16::from_be_bytes([k0, k1]));
+    let Some((key, value)) = body.split_at_checked(key_len) else { return Read::Malformed };
+    let response = Binary {
+        opcode,
+        status: u16::from_be_bytes([s0, s1]),
+        opaque: [o0, o1, o2, o3],
+        cas: u64::from_be_bytes(cas),
+        extras,
+        key,
+        value,
+    };
+    Read::Whole(response, BINARY_HEAD_LEN + body_len)
+}
+
+/// A response, or an element of an array, in RESP2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resp<'b> {
+    /// `+`.
+    Simple(&'b [u8]),
+    /// `-`.
+    Error(&'b [u8]),
+    /// `:`.
+    Integer(i64),
+    /// `$`.
+    Bulk(&'b [u8]),
+    /// `$-1`, `*-1`.
+    Null,
+    /// `*`: so many elements follow.
+    Array(usize),
+}
+
+/// Reads a RESP2 response: of an array its head only.
+#[must_use]
+pub fn read_resp(bytes: &[u8]) -> Read<Resp<'_>> {
+    let (line, line_len) = match line(bytes) {
+        Read::Whole(line, len) => (line, len),
+        Read::Incomplete => return Read::Incomplete,
+        Read::Malformed => return Read::Malformed,
+    };
+    let Some((kind, rest)) = line.split_first() else { return Read::Malformed };
+    let whole = |response| Read::Whole(response, line_len);
+    match (kind, rest) {
+        (b'+', text) => whole(Resp::Simple(text)),
+        (b'-', text) => whole(Resp::Error(text)),
+        (b':', text) => signed(text).map_or(Read::Malformed, |n| whole(Resp::Integer(n))),
+        (b'$' | b'*', b"-1") => whole(Resp::Null),
+        (b'$', text) => match number(text) {
+            Some(len) => block(bytes, line_len, len, Resp::Bulk),
+            None => Read::Malformed,
+        },
+        (b'*', text) => match number(text).map(usize::try_from) {
+            Some(Ok(len)) => whole(Resp::Array(len)),
+            _ => Read::Malformed,
+        },
+        _ => Read::Malformed,
+    }
+}
+
+/// The first line, without its end, and its length with it.
+fn line(bytes: &[u8]) -> Read<&[u8]> {
+    match memchr(b'\n', bytes) {
+        Some(end) => {
+            let line = bytes.get(..end).unwrap_or_default();
+            Read::Whole(line.strip_suffix(b"\r").unwrap_or(line), end + 1)
+        }
+        None if bytes.len() > RESPONSE_LINE_LEN_MAX => Read::Malformed,
+        None => Read::Incomplete,
+    }
+}
+
+/// The block of `len` bytes that begins at `start`.
+fn block<'b, T>(
+    bytes: &'b [u8],
+    start: usize,
+    len: u64,
+    response: impl FnOnce(&'b [u8]) -> T,
+) -> Read<T> {
+    let Some(end) = usize::try_from(len).ok().and_then(|len| start.checked_add(len)) else {
+        return Read::Malformed;
+    };
+    match bytes.get(end..).and_then(|rest| rest.first_chunk()) {
+        Some(b"\r\n") => Read::Whole(response(bytes.get(start..end).unwrap_or_default()), end + 2),
+        Some(_) => Read::Malformed,
+        None => Read::Incomplete,
+    }
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |sum, digit| {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 { None } else { sum.checked_mul(10)?.checked_add(u64::from(digit)) }
+    })
+}
+
+fn signed(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing but the whole is read, and the whole is.
+    fn whole<T: PartialEq + std::fmt::Debug>(
+        bytes: &'static [u8],
+        read: impl Fn(&'static [u8]) -> Read<T>,
+    ) -> T {
+        for len in 0..bytes.len() {
+            assert_eq!(read(&bytes[..len]), Read::Incomplete, "{len} bytes");
+        }
+        match read(bytes) {
+            Read::Whole(response, len) if len == bytes.len() => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn text() {
+        let value = whole(b"VALUE key 7 3 99\r\na\nb\r\n", read_text);
+        let (key, value_bytes) = (&b"key"[..], &b"a\nb"[..]);
+        let expected = Text::Value { key, client_flags: 7, cas: Some(99), value: value_bytes };
+        assert_eq!(value, expected);
+        let meta = whole(b"VA 2 f7 t-1\r\nhi\r\n", read_text);
+        assert_eq!(meta, Text::MetaValue { flags: b" f7 t-1", value: b"hi" });
+        assert_eq!(whole(b"VA 0\r\n\r\n", read_text), Text::MetaValue { flags: b"", value: b"" });
+        assert_eq!(whole(b"END\r\n", read_text), Text::End);
+        assert_eq!(whole(b"STORED\r\n", read_text), Text::Line(b"STORED"));
+        assert_eq!(read_text(b"VALUE a 0 1\r\nxyz\r\n"), Read::Malformed);
+        assert_eq!(read_text(b"VALUE a 0 18446744073709551615\r\n"), Read::Malformed);
+        assert_eq!(read_text(&[b'x'; RESPONSE_LINE_LEN_MAX + 1]), Read::Malformed);
+    }
+
+    #[test]
+    fn binary() {
+        let bytes = b"\x81\0\0\x01\x04\0\0\0\0\0\0\x07abcd\0\0\0\0\0\0\0\x09\0\0\0\x05kvv";
+        let expected = Binary {
+            opcode: 0,
+            status: 0,
+            opaque: *b"abcd",
+            cas: 9,
+            extras: &[0, 0, 0, 5],
+            key: b"k",
+            value: b"vv",
+        };
+        assert_eq!(whole(bytes, read_binary), expected);
+        assert_eq!(read_binary(&[b'E'; 24]), Read::Malformed);
+    }
+
+    #[test]
+    fn resp() {
+        assert_eq!(whole(b"+OK\r\n", read_resp), Resp::Simple(b"OK"));
+        assert_eq!(whole(b"-ERR no\r\n", read_resp), Resp::Error(b"ERR no"));
+        assert_eq!(whole(b":-12\r\n", read_resp), Resp::Integer(-12));
+        assert_eq!(whole(b"$3\r\na\r\n\r\n", |b| read_resp(b)), Resp::Bulk(b"a\r\n"));
+        assert_eq!(whole(b"$-1\r\n", read_resp), Resp::Null);
+        assert_eq!(whole(b"*2\r\n", read_resp), Resp::Array(2));
+        assert_eq!(read_resp(b"VALUE\r\n"), Read::Malformed);
+    }
+}
