@@ -59,9 +59,12 @@ pub struct Arguments {
     /// Threads
     #[arg(short, long, default_value_t = 4, value_parser = at_least_one, help_heading = LOAD)]
     pub threads: usize,
-    /// Requests that a connection has under way
+    /// Requests that a connection sends together; the next go when all are answered
     #[arg(long, default_value_t = 1, value_parser = at_least_one, help_heading = LOAD)]
     pub pipeline: usize,
+    /// Keep the pipeline full, as memtier does: another request goes as each answer comes
+    #[arg(long, conflicts_with_all = ["rate", "rate_limiting"], help_heading = LOAD)]
+    pub sliding: bool,
     /// Sets to gets
     #[arg(long, default_value = "1:10", value_parser = ratio, help_heading = LOAD)]
     pub ratio: Ratio,
@@ -235,6 +238,7 @@ impl Arguments {
             threads: self.threads,
             clients: self.clients,
             pipeline: self.pipeline,
+            sliding: self.sliding,
             ratio: self.ratio,
             multi_get: self.multi_get,
             stop: self.stop(&keys),

@@ -4,11 +4,20 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod command;
+mod load;
+mod machine;
+mod median;
 mod outcome;
+mod report;
 mod run;
+mod server_process;
 mod settings;
 
 pub use arguments::{ArgumentError, Arguments, Requests};
+pub use command::{BenchError, bench};
+pub use machine::Machine;
+pub use median::median;
 pub use outcome::{Command, Latency, Outcome, ServerCost};
 pub use run::{Measured, Progress, RunError, run};
 pub use settings::{DataSize, Keys, Pattern, Protocol, Ratio, Settings, Stop, Target, Tls};

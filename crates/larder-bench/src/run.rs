@@ -1,18 +1,27 @@
 //! One run, from the first connection to the figures.
 
-use crate::outcome::Outcome;
-use crate::settings::Settings;
+use crate::load::connection::{Connection, Load};
+use crate::load::socket::TlsClient;
+use crate::load::tally::{CommandTally, Kind, Tally, histogram};
+use crate::load::worker::Worker;
+use crate::outcome::{Command, Latency, Outcome, ServerCost};
+use crate::server_process::{self, Events, Usage};
+use crate::settings::{Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 /// What a run found, with all latencies.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Measured {
     /// The figures.
     pub outcome: Outcome,
-    /// Latencies by command, in microseconds.
+    /// Latencies by command, in nanoseconds.
     pub histograms: BTreeMap<String, Histogram<u64>>,
+    /// Latencies of all commands together, in nanoseconds, by the second (roughly) in which their
+    /// answers came.
+    pub by_second: Vec<Histogram<u64>>,
 }
 
 /// How a run is doing.
@@ -40,6 +49,26 @@ pub enum RunError {
         /// Why not.
         error: std::io::Error,
     },
+    /// Every connection was lost before the run's end.
+    #[error("the server hung up on all connections after {requests} requests: {faults}")]
+    HungUp {
+        /// Answered by then.
+        requests: u64,
+        /// What was seen.
+        faults: String,
+    },
+    /// Certificates and keys.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The distribution of sizes.
+    #[error("these data sizes cannot be drawn from: see --data-size and its relatives")]
+    Sizes,
+    /// The distribution of keys.
+    #[error("this key pattern cannot be drawn from: see --key-zipf-exp, --key-stddev")]
+    Pattern,
+    /// The system refused to open or watch sockets.
+    #[error("the system refuses: {0}")]
+    System(std::io::Error),
 }
 
 /// Loads a server as `settings` say, from threads that run on the calling thread's cores, and
@@ -53,6 +82,204 @@ pub fn run(
     pid: Option<i32>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Measured, RunError> {
-    let _ = (settings, pid, progress);
-    unimplemented!()
+    if settings.fill {
+        load(&filling(settings), pid, &mut |_| ())?;
+    }
+    load(settings, pid, progress)
+}
+
+/// Sets every key once.
+fn filling(settings: &Settings) -> Settings {
+    let mut filling = settings.clone();
+    filling.ratio = Ratio { sets: 1, gets: 0 };
+    filling.keys.set = Pattern::Partitioned;
+    filling.stop = Stop::Requests(settings.keys.count().div_ceil(settings.connections() as u64));
+    filling.pipeline = settings.pipeline.max(16);
+    filling.rate = None;
+    filling
+}
+
+fn load(
+    settings: &Settings,
+    pid: Option<i32>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Measured, RunError> {
+    let load = Load::new(settings)?;
+    let tls = match &settings.tls {
+        Some(tls) => Some(TlsClient::new(tls, &settings.target)?),
+        None => None,
+    };
+    let mut workers = Vec::new();
+    for thread in 0..settings.threads {
+        let first = thread * settings.clients;
+        let connections: Result<Vec<_>, _> = (first..first + settings.clients)
+            .map(|index| Connection::new(&load, tls.as_ref(), index))
+            .collect();
+        workers.push(Worker::new(&load, connections?, thread)?);
+    }
+    let server = pid.or_else(|| server_process::find(&settings.target)).and_then(Watched::begin);
+    let own_cpu = own_cpu_secs();
+    let (reports, received) = channel();
+    let start = Instant::now();
+    let (collected, lost) = std::thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .into_iter()
+            .map(|worker| {
+                let reports = reports.clone();
+                scope.spawn(move || worker.run(start, &reports))
+            })
+            .collect();
+        drop(reports);
+        let collected = Collected::collect(&received, settings.threads, start, progress);
+        let lost = threads.into_iter().map(|thread| thread.join().expect("no worker panics"));
+        (collected, lost.sum::<Result<usize, RunError>>())
+    });
+    let server = server.and_then(|server| server.end(collected.all.requests()));
+    if lost? == settings.connections() {
+        let faults = collected.all.faults.keys().cloned().collect::<Vec<_>>().join(", ");
+        return Err(RunError::HungUp { requests: collected.all.requests(), faults });
+    }
+    let outcome = Outcome {
+        seconds: collected.seconds,
+        open_loop: settings.rate.is_some(),
+        server,
+        load_cpu_seconds: own_cpu_secs() - own_cpu,
+        ..Outcome::default()
+    };
+    Ok(collected.measured(outcome))
+}
+
+/// What the threads have told.
+#[derive(Debug)]
+struct Collected {
+    all: Tally,
+    by_second: Vec<Histogram<u64>>,
+    seconds: f64,
+}
+
+impl Collected {
+    fn collect(
+        received: &Receiver<Tally>,
+        threads: usize,
+        start: Instant,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Self {
+        let mut all = Tally::new();
+        let mut by_second = Vec::new();
+        let (mut second, mut heard, mut told) = (histogram(), 0, Duration::ZERO);
+        while let Ok(mut tally) = received.recv() {
+            for (kind, _) in Kind::ALL {
+                // Both have the same bounds.
+                let _ = second.add(&tally.of(kind).latency);
+            }
+            all.add(&tally);
+            heard += 1;
+            if heard % threads == 0 {
+                let elapsed = start.elapsed();
+                progress(Progress {
+                    elapsed,
+                    requests: all.requests(),
+                    per_second: rate(second.len(), (elapsed - told).as_secs_f64()),
+                    p99_micros: second.value_at_quantile(0.99) / 1000,
+                });
+                told = elapsed;
+                by_second.push(std::mem::replace(&mut second, histogram()));
+            }
+        }
+        if !second.is_empty() {
+            by_second.push(second);
+        }
+        Self { all, by_second, seconds: start.elapsed().as_secs_f64() }
+    }
+
+    fn measured(mut self, mut outcome: Outcome) -> Measured {
+        let mut histograms = BTreeMap::new();
+        let mut total = CommandTally::new();
+        for (kind, name) in Kind::ALL {
+            let tally = self.all.of(kind);
+            total.add(tally);
+            if !tally.latency.is_empty() {
+                outcome.commands.insert(name.to_owned(), command(tally, outcome.seconds));
+                histograms.insert(name.to_owned(), tally.latency.clone());
+            }
+        }
+        outcome.commands.insert("total".to_owned(), command(&total, outcome.seconds));
+        histograms.insert("total".to_owned(), total.latency);
+        self.all.faults.retain(|_, times| *times > 0);
+        outcome.faults = self.all.faults;
+        Measured { outcome, histograms, by_second: self.by_second }
+    }
+}
+
+fn command(tally: &CommandTally, seconds: f64) -> Command {
+    Command {
+        requests: tally.latency.len(),
+        per_second: rate(tally.latency.len(), seconds),
+        hits: tally.hits,
+        misses: tally.misses,
+        errors: tally.errors,
+        value_bytes: tally.value_bytes,
+        sent_bytes: tally.sent_bytes,
+        received_bytes: tally.received_bytes,
+        latency: latency(&tally.latency),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are kept")]
+fn latency(nanos: &Histogram<u64>) -> Latency {
+    let micros = |quantile| nanos.value_at_quantile(quantile) as f64 / 1e3;
+    Latency {
+        p50: micros(0.5),
+        p90: micros(0.9),
+        p99: micros(0.99),
+        p99_9: micros(0.999),
+        p99_99: micros(0.9999),
+        max: nanos.max() as f64 / 1e3,
+        mean: nanos.mean() / 1e3,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
+fn rate(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+/// The server's process during a run.
+#[derive(Debug)]
+struct Watched {
+    pid: i32,
+    before: Usage,
+    events: Option<Events>,
+}
+
+impl Watched {
+    fn begin(pid: i32) -> Option<Self> {
+        let before = server_process::usage(pid)?;
+        Some(Self { pid, before, events: Events::count(pid) })
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "figures by request need no last digit")]
+    fn end(self, requests: u64) -> Option<ServerCost> {
+        let after = server_process::usage(self.pid)?;
+        let events = self.events.and_then(|mut events| events.read());
+        let each = |count: f64| count / requests.max(1) as f64;
+        Some(ServerCost {
+            pid: self.pid,
+            user_micros: each((after.user_secs - self.before.user_secs) * 1e6),
+            system_micros: each((after.system_secs - self.before.system_secs) * 1e6),
+            rss_before: self.before.rss_bytes,
+            rss_after: after.rss_bytes,
+            cycles: events.map(|(cycles, _)| each(cycles as f64)),
+            instructions: events.map(|(_, instructions)| each(instructions as f64)),
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds of a run")]
+fn own_cpu_secs() -> f64 {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
+        (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6
+    })
 }

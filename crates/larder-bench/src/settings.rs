@@ -22,6 +22,9 @@ pub struct Settings {
     pub clients: usize,
     /// Requests that a connection has under way at most.
     pub pipeline: usize,
+    /// The closed loop sends another request as each answer comes, rather than a full pipeline when
+    /// all are answered.
+    pub sliding: bool,
     /// How many sets to how many gets.
     pub ratio: Ratio,
     /// Keys in one get; 1 for single ones.

@@ -1,0 +1,128 @@
+//! `larder bench`: runs, and what is shown of them.
+
+use crate::arguments::{ArgumentError, Arguments};
+use crate::load::tally::histogram;
+use crate::machine::Machine;
+use crate::outcome::Outcome;
+use crate::report::files::{Json, write_histograms};
+use crate::report::table;
+use crate::run::{Measured, Progress, RunError, run};
+use crate::settings::Settings;
+use hdrhistogram::Histogram;
+use std::io::{self, IsTerminal, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Why `larder bench` failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The command line.
+    #[error(transparent)]
+    Arguments(#[from] ArgumentError),
+    /// The load.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A result can't be written.
+    #[error("cannot write {0}: {1}")]
+    Write(String, io::Error),
+}
+
+/// Runs what is asked for, shows it on `out` or writes it where the arguments say.
+///
+/// # Errors
+/// Nothing can be run as asked, or a result can't be written.
+pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
+    let settings = arguments.settings()?;
+    let begun = SystemTime::now();
+    let mut text = table::heading(&settings);
+    if arguments.show_config {
+        text.push_str(&serde_json::to_string_pretty(&settings).unwrap_or_default());
+        text.push('\n');
+    }
+    let mut runs = Vec::new();
+    for number in 1..=arguments.run_count {
+        let run_begun = SystemTime::now();
+        let measured = run(&settings, arguments.pid, &mut live(arguments.quiet, number))?;
+        if let Some(prefix) = &arguments.hdr_file_prefix {
+            write_histograms(prefix, number, &measured, run_begun)
+                .map_err(|error| BenchError::Write(prefix.clone(), error))?;
+        }
+        if arguments.print_all_runs && arguments.run_count > 1 {
+            text.push_str(&format!("\nrun {number} of {}\n", arguments.run_count));
+            text.push_str(&shown(arguments, &measured.outcome, std::slice::from_ref(&measured)));
+        }
+        runs.push(measured);
+    }
+    let outcomes: Vec<Outcome> = runs.iter().map(|run| run.outcome.clone()).collect();
+    let median = Outcome::median_of(&outcomes);
+    if runs.len() > 1 {
+        text.push_str(&format!("\nmedians of {} runs\n", runs.len()));
+    }
+    text.push_str(&shown(arguments, &median, &runs));
+    write_json(arguments, &settings, &outcomes, &median, begun)?;
+    write_text(arguments, &text, out)
+}
+
+fn shown(arguments: &Arguments, outcome: &Outcome, runs: &[Measured]) -> String {
+    let mut text = table::figures(outcome, runs, &arguments.print_percentiles);
+    text.push_str(&table::costs(outcome));
+    if !arguments.hide_histogram {
+        text.push_str(&table::histogram(&all_latencies(runs)));
+    }
+    text
+}
+
+/// The latencies of all runs and commands.
+fn all_latencies(runs: &[Measured]) -> Histogram<u64> {
+    let mut all = histogram();
+    for total in runs.iter().filter_map(|run| run.histograms.get("total")) {
+        // Equal bounds.
+        let _ = all.add(total);
+    }
+    all
+}
+
+fn write_json(
+    arguments: &Arguments,
+    settings: &Settings,
+    outcomes: &[Outcome],
+    median: &Outcome,
+    begun: SystemTime,
+) -> Result<(), BenchError> {
+    let Some(path) = &arguments.json_out_file else { return Ok(()) };
+    let json = Json {
+        version: env!("CARGO_PKG_VERSION"),
+        time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        machine: Machine::this(),
+        settings,
+        runs: outcomes.iter().collect(),
+        median,
+    };
+    json.write(path).map_err(|error| BenchError::Write(path.display().to_string(), error))
+}
+
+fn write_text(arguments: &Arguments, text: &str, out: &mut dyn Write) -> Result<(), BenchError> {
+    match &arguments.out_file {
+        Some(path) => std::fs::write(path, text)
+            .map_err(|error| BenchError::Write(path.display().to_string(), error)),
+        None => out
+            .write_all(text.as_bytes())
+            .map_err(|error| BenchError::Write("the standard output".to_owned(), error)),
+    }
+}
+
+/// A line that is written over again, for those who watch.
+fn live(quiet: bool, run: usize) -> impl FnMut(Progress) {
+    let watched = !quiet && io::stderr().is_terminal();
+    move |progress| {
+        if watched {
+            let seconds = progress.elapsed.as_secs_f64();
+            let Progress { per_second, requests, p99_micros, .. } = progress;
+            // Nothing depends on it.
+            let _ = write!(
+                io::stderr(),
+                "\rrun {run}: {seconds:5.1} s {requests:>12} requests {per_second:>9.0}/s p99 \
+                 {p99_micros} us   "
+            );
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! One connection: what it will ask, what it has asked, and what has come back.
+
+use super::keys::{KeyNames, KeyStream};
+use super::socket::{Socket, TlsClient};
+use super::tally::{Kind, Tally};
+use super::values::{Values, typical_len};
+use super::wire::{Meaning, Wire};
+use crate::run::RunError;
+use crate::settings::{Protocol, Settings, Stop};
+use larder_protocol::response::Read;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+
+/// What all connections of a run share.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) settings: Settings,
+    pub(crate) names: KeyNames,
+    pub(crate) values: Values,
+    pub(crate) wire: Wire,
+}
+
+impl Load {
+    /// # Errors
+    /// The settings' distributions make no sense.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
+        let with_keys = settings.verify && settings.multi_get > 1;
+        Ok(Self {
+            settings: settings.clone(),
+            names: KeyNames::new(&settings.keys),
+            values: Values::new(settings).ok_or(RunError::Sizes)?,
+            wire: Wire { protocol: settings.protocol, with_keys },
+        })
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: Socket,
+    rng: SmallRng,
+    set_keys: KeyStream,
+    get_keys: KeyStream,
+    /// Requests since the ratio's cycle began.
+    turn: u32,
+    /// Requests still to be sent, if they are counted.
+    left: Option<u64>,
+    unsent: Vec<u8>,
+    sent_len: usize,
+    input: Input,
+    pending: VecDeque<Asked>,
+    /// The keys of `pending`, while they matter.
+    keys: VecDeque<u64>,
+    /// Reused.
+    drawn: Vec<u64>,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    kind: Kind,
+    /// When it was due or sent, in nanoseconds.
+    at: u64,
+    keys: u32,
+    ends: Ends,
+}
+
+/// What the last response to a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// The first.
+    First,
+    /// An end mark or an error.
+    MarkOrError,
+    /// An end mark; errors belong to single keys.
+    Mark,
+    /// The last of an announced array.
+    Array,
+}
+
+impl Connection {
+    /// Connects as number `index` of the run.
+    ///
+    /// # Errors
+    /// The server takes no connection, or a distribution makes no sense.
+    pub(crate) fn new(
+        load: &Load,
+        tls: Option<&TlsClient>,
+        index: usize,
+    ) -> Result<Self, RunError> {
+        let Settings { keys, .. } = &load.settings;
+        let all = load.settings.connections();
+        let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
+        let socket = Socket::connect(&load.settings.target, tls).map_err(|error| {
+            RunError::Connect { target: load.settings.target.to_string(), error }
+        })?;
+        let own = if load.settings.distinct_client_seed { index as u64 } else { 0 };
+        Ok(Self {
+            socket,
+            rng: SmallRng::seed_from_u64(load.settings.seed.wrapping_add(own)),
+            set_keys: stream(keys.set)?,
+            get_keys: stream(keys.get)?,
+            turn: 0,
+            left: match load.settings.stop {
+                Stop::Requests(count) => Some(count),
+                Stop::After(_) => None,
+            },
+            unsent: Vec::new(),
+            sent_len: 0,
+            input: Input::for_replies(&load.settings),
+            pending: VecDeque::with_capacity(load.settings.pipeline),
+            keys: VecDeque::new(),
+            drawn: Vec::new(),
+        })
+    }
+
+    /// Whether a pipeline may be sent now.
+    pub(crate) fn is_ready(&self, load: &Load) -> bool {
+        self.left != Some(0) && (self.pending.is_empty() || load.settings.sliding)
+    }
+
+    /// Whether another request fits into the pipeline.
+    pub(crate) fn has_room(&self, load: &Load) -> bool {
+        self.left != Some(0) && self.pending.len() < load.settings.pipeline
+    }
+
+    /// Every request that was counted out has been sent and answered.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == Some(0) && self.pending.is_empty()
+    }
+
+    /// Requests without an answer.
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.pending.len() as u64
+    }
+
+    /// Adds the next request, due at `at`; [`send`](Self::send) sends it.
+    pub(crate) fn ask(&mut self, load: &Load, at: u64, tally: &mut Tally) {
+        let before = self.unsent.len();
+        let kind = self.next_kind(load);
+        let asked = match kind {
+            Kind::Set => self.ask_set(load, at),
+            Kind::Get => self.ask_get(load, at),
+        };
+        self.pending.push_back(asked);
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+        }
+        tally.of(kind).sent_bytes += (self.unsent.len() - before) as u64;
+    }
+
+    fn next_kind(&mut self, load: &Load) -> Kind {
+        let ratio = load.settings.ratio;
+        let turn = self.turn;
+        self.turn = if turn + 1 == ratio.sets + ratio.gets { 0 } else { turn + 1 };
+        if turn < ratio.sets { Kind::Set } else { Kind::Get }
+    }
+
+    fn ask_set(&mut self, load: &Load, at: u64) -> Asked {
+        let key = self.set_keys.next(&mut self.rng);
+        let expiry = load.settings.expiry.map_or(0, |(from, to)| self.rng.random_range(from..=to));
+        let value = load.values.draw(key, &mut self.rng);
+        load.wire.write_set(&load.names, key, expiry, value, &mut self.unsent);
+        Asked { kind: Kind::Set, at, keys: 0, ends: Ends::First }
+    }
+
+    fn ask_get(&mut self, load: &Load, at: u64) -> Asked {
+        self.drawn.clear();
+        for _ in 0..load.settings.multi_get {
+            self.drawn.push(self.get_keys.next(&mut self.rng));
+        }
+        if load.settings.verify {
+            self.keys.extend(&self.drawn);
+        }
+        load.wire.write_get(&load.names, &self.drawn, &mut self.unsent);
+        let ends = match (load.wire.protocol, self.drawn.len()) {
+            (Protocol::Text, _) => Ends::MarkOrError,
+            (_, 1) => Ends::First,
+            (Protocol::Meta | Protocol::Binary, _) => Ends::Mark,
+            (Protocol::Resp, _) => Ends::Array,
+        };
+        let keys = u32::try_from(self.drawn.len()).unwrap_or(u32::MAX);
+        Asked { kind: Kind::Get, at, keys, ends }
+    }
+
+    /// Sends what has been asked, as far as the socket takes it.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(crate) fn send(&mut self) -> io::Result<()> {
+        while self.sent_len < self.unsent.len() || !self.socket.is_flushed() {
+            match self.socket.write(&self.unsent[self.sent_len..]) {
+                Ok(len) => self.sent_len += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+        self.unsent.clear();
+        self.sent_len = 0;
+        Ok(())
+    }
+
+    /// Reads what has come, and counts it.
+    ///
+    /// # Errors
+    /// The connection is lost, or the server speaks another protocol.
+    pub(crate) fn receive(
+        &mut self,
+        load: &Load,
+        now: impl Fn() -> u64,
+        tally: &mut Tally,
+    ) -> io::Result<()> {
+        loop {
+            let space = self.input.space();
+            let space_len = space.len();
+            match self.socket.read(space) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => {
+                    self.input.end += len;
+                    self.take_answers(load, now(), tally)?;
+                    if len < space_len && self.socket.short_read_is_the_last() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn take_answers(&mut self, load: &Load, now: u64, tally: &mut Tally) -> io::Result<()> {
+        let Self { input, pending, keys, .. } = self;
+        loop {
+            let (meaning, len) = match load.wire.read(input.bytes()) {
+                Read::Whole(meaning, len) => (meaning, len),
+                Read::Incomplete => return Ok(()),
+                Read::Malformed => return Err(malformed(input.bytes())),
+            };
+            let Some(asked) = pending.front_mut() else {
+                return Err(malformed(input.bytes()));
+            };
+            tally.of(asked.kind).received_bytes += len as u64;
+            if asked.answer(meaning, load, keys, tally) {
+                let latency = now.saturating_sub(asked.at);
+                tally.of(asked.kind).latency.saturating_record(latency);
+                pending.pop_front();
+            }
+            input.start += len;
+        }
+    }
+}
+
+impl Asked {
+    /// Counts one response; true if it was the last.
+    fn answer(
+        &mut self,
+        meaning: Meaning<'_>,
+        load: &Load,
+        keys: &mut VecDeque<u64>,
+        tally: &mut Tally,
+    ) -> bool {
+        let command = tally.of(self.kind);
+        match meaning {
+            Meaning::Hit { key, value } => {
+                command.hits += 1;
+                command.value_bytes += value.len() as u64;
+                self.keys = self.keys.saturating_sub(1);
+                if load.settings.verify {
+                    verify(key, value, load, keys, tally);
+                }
+                self.ends == Ends::First || self.is_last_of_array()
+            }
+            Meaning::Miss => {
+                command.misses += 1;
+                self.keys = self.keys.saturating_sub(1);
+                if load.settings.verify && self.kind == Kind::Get {
+                    keys.pop_front();
+                }
+                self.ends == Ends::First || self.is_last_of_array()
+            }
+            Meaning::End => {
+                // What was not shown is not there.
+                command.misses += u64::from(self.keys);
+                if load.settings.verify {
+                    keys.drain(..(self.keys as usize).min(keys.len()));
+                }
+                true
+            }
+            Meaning::Stored | Meaning::More => self.kind == Kind::Set,
+            Meaning::Error(text) => {
+                command.errors += 1;
+                tally.fault(&String::from_utf8_lossy(&text[..text.len().min(80)]), 1);
+                let ended = self.ends != Ends::Mark;
+                if ended && load.settings.verify {
+                    keys.drain(..(self.keys as usize).min(keys.len()));
+                }
+                ended
+            }
+        }
+    }
+
+    fn is_last_of_array(&self) -> bool {
+        self.ends == Ends::Array && self.keys == 0
+    }
+}
+
+/// Compares a value with what its key says. Keys between it and the one before were not found.
+fn verify(
+    key: Option<&[u8]>,
+    value: &[u8],
+    load: &Load,
+    keys: &mut VecDeque<u64>,
+    tally: &mut Tally,
+) {
+    let number = match key {
+        Some(name) => load.names.number(name),
+        None => keys.front().copied(),
+    };
+    keys.pop_front();
+    if !number.is_some_and(|number| load.values.is_of(number, value)) {
+        tally.fault("wrong value", 1);
+    }
+}
+
+fn malformed(bytes: &[u8]) -> io::Error {
+    let shown = bytes[..bytes.len().min(60)].escape_ascii().to_string();
+    io::Error::new(ErrorKind::InvalidData, format!("not an answer to any request: \"{shown}\""))
+}
+
+/// Bytes that came and are not read yet.
+#[derive(Debug)]
+struct Input {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    /// As large as the answers to a full pipeline, within reason.
+    fn for_replies(settings: &Settings) -> Self {
+        let reply_len = typical_len(&settings.data_size) * settings.multi_get + 64;
+        let len = (reply_len * settings.pipeline).clamp(4 << 10, 64 << 10);
+        Self { buffer: vec![0; len], start: 0, end: 0 }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Where the next bytes go: never empty.
+    fn space(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if self.end == self.buffer.len() {
+                self.buffer.resize(self.buffer.len() * 2, 0);
+            }
+        }
+        &mut self.buffer[self.end..]
+    }
+}

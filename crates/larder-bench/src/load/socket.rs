@@ -1,0 +1,230 @@
+//! Sockets of every kind: TCP and unix, plain and TLS.
+
+use crate::run::RunError;
+use crate::settings::{Target, Tls};
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+/// A connection's socket. Reads and writes never block.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    plain: Plain,
+    tls: Option<Box<ClientConnection>>,
+}
+
+#[derive(Debug)]
+enum Plain {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// What TLS connections of a run have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsClient {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Socket {
+    /// Connects, and waits for that.
+    pub(crate) fn connect(target: &Target, tls: Option<&TlsClient>) -> io::Result<Self> {
+        let plain = match target {
+            Target::Tcp(address) => {
+                let stream = std::net::TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Plain::Tcp(TcpStream::from_std(stream))
+            }
+            Target::Unix(path) => {
+                let stream = std::os::unix::net::UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Plain::Unix(UnixStream::from_std(stream))
+            }
+        };
+        let tls = match tls {
+            Some(tls) => {
+                let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
+                Some(Box::new(connection.map_err(io::Error::other)?))
+            }
+            None => None,
+        };
+        Ok(Self { plain, tls })
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match &mut self.plain {
+            Plain::Tcp(stream) => stream.register(registry, token, interest),
+            Plain::Unix(stream) => stream.register(registry, token, interest),
+        }
+    }
+
+    /// As [`Read::read`]; `Ok(0)` is the end.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Self { plain, tls: Some(tls) } = self else { return self.plain.read(into) };
+        loop {
+            match tls.reader().read(into) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => (),
+                other => return other,
+            }
+            if tls.read_tls(plain)? == 0 {
+                return Ok(0);
+            }
+            tls.process_new_packets().map_err(io::Error::other)?;
+            flush(tls, plain)?;
+        }
+    }
+
+    /// As [`Write::write`].
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Self { plain, tls: Some(tls) } = self else { return self.plain.write(bytes) };
+        // What it took before goes first, so that it never holds much.
+        flush(tls, plain)?;
+        if tls.wants_write() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let taken = tls.writer().write(bytes)?;
+        flush(tls, plain)?;
+        Ok(taken)
+    }
+
+    /// A short read says that nothing is left for now: true of sockets, not of TLS.
+    pub(crate) fn short_read_is_the_last(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// Nothing waits to be sent.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
+    }
+}
+
+/// Sends what TLS has ready, as far as the socket takes it.
+fn flush(tls: &mut ClientConnection, plain: &mut Plain) -> io::Result<()> {
+    while tls.wants_write() {
+        match tls.write_tls(plain) {
+            Ok(_) => (),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Read for Plain {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Plain {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TlsClient {
+    /// # Errors
+    /// A file can't be read or holds no certificate or key, or the name is none.
+    pub(crate) fn new(tls: &Tls, target: &Target) -> Result<Self, RunError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| RunError::Tls(error.to_string()))?;
+        let builder = match &tls.authority {
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| RunError::Tls(error.to_string()))?;
+                }
+                builder.with_root_certificates(roots)
+            }
+            None => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            }
+        };
+        let config = match &tls.client {
+            Some((certificate, key)) => {
+                let key = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| RunError::Tls(format!("{}: {error}", key.display())))?;
+                builder.with_client_auth_cert(certificates(certificate)?, key)
+            }
+            None => Ok(builder.with_no_client_auth()),
+        };
+        let config = config.map_err(|error| RunError::Tls(error.to_string()))?;
+        let name = match (&tls.server_name, target) {
+            (Some(name), _) => name.clone(),
+            (None, Target::Tcp(address)) => address.ip().to_string(),
+            (None, Target::Unix(_)) => "localhost".to_owned(),
+        };
+        let name = ServerName::try_from(name).map_err(|error| RunError::Tls(error.to_string()))?;
+        Ok(Self { config: Arc::new(config), name })
+    }
+}
+
+fn certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, RunError> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| RunError::Tls(format!("{}: {error}", path.display())))
+}
+
+/// Takes every certificate: a load test seldom has one that somebody vouches for.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

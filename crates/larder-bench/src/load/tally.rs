@@ -1,0 +1,110 @@
+//! What a thread has counted and timed.
+
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// The two commands that a run sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Set,
+    Get,
+}
+
+impl Kind {
+    pub(crate) const ALL: [(Self, &str); 2] = [(Self::Set, "set"), (Self::Get, "get")];
+}
+
+/// Counts since the last report.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    commands: [CommandTally; 2],
+    pub(crate) faults: BTreeMap<String, u64>,
+}
+
+/// Counts of one command.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandTally {
+    /// Nanoseconds.
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) errors: u64,
+    pub(crate) value_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+}
+
+/// Kinds of faults that are told apart; what comes later is counted together.
+const FAULTS_MAX: usize = 100;
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self { commands: [CommandTally::new(), CommandTally::new()], faults: BTreeMap::new() }
+    }
+
+    #[inline]
+    pub(crate) fn of(&mut self, kind: Kind) -> &mut CommandTally {
+        &mut self.commands[kind as usize]
+    }
+
+    /// All answered requests.
+    pub(crate) fn requests(&self) -> u64 {
+        self.commands.iter().map(|command| command.latency.len()).sum()
+    }
+
+    pub(crate) fn fault(&mut self, what: &str, times: u64) {
+        let known = self.faults.len() < FAULTS_MAX || self.faults.contains_key(what);
+        let what = if known { what } else { "other faults" };
+        *self.faults.entry(what.to_owned()).or_default() += times;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.commands.iter_mut().zip(&other.commands) {
+            mine.add(theirs);
+        }
+        for (what, times) in &other.faults {
+            self.fault(what, *times);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.commands.iter_mut().for_each(CommandTally::clear);
+        self.faults.clear();
+    }
+}
+
+impl CommandTally {
+    pub(crate) fn new() -> Self {
+        Self {
+            latency: histogram(),
+            hits: 0,
+            misses: 0,
+            errors: 0,
+            value_bytes: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        // Both have the same bounds.
+        let _ = self.latency.add(&other.latency);
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.errors += other.errors;
+        self.value_bytes += other.value_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+    }
+
+    fn clear(&mut self) {
+        self.latency.reset();
+        (self.hits, self.misses, self.errors) = (0, 0, 0);
+        (self.value_bytes, self.sent_bytes, self.received_bytes) = (0, 0, 0);
+    }
+}
+
+/// Nanoseconds up to an hour, to three digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("sound bounds")
+}

@@ -1,0 +1,52 @@
+//! Where a figure was measured.
+
+use serde::{Deserialize, Serialize};
+
+/// What can make figures differ from machine to machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: String,
+    /// Cores that the system has.
+    pub cores: usize,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// The system and its version.
+    pub system: String,
+}
+
+impl Machine {
+    /// This one, as far as it can be known.
+    #[must_use]
+    pub fn this() -> Self {
+        let name = nix::sys::utsname::uname();
+        let system = name.map_or_else(
+            |_| std::env::consts::OS.to_owned(),
+            |name| {
+                let parts = [name.sysname(), name.release(), name.machine()];
+                parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
+            },
+        );
+        Self { system, ..Self::hardware() }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn hardware() -> Self {
+        use procfs::{CpuInfo, Current, Meminfo};
+        let cpu = CpuInfo::current().ok();
+        let model = cpu.as_ref().and_then(|cpu| cpu.model_name(0).map(ToOwned::to_owned));
+        Self {
+            cpu: model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            // All of them, though this process may be kept to some.
+            cores: cpu.map_or(0, |cpu| cpu.num_cores()),
+            memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
+            ..Self::default()
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn hardware() -> Self {
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        Self { cpu: std::env::consts::ARCH.to_owned(), cores, ..Self::default() }
+    }
+}

@@ -1,0 +1,119 @@
+//! Several runs made one: the median of each figure, and how far the runs lie apart.
+
+use crate::outcome::{Command, Latency, Outcome, ServerCost};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The middle of some numbers (of the two in the middle, their mean); 0 of none.
+#[must_use]
+pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.into_iter().collect();
+    numbers.sort_by(f64::total_cmp);
+    match (numbers.get(numbers.len() / 2), numbers.len().is_multiple_of(2)) {
+        (None, _) => 0.0,
+        (Some(upper), true) => f64::midpoint(*upper, numbers[numbers.len() / 2 - 1]),
+        (Some(middle), false) => *middle,
+    }
+}
+
+impl Outcome {
+    /// The median of each figure by itself; faults are summed.
+    #[must_use]
+    pub fn median_of(runs: &[Self]) -> Self {
+        let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.commands.keys()).collect();
+        let command = |name: &String| {
+            let of_name: Vec<_> = runs.iter().filter_map(|run| run.commands.get(name)).collect();
+            (name.clone(), median_command(&of_name))
+        };
+        let mut faults = BTreeMap::new();
+        for (what, times) in runs.iter().flat_map(|run| &run.faults) {
+            *faults.entry(what.clone()).or_default() += times;
+        }
+        let servers: Vec<_> = runs.iter().filter_map(|run| run.server).collect();
+        Self {
+            seconds: median(runs.iter().map(|run| run.seconds)),
+            open_loop: runs.iter().any(|run| run.open_loop),
+            commands: names.into_iter().map(command).collect(),
+            server: (!servers.is_empty()).then(|| median_server(&servers)),
+            load_cpu_seconds: median(runs.iter().map(|run| run.load_cpu_seconds)),
+            faults,
+        }
+    }
+}
+
+fn median_command(runs: &[&Command]) -> Command {
+    let count = |figure: fn(&Command) -> u64| whole(runs.iter().map(|run| figure(run)));
+    let micros = |figure: fn(&Latency) -> f64| median(runs.iter().map(|run| figure(&run.latency)));
+    Command {
+        requests: count(|c| c.requests),
+        per_second: median(runs.iter().map(|run| run.per_second)),
+        hits: count(|c| c.hits),
+        misses: count(|c| c.misses),
+        errors: count(|c| c.errors),
+        value_bytes: count(|c| c.value_bytes),
+        sent_bytes: count(|c| c.sent_bytes),
+        received_bytes: count(|c| c.received_bytes),
+        latency: Latency {
+            p50: micros(|l| l.p50),
+            p90: micros(|l| l.p90),
+            p99: micros(|l| l.p99),
+            p99_9: micros(|l| l.p99_9),
+            p99_99: micros(|l| l.p99_99),
+            max: micros(|l| l.max),
+            mean: micros(|l| l.mean),
+        },
+    }
+}
+
+fn median_server(runs: &[ServerCost]) -> ServerCost {
+    let figure = |figure: fn(&ServerCost) -> f64| median(runs.iter().map(figure));
+    let counted = |figure: fn(&ServerCost) -> Option<f64>| {
+        let counted: Vec<f64> = runs.iter().filter_map(figure).collect();
+        (!counted.is_empty()).then(|| median(counted))
+    };
+    ServerCost {
+        pid: runs[0].pid,
+        user_micros: figure(|s| s.user_micros),
+        system_micros: figure(|s| s.system_micros),
+        rss_before: whole(runs.iter().map(|run| run.rss_before)),
+        rss_after: whole(runs.iter().map(|run| run.rss_after)),
+        cycles: counted(|s| s.cycles),
+        instructions: counted(|s| s.instructions),
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "counts far below 2^53"
+)]
+fn whole(numbers: impl Iterator<Item = u64>) -> u64 {
+    median(numbers.map(|number| number as f64)).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle() {
+        assert!((median([3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
+        assert!((median([4.0, 1.0]) - 2.5).abs() < f64::EPSILON);
+        assert!(median([]).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn each_figure_by_itself() {
+        let run = |per_second, p50| {
+            let latency = Latency { p50, ..Latency::default() };
+            let total = Command { per_second, latency, ..Command::default() };
+            let faults = BTreeMap::from([("late".to_owned(), 1)]);
+            let commands = BTreeMap::from([("total".to_owned(), total)]);
+            Outcome { commands, faults, ..Outcome::default() }
+        };
+        let median = Outcome::median_of(&[run(1.0, 30.0), run(2.0, 20.0), run(9.0, 10.0)]);
+        assert!((median.total().per_second - 2.0).abs() < f64::EPSILON);
+        assert!((median.total().latency.p50 - 20.0).abs() < f64::EPSILON);
+        assert_eq!(median.faults["late"], 3);
+    }
+}
