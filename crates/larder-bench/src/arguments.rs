@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What can be typed. Sizes are bytes, times seconds.
 #[derive(Args, Clone, Debug)]
-#[command(disable_help_flag = true)]
+#[command(disable_help_flag = true, args_override_self = true)]
 pub struct Arguments {
     /// Show this help
     #[arg(long, action = clap::ArgAction::HelpLong)]

@@ -73,7 +73,7 @@ mod linux {
             let threads: Vec<i32> =
                 Process::new(pid).ok()?.tasks().ok()?.flatten().map(|task| task.tid).collect();
             let count = |event: Hardware| -> Option<Vec<Counter>> {
-                threads.iter().map(|thread| counter(*thread, event.clone())).collect()
+                threads.iter().map(|thread| counter(*thread, event)).collect()
             };
             let (cycles, instructions) =
                 (count(Hardware::CPU_CYCLES)?, count(Hardware::INSTRUCTIONS)?);

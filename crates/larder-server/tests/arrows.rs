@@ -4,12 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("larder-protocol", &[]),
     ("larder-store", &[]),
     ("larder-session", &["larder-protocol", "larder-store"]),
     ("larder-server", &["larder-session", "larder-store", "larder-protocol"]),
     ("larder-model", &["larder-protocol"]),
+    ("larder-bench", &["larder-protocol"]),
+    ("larder-cli", &["larder-bench"]),
 ];
 
 /// The only files with unsafe code.

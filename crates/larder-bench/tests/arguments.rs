@@ -1,0 +1,121 @@
+//! Command lines that were published for memtier_benchmark run as they are.
+
+mod common;
+
+use common::arguments;
+use larder_bench::{DataSize, Pattern, Protocol, Ratio, Settings, Stop};
+use std::time::Duration;
+
+fn settings(line: &str) -> Settings {
+    arguments(line).settings().unwrap()
+}
+
+#[test]
+fn memcrs() {
+    let heavy = settings(
+        "--port=11211 --run-count=5 --protocol=memcache_binary --threads=6 --clients=50 \
+         --test-time=60 --ratio=1:10 --data-size=256 --key-maximum=1000000 --key-pattern=R:R \
+         --hdr-file-prefix=read_heavy_run_1 --hide-histogram",
+    );
+    assert_eq!((heavy.protocol, heavy.threads, heavy.clients), (Protocol::Binary, 6, 50));
+    assert_eq!(heavy.stop, Stop::After(Duration::from_secs(60)));
+    assert_eq!((heavy.ratio, heavy.pipeline), (Ratio { sets: 1, gets: 10 }, 1));
+    assert_eq!((heavy.data_size, heavy.keys.maximum), (DataSize::Fixed(256), 1_000_000));
+    let stress = settings("--key-maximum=10000000 --key-pattern=G:G --data-size=512");
+    let middle = Pattern::Gaussian { median: 5e6, deviation: 1e7 / 6.0 };
+    assert_eq!((stress.keys.set, stress.keys.get), (middle, middle));
+    let older = "-s 127.0.0.1 -p 11211 -P memcache_binary --hide-histogram --show-config -c 20 \
+                 -t 8 --ratio=1:10 -d 14096 --key-pattern S:S -n 100000 -R --randomize";
+    assert_eq!(settings(older).stop, Stop::Requests(100_000));
+}
+
+#[test]
+fn memc_kv() {
+    let settings = settings(
+        "--protocol=memcache_text --server localhost --port=11211 --generate-keys \
+         --key-maximum=100000 --key-prefix=key- --ratio=4:8 --distinct-client-seed --randomize \
+         --data-size-range=32-500 --expiry-range=10-3600 -n 10000 -c 10 -t 4",
+    );
+    assert_eq!(settings.protocol, Protocol::Text);
+    assert_eq!(settings.data_size, DataSize::Range(32, 500));
+    assert_eq!((settings.expiry, settings.connections()), (Some((10, 3600)), 40));
+    assert_eq!(settings.keys.prefix, "key-");
+}
+
+#[test]
+fn five_caches() {
+    let line = [
+        "bench",
+        "-c",
+        "16",
+        "-t",
+        "16",
+        "-n",
+        "100000",
+        "--distinct-client-seed",
+        "--hide-histogram",
+        "--key-prefix",
+        "",
+        "--ratio",
+        "1:0",
+        "--data-size-range",
+        "1-1024",
+        "--pipeline",
+        "25",
+        "--json-out-file",
+        "bench-set.json",
+        "--print-percentiles",
+        "50,90,99,99.9,99.99",
+        "--key-pattern=P:P",
+        "-S",
+        "/tmp/cachebench.sock",
+    ];
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: larder_bench::Arguments,
+    }
+    let arguments = <Line as clap::Parser>::try_parse_from(line).unwrap().arguments;
+    let settings = arguments.settings().unwrap();
+    assert_eq!(settings.target.to_string(), "/tmp/cachebench.sock");
+    assert_eq!((settings.keys.prefix.as_str(), settings.keys.set), ("", Pattern::Partitioned));
+    assert_eq!(arguments.print_percentiles, [50.0, 90.0, 99.0, 99.9, 99.99]);
+}
+
+#[test]
+fn all_keys_by_connection() {
+    let each = settings("-n allkeys --key-minimum 1 --key-maximum 1000 -t 2 -c 5");
+    assert_eq!(each.stop, Stop::Requests(1000));
+    let shared =
+        settings("-n allkeys --key-minimum 1 --key-maximum 1000 -t 2 -c 5 --key-pattern P:P");
+    assert_eq!(shared.stop, Stop::Requests(100));
+}
+
+#[test]
+fn sizes_of_every_kind() {
+    let list = settings("--data-size-list 100:9,1000:1").data_size;
+    assert_eq!(list, DataSize::List(vec![(100, 9), (1000, 1)]));
+    let log = settings("--data-size-lognormal 200:1.5:100000").data_size;
+    assert_eq!(log, DataSize::LogNormal { median: 200.0, sigma: 1.5, maximum: 100_000 });
+}
+
+#[test]
+fn a_rate_by_connection_is_one_of_all() {
+    assert_eq!(settings("--rate-limiting 100 -t 2 -c 5").rate, Some(1000));
+}
+
+#[test]
+fn what_cannot_be_is_named() {
+    for (line, named) in [
+        ("--key-pattern R", "--key-pattern R"),
+        ("--key-pattern X:R", "two of R Z G S P"),
+        ("--key-minimum 5 --key-maximum 4", "--key-minimum 5"),
+        ("--data-size-list 100", "--data-size-list 100"),
+        ("--data-size-lognormal 0:1", "--data-size-lognormal"),
+        ("--rate 0", "--rate 0"),
+        ("-s no.such.host.invalid", "no.such.host.invalid"),
+    ] {
+        let error = arguments(line).settings().unwrap_err().to_string();
+        assert!(error.contains(named), "{line}: {error}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Servers that a test starts for itself and ends with it.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+use clap::Parser;
+use larder_bench::{Arguments, Measured, run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running server. Dropping it ends it.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+}
+
+impl Server {
+    pub fn memcached() -> Self {
+        Self::start(&["memcached", "-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1", "-p"])
+    }
+
+    pub fn redis() -> Self {
+        let memory_only = ["--save", "", "--appendonly", "no"];
+        Self::start(&[&["redis-server"], &memory_only[..], &["--port"]].concat())
+    }
+
+    /// A command whose last argument will be the port.
+    fn start(command: &[&str]) -> Self {
+        // Somebody else may take the port before the server does; then another is tried.
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let child = Command::new(command[0])
+                .args(&command[1..])
+                .arg(port.to_string())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap_or_else(|error| {
+                    panic!("{}: {error}; scripts/test installs it", command[0])
+                });
+            let mut server = Self { child, port };
+            if server.answers() {
+                return server;
+            }
+        }
+        panic!("{command:?} does not start");
+    }
+
+    fn answers(&mut self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(10) && self.child.try_wait().unwrap().is_none()
+        {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// `larder bench LINE` against it.
+    pub fn load(&self, line: &str) -> Measured {
+        load(&format!("-s 127.0.0.1 -p {} {line}", self.port))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `larder bench LINE`.
+pub fn load(line: &str) -> Measured {
+    run(&arguments(line).settings().unwrap(), None, &mut |_| ()).unwrap()
+}
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+/// What a command line says.
+pub fn arguments(line: &str) -> Arguments {
+    let words = std::iter::once("bench").chain(line.split_whitespace());
+    Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).arguments
+}

@@ -1,0 +1,177 @@
+//! The load against real servers: what it counts is what happened.
+
+mod common;
+
+use common::{Server, arguments};
+use larder_bench::{Command, Measured, RunError, run};
+use nix::sys::signal::Signal;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+const MEMCACHED: [&str; 3] = ["text", "meta", "binary"];
+
+fn command(measured: &Measured, name: &str) -> Command {
+    measured.outcome.commands.get(name).cloned().unwrap_or_default()
+}
+
+/// 2 x 3 connections, 11 sets and 99 gets each for every 110 requests.
+#[test]
+fn every_request_is_counted_once() {
+    let (memcached, redis) = (Server::memcached(), Server::redis());
+    let servers = MEMCACHED.map(|name| (name, &memcached));
+    for (protocol, server) in servers.into_iter().chain([("resp", &redis)]) {
+        for depth in ["--pipeline 1", "--pipeline 7", "--pipeline 7 --sliding"] {
+            let line = "-t 2 -c 3 -n 1100 --ratio 1:9 --key-maximum 500 --fill --verify -R \
+                        --data-size-range 0-3000 --distinct-client-seed";
+            let measured = server.load(&format!("-P {protocol} {line} {depth}"));
+            let (set, get) = (command(&measured, "set"), command(&measured, "get"));
+            assert_eq!((set.requests, get.requests), (660, 5940), "{protocol} {depth}");
+            assert_eq!((get.hits, get.misses), (5940, 0), "{protocol} {depth}");
+            assert_eq!(measured.outcome.total().requests, 6600);
+            assert_eq!(measured.histograms["total"].len(), 6600);
+            assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
+        }
+    }
+}
+
+#[test]
+fn keys_of_a_multi_get_are_counted_each() {
+    let (memcached, redis) = (Server::memcached(), Server::redis());
+    let servers = MEMCACHED.map(|name| (name, &memcached));
+    for (protocol, server) in servers.into_iter().chain([("resp", &redis)]) {
+        // Half of the keys are there.
+        server.load(&format!("-P {protocol} -t 1 -c 1 -n 1 --ratio 1:0 --key-maximum 99 --fill"));
+        let line = "-t 1 -c 2 -n 200 --ratio 0:1 --key-maximum 199 --multi-key-get 5 --pipeline 3 \
+                    --verify --data-size 32";
+        let get = command(&server.load(&format!("-P {protocol} {line}")), "get");
+        assert_eq!((get.requests, get.hits + get.misses), (400, 2000), "{protocol}");
+        assert!((800..1200).contains(&get.hits), "{protocol}: {} hits", get.hits);
+    }
+}
+
+#[test]
+fn a_miss_is_no_hit() {
+    let server = Server::memcached();
+    for protocol in MEMCACHED {
+        let measured = server.load(&format!("-P {protocol} -t 1 -c 1 -n 50 --ratio 0:1"));
+        let get = command(&measured, "get");
+        assert_eq!((get.hits, get.misses, get.value_bytes), (0, 50, 0), "{protocol}");
+    }
+}
+
+#[test]
+fn values_expire_as_asked() {
+    let server = Server::memcached();
+    let line = "-t 1 -c 1 --key-maximum 9 -n 10 --key-pattern S:S";
+    for protocol in MEMCACHED {
+        server.load(&format!("-P {protocol} {line} --ratio 1:0 --expiry-range 1-1"));
+        std::thread::sleep(Duration::from_millis(2100));
+        let measured = server.load(&format!("-P {protocol} {line} --ratio 0:1"));
+        assert_eq!(command(&measured, "get").misses, 10, "{protocol}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_a_fault() {
+    let server = Server::memcached();
+    let line = "-t 1 -c 1 -n 20 --key-maximum 0 --data-size 5 --key-prefix k";
+    server.load(&format!("{line} --ratio 1:0"));
+    // Without --verify all values look alike.
+    let wrong = server.load(&format!("{line} --ratio 0:1 --verify"));
+    assert_eq!(wrong.outcome.faults.get("wrong value"), Some(&20));
+    server.load(&format!("{line} --ratio 1:0 --verify"));
+    let right = server.load(&format!("{line} --ratio 0:1 --verify"));
+    assert_eq!(right.outcome.faults.get("wrong value"), None);
+}
+
+#[test]
+fn the_servers_own_words_are_shown() {
+    let server = Server::memcached();
+    let measured = server.load("-t 1 -c 1 -n 3 --ratio 1:0 --data-size 2000000");
+    let set = command(&measured, "set");
+    assert_eq!((set.requests, set.errors), (3, 3));
+    let words = "SERVER_ERROR object too large for cache";
+    assert_eq!(measured.outcome.faults.get(words), Some(&3), "{:?}", measured.outcome.faults);
+}
+
+/// What was due while the server stood still has waited for it, whether it could be sent or not.
+#[test]
+fn the_open_loop_shows_a_stall() {
+    let server = Server::memcached();
+    let measured = std::thread::scope(|scope| {
+        let load = scope.spawn(|| server.load("-t 1 -c 4 --rate 2000 --test-time 3"));
+        std::thread::sleep(Duration::from_secs(1));
+        server.signal(Signal::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(500));
+        server.signal(Signal::SIGCONT);
+        load.join().unwrap()
+    });
+    let total = measured.outcome.total();
+    // 1,000 of the 6,000 requests were due in that half second, evenly.
+    assert!((5900..=6002).contains(&total.requests), "{} requests", total.requests);
+    assert!(total.latency.max >= 450e3, "{:?}", total.latency);
+    assert!(total.latency.p99_9 >= 450e3, "{:?}", total.latency);
+    assert!(total.latency.p90 >= 100e3, "{:?}", total.latency);
+}
+
+#[test]
+fn the_closed_loop_says_so_and_asks_less_while_it_waits() {
+    let server = Server::memcached();
+    let measured = std::thread::scope(|scope| {
+        let load = scope.spawn(|| server.load("-t 1 -c 4 --test-time 2"));
+        std::thread::sleep(Duration::from_secs(1));
+        server.signal(Signal::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(500));
+        server.signal(Signal::SIGCONT);
+        load.join().unwrap()
+    });
+    assert!(!measured.outcome.open_loop);
+    let total = measured.histograms["total"].clone();
+    let stalled = total.count_between(400_000_000, u64::MAX);
+    assert_eq!(stalled, 4, "one a connection");
+}
+
+#[test]
+fn the_open_loop_keeps_its_rate() {
+    let server = Server::memcached();
+    for depth in ["--pipeline 1", "--pipeline 10"] {
+        let measured = server.load(&format!("-t 2 -c 5 --rate 3000 --test-time 2 {depth}"));
+        let requests = measured.outcome.total().requests;
+        assert!((5900..=6020).contains(&requests), "{depth}: {requests}");
+    }
+}
+
+#[test]
+fn the_servers_process_is_found_and_charged() {
+    let server = Server::memcached();
+    let measured = server.load("-t 1 -c 10 --test-time 1 --pipeline 10");
+    let cost = measured.outcome.server.expect("it runs here");
+    assert_eq!(cost.pid, server.pid());
+    assert!(cost.user_micros + cost.system_micros > 0.1, "{cost:?}");
+    assert!(cost.rss_after > 1 << 20, "{cost:?}");
+}
+
+#[test]
+fn a_server_that_hangs_up_ends_the_run() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 100]);
+            let _ = stream.write_all(b"END\r\nwhat?\r\n");
+        }
+    });
+    let line = format!("-s 127.0.0.1 -p {port} -t 2 -c 2 --ratio 0:1 -n 100");
+    let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
+    assert!(matches!(error, RunError::HungUp { requests: 4, .. }), "{error}");
+}
+
+#[test]
+fn nobody_there_is_an_error_that_says_so() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let line = format!("-s 127.0.0.1 -p {port}");
+    let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("is the server running?"), "{error}");
+}

@@ -1,0 +1,74 @@
+//! The load over TLS.
+
+mod common;
+
+use common::{arguments, load};
+use larder_bench::run;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A server that knows no key but misses it in time: one `END` a line. Returns its port and the
+/// file of its certificate.
+fn server_without_items(name: &str) -> (u16, PathBuf) {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["cache.test".to_owned()]).unwrap();
+    let file = std::env::temp_dir().join(format!("larder-bench-{}-{name}.pem", std::process::id()));
+    std::fs::write(&file, cert.pem()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = ServerConnection::new(config.clone()).unwrap();
+            std::thread::spawn(|| miss(StreamOwned::new(connection, stream.unwrap())));
+        }
+    });
+    (port, file)
+}
+
+fn miss(mut stream: StreamOwned<ServerConnection, TcpStream>) {
+    let mut bytes = [0; 4096];
+    while let Ok(len @ 1..) = stream.read(&mut bytes) {
+        for _ in bytes[..len].iter().filter(|byte| **byte == b'\n') {
+            stream.write_all(b"END\r\n").unwrap();
+        }
+    }
+}
+
+#[test]
+fn requests_and_answers_are_encrypted() {
+    let (port, certificate) = server_without_items("trusted");
+    let line = format!("-s 127.0.0.1 -p {port} -t 2 -c 3 -n 100 --ratio 0:1 --pipeline 10 --tls");
+    let trusted = format!("{line} --sni cache.test --cacert {}", certificate.display());
+    for line in [format!("{line} --tls-skip-verify"), trusted] {
+        let measured = load(&line);
+        assert_eq!(measured.outcome.commands["get"].misses, 600, "{line}");
+        assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
+    }
+    std::fs::remove_file(certificate).unwrap();
+}
+
+#[test]
+fn a_server_that_nobody_vouches_for_is_refused() {
+    let (port, certificate) = server_without_items("wrong-name");
+    let line = format!(
+        "-s 127.0.0.1 -p {port} -t 1 -c 1 --tls --sni other.test --cacert {}",
+        certificate.display()
+    );
+    let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
+    std::fs::remove_file(certificate).unwrap();
+}
