@@ -1,7 +1,7 @@
 //! The model: what each command means, with a plain map and no care for speed.
 
 use crate::meta_get;
-use larder_protocol::reply::{self, Counted, Deleted, Described, Hit, Stored};
+use larder_protocol::reply::{self, Counted, Deleted, Described, Hit, Stored, Ttl};
 use larder_protocol::{
     Arithmetic, Debug, Delete, Exptime, Get, KEY_LEN_MAX, Key, Request, Shape, Store, StoreMode,
 };
@@ -276,7 +276,7 @@ impl Model {
             true => number.saturating_sub(count.delta),
             false => number.wrapping_add(count.delta),
         };
-        let ttl_before = left(&old, now);
+        let before = left(&old, now);
         let digits = value.to_string().into_bytes();
         let mut item = if digits.len() <= old.value.len() {
             old
@@ -292,13 +292,19 @@ impl Model {
         if let Some(touch) = count.touch {
             item.expires = expiry(now, touch);
         }
-        let (cas, ttl_after) = (item.cas, left(&item, now));
+        let cas = item.cas;
+        let ttl = Ttl { before, touched: left(&item, now), vivified: None };
         self.items.insert(key, item);
-        Counted::Number { value, cas, ttl_before, ttl_after }
+        Counted::Number { value, cas, ttl }
     }
 
     fn create_number(&mut self, now: u32, count: &Arithmetic<'_>, key: Vec<u8>) -> Counted {
-        let Some(expires) = count.vivify else { return Counted::NotFound };
+        let Some(vivify) = count.vivify else { return Counted::NotFound };
+        // Flags act in their order: the last of N and T stays.
+        let expires = match (&count.shape, count.touch) {
+            (Shape::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
+            _ => vivify,
+        };
         let cas = count.new_cas.unwrap_or_else(|| self.fresh_cas());
         let item = Item {
             value: count.initial.to_string().into_bytes(),
@@ -309,9 +315,12 @@ impl Model {
             stored: now,
             ..Item::default()
         };
-        let ttl_after = left(&item, now);
+        let left_at =
+            |exptime| left(&Item { expires: expiry(now, exptime), ..Item::default() }, now);
+        let touched = count.touch.and_then(left_at);
+        let ttl = Ttl { before: None, touched, vivified: Some(left_at(vivify)) };
         self.items.insert(key, item);
-        Counted::Number { value: count.initial, cas, ttl_before: ttl_after, ttl_after }
+        Counted::Number { value: count.initial, cas, ttl }
     }
 
     fn describe(&self, now: u32, debug: &Debug<'_>, out: &mut Vec<u8>) {
@@ -392,8 +401,7 @@ fn hit<'k>(key: &'k [u8], item: &Item) -> Hit<'k> {
         client_flags: item.client_flags,
         cas: item.cas,
         value_len: item.value.len(),
-        ttl_before: None,
-        ttl_after: None,
+        ttl: Ttl::default(),
         idle_secs: 0,
         hit_before: item.fetched,
         won: false,

@@ -8,6 +8,18 @@ use crate::request::{
 };
 use crate::tokens::Tokens;
 
+/// The seconds that an item has left, as a request's flags change them in their order; `None` is for
+/// ever. `t` shows what holds at its place among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ttl {
+    /// Before the request.
+    pub before: Option<u32>,
+    /// After `T`.
+    pub touched: Option<u32>,
+    /// After `N`, if the request created the item.
+    pub vivified: Option<Option<u32>>,
+}
+
 /// What a hit shows. Every number is of the moment the flag is read, see the fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'k> {
@@ -21,11 +33,8 @@ pub struct Hit<'k> {
     pub cas: u64,
     /// The whole value's length, shown even when it is withheld.
     pub value_len: usize,
-    /// Seconds left before this request changed the expiry; `None` is for ever.
-    pub ttl_before: Option<u32>,
-    /// The same after the last of `T` and `N` took effect. `t` shows the one or the other by its
-    /// place among the flags.
-    pub ttl_after: Option<u32>,
+    /// What `t` shows.
+    pub ttl: Ttl,
     /// Seconds since the access before this one.
     pub idle_secs: u32,
     /// The item had been asked for before.
@@ -87,10 +96,8 @@ pub enum Counted {
         value: u64,
         /// The item's new CAS.
         cas: u64,
-        /// Seconds left before; `None` is for ever.
-        ttl_before: Option<u32>,
-        /// Seconds left after `T` or `N`.
-        ttl_after: Option<u32>,
+        /// What `t` shows.
+        ttl: Ttl,
     },
     /// Nothing was there.
     NotFound,
@@ -350,9 +357,9 @@ fn meta_counted(
     out: &mut Vec<u8>,
 ) {
     let code = match outcome {
-        Counted::Number { value, cas, ttl_before, ttl_after } => {
+        Counted::Number { value, cas, ttl } => {
             if !flags.quiet {
-                meta_number(arithmetic, flags, value, cas, [ttl_before, ttl_after], out);
+                meta_number(arithmetic, flags, value, cas, &ttl, out);
             }
             return;
         }
@@ -370,7 +377,7 @@ fn meta_number(
     flags: &MetaFlags<'_>,
     value: u64,
     cas: u64,
-    [mut ttl, ttl_after]: [Option<u32>; 2],
+    ttl: &Ttl,
     out: &mut Vec<u8>,
 ) {
     let mut digits = itoa::Buffer::new();
@@ -381,11 +388,13 @@ fn meta_number(
     } else {
         out.extend_from_slice(b"HD");
     }
+    let mut left = ttl.before;
     for token in Tokens(flags.raw) {
         match token.first() {
             Some(b'c') => number(b" c", cas, out),
-            Some(b't') => meta_ttl(ttl, out),
-            Some(b'T' | b'N') => ttl = ttl_after,
+            Some(b't') => meta_ttl(left, out),
+            Some(b'T') => left = ttl.touched,
+            Some(b'N') => left = ttl.vivified.unwrap_or(left),
             Some(b'O') => spaced(token, out),
             Some(b'k') => meta_key(arithmetic.key.wire, arithmetic.key.base64, out),
             _ => (),
@@ -562,11 +571,12 @@ fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u
     } else {
         out.extend_from_slice(b"HD");
     }
-    let mut ttl = hit.ttl_before;
+    let mut left = hit.ttl.before;
     for token in Tokens(flags.raw) {
         match token.first() {
-            Some(b't') => meta_ttl(ttl, out),
-            Some(b'T' | b'N') => ttl = hit.ttl_after,
+            Some(b't') => meta_ttl(left, out),
+            Some(b'T') => left = hit.ttl.touched,
+            Some(b'N') => left = hit.ttl.vivified.unwrap_or(left),
             Some(b'c') => number(b" c", hit.cas, out),
             Some(b'f') => number(b" f", hit.client_flags.into(), out),
             Some(b'h') => number(b" h", hit.hit_before.into(), out),

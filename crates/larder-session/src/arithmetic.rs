@@ -3,7 +3,7 @@
 use crate::Host;
 use crate::session::Context;
 use crate::time::resolve;
-use larder_protocol::reply::{self, Counted};
+use larder_protocol::reply::{self, Counted, Ttl};
 use larder_protocol::{Arithmetic, Shape};
 use larder_store::{
     Attributes, Change, Engine, HashedKey, Item, Lease, Lookup, NUMBER_WIDTH_MAX, NewCas, NewValue,
@@ -31,9 +31,7 @@ pub(crate) fn arithmetic<E: Engine, H: Host>(
     });
     let outcome = match updated {
         Ok(updated) => match updated.result {
-            Counted::Number { value, ttl_before, ttl_after, .. } => {
-                Counted::Number { value, cas: updated.cas, ttl_before, ttl_after }
-            }
+            Counted::Number { value, ttl, .. } => Counted::Number { value, cas: updated.cas, ttl },
             other => other,
         },
         Err(_) => Counted::OutOfMemory,
@@ -81,8 +79,8 @@ fn decide<L: Lease>(
         value: NewValue::Number { digits, len, width },
         fetched: item.fetched && !longer,
     };
-    let (ttl_before, ttl_after) = (before.expiry.left(now), expiry.left(now));
-    (put, Counted::Number { value, cas: 0, ttl_before, ttl_after })
+    let ttl = Ttl { before: before.expiry.left(now), touched: expiry.left(now), vivified: None };
+    (put, Counted::Number { value, cas: 0, ttl })
 }
 
 fn create(arithmetic: &Arithmetic<'_>, now: Seconds) -> (Change<'static>, Counted) {
@@ -101,9 +99,11 @@ fn create(arithmetic: &Arithmetic<'_>, now: Seconds) -> (Change<'static>, Counte
         value: NewValue::Number { digits, len, width: len.into() },
         fetched: false,
     };
-    let ttl_after = expiry.left(now);
+    let left = |exptime| resolve(exptime, now).left(now);
+    let touched = arithmetic.touch.and_then(left);
+    let ttl = Ttl { before: None, touched, vivified: Some(left(vivify)) };
     let value = arithmetic.initial;
-    (put, Counted::Number { value, cas: 0, ttl_before: None, ttl_after })
+    (put, Counted::Number { value, cas: 0, ttl })
 }
 
 fn new_cas(arithmetic: &Arithmetic<'_>) -> NewCas {

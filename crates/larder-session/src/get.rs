@@ -4,8 +4,8 @@ use crate::pending::Sending;
 use crate::session::Context;
 use crate::time::resolve;
 use crate::{Counters, Host};
-use larder_protocol::reply::{self, Described, Hit};
-use larder_protocol::{Debug, Get, Shape};
+use larder_protocol::reply::{self, Described, Hit, Ttl};
+use larder_protocol::{Debug, Exptime, Get, Shape};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue,
     Seconds, Value,
@@ -136,8 +136,11 @@ impl Seen {
             client_flags: item.attributes.client_flags,
             cas: item.cas,
             value_len: item.value.len(),
-            ttl_before: item.attributes.expiry.left(now),
-            ttl_after: self.attributes.expiry.left(now),
+            ttl: Ttl {
+                before: item.attributes.expiry.left(now),
+                touched: self.attributes.expiry.left(now),
+                vivified: None,
+            },
             idle_secs: now.0.saturating_sub(traces.accessed.0),
             hit_before: traces.fetched,
             won: self.won,
@@ -289,14 +292,16 @@ fn create(get: &Get<'_>, now: Seconds) -> Change<'static> {
 }
 
 fn show_created(get: &Get<'_>, key: &[u8], cas: u64, now: Seconds, output: &mut Vec<u8>) {
+    let left =
+        |exptime: Option<Exptime>| exptime.and_then(|exptime| resolve(exptime, now).left(now));
+    let ttl = Ttl { before: None, touched: left(get.touch), vivified: Some(left(get.vivify)) };
     let hit = Hit {
         key,
         binary_key: get.key.base64,
         client_flags: 0,
         cas,
         value_len: 0,
-        ttl_before: None,
-        ttl_after: created_expiry(get, now).left(now),
+        ttl,
         idle_secs: 0,
         hit_before: false,
         won: true,

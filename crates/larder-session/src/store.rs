@@ -112,7 +112,7 @@ fn decide_hit<'v, L: Lease>(
     item: &Item<'_, L>,
 ) -> (Change<'v>, Stored) {
     if store.mode == StoreMode::Add {
-        return (Change::Touch, Stored::NotStored);
+        return (Change::Promote, Stored::NotStored);
     }
     let stale = match store.compare {
         Some(cas) if cas == item.cas && cas != 0 => false,

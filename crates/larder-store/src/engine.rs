@@ -158,6 +158,8 @@ pub enum Change<'v> {
     Keep,
     /// Nothing, but count it as an access.
     Touch,
+    /// Nothing, but whoever evicts knows that somebody cares; no access is marked.
+    Promote,
     /// Remove it.
     Remove,
     /// Keep the value, change what goes with it.

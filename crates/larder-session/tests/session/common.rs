@@ -11,11 +11,13 @@ pub(crate) trait Subject: Engine + Sized {
 }
 
 pub(crate) const ITEM_SIZE_MAX: usize = 300 << 10;
+pub(crate) const CLASS_SIZES: [usize; 5] = [96, 120, 512, 4096, 512 << 10];
+pub(crate) const START: u32 = 1_700_000_000;
 const LIMIT_BYTES: usize = 64 << 20;
 const SEED: u64 = 0x5eed;
 
 pub(crate) fn classes() -> SizeClasses {
-    SizeClasses::new(vec![96, 120, 512, 4096, 512 << 10], 59)
+    SizeClasses::new(CLASS_SIZES.to_vec(), 59)
 }
 
 impl Subject for dashmap::Handle {
@@ -123,7 +125,7 @@ impl<E: Subject> World<E> {
             classes,
         };
         let server = Server { limit: 1 << 20, held: Cell::new(0) };
-        let now = Seconds(1_700_000_000);
+        let now = Seconds(START);
         Self { engine: E::fresh(), server, counters, settings, now }
     }
 

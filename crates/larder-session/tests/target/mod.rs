@@ -6,7 +6,7 @@ use larder_store::{Engine, Seconds, SizeClasses, dashmap, moka, segment};
 use std::collections::BTreeMap;
 
 /// When a target's clock starts; the model's too.
-pub(crate) const START: u32 = 1_700_000_000;
+const START: u32 = 1_700_000_000;
 /// What memcached keeps for an item, CAS included.
 const OVERHEAD: usize = 59;
 const LIMIT_BYTES: usize = 256 << 20;
@@ -14,14 +14,8 @@ const ITEM_SIZE_MAX: usize = 1 << 20;
 const SEED: u64 = 0x5eed;
 
 /// Chunk sizes, for `me`.
-pub(crate) fn class_sizes() -> Vec<usize> {
+fn class_sizes() -> Vec<usize> {
     vec![96, 120, 152, 192, 512, 4096, 1 << 20]
-}
-
-/// What the judge has to know of these sessions.
-pub(crate) fn model_settings() -> larder_model::Settings {
-    let version = "1.6.45".to_owned();
-    larder_model::Settings { version, item_size_max: ITEM_SIZE_MAX, classes: class_sizes() }
 }
 
 fn classes() -> SizeClasses {

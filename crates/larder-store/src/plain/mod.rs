@@ -220,7 +220,8 @@ impl Update<'_> {
                 live.note_access(self.now);
                 Ok(Verdict::Keep)
             }
-            (Change::Keep, Some(_)) => Ok(Verdict::Keep),
+            // Looking it up has told the crates that evict.
+            (Change::Keep | Change::Promote, Some(_)) => Ok(Verdict::Keep),
             (_, None) => Ok(self.clear()),
         }
     }

@@ -378,6 +378,13 @@ impl<'u> Update<'u, '_> {
                 self.touch();
                 Ok(self.live().map_or(0, |found| found.record.cas()))
             }
+            Change::Promote => {
+                let live = self.live();
+                if let Some(found) = live {
+                    self.stripe.count_hit(&found.place);
+                }
+                Ok(live.map_or(0, |found| found.record.cas()))
+            }
             Change::Remove => {
                 self.remove();
                 Ok(0)
