@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(whole(b"+OK\r\n", read_resp), Resp::Simple(b"OK"));
         assert_eq!(whole(b"-ERR no\r\n", read_resp), Resp::Error(b"ERR no"));
         assert_eq!(whole(b":-12\r\n", read_resp), Resp::Integer(-12));
-        assert_eq!(whole(b"$3\r\na\r\n\r\n", |b| read_resp(b)), Resp::Bulk(b"a\r\n"));
+        assert_eq!(whole(b"$3\r\na\r\n\r\n", read_resp), Resp::Bulk(b"a\r\n"));
         assert_eq!(whole(b"$-1\r\n", read_resp), Resp::Null);
         assert_eq!(whole(b"*2\r\n", read_resp), Resp::Array(2));
         assert_eq!(read_resp(b"VALUE\r\n"), Read::Malformed);
