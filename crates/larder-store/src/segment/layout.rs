@@ -86,10 +86,6 @@ impl Layout {
     pub(super) fn buckets_per_segment(&self) -> usize {
         self.segment_len / BUCKET_LEN
     }
-
-    pub(super) fn ghosts_per_segment(&self) -> usize {
-        self.segment_len / GHOSTS_LEN
-    }
 }
 
 /// The most that an item takes beside its value: header, CAS, flags, expiry, chain, key, padding.
