@@ -178,7 +178,7 @@ fn candidates(hash: u64, len: usize, stripes: usize) -> [usize; 2] {
 /// Linear hashing: as many low bits as reach a bucket below `len`, which is not 0.
 #[inline]
 fn fold(hash: u64, len: usize) -> usize {
-    let mask = u64::MAX >> (len as u64 - 1 | 1).leading_zeros();
+    let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
     let bucket = hash & mask;
     let bucket = if bucket < len as u64 { bucket } else { bucket & (mask >> 1) };
     bucket as usize
