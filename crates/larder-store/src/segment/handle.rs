@@ -6,14 +6,13 @@ use super::index::{count_hit, scan};
 use super::reclaim::Drain;
 use super::record::{Record, Witness};
 use super::slot::Slot;
-use super::sync::{AtomicU64, Ordering};
+use super::sync::{AtomicU64, Guard, Ordering, pin};
 use super::tally::Tally;
 use super::update::{CLASSES_MAX, Open};
 use crate::{
     Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated,
     Value,
 };
-use crossbeam_epoch::Guard;
 use std::sync::Arc;
 
 /// One thread's way into a [`super::Cache`]: its open segments, its counts, its epoch pin.
@@ -124,7 +123,7 @@ impl Handle {
     fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
         match &self.guard {
             Some(guard) => f(&self.shared, guard, self.now),
-            None => f(&self.shared, &crossbeam_epoch::pin(), self.now),
+            None => f(&self.shared, &pin(), self.now),
         }
     }
 }
@@ -221,7 +220,7 @@ impl Engine for Handle {
     fn begin_batch(&mut self, now: Seconds) {
         self.now = now;
         self.shared.flush_if_due(now);
-        self.guard = Some(crossbeam_epoch::pin());
+        self.guard = Some(pin());
     }
 
     fn end_batch(&mut self) {
