@@ -13,8 +13,8 @@
 //! | `Index::grow` without `count_move` | `a_reader_finds_a_key_while_its_bucket_is_split` |
 //! | `make_room` without `count_move` | `a_reader_finds_a_key_that_moves_to_its_other_bucket` |
 //! | a retired segment is free at once, without the epoch | `what_is_lent_stays_what_it_is` |
-//! | a look-up without a pin | `what_is_lent_stays_what_it_is` |
-//! | a mover that publishes without looking whether the word still refers to what it copied | `an_acknowledged_change_outlives_movers` |
+//! | a word published before the value's bytes are in place | `a_value_is_whole_while_it_is_replaced` |
+//! | a mover that asks whether the key is there, not whether its word still refers to what it copies | `an_acknowledged_change_outlives_movers` |
 //! | `Stripe::lock` that does not lock | `an_acknowledged_change_outlives_movers`, `one_of_many_compares_wins` |
 
 use super::index::{BUCKET_SLOTS, Buckets, Index};
@@ -88,7 +88,7 @@ fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
 
 #[test]
 fn a_reader_finds_a_key_while_its_bucket_is_split() {
-    explore(3000, || {
+    explore(20_000, || {
         let index = Arc::new(index(2));
         // Both candidates of these are the bucket that the second step of growth splits.
         let kept = ids([1, 1], 6);
@@ -107,7 +107,7 @@ fn a_reader_finds_a_key_while_its_bucket_is_split() {
 
 #[test]
 fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
-    explore(5000, || {
+    explore(20_000, || {
         for candidates in [[0, 1], [1, 0]] {
             let index = Arc::new(index(2));
             let mover = ids(candidates, 1)[0];
@@ -169,12 +169,14 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
     stored.expect("there is always something to evict or clean");
 }
 
-/// Goes through the whole cache: every segment is emptied and used again.
-fn churn(handle: &mut Handle, rounds: u8) {
-    for round in 0..rounds {
-        for filler in 0..40 {
-            store(handle, &[b'f', filler], &pattern(filler ^ round));
-        }
+/// Replaces values in no order, so that segments die in part and what lives in them has to move.
+fn churn(handle: &mut Handle, stores: u32) {
+    let mut random: u32 = 1;
+    for _ in 0..stores {
+        // Numerical Recipes' generator.
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let filler = (random >> 24) as u8 % 64;
+        store(handle, &[b'f', filler], &pattern(filler));
     }
 }
 
@@ -197,7 +199,7 @@ fn read_slowly(handle: &mut Handle, name: &[u8], owner: u8) -> bool {
 
 #[test]
 fn what_is_lent_stays_what_it_is() {
-    explore(60, || {
+    explore(300, || {
         let cache = cache(true, 2);
         let mut writer = cache.handle();
         store(&mut writer, b"lent", &pattern(255));
@@ -227,7 +229,7 @@ fn churn_many(handle: &mut Handle, round: u8) {
 
 #[test]
 fn a_value_is_whole_while_it_is_replaced() {
-    explore(150, || {
+    explore(1000, || {
         let cache = cache(true, 3);
         store(&mut cache.handle(), b"both", &pattern(1));
         let writers = [1, 2].map(|owner| {
@@ -274,16 +276,20 @@ fn count_up(handle: &mut Handle, name: &[u8]) -> bool {
 /// Nothing is evicted here: segments are cleaned, and what lives in them moves.
 #[test]
 fn an_acknowledged_change_outlives_movers() {
-    explore(60, || {
+    explore(300, || {
         let cache = cache(false, 3);
         let mut mover = cache.handle();
         store(&mut mover, b"n", &[0, 0]);
         store(&mut mover, b"gone", &pattern(9));
+        // Until cleaning goes on all the time.
+        churn(&mut mover, 150);
         let counters = [(); 2].map(|()| {
             let cache = cache.clone();
             thread::spawn(move || {
                 let mut handle = cache.handle();
-                assert!((0..5).all(|_| count_up(&mut handle, b"n")), "it is always there");
+                for _ in 0..100 {
+                    assert!(count_up(&mut handle, b"n"), "it is always there");
+                }
             })
         });
         let deleting = cache.clone();
@@ -297,7 +303,7 @@ fn an_acknowledged_change_outlives_movers() {
                 thread::yield_now();
             }
         });
-        churn(&mut mover, 4);
+        churn(&mut mover, 60);
         counters.into_iter().for_each(|counter| counter.join().unwrap());
         deleter.join().unwrap();
         let name = key(&mover, b"n");
@@ -305,13 +311,13 @@ fn an_acknowledged_change_outlives_movers() {
             Value::Whole(bytes) => bytes.to_vec(),
             _ => panic!("it is small"),
         });
-        assert_eq!(found, Lookup::Hit(vec![0, 10]), "every count");
+        assert_eq!(found, Lookup::Hit(vec![0, 200]), "every count");
     });
 }
 
 #[test]
 fn one_of_many_compares_wins() {
-    explore(500, || {
+    explore(3000, || {
         let cache = cache(true, 4);
         let mut handle = cache.handle();
         store(&mut handle, b"cas", b"old");

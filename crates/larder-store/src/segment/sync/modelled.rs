@@ -146,7 +146,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let ready: Vec<Deferred> = EPOCHS.with_borrow_mut(|epochs| {
             epochs.pins.remove(&self.0);
-            epochs.deferred.iter_mut().for_each(|deferred| drop(deferred.pins.remove(&self.0)));
+            for deferred in &mut epochs.deferred {
+                deferred.pins.remove(&self.0);
+            }
             epochs.deferred.extract_if(.., |deferred| deferred.pins.is_empty()).collect()
         });
         if std::thread::panicking() {
