@@ -12,3 +12,4 @@ pub use arguments::{ArgumentError, Arguments, Requests};
 pub use outcome::{Command, Latency, Outcome, ServerCost};
 pub use run::{Measured, Progress, RunError, run};
 pub use settings::{DataSize, Keys, Pattern, Protocol, Ratio, Settings, Stop, Target, Tls};
+pub mod simulate;
