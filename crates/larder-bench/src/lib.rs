@@ -4,12 +4,18 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+pub mod blocking;
+pub mod fill;
+pub mod launch;
 mod outcome;
+pub mod process;
 mod run;
 mod settings;
+pub mod simulate;
+pub mod subject;
+mod values;
 
 pub use arguments::{ArgumentError, Arguments, Requests};
 pub use outcome::{Command, Latency, Outcome, ServerCost};
 pub use run::{Measured, Progress, RunError, run};
 pub use settings::{DataSize, Keys, Pattern, Protocol, Ratio, Settings, Stop, Target, Tls};
-pub mod simulate;
