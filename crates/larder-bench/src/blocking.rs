@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Requests in a batch at most: with the longest keys they fit the socket's buffers, so that
 /// nobody waits for us to read while we wait to write.
@@ -218,9 +218,21 @@ fn push_command(output: &mut Vec<u8>, words: &[&[u8]]) {
 }
 
 fn push_text_set(output: &mut Vec<u8>, item: &Item<'_>) {
-    let numbers = format!(" 0 {} {}\r\n", item.ttl_secs, item.value.len());
+    let numbers = format!(" 0 {} {}\r\n", expiry(item.ttl_secs), item.value.len());
     push(output, &[b"set ", item.key, numbers.as_bytes(), item.value, b"\r\n"]);
 }
+
+/// What memcached takes for this TTL: a longer one has to be a point in time.
+fn expiry(ttl_secs: u32) -> u32 {
+    if ttl_secs <= RELATIVE_SECS_MAX {
+        return ttl_secs;
+    }
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now_secs = u32::try_from(since_epoch.unwrap_or_default().as_secs()).unwrap_or(u32::MAX);
+    now_secs.saturating_add(ttl_secs)
+}
+
+const RELATIVE_SECS_MAX: u32 = 30 * 24 * 3600;
 
 fn push_resp_set(output: &mut Vec<u8>, item: &Item<'_>) {
     match item.ttl_secs {

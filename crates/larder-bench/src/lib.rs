@@ -6,6 +6,7 @@
 mod arguments;
 pub mod blocking;
 pub mod fill;
+pub mod hitratio;
 pub mod launch;
 mod outcome;
 pub mod process;
