@@ -79,24 +79,9 @@ impl Connection {
     pub fn get<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
-        mut each: impl FnMut(usize, Option<&[u8]>),
+        each: impl FnMut(usize, Option<&[u8]>),
     ) -> io::Result<()> {
-        debug_assert!(keys.len() <= BATCH_MAX);
-        for key in keys {
-            match self.dialect {
-                Dialect::Text => push(&mut self.output, &[b"get ", key.as_ref(), b"\r\n"]),
-                Dialect::Resp => push_command(&mut self.output, &[b"GET", key.as_ref()]),
-            }
-        }
-        self.write()?;
-        for index in 0..keys.len() {
-            let found = match self.dialect {
-                Dialect::Text => self.text_value()?,
-                Dialect::Resp => self.resp_value()?,
-            };
-            each(index, found.then_some(&self.value));
-        }
-        Ok(())
+        self.set_and_get([], keys, each).map(drop)
     }
 
     /// Stores items, at most [`BATCH_MAX`] at once, and says how many were taken: a server may
@@ -105,21 +90,62 @@ impl Connection {
     /// # Errors
     /// The connection broke.
     pub fn set<'i>(&mut self, items: impl IntoIterator<Item = Item<'i>>) -> io::Result<usize> {
-        let mut asked = 0;
+        self.set_and_get::<&[u8]>(items, &[], |_, _| ())
+    }
+
+    /// Both in one go, the sets first.
+    ///
+    /// # Errors
+    /// As [`Connection::set`] and [`Connection::get`].
+    pub fn set_and_get<'i, K: AsRef<[u8]>>(
+        &mut self,
+        items: impl IntoIterator<Item = Item<'i>>,
+        keys: &[K],
+        mut each: impl FnMut(usize, Option<&[u8]>),
+    ) -> io::Result<usize> {
+        let offered = self.push_sets(items)?;
+        self.push_gets(keys);
+        self.write()?;
+        let taken = self.read_sets(offered)?;
+        for index in 0..keys.len() {
+            let found = match self.dialect {
+                Dialect::Text => self.text_value()?,
+                Dialect::Resp => self.resp_value()?,
+            };
+            each(index, found.then_some(&self.value));
+        }
+        Ok(taken)
+    }
+
+    fn push_sets<'i>(&mut self, items: impl IntoIterator<Item = Item<'i>>) -> io::Result<usize> {
+        let mut offered = 0;
         for item in items {
             match self.dialect {
                 Dialect::Text => push_text_set(&mut self.output, &item),
                 Dialect::Resp => push_resp_set(&mut self.output, &item),
             }
-            asked += 1;
+            offered += 1;
             if self.output.len() >= OUTPUT_MAX {
                 self.write()?;
             }
         }
-        self.write()?;
+        Ok(offered)
+    }
+
+    fn push_gets<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
+        debug_assert!(keys.len() <= BATCH_MAX);
+        for key in keys {
+            match self.dialect {
+                Dialect::Text => push(&mut self.output, &[b"get ", key.as_ref(), b"\r\n"]),
+                Dialect::Resp => push_command(&mut self.output, &[b"GET", key.as_ref()]),
+            }
+        }
+    }
+
+    fn read_sets(&mut self, offered: usize) -> io::Result<usize> {
         let stored: &[u8] = if self.dialect == Dialect::Text { b"STORED" } else { b"+OK" };
         let mut taken = 0;
-        for _ in 0..asked {
+        for _ in 0..offered {
             taken += usize::from(self.read_line()? == stored);
         }
         Ok(taken)

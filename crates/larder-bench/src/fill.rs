@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What can be typed. Sizes are bytes, times seconds.
+/// Count how many items a server holds, by its limit and by its resident memory.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]

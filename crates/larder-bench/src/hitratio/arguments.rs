@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What can be typed. Sizes are bytes, times seconds.
+/// Replay a stream of look-aside requests and report the miss ratio, next to simulated caches.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]

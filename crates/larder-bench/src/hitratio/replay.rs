@@ -1,8 +1,9 @@
 //! Plays a stream to a server, as an application with a look-aside cache would.
 //!
-//! A batch of gets goes out, then the sets of what was missed. No batch has a key twice: the stream
-//! is cut before a key that is in the batch already, so that nobody asks for a key while it is on
-//! its way. All that differs from one request at a time is that a batch's gets come before its sets.
+//! A batch of gets goes out, then the sets of what was missed, together with the next gets. No batch
+//! has a key twice: the stream is cut before a key that is in the batch already, so that nobody asks
+//! for a key while it is on its way. All that differs from one request at a time is that a batch's
+//! gets come before its sets.
 
 use super::stream::Stream;
 use crate::blocking::{Connection, Item};
@@ -78,7 +79,7 @@ pub fn replay(connection: &mut Connection, stream: &Stream, pipeline: u16) -> io
         stream,
         values: Values::new(stream.value_bytes_max()),
         replayed: Replayed::default(),
-        hits: Vec::new(),
+        missed: Vec::new(),
     };
     let mut clock = stream.has_ttls().then_some(Clock { start, behind: Duration::ZERO });
     let mut rest = stream.requests.as_slice();
@@ -87,6 +88,9 @@ pub fn replay(connection: &mut Connection, stream: &Stream, pipeline: u16) -> io
         let (batch, later) = rest.split_at(batch_len(rest, due_ms, usize::from(pipeline.max(1))));
         replay.play(batch)?;
         rest = later;
+        if clock.is_some() || rest.is_empty() {
+            replay.play(&[])?;
+        }
     }
     replay.replayed.seconds = start.elapsed().as_secs_f64();
     replay.replayed.behind_seconds = clock.map_or(0.0, |clock| clock.behind.as_secs_f64());
@@ -121,28 +125,29 @@ struct Replay<'r> {
     stream: &'r Stream,
     values: Values,
     replayed: Replayed,
-    /// Of the batch.
-    hits: Vec<bool>,
+    /// What is still to be set.
+    missed: Vec<Request>,
 }
 
 impl Replay<'_> {
+    /// Sets what was missed before, and gets a batch.
     fn play(&mut self, batch: &[Request]) -> io::Result<()> {
         let keys: Vec<_> = batch.iter().map(|request| self.stream.key(request.key)).collect();
-        self.hits.clear();
-        self.connection.get(&keys, |index, found| {
-            let wrong = found.is_some_and(|found| !self.values.is_right(batch[index].key, found));
-            self.replayed.wrong += u64::from(wrong);
-            self.replayed.tally.count(found.is_some(), batch[index].size);
-            self.hits.push(found.is_some());
-        })?;
-        let missed = self.hits.iter().zip(batch).zip(&keys).filter(|((hit, _), _)| !**hit);
-        let items = missed.clone().map(|((_, request), key)| Item {
+        let missed = std::mem::take(&mut self.missed);
+        let named: Vec<_> = missed.iter().map(|request| self.stream.key(request.key)).collect();
+        let items = missed.iter().zip(&named).map(|(request, key)| Item {
             key,
             value: self.values.value(request.key, request.size as usize),
             ttl_secs: request.ttl_secs.map_or(0, NonZeroU32::get),
         });
-        let stored = self.connection.set(items)?;
-        self.replayed.refused += (missed.count() - stored) as u64;
+        let stored = self.connection.set_and_get(items, &keys, |index, found| {
+            let request = &batch[index];
+            let wrong = found.is_some_and(|found| !self.values.is_right(request.key, found));
+            self.replayed.wrong += u64::from(wrong);
+            self.replayed.tally.count(found.is_some(), request.size);
+            self.missed.extend(found.is_none().then_some(request));
+        })?;
+        self.replayed.refused += (missed.len() - stored) as u64;
         Ok(())
     }
 }
