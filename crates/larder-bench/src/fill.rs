@@ -21,7 +21,8 @@ pub struct Arguments {
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it")]
     pub server: ServerArguments,
-    /// Bytes in a value; a figure for each
+    /// Bytes in a value; a figure for each. A server that runs keeps what came before, which
+    /// changes what it can hold: start it afresh for each size, or give --command
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "10,50,100,230,1000,4000")]
     pub data_sizes: Vec<usize>,
     /// Bytes in a key: `key` and digits

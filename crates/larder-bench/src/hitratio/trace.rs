@@ -21,6 +21,9 @@ pub enum TraceError {
     /// The file could not be read.
     #[error(transparent)]
     Read(#[from] io::Error),
+    /// There is no request in it.
+    #[error("there are no requests in it")]
+    Empty,
     /// A line is not as it should be.
     #[error("line {line}: {why}")]
     Line {
@@ -56,6 +59,9 @@ pub fn read(name: &str, mut input: impl BufRead) -> Result<Stream, TraceError> {
             reader.take(fields).map_err(|why| TraceError::Line { line, why })?;
         }
         text.clear();
+    }
+    if reader.requests.is_empty() {
+        return Err(TraceError::Empty);
     }
     Ok(Stream { name: name.to_owned(), requests: reader.requests, names: Some(reader.names) })
 }
@@ -158,6 +164,7 @@ mod tests {
             let error = read("t", text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expected), "{text:?}: {error}");
         };
+        check("time_secs,key,size\n", "no requests");
         check("0,a,1\n0,a\n", "line 2: not time_secs,key,size");
         check("0,a,1,2,3", "line 1: not time_secs");
         check("0,a b,1", "line 1: a key");
