@@ -4,7 +4,11 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+pub mod blocking;
 mod command;
+pub mod fill;
+pub mod hitratio;
+pub mod launch;
 mod load;
 mod machine;
 mod median;
@@ -13,6 +17,9 @@ mod report;
 mod run;
 mod server_process;
 mod settings;
+pub mod simulate;
+pub mod subject;
+mod values;
 
 pub use arguments::{ArgumentError, Arguments, Requests};
 pub use command::{BenchError, bench};
