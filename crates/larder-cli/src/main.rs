@@ -1,6 +1,6 @@
 //! `larder`: the tool for people.
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use larder_bench::{fill, hitratio};
 use std::process::ExitCode;
 
@@ -26,16 +26,28 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Measure {
-    Fill(fill::Arguments),
-    Hitratio(Box<hitratio::Arguments>),
+    /// Count how many items a server holds, by its limit and by its resident memory
+    Fill(WithHelp<fill::Arguments>),
+    /// Replay look-aside requests and report the miss ratio, next to simulated caches
+    Hitratio(Box<WithHelp<hitratio::Arguments>>),
+}
+
+/// `bench` gives up clap's own `-h`, which is memtier's for the host, and its measures with it.
+#[derive(Args, Debug)]
+struct WithHelp<A: Args> {
+    #[command(flatten)]
+    arguments: A,
+    /// Print help
+    #[arg(short, long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 fn main() -> ExitCode {
     let Command::Bench { load, measure } = Line::parse().command;
     let result = match measure {
         None => said(larder_bench::bench(&load, &mut std::io::stdout())),
-        Some(Measure::Fill(arguments)) => said(fill::command(&arguments)),
-        Some(Measure::Hitratio(arguments)) => said(hitratio::command(&arguments)),
+        Some(Measure::Fill(with_help)) => said(fill::command(&with_help.arguments)),
+        Some(Measure::Hitratio(with_help)) => said(hitratio::command(&with_help.arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
