@@ -175,8 +175,13 @@ pub fn content_head(
         Shape::Classic(classic) => {
             out.extend_from_slice(b"VALUE ");
             out.extend_from_slice(key);
-            number(b" ", client_flags.into(), out);
-            number(b" ", value_len as u64, out);
+            if client_flags == 0 {
+                out.extend_from_slice(b" 0 ");
+            } else {
+                number(b" ", client_flags.into(), out);
+                out.push(b' ');
+            }
+            out.extend_from_slice(itoa::Buffer::new().format(value_len).as_bytes());
             if classic.with_cas {
                 number(b" ", cas, out);
             }

@@ -106,7 +106,10 @@ fn plain<E: Engine, H: Host>(
     match found {
         Lookup::Hit(shown) => {
             count(cx.counters, get, Some(class));
-            finish(cx, get, shown, mark, output)
+            match shown {
+                Shown::Whole => Answered::Whole,
+                other => finish(cx, get, other, mark, output),
+            }
         }
         gone => {
             bury(cx.engine, key, &gone);
