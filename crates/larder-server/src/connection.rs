@@ -85,6 +85,7 @@ impl ConnectionInfo {
             0 => "conn_read",
             1 => "conn_nread",
             2 => "conn_swallow",
+            4 => "conn_watch",
             _ => "conn_mwrite",
         }
     }
@@ -100,6 +101,7 @@ impl ConnectionInfo {
             State::Receiving => 1,
             State::Swallowing => 2,
             State::Sending => 3,
+            State::Dumping => 4,
         };
         if self.state.load(Relaxed) != state {
             self.state.store(state, Relaxed);

@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod connection;
+pub mod controls;
 pub mod driver;
 pub mod listener;
 pub mod options;

@@ -76,6 +76,10 @@ pub struct Options {
     #[arg(short = 'F', long)]
     pub disable_flush_all: bool,
 
+    /// Refuse dumps of keys: lru_crawler metadump and mgdump, stats cachedump, stats detail
+    #[arg(short = 'X', long)]
+    pub disable_dumping: bool,
+
     /// No effect: there are no slab classes
     #[arg(short = 'f', long, value_name = "FACTOR")]
     pub slab_growth_factor: Option<f64>,

@@ -3,8 +3,10 @@
 
 use crate::clock::Clock;
 use crate::connection::ConnectionInfo;
+use crate::controls::Controls;
 use crate::options::Options;
 use crate::{stats, version};
+use larder_protocol::Tuning;
 use larder_session::{Counters, Host, Settings, StatsAnswer};
 use larder_store::{Engine, Gauges, dashmap, moka, segment};
 use std::collections::BTreeMap;
@@ -90,6 +92,8 @@ pub struct Server {
     pub listeners: Mutex<Vec<String>>,
     /// Set once: accept nothing more, finish.
     pub stopping: AtomicBool,
+    /// What operators have set.
+    pub controls: Controls,
     verbosity: AtomicU32,
     set_log_level: Box<dyn Fn(u32) + Send + Sync>,
     conns: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
@@ -121,6 +125,7 @@ impl Server {
             counters,
             listeners: Mutex::default(),
             stopping: AtomicBool::new(false),
+            controls: Controls::default(),
             set_log_level,
             conns: Mutex::default(),
             next_conn: AtomicU64::new(1),
@@ -207,5 +212,25 @@ impl Host for Server {
 
     fn release(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Relaxed);
+    }
+
+    fn crawler_enabled(&self) -> bool {
+        self.controls.crawler_enabled()
+    }
+
+    fn enable_crawler(&self, enable: bool) {
+        self.controls.enable_crawler(enable);
+    }
+
+    fn note_crawl(&self) {
+        self.controls.note_crawl();
+    }
+
+    fn dumps_allowed(&self) -> bool {
+        !self.options.disable_dumping
+    }
+
+    fn set(&self, tuning: Tuning) {
+        self.controls.set(tuning);
     }
 }

@@ -1,5 +1,7 @@
 //! What a session may ask of the server around it.
 
+use larder_protocol::Tuning;
+
 /// The server, as far as commands reach it. Tests bring a small one of their own.
 pub trait Host {
     /// What `version` answers, without `VERSION `.
@@ -17,6 +19,25 @@ pub trait Host {
 
     /// Gives reserved bytes back.
     fn release(&self, bytes: usize);
+
+    /// Whether expired items are looked for in the background (`lru_crawler`).
+    fn crawler_enabled(&self) -> bool {
+        true
+    }
+
+    /// Has expired items looked for, or not.
+    fn enable_crawler(&self, _enable: bool) {}
+
+    /// A crawl was asked for.
+    fn note_crawl(&self) {}
+
+    /// Whether keys may be dumped (no `-X`).
+    fn dumps_allowed(&self) -> bool {
+        true
+    }
+
+    /// Remembers a setting for `stats settings`.
+    fn set(&self, _tuning: Tuning) {}
 }
 
 /// How a stats request ends.

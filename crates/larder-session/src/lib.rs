@@ -9,8 +9,10 @@
 
 mod admin;
 mod arithmetic;
+mod control;
 mod counters;
 mod delete;
+mod dump;
 mod get;
 mod host;
 mod pending;

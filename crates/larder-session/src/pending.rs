@@ -1,5 +1,6 @@
 //! What keeps the next request waiting: a value on its way in or out, or bytes that nobody wants.
 
+use crate::dump::Dump;
 use crate::session::{Context, Next, Session};
 use crate::{Host, store};
 use arrayvec::ArrayVec;
@@ -17,6 +18,8 @@ use larder_store::{Engine, HashedKey, Lease, Refusal};
 ///                                │ large value asked for
 ///                                ▼
 ///                             Sending ── all out ──▶ Nothing
+///
+///  Dumping, from Nothing and back: a command that shows all items
 /// ```
 pub(crate) enum Pending<E: Engine> {
     Nothing,
@@ -31,6 +34,8 @@ pub(crate) enum Pending<E: Engine> {
     Arriving(Box<Arriving<E>>),
     /// A value is leaving in pieces.
     Sending(Box<Sending<E::Lease>>),
+    /// Items are shown one after another.
+    Dumping(Box<Dump<E>>),
 }
 
 impl<E: Engine> Pending<E> {
@@ -44,7 +49,7 @@ impl<E: Engine> Pending<E> {
         match self {
             Self::Sending(sending) => sending.lease.heap_len(),
             Self::Arriving(arriving) => arriving.head.capacity(),
-            Self::Nothing | Self::Swallow { .. } | Self::SwallowLine => 0,
+            Self::Nothing | Self::Swallow { .. } | Self::SwallowLine | Self::Dumping(_) => 0,
         }
     }
 }
@@ -176,6 +181,7 @@ impl<E: Engine> Session<E> {
             Pending::SwallowLine => self.resume_line(input),
             Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, output),
             Pending::Sending(sending) => self.resume_sending(cx, sending, output),
+            Pending::Dumping(dump) => self.resume_dumping(cx, dump, output),
         }
     }
 
@@ -216,6 +222,20 @@ impl<E: Engine> Session<E> {
         }
         self.pending = Pending::Sending(sending);
         Step::end(0, Next::Write)
+    }
+
+    fn resume_dumping<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut dump: Box<Dump<E>>,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let full = output.len() > cx.settings.output_max;
+        if !full && dump.proceed(cx, output) {
+            return Step::go_on(0);
+        }
+        self.pending = Pending::Dumping(dump);
+        Step::end(0, if full { Next::Write } else { Next::Yield })
     }
 
     fn resume_arriving<H: Host>(

@@ -80,6 +80,8 @@ pub enum State {
     Swallowing,
     /// Sending a large value.
     Sending,
+    /// Showing all items.
+    Dumping,
 }
 
 /// Requests looked at together: enough to hide memory's latency, few enough to stay in the cache.
@@ -131,6 +133,7 @@ impl<E: Engine> Session<E> {
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
             Pending::Arriving(_) => State::Receiving,
             Pending::Sending(_) => State::Sending,
+            Pending::Dumping(_) => State::Dumping,
         }
     }
 
@@ -310,7 +313,11 @@ impl<E: Engine> Session<E> {
                 cx.host.set_verbosity(*level);
                 reply::ok(shape, output);
             }
-            Request::Stats { topic, shape } => admin::stats(cx, topic, shape, output),
+            Request::Stats { topic, shape } => match topic.strip_prefix(b"cachedump") {
+                Some(words @ ([] | [b' ', ..])) => self.cachedump(cx, words, shape, output),
+                _ => admin::stats(cx, topic, shape, output),
+            },
+            Request::Admin { command, shape } => self.administer(cx, command, shape, output),
             Request::Quit(shape) => {
                 reply::quit(shape, output);
                 return Flow::Close;

@@ -122,6 +122,26 @@ impl Shared {
     }
 }
 
+/// Where a walk over all items is: one part's keys are taken at a time.
+#[derive(Debug, Default)]
+pub struct Walk {
+    /// Parts whose keys were taken.
+    begun: usize,
+    /// Keys of the last of them that are still to be shown.
+    keys: Vec<Box<[u8]>>,
+}
+
+impl Walk {
+    fn next<'s>(&mut self, shared: &'s Shared) -> Option<(&'s Part, Box<[u8]>)> {
+        while self.keys.is_empty() {
+            let part = shared.parts.get(self.begun)?;
+            self.begun += 1;
+            self.keys = part.iter().map(|entry| entry.key().clone()).collect();
+        }
+        Some((shared.parts.get(self.begun.checked_sub(1)?)?, self.keys.pop()?))
+    }
+}
+
 /// One thread's way into a [`Cache`].
 #[derive(Debug)]
 pub struct Handle {
@@ -132,6 +152,7 @@ pub struct Handle {
 impl Engine for Handle {
     type Lease = SharedLease;
     type Upload = Upload;
+    type Walk = Walk;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.shared.core.hash(key)
@@ -211,6 +232,33 @@ impl Engine for Handle {
         let Some((part, more)) = self.shared.next_part(now) else { return false };
         self.shared.sweep(part, now);
         more
+    }
+
+    fn crawl_soon(&mut self) {
+        let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep.left = PARTS;
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::default()
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        mut visit: impl FnMut(&[u8], &Item<'_, SharedLease>),
+    ) -> bool {
+        let Self { shared, now } = self;
+        for _ in 0..items {
+            let Some((part, key)) = walk.next(shared) else { return false };
+            if let Some(record) = part.get(&key)
+                && record.gone::<()>(*now, shared.core.era()).is_none()
+            {
+                visit(&key, &record.lend());
+            }
+        }
+        true
     }
 
     fn gauges(&self) -> Gauges {

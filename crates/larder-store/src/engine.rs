@@ -251,6 +251,8 @@ pub trait Engine {
     type Lease: Lease;
     /// A value that arrives in pieces. Dropping it gives its memory back.
     type Upload;
+    /// A walk over all items.
+    type Walk;
 
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
@@ -312,6 +314,22 @@ pub trait Engine {
 
     /// Does a little housekeeping (expired items, growth); true if more is waiting.
     fn maintain(&mut self, now: Seconds) -> bool;
+
+    /// Looks for dead items soon rather than in its own time: the next [`Engine::maintain`] begins.
+    fn crawl_soon(&mut self) {}
+
+    /// Begins a walk over all items.
+    fn walk(&self) -> Self::Walk;
+
+    /// Shows the next live items to `visit`, about `items` of them; false when all were shown. No
+    /// access is marked. What is there during the whole walk is shown once, unless writes move it
+    /// in the meantime.
+    fn walk_on(
+        &mut self,
+        walk: &mut Self::Walk,
+        items: usize,
+        visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
+    ) -> bool;
 
     /// Adds this cache's totals up. All threads' handles give the same answer.
     fn gauges(&self) -> Gauges;

@@ -168,6 +168,20 @@ impl Shared {
     }
 }
 
+type Entries<'c> = ::moka::sync::Iter<'c, Vec<u8>, Arc<Record>>;
+
+self_cell::self_cell!(
+    /// Moka's iterator with the cache that it borrows.
+    struct Steps {
+        owner: Arc<Shared>,
+        #[not_covariant]
+        dependent: Entries,
+    }
+);
+
+/// Where a walk over all items is. Moka takes the keys of a 64th of its table at a time.
+pub struct Walk(Steps);
+
 /// One thread's way into a [`Cache`].
 #[derive(Debug)]
 pub struct Handle {
@@ -178,6 +192,7 @@ pub struct Handle {
 impl Engine for Handle {
     type Lease = SharedLease;
     type Upload = Upload;
+    type Walk = Walk;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.shared.core.hash(key)
@@ -252,6 +267,33 @@ impl Engine for Handle {
         let sweeping = self.shared.sweep(now);
         self.shared.cache.run_pending_tasks();
         sweeping
+    }
+
+    fn crawl_soon(&mut self) {
+        let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep.rounds = Rounds::default();
+    }
+
+    fn walk(&self) -> Walk {
+        Walk(Steps::new(Arc::clone(&self.shared), |shared| shared.cache.iter()))
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        mut visit: impl FnMut(&[u8], &Item<'_, SharedLease>),
+    ) -> bool {
+        let Self { shared, now } = self;
+        for _ in 0..items {
+            let Some((key, record)) = walk.0.with_dependent_mut(|_, steps| steps.next()) else {
+                return false;
+            };
+            if record.gone::<()>(*now, shared.core.era()).is_none() {
+                visit(&key, &record.lend());
+            }
+        }
+        true
     }
 
     fn gauges(&self) -> Gauges {

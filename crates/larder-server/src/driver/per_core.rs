@@ -305,7 +305,8 @@ impl<E: Engine> EventLoop<E> {
     fn do_chores(&mut self, now: larder_store::Seconds) {
         if self.chores || self.maintained.elapsed() >= MAINTENANCE {
             self.maintained = Instant::now();
-            self.chores = self.engine.maintain(now);
+            let crawls = self.server.controls.crawler_enabled();
+            self.chores = crawls && self.engine.maintain(now);
         }
     }
 }

@@ -98,11 +98,11 @@ fn limits(server: &Server, page: &mut Page<'_>) {
         page.line(name, 0);
     }
     page.line("slab_reassign_last_busy_status", "none");
+    for name in ["slab_reassign_running", "slabs_moved", "lru_crawler_running"] {
+        page.line(name, 0);
+    }
+    page.line("lru_crawler_starts", server.controls.crawls());
     for name in [
-        "slab_reassign_running",
-        "slabs_moved",
-        "lru_crawler_running",
-        "lru_crawler_starts",
         "lru_maintainer_juggles",
         "malloc_fails",
         "log_worker_dropped",

@@ -9,6 +9,7 @@ pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     let options = &server.options;
     network(server, options, page);
     memory(options, page);
+    tuned(server, page);
     constants(page);
     page.line("engine", name(options));
 }
@@ -46,28 +47,33 @@ fn memory(options: &Options, page: &mut Page<'_>) {
     page.flag("maxconns_fast", true);
     page.line("hashpower_init", 0);
     page.flag("slab_reassign", false);
-    page.line("slab_automove", 0);
-    page.line("slab_automove_ratio", "0.80");
-    page.line("slab_automove_window", 10);
+}
+
+/// What operators may have changed, and what stands between it.
+fn tuned(server: &Server, page: &mut Page<'_>) {
+    let tuned = server.controls.tuned();
+    page.line("slab_automove", tuned.slab_automove);
+    page.line("slab_automove_ratio", format_args!("{:.2}", tuned.slab_automove_ratio.get()));
+    page.line("slab_automove_window", tuned.slab_automove_window);
     page.line("slab_chunk_max", CHUNK_MAX);
-    page.flag("flush_enabled", !options.disable_flush_all);
+    page.flag("lru_crawler", server.controls.crawler_enabled());
+    page.line("lru_crawler_sleep", tuned.crawler_sleep);
+    page.line("lru_crawler_tocrawl", tuned.crawler_tocrawl);
+    page.line("tail_repair_time", 0);
+    page.flag("flush_enabled", !server.options.disable_flush_all);
+    page.flag("dump_enabled", !server.options.disable_dumping);
+    page.line("hash_algorithm", "rapidhash");
+    page.flag("lru_maintainer_thread", false);
+    page.flag("lru_segmented", false);
+    page.line("hot_lru_pct", tuned.hot_lru_pct);
+    page.line("warm_lru_pct", tuned.warm_lru_pct);
+    page.line("hot_max_factor", format_args!("{:.2}", tuned.hot_max_factor.get()));
+    page.line("warm_max_factor", format_args!("{:.2}", tuned.warm_max_factor.get()));
 }
 
 /// What has no counterpart here, as memcached shows it with the feature off.
 fn constants(page: &mut Page<'_>) {
     for (name, value) in [
-        ("lru_crawler", "no"),
-        ("lru_crawler_sleep", "100"),
-        ("lru_crawler_tocrawl", "0"),
-        ("tail_repair_time", "0"),
-        ("dump_enabled", "no"),
-        ("hash_algorithm", "rapidhash"),
-        ("lru_maintainer_thread", "no"),
-        ("lru_segmented", "no"),
-        ("hot_lru_pct", "20"),
-        ("warm_lru_pct", "40"),
-        ("hot_max_factor", "0.20"),
-        ("warm_max_factor", "2.00"),
         ("temp_lru", "no"),
         ("temporary_ttl", "61"),
         ("idle_timeout", "0"),

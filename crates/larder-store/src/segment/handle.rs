@@ -8,6 +8,7 @@ use super::record::{Record, Witness};
 use super::sync::Ordering;
 use super::tally::Tally;
 use super::update::{CLASSES_MAX, Open};
+use super::walk::Walk;
 use crate::{
     Access, Change, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated, Value,
 };
@@ -36,6 +37,8 @@ pub struct Handle {
     pub(super) slots: isize,
     /// Where expiry goes on looking.
     pub(super) crawler: u32,
+    /// Of [`Shared::crawls`], those that this handle has opened its segments to.
+    crawls: u32,
     /// Segments for a large value that is put together from pieces.
     pub(super) spare: Option<Upload>,
 }
@@ -56,13 +59,14 @@ impl Handle {
             mean_len: 0,
             slots: 0,
             crawler: 0,
+            crawls: 0,
             spare: None,
         }
     }
 
     /// Runs `f` under this batch's pin, or one of its own.
     #[inline]
-    fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
+    pub(super) fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
         match &self.guard {
             Some(guard) => f(&self.shared, guard, self.now),
             None => f(&self.shared, &crossbeam_epoch::pin(), self.now),
@@ -104,6 +108,7 @@ pub(super) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, Ch
 impl Engine for Handle {
     type Lease = ChainLease;
     type Upload = Upload;
+    type Walk = Walk;
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
@@ -208,7 +213,28 @@ impl Engine for Handle {
     fn maintain(&mut self, now: Seconds) -> bool {
         self.now = now;
         self.shared.flush_if_due(now);
+        let crawls = self.shared.crawls.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.crawls, crawls) != crawls {
+            self.seal_expired();
+        }
         self.crawl()
+    }
+
+    fn crawl_soon(&mut self) {
+        self.shared.crawls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::default()
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
+    ) -> bool {
+        self.walk_buckets(walk, items, visit)
     }
 
     fn gauges(&self) -> Gauges {

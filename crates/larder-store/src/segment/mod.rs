@@ -13,6 +13,7 @@
 //! | `record`, `chain` | an item in its segment; large values |
 //! | `alloc` | free segments and the queues |
 //! | `handle`, `update`, `reclaim` | one thread's way in: reading; writing; making room |
+//! | `walk` | going through all items |
 //!
 //! # Invariants
 //! 1. The three sentences of `raw`.
@@ -38,9 +39,11 @@ mod sync;
 mod table;
 mod tally;
 mod update;
+mod walk;
 
 pub use chain::{ChainLease, Upload};
 pub use handle::Handle;
+pub use walk::Walk;
 
 use crate::{Gauges, Seconds, SizeClasses};
 use alloc::Alloc;
@@ -158,6 +161,8 @@ pub(crate) struct Shared {
     slots_used: AtomicUsize,
     /// Segments of chains under lease, each lease counted.
     leased: AtomicUsize,
+    /// How often operators asked for a crawl.
+    crawls: AtomicU32,
 }
 
 impl fmt::Debug for Shared {
@@ -202,6 +207,7 @@ impl Shared {
             cas_block: AtomicU64::new(1),
             slots_used: AtomicUsize::new(0),
             leased: AtomicUsize::new(0),
+            crawls: AtomicU32::new(0),
         })
     }
 

@@ -164,8 +164,20 @@ impl Handle {
 
     /// Seals every open segment.
     pub(super) fn seal_all(&mut self) {
+        self.seal_if(|_| true);
+    }
+
+    /// Seals open segments in which something has ended: the crawler looks at sealed ones alone.
+    pub(super) fn seal_expired(&mut self) {
+        let (now, shared) = (self.now, Arc::clone(&self.shared));
+        let first_expiry = |segment| shared.table().entry(segment).first_expiry();
+        self.seal_if(|open| first_expiry(open.segment).load(Ordering::Relaxed) <= now.0);
+    }
+
+    fn seal_if(&mut self, wanted: impl Fn(&Open) -> bool) {
         let (shared, writer) = self.writer();
-        for open in writer.open.iter_mut().flatten().filter_map(Option::take) {
+        let places = writer.open.iter_mut().flatten();
+        for open in places.filter_map(|place| place.take_if(|open| wanted(open))) {
             seal(shared, &open);
         }
     }

@@ -1,0 +1,198 @@
+//! What operators ask of a server: the same of larderd under each engine and, where it answers
+//! alike, of memcached.
+
+mod common;
+
+use common::Server;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+/// Every engine, with what it needs beside.
+const ENGINES: [&[&str]; 3] = [&["segment"], &["dashmap", "-M"], &["moka"]];
+
+fn larderd(engine: &[&str], options: &[&str]) -> Server {
+    Server::larderd(&[&["--engine"], engine, options].concat())
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+fn ask(server: &Server, lines: &str) -> String {
+    text(server.ask(lines.as_bytes()))
+}
+
+/// Sends and reads up to a line.
+fn exchange(stream: &mut TcpStream, request: &str, last: &str) -> String {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let mut bytes = [0; 16 << 10];
+    while !answer.ends_with(last.as_bytes()) {
+        let len = stream.read(&mut bytes).unwrap();
+        assert!(len > 0, "closed after {:?}", text(answer));
+        answer.extend_from_slice(&bytes[..len]);
+    }
+    text(answer)
+}
+
+/// A number of a page of statistics.
+fn stat(page: &str, name: &str) -> u64 {
+    let start = format!("STAT {name} ");
+    let value = page.lines().find_map(|line| line.strip_prefix(&start));
+    value.unwrap_or_else(|| panic!("{name} in {page}")).parse().unwrap()
+}
+
+/// A line with its numbers left out.
+fn shape(line: &str) -> String {
+    let mut shape = line.replace(|c: char| c.is_ascii_digit(), "0");
+    while shape.contains("00") {
+        shape = shape.replace("00", "0");
+    }
+    shape
+}
+
+fn fill(server: &Server, items: usize) {
+    let sets: String = (0..items).map(|i| format!("set key-{i} 0 0 5\r\nvalue\r\n")).collect();
+    let stored = ask(server, &sets);
+    assert_eq!(stored.len(), items * "STORED\r\n".len());
+}
+
+#[test]
+fn dumps_look_like_memcacheds() {
+    let sets =
+        "set a%b 0 2000000000 3\r\nabc\r\nset c 0 0 2\r\nhi\r\nget c\r\nms AAEC 1 b\r\n1\r\n";
+    let lines = |server: &Server| {
+        ask(server, sets);
+        let mut stream = server.connect();
+        let dump = exchange(&mut stream, "lru_crawler metadump hash\r\n", "END\r\n");
+        // Debian's has no flags yet.
+        let lines = dump.lines().map(|line| shape(line.split(" flags=").next().unwrap()));
+        let mut lines: Vec<String> = lines.collect();
+        lines.sort();
+        lines
+    };
+    let memcached = lines(&Server::memcached(&[]).expect("memcached; scripts/test installs it"));
+    assert_eq!(memcached.len(), 4);
+    for engine in ENGINES {
+        assert_eq!(lines(&larderd(engine, &[])), memcached, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_dump_keeps_nobody_waiting_and_waits_for_its_reader() {
+    const ITEMS: usize = 100_000;
+    for engine in ENGINES {
+        let server = larderd(engine, &["-t", "1", "-m", "512"]);
+        fill(&server, ITEMS);
+        let mut dumping = server.connect();
+        dumping.write_all(b"lru_crawler metadump all\r\n").unwrap();
+        // Nobody reads it: others are served, and no memory is taken for it.
+        for _ in 0..100 {
+            assert_eq!(ask(&server, "set x 0 0 1\r\n1\r\nget x\r\n").len(), 8 + 22);
+        }
+        let stats = ask(&server, "delete x\r\nstats\r\n");
+        let held = stat(&stats, "read_buf_bytes");
+        assert!(held < 2 << 20, "{engine:?}: {held} bytes");
+        let dump = exchange(&mut dumping, "", "END\r\n");
+        let keys = dump.lines().filter(|line| line.starts_with("key=key-")).count();
+        assert_eq!(keys as u64, stat(&stats, "curr_items"), "{engine:?}");
+        // It goes on as any other connection.
+        assert_eq!(exchange(&mut dumping, "mn\r\n", "\r\n"), "MN\r\n");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_its_dump() {
+    let server = larderd(ENGINES[0], &["-t", "1"]);
+    fill(&server, 100_000);
+    for _ in 0..10 {
+        let mut stream = server.connect();
+        stream.write_all(b"lru_crawler metadump all\r\n").unwrap();
+        stream.read_exact(&mut [0; 100]).unwrap();
+        stream.shutdown(Shutdown::Both).unwrap();
+    }
+    let mut stream = server.connect();
+    for _ in 0..100 {
+        let stats = exchange(&mut stream, "stats\r\n", "END\r\n");
+        if stats.contains("STAT curr_connections 1\r\n") {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("connections are left over");
+}
+
+#[test]
+fn the_crawler_can_be_stopped_and_dumps_stop_with_it() {
+    for engine in ENGINES {
+        let server = larderd(engine, &[]);
+        let disabled = "CLIENT_ERROR lru crawler disabled\r\n";
+        let asks = "lru_crawler disable\r\nlru_crawler disable\r\nlru_crawler crawl all\r\n\
+                    lru_crawler metadump all\r\nlru_crawler mgdump x\r\nlru_crawler enable\r\n\
+                    lru_crawler metadump x\r\n";
+        let expected = format!(
+            "OK\r\nOK\r\n{disabled}{disabled}{disabled}OK\r\nBADCLASS invalid class id\r\n"
+        );
+        assert_eq!(ask(&server, asks), expected);
+    }
+}
+
+#[test]
+fn a_crawl_takes_the_expired_away() {
+    for engine in ENGINES {
+        let server = larderd(engine, &["-t", "1"]);
+        fill(&server, 10);
+        let sets: String = (0..100).map(|i| format!("set mortal-{i} 0 1 1\r\nx\r\n")).collect();
+        ask(&server, &sets);
+        let mut stream = server.connect();
+        for _ in 0..100 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert_eq!(exchange(&mut stream, "lru_crawler crawl all\r\n", "\r\n"), "OK\r\n");
+            let stats = exchange(&mut stream, "stats\r\n", "END\r\n");
+            if stats.contains("STAT curr_items 10\r\n") {
+                assert!(!stats.contains("STAT lru_crawler_starts 0\r\n"));
+                break;
+            }
+        }
+        let stats = exchange(&mut stream, "stats\r\n", "END\r\n");
+        assert!(stats.contains("STAT curr_items 10\r\n"), "{engine:?}: {stats}");
+    }
+}
+
+#[test]
+fn dumping_can_be_forbidden() {
+    let asks = "lru_crawler metadump all\r\nstats cachedump 1 0\r\n";
+    let refused = "ERROR metadump not allowed\r\nCLIENT_ERROR stats cachedump not allowed\r\n";
+    for engine in ENGINES {
+        assert_eq!(ask(&larderd(engine, &["-X"]), asks), refused);
+    }
+    assert_eq!(ask(&Server::memcached(&["-X"]).unwrap(), asks), refused);
+    let keys = ask(&larderd(ENGINES[0], &["--disable-dumping"]), "lru_crawler mgdump all\r\n");
+    assert_eq!(keys, "ERROR key dump not allowed\r\n");
+}
+
+#[test]
+fn settings_remember_what_was_tuned() {
+    let server = larderd(ENGINES[0], &[]);
+    let asks = "lru_crawler sleep 7\r\nlru_crawler tocrawl 8\r\nlru tune 9 10 0.11 1.20\r\n\
+                slabs automove 1\r\nslabs automove ratio 0.50\r\nslabs automove window 30\r\n";
+    assert_eq!(ask(&server, asks), "OK\r\n".repeat(6));
+    let settings = ask(&server, "stats settings\r\n");
+    for (name, value) in [
+        ("lru_crawler", "yes"),
+        ("lru_crawler_sleep", "7"),
+        ("lru_crawler_tocrawl", "8"),
+        ("hot_lru_pct", "9"),
+        ("warm_lru_pct", "10"),
+        ("hot_max_factor", "0.11"),
+        ("warm_max_factor", "1.20"),
+        ("slab_automove", "1"),
+        ("slab_automove_ratio", "0.50"),
+        ("slab_automove_window", "30"),
+        ("slab_reassign", "no"),
+        ("lru_maintainer_thread", "no"),
+    ] {
+        let line = format!("STAT {name} {value}\r\n");
+        assert!(settings.contains(&line), "{line}");
+    }
+}
