@@ -7,6 +7,7 @@ pub mod connection;
 pub mod controls;
 pub mod driver;
 pub mod listener;
+pub mod memory;
 pub mod options;
 pub mod platform;
 pub mod server;

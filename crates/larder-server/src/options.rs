@@ -167,23 +167,6 @@ impl Options {
         self.memory_limit.saturating_mul(MIB)
     }
 
-    /// Memory that all connections may hold together, in bytes: 16 MiB, and a 64th of what exceeds
-    /// a GiB, which is taken from the items'.
-    #[must_use]
-    pub fn connection_memory(&self) -> usize {
-        16 * MIB + self.connection_share()
-    }
-
-    fn connection_share(&self) -> usize {
-        self.limit_bytes().saturating_sub(1024 * MIB) / 64
-    }
-
-    /// Memory for items, in bytes.
-    #[must_use]
-    pub fn item_memory(&self) -> usize {
-        self.limit_bytes() - self.connection_share()
-    }
-
     /// Refuses what can't be done.
     ///
     /// # Errors
@@ -312,14 +295,5 @@ mod tests {
         assert!(misuse("--engine dashmap").1.contains("-M"));
         assert!(misuse("--engine moka -M").1.contains("-M"));
         assert!(misuse("--eviction-policy lru").1.contains("moka"));
-    }
-
-    #[test]
-    fn the_limit_includes_the_connections_memory() {
-        for mib in [3, 64, 1024, 4096, 65_536] {
-            let options = parse(&format!("-m {mib}"));
-            let all = options.item_memory() + options.connection_memory();
-            assert_eq!(all, options.limit_bytes() + 16 * MIB);
-        }
     }
 }

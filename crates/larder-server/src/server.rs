@@ -4,12 +4,14 @@
 use crate::clock::Clock;
 use crate::connection::ConnectionInfo;
 use crate::controls::Controls;
+use crate::memory::Memory;
 use crate::options::Options;
 use crate::{stats, version};
 use larder_protocol::Tuning;
 use larder_session::{Counters, Host, Settings, StatsAnswer};
-use larder_store::{Engine, Gauges, dashmap, moka, segment};
+use larder_store::{Engine, Gauges, LimitRefused, dashmap, moka, segment};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +28,9 @@ pub trait Cache: Clone + Send + Sync + 'static {
 
     /// Zeroes what `stats reset` zeroes.
     fn reset_counters(&self);
+
+    /// Changes the memory for items, in bytes.
+    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 }
 
 impl Cache for segment::Cache {
@@ -42,6 +47,10 @@ impl Cache for segment::Cache {
 
     fn reset_counters(&self) {
         Self::reset_counters(self);
+    }
+
+    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        Self::set_limit(self, bytes)
     }
 }
 
@@ -60,6 +69,10 @@ macro_rules! cache {
 
             fn reset_counters(&self) {
                 self.handle().reset_counters();
+            }
+
+            fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+                Self::set_limit(self, bytes)
             }
         }
     )*};
@@ -102,6 +115,9 @@ pub struct Server {
     held: AtomicUsize,
     gauges: Box<dyn Fn() -> Gauges + Send + Sync>,
     reset: Box<dyn Fn() + Send + Sync>,
+    set_limit: Box<dyn Fn(usize) -> Result<(), LimitRefused> + Send + Sync>,
+    /// The memory limit as it is now, in MiB.
+    limit_mib: AtomicUsize,
 }
 
 impl Server {
@@ -115,10 +131,9 @@ impl Server {
     ) -> Self {
         let classes = settings.classes.count();
         let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
-        let (gauges, reset) = (cache.clone(), cache.clone());
+        let (gauges, reset, limit) = (cache.clone(), cache.clone(), cache.clone());
         Self {
             verbosity: AtomicU32::new(options.verbosity()),
-            options,
             settings,
             clock: Clock::start(),
             connections: ConnectionCounts::default(),
@@ -132,6 +147,9 @@ impl Server {
             held: AtomicUsize::new(0),
             gauges: Box::new(move || gauges.gauges()),
             reset: Box::new(move || reset.reset_counters()),
+            set_limit: Box::new(move |bytes| limit.set_limit(bytes)),
+            limit_mib: options.memory_limit.into(),
+            options,
         }
     }
 
@@ -169,7 +187,12 @@ impl Server {
     /// Counts a change of what a connection holds; false if that is now more than all may hold.
     pub fn count_held(&self, change: isize) -> bool {
         let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
-        change <= 0 || before.wrapping_add_signed(change) <= self.options.connection_memory()
+        change <= 0 || before.wrapping_add_signed(change) <= self.memory().connections
+    }
+
+    /// The memory limit and its parts, as they are now.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory::new(self.limit_mib.load(Relaxed))
     }
 
     pub(crate) fn gauges(&self) -> Gauges {
@@ -228,6 +251,15 @@ impl Host for Server {
 
     fn dumps_allowed(&self) -> bool {
         !self.options.disable_dumping
+    }
+
+    fn set_memory_limit(&self, mib: u32) -> Result<(), RangeInclusive<usize>> {
+        // Addresses have at least 32 bits.
+        let mib = mib as usize;
+        (self.set_limit)(Memory::new(mib).items).map_err(Memory::range)?;
+        self.limit_mib.store(mib, Relaxed);
+        tracing::info!("the memory limit is {mib} MiB now");
+        Ok(())
     }
 
     fn set(&self, tuning: Tuning) {

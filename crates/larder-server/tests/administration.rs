@@ -88,7 +88,7 @@ fn a_dump_keeps_nobody_waiting_and_waits_for_its_reader() {
         dumping.write_all(b"lru_crawler metadump all\r\n").unwrap();
         // Nobody reads it: others are served, and no memory is taken for it.
         for _ in 0..100 {
-            assert_eq!(ask(&server, "set x 0 0 1\r\n1\r\nget x\r\n").len(), 8 + 22);
+            assert_eq!(ask(&server, "set x 0 0 1\r\n1\r\nget x\r\n").len(), 8 + 21);
         }
         let stats = ask(&server, "delete x\r\nstats\r\n");
         let held = stat(&stats, "read_buf_bytes");
@@ -195,4 +195,75 @@ fn settings_remember_what_was_tuned() {
         let line = format!("STAT {name} {value}\r\n");
         assert!(settings.contains(&line), "{line}");
     }
+}
+
+/// Resident memory in MiB.
+fn resident(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// Stores `mib` values of nearly a MiB.
+fn fill_mib(server: &Server, mib: usize) {
+    let mut stream = server.connect();
+    for i in 0..mib {
+        let head = format!("set m-{i} 0 0 1000000\r\n");
+        stream.write_all(&[head.as_bytes(), &[b'x'; 1_000_000], b"\r\n"].concat()).unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+    }
+}
+
+#[test]
+fn the_memory_limit_follows_the_operator() {
+    let server = larderd(ENGINES[0], &["-t", "2", "-m", "32"]);
+    fill(&server, 10_000);
+    assert_eq!(ask(&server, "cache_memlimit 256\r\n"), "OK\r\n");
+    fill_mib(&server, 160);
+    let stats = ask(&server, "stats\r\n");
+    assert_eq!(stat(&stats, "limit_maxbytes"), 256 << 20);
+    assert_eq!(stat(&stats, "evictions"), 0, "all of it fits");
+    assert!(resident(&server) > 150);
+    // What still fits stays.
+    assert_eq!(ask(&server, "cache_memlimit 224\r\n"), "OK\r\n");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(stat(&ask(&server, "stats\r\n"), "evictions"), 0, "it still fits");
+    assert_eq!(ask(&server, "cache_memlimit 32\r\n"), "OK\r\n");
+    for _ in 0..100 {
+        if resident(&server) < 32 + 32 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(resident(&server) < 32 + 32, "{} MiB", resident(&server));
+    let stats = ask(&server, "stats\r\n");
+    assert!(stat(&stats, "curr_items") > 10, "{stats}");
+    let settings = ask(&server, "stats settings\r\n");
+    assert_eq!(stat(&settings, "maxbytes"), 32 << 20);
+    // And it is used again.
+    fill_mib(&server, 40);
+    assert_eq!(ask(&server, "cache_memlimit 64 noreply\r\nmn\r\n"), "MN\r\n");
+    assert_eq!(stat(&ask(&server, "stats\r\n"), "limit_maxbytes"), 64 << 20);
+}
+
+#[test]
+fn a_limit_that_cannot_be_had_is_refused_with_what_could() {
+    let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust (";
+    let server = larderd(ENGINES[0], &["-m", "64"]);
+    let answer = ask(&server, "cache_memlimit 1000000000\r\n");
+    let could = answer.strip_prefix(refused).unwrap_or_else(|| panic!("{answer}"));
+    let max = could.trim_end().trim_end_matches(')').split(" to ").nth(1).unwrap();
+    let max: u64 = max.trim_end_matches('m').parse().unwrap();
+    assert!((64..=4096).contains(&max), "{answer}");
+    assert_eq!(ask(&server, &format!("cache_memlimit {}\r\n", max + 1)), answer);
+    assert_eq!(ask(&server, &format!("cache_memlimit {max}\r\n")), "OK\r\n");
+    let moka = larderd(ENGINES[2], &["-m", "64"]);
+    assert_eq!(ask(&moka, "cache_memlimit 128\r\n"), format!("{refused}64m to 64m)\r\n"));
+    assert_eq!(ask(&moka, "cache_memlimit 64\r\n"), "OK\r\n");
+    let dashmap = larderd(ENGINES[1], &["-m", "8"]);
+    let kib = "x".repeat(1000);
+    let sets: String = (0..10_000).map(|i| format!("set {i} 0 0 1000\r\n{kib}\r\n")).collect();
+    assert!(ask(&dashmap, &sets).contains("SERVER_ERROR out of memory"));
+    assert_eq!(ask(&dashmap, "cache_memlimit 64\r\n"), "OK\r\n");
+    assert!(!ask(&dashmap, &sets).contains("SERVER_ERROR"));
 }

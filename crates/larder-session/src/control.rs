@@ -6,6 +6,7 @@ use crate::pending::Pending;
 use crate::session::{Context, Session};
 use larder_protocol::{Admin, CLASS_MAX, Selection, Shape, Tuning, reply};
 use larder_store::Engine;
+use std::ops::RangeInclusive;
 
 const OK: &str = "OK";
 const ERROR: &str = "ERROR";
@@ -41,7 +42,11 @@ impl<E: Engine> Session<E> {
                 cx.host.set(tuning);
                 OK
             }
-            Admin::MemoryLimit(_) | Admin::Watch(_) => ERROR,
+            Admin::MemoryLimit(mib) => match cx.host.set_memory_limit(mib) {
+                Ok(()) => OK,
+                Err(could) => return reply::admin(shape, &limit_refused(&could), output),
+            },
+            Admin::Watch(_) => ERROR,
         };
         reply::admin(shape, answer, output);
     }
@@ -99,6 +104,12 @@ fn cachedump_words(words: &[u8]) -> Result<(u32, u64), &'static str> {
         (Some(class), Some(limit)) => Ok((class, limit.into())),
         _ => Err("CLIENT_ERROR bad command line format"),
     }
+}
+
+/// memcached's words, and what could be had.
+fn limit_refused(could: &RangeInclusive<usize>) -> String {
+    let (min, max) = (could.start(), could.end());
+    format!("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust ({min}m to {max}m)")
 }
 
 fn switch_crawler(host: &impl Host, enable: bool) -> &'static str {

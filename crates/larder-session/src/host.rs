@@ -1,6 +1,7 @@
 //! What a session may ask of the server around it.
 
 use larder_protocol::Tuning;
+use std::ops::RangeInclusive;
 
 /// The server, as far as commands reach it. Tests bring a small one of their own.
 pub trait Host {
@@ -34,6 +35,14 @@ pub trait Host {
     /// Whether keys may be dumped (no `-X`).
     fn dumps_allowed(&self) -> bool {
         true
+    }
+
+    /// `cache_memlimit`, in MiB.
+    ///
+    /// # Errors
+    /// The limits that could be had; they may be none but the present one.
+    fn set_memory_limit(&self, _mib: u32) -> Result<(), RangeInclusive<usize>> {
+        Err(0..=0)
     }
 
     /// Remembers a setting for `stats settings`.

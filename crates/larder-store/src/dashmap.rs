@@ -8,7 +8,8 @@
 
 use crate::plain::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
 use crate::{
-    Access, Change, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, SizeClasses, Updated,
+    Access, Change, Engine, Gauges, HashedKey, Item, LimitRefused, Lookup, Refusal, Seconds,
+    SizeClasses, Updated,
 };
 use ::dashmap::{DashMap, Entry};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,8 +46,18 @@ impl Cache {
         let core = Core::new(classes, seed, cas, OVERHEAD, budgets);
         let map = || DashMap::with_hasher_and_shard_amount(core.hasher, 2);
         let parts = (0..PARTS).map(|_| map()).collect();
-        let shared = Shared { core, limit_bytes, parts, sweep: Mutex::default() };
+        let shared = Shared { core, parts, sweep: Mutex::default() };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Changes the memory limit. Nothing is evicted: above a lower one stores are refused until
+    /// enough was removed.
+    ///
+    /// # Errors
+    /// None; other engines have some.
+    pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        self.shared.core.items.set_limit(bytes);
+        Ok(())
     }
 
     /// A way in for one thread.
@@ -61,7 +72,6 @@ type Part = DashMap<Box<[u8]>, Record, Hasher>;
 #[derive(Debug)]
 struct Shared {
     core: Core,
-    limit_bytes: usize,
     parts: Box<[Part]>,
     sweep: Mutex<Sweep>,
 }
@@ -266,7 +276,7 @@ impl Engine for Handle {
         Gauges {
             index_bytes: (slots * size_of::<(Box<[u8]>, Record)>()) as u64,
             index_power: slots.checked_ilog2().unwrap_or(0),
-            ..self.shared.core.gauges(self.shared.limit_bytes)
+            ..self.shared.core.gauges(self.shared.core.items.limit())
         }
     }
 

@@ -236,6 +236,15 @@ pub enum Refusal {
     TooLarge,
 }
 
+/// A memory limit that an engine can't work under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitRefused {
+    /// The lowest that it can for now, in bytes.
+    pub min: usize,
+    /// The highest, in bytes.
+    pub max: usize,
+}
+
 /// What an update did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Updated<R> {
@@ -312,8 +321,15 @@ pub trait Engine {
     /// Forgets everything stored before `at`, or before now. Only the latest `at` is pending.
     fn flush(&mut self, at: Option<Seconds>);
 
-    /// Does a little housekeeping (expired items, growth); true if more is waiting.
+    /// Does a little housekeeping (expired items, growth, [`Engine::shrink`]); true if more is
+    /// waiting.
     fn maintain(&mut self, now: Seconds) -> bool;
+
+    /// Gives a little of the memory back that a lowered limit no longer allows; true if there is
+    /// more.
+    fn shrink(&mut self) -> bool {
+        false
+    }
 
     /// Looks for dead items soon rather than in its own time: the next [`Engine::maintain`] begins.
     fn crawl_soon(&mut self) {}

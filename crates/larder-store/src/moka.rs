@@ -7,7 +7,8 @@
 
 use crate::plain::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
 use crate::{
-    Access, Change, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, SizeClasses, Updated,
+    Access, Change, Engine, Gauges, HashedKey, Item, LimitRefused, Lookup, Refusal, Seconds,
+    SizeClasses, Updated,
 };
 use ::moka::notification::RemovalCause;
 use ::moka::ops::compute::Op;
@@ -58,6 +59,15 @@ impl Cache {
         let core = Arc::new(Core::new(classes, seed, cas, OVERHEAD, budgets));
         let cache = build(&core, limit_bytes, policy);
         Self { shared: Arc::new(Shared { core, limit_bytes, cache, sweep: Mutex::default() }) }
+    }
+
+    /// Moka's limit is fixed when it is built: another one is refused.
+    ///
+    /// # Errors
+    /// [`LimitRefused`], unless it is the limit that it has.
+    pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        let limit = self.shared.limit_bytes;
+        if bytes == limit { Ok(()) } else { Err(LimitRefused { min: limit, max: limit }) }
     }
 
     /// A way in for one thread.

@@ -305,8 +305,11 @@ impl<E: Engine> EventLoop<E> {
     fn do_chores(&mut self, now: larder_store::Seconds) {
         if self.chores || self.maintained.elapsed() >= MAINTENANCE {
             self.maintained = Instant::now();
-            let crawls = self.server.controls.crawler_enabled();
-            self.chores = crawls && self.engine.maintain(now);
+            self.chores = if self.server.controls.crawler_enabled() {
+                self.engine.maintain(now)
+            } else {
+                self.engine.shrink()
+            };
         }
     }
 }

@@ -78,7 +78,7 @@ fn commands(server: &Server, page: &mut Page<'_>) {
 
 fn limits(server: &Server, page: &mut Page<'_>) {
     let gauges = server.gauges();
-    page.line("limit_maxbytes", server.options.limit_bytes());
+    page.line("limit_maxbytes", server.memory().limit);
     page.line("accepting_conns", 1);
     page.line("listen_disabled_num", 0);
     page.line("time_in_listen_disabled_us", 0);

@@ -17,7 +17,7 @@ pub(super) fn page(server: &Server, page: &mut Page<'_>) {
 fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
     let or_null = |text: String| if text.is_empty() { "NULL".to_owned() } else { text };
     let socket = options.unix_socket.as_ref().map(|path| path.display().to_string());
-    page.line("maxbytes", options.limit_bytes());
+    page.line("maxbytes", server.memory().limit);
     page.line("maxconns", options.conn_limit);
     page.line("tcpport", if socket.is_some() { 0 } else { options.port.max(0) });
     page.line("udpport", 0);

@@ -39,6 +39,8 @@ pub struct Handle {
     pub(super) crawler: u32,
     /// Of [`Shared::crawls`], those that this handle has opened its segments to.
     crawls: u32,
+    /// Of [`Shared::limits`], those that it has sealed its segments for.
+    limits: u32,
     /// Segments for a large value that is put together from pieces.
     pub(super) spare: Option<Upload>,
 }
@@ -60,6 +62,7 @@ impl Handle {
             slots: 0,
             crawler: 0,
             crawls: 0,
+            limits: 0,
             spare: None,
         }
     }
@@ -180,7 +183,11 @@ impl Engine for Handle {
     }
 
     fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
-        let max = self.shared.config.item_size_max.min(self.shared.config.limit_bytes / 2);
+        let max = self
+            .shared
+            .config
+            .item_size_max
+            .min(self.shared.limit_bytes.load(Ordering::Relaxed) / 2);
         if len > max {
             return Err(Refusal::TooLarge);
         }
@@ -217,7 +224,16 @@ impl Engine for Handle {
         if std::mem::replace(&mut self.crawls, crawls) != crawls {
             self.seal_expired();
         }
-        self.crawl()
+        let crawling = self.crawl();
+        self.shrink() || crawling
+    }
+
+    fn shrink(&mut self) -> bool {
+        let limits = self.shared.limits.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.limits, limits) != limits {
+            self.seal_all();
+        }
+        self.give_back()
     }
 
     fn crawl_soon(&mut self) {

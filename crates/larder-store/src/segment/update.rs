@@ -27,16 +27,16 @@ use std::sync::Arc;
 pub(super) const CLASSES_MAX: usize = 8;
 
 /// How many lifetime classes: the segments that threads hold open stay under 3 % of all.
-pub(super) fn class_count(segments: usize, threads: usize) -> u8 {
+pub(super) fn class_count(segments: usize, threads: usize) -> u32 {
     let open = segments * 3 / 100;
-    (open / (2 * threads.max(1))).clamp(1, CLASSES_MAX) as u8
+    (open / (2 * threads.max(1))).clamp(1, CLASSES_MAX) as u32
 }
 
 /// The lifetime class: items that end at about the same time share segments, so that these end
 /// whole. Class 0 never ends; the others are log-spaced up to about 50 days.
-fn lifetime_class(expiry: Expiry, now: Seconds, classes: u8) -> u8 {
+fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
-    let mortal = u32::from(classes) - 1;
+    let mortal = classes - 1;
     match expiry.left(now) {
         None => 0,
         Some(_) if mortal == 0 => 0,
@@ -274,7 +274,10 @@ impl Writer<'_> {
     }
 
     pub(super) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry) -> Kind {
-        Kind { queue, class: lifetime_class(expiry, self.now, shared.classes) }
+        Kind {
+            queue,
+            class: lifetime_class(expiry, self.now, shared.classes.load(Ordering::Relaxed)),
+        }
     }
 
     /// The open segment of `kind`, unless a flush has made it void.
@@ -313,7 +316,7 @@ impl Writer<'_> {
         let place = &mut self.open[kind.queue as usize][usize::from(kind.class)];
         let full = place.as_mut().is_some_and(|open| {
             open.chained += segments;
-            open.chained >= shared.table().layout.segments / CHAINED_SHARE
+            open.chained >= shared.limit_segments() / CHAINED_SHARE
         });
         if let Some(open) = place.take_if(|_| full) {
             seal(shared, &open);

@@ -10,13 +10,13 @@ for_every_engine! {
     a_walk_survives_writes
 }
 
-const ITEMS: u32 = 20_000;
+const ITEMS: usize = 20_000;
 
 /// How often each key was shown, and how many steps it took.
 fn walked<E: Engine>(
     engine: &mut E,
     mut between: impl FnMut(&mut E),
-) -> (HashMap<Vec<u8>, u32>, u32) {
+) -> (HashMap<Vec<u8>, u32>, usize) {
     let (mut shown, mut steps) = (HashMap::new(), 0);
     let mut walk = engine.walk();
     loop {
@@ -52,7 +52,7 @@ fn a_walk_shows_every_live_item_once<S: Subject>() {
     let cas = larder_store::NewCas::Fresh;
     put(&mut engine, b"mortal", value, expiring(after(5)), cas).unwrap();
     let (shown, _) = walked(&mut engine, |_| ());
-    assert_eq!(shown.len() as u32, ITEMS - 10 + 1);
+    assert_eq!(shown.len(), ITEMS - 10 + 1);
     assert!(shown.values().all(|&times| times == 1));
     let mut ends = Vec::new();
     engine.begin_batch(after(4));
@@ -88,5 +88,5 @@ fn a_walk_survives_writes<S: Subject>() {
         engine.begin_batch(START);
     });
     let old = (0..ITEMS).filter(|i| shown.contains_key(format!("key {i}").as_bytes())).count();
-    assert!(old as u32 >= ITEMS * 99 / 100, "{old} of {ITEMS}");
+    assert!(old >= ITEMS * 99 / 100, "{old} of {ITEMS}");
 }
