@@ -122,6 +122,8 @@ impl Streams {
     pub const DELETIONS: Self = Self(1 << 4);
     pub const SYSEVENTS: Self = Self(1 << 5);
     pub const RAWCMDS: Self = Self(1 << 6);
+    /// Not a stream of the log: counts by prefix (`stats detail`).
+    pub const PREFIXES: Self = Self(1 << 31);
 
     const NAMES: [(&'static str, Self); 7] = [
         ("fetchers", Self::FETCHERS),

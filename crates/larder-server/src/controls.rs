@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct Controls {
     crawler: AtomicBool,
     crawls: AtomicU64,
+    sizes: AtomicBool,
     tuned: Mutex<Tuned>,
 }
 
@@ -43,7 +44,12 @@ impl Default for Controls {
             slab_automove_freeratio: Ratio::new(0.01),
             slab_automove_window: 10,
         };
-        Self { crawler: true.into(), crawls: AtomicU64::new(0), tuned: Mutex::new(tuned) }
+        Self {
+            crawler: true.into(),
+            crawls: 0.into(),
+            sizes: false.into(),
+            tuned: Mutex::new(tuned),
+        }
     }
 }
 
@@ -64,6 +70,15 @@ impl Controls {
     /// Crawls and dumps that were asked for.
     pub(crate) fn crawls(&self) -> u64 {
         self.crawls.load(Relaxed)
+    }
+
+    pub(crate) fn track_sizes(&self, on: bool) {
+        self.sizes.store(on, Relaxed);
+    }
+
+    /// Whether `stats sizes` counts items.
+    pub(crate) fn tracks_sizes(&self) -> bool {
+        self.sizes.load(Relaxed)
     }
 
     pub(crate) fn tuned(&self) -> Tuned {

@@ -80,6 +80,14 @@ pub struct Options {
     #[arg(short = 'X', long)]
     pub disable_dumping: bool,
 
+    /// Refuse watch
+    #[arg(short = 'W', long)]
+    pub disable_watch: bool,
+
+    /// Count by what keys have before this character, and begin at once [default: :]
+    #[arg(short = 'D', value_name = "CHAR", value_parser = delimiter)]
+    pub prefix_delimiter: Option<u8>,
+
     /// No effect: there are no slab classes
     #[arg(short = 'f', long, value_name = "FACTOR")]
     pub slab_growth_factor: Option<f64>,
@@ -236,6 +244,13 @@ impl Options {
 
 /// Below this queues and index have no room, in MiB.
 const MEMORY_LIMIT_MIN: usize = 3;
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [delimiter, ..] => Ok(*delimiter),
+        [] => Err("no delimiter specified".to_owned()),
+    }
+}
 
 fn octal(text: &str) -> Result<u32, String> {
     let mask = u32::from_str_radix(text, 8).map_err(|_| format!("{text} is not octal"))?;

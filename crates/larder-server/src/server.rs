@@ -4,12 +4,14 @@
 use crate::clock::Clock;
 use crate::connection::ConnectionInfo;
 use crate::controls::Controls;
+use crate::log::Log;
 use crate::memory::Memory;
 use crate::options::Options;
+use crate::prefixes::Prefixes;
 use crate::{stats, version};
-use larder_protocol::Tuning;
-use larder_session::{Counters, Host, Settings, StatsAnswer};
-use larder_store::{Engine, Gauges, LimitRefused, dashmap, moka, segment};
+use larder_protocol::{Streams, Tuning};
+use larder_session::{Counters, Event, Host, PrefixEvent, Settings, StatsAnswer};
+use larder_store::{Engine, EvictionObserver, Gauges, LimitRefused, dashmap, moka, segment};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -31,6 +33,9 @@ pub trait Cache: Clone + Send + Sync + 'static {
 
     /// Changes the memory for items, in bytes.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
+
+    /// Has `observer` told of every eviction.
+    fn observe_evictions(&self, observer: EvictionObserver);
 }
 
 impl Cache for segment::Cache {
@@ -51,6 +56,10 @@ impl Cache for segment::Cache {
 
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         Self::set_limit(self, bytes)
+    }
+
+    fn observe_evictions(&self, observer: EvictionObserver) {
+        Self::observe_evictions(self, observer);
     }
 }
 
@@ -73,6 +82,10 @@ macro_rules! cache {
 
             fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
                 Self::set_limit(self, bytes)
+            }
+
+            fn observe_evictions(&self, observer: EvictionObserver) {
+                Self::observe_evictions(self, observer);
             }
         }
     )*};
@@ -105,6 +118,10 @@ pub struct Server {
     pub listeners: Mutex<Vec<String>>,
     /// Set once: accept nothing more, finish.
     pub stopping: AtomicBool,
+    /// What watchers see.
+    pub log: Arc<Log>,
+    /// Counts by prefix.
+    pub prefixes: Prefixes,
     /// What operators have set.
     pub controls: Controls,
     verbosity: AtomicU32,
@@ -132,10 +149,17 @@ impl Server {
         let classes = settings.classes.count();
         let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
         let (gauges, reset, limit) = (cache.clone(), cache.clone(), cache.clone());
+        let clock = Clock::start();
+        let log = Arc::new(Log::new(clock, settings.classes.clone()));
+        let evictions = Arc::clone(&log);
+        cache.observe_evictions(Box::new(move |evicted| evictions.note_eviction(evicted)));
+        log.set_prefixes(options.prefix_delimiter.is_some());
         Self {
+            log,
+            prefixes: Prefixes::new(options.prefix_delimiter.unwrap_or(b':')),
             verbosity: AtomicU32::new(options.verbosity()),
             settings,
-            clock: Clock::start(),
+            clock,
             connections: ConnectionCounts::default(),
             counters,
             listeners: Mutex::default(),
@@ -165,6 +189,7 @@ impl Server {
         let now = self.clock.now().0;
         let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
         self.conns().insert(id, Arc::clone(&info));
+        self.log.note_connection(&info.peer, id, None);
         Some(info)
     }
 
@@ -172,6 +197,12 @@ impl Server {
     pub fn dismiss(&self, info: &ConnectionInfo) {
         self.connections.current.fetch_sub(1, Relaxed);
         self.conns().remove(&info.id);
+        let reason = match (info.has_failed(), self.stopping.load(Relaxed)) {
+            (true, _) => "error",
+            (false, true) => "shutdown",
+            (false, false) => "normal",
+        };
+        self.log.note_connection(&info.peer, info.id, Some(reason));
     }
 
     pub(crate) fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {
@@ -205,6 +236,7 @@ impl Server {
 
     pub(crate) fn reset(&self) {
         (self.reset)();
+        self.prefixes.reset();
         self.counters.iter().for_each(|counters| counters.reset());
         self.connections.total.store(0, Relaxed);
         self.connections.rejected.store(0, Relaxed);
@@ -264,5 +296,36 @@ impl Host for Server {
 
     fn set(&self, tuning: Tuning) {
         self.controls.set(tuning);
+    }
+
+    fn sizes_tracked(&self) -> bool {
+        self.controls.tracks_sizes()
+    }
+
+    fn observed(&self) -> Streams {
+        self.log.observed()
+    }
+
+    fn note(&self, client: u64, stream: Streams, event: &Event<'_>) {
+        self.log.note(client, stream, event);
+    }
+
+    fn count_prefix(&self, key: &[u8], event: PrefixEvent) {
+        self.prefixes.count(key, event);
+    }
+
+    fn watch(&self, streams: Streams) -> Result<u64, &'static str> {
+        if self.options.disable_watch {
+            return Err("CLIENT_ERROR watch commands not allowed");
+        }
+        self.log.watch(streams)
+    }
+
+    fn read_log(&self, watcher: u64, output: &mut Vec<u8>) {
+        self.log.read(watcher, output);
+    }
+
+    fn unwatch(&self, watcher: u64) {
+        self.log.unwatch(watcher);
     }
 }

@@ -1,10 +1,10 @@
 //! What an operator asks of the server: the crawler and its dumps, memory, settings.
 
-use crate::Host;
 use crate::dump::{Dump, Style};
 use crate::pending::Pending;
 use crate::session::{Context, Session};
-use larder_protocol::{Admin, CLASS_MAX, Selection, Shape, Tuning, reply};
+use crate::{Host, admin};
+use larder_protocol::{Admin, CLASS_MAX, Classic, Selection, Shape, Tuning, reply};
 use larder_store::Engine;
 use std::ops::RangeInclusive;
 
@@ -46,13 +46,44 @@ impl<E: Engine> Session<E> {
                 Ok(()) => OK,
                 Err(could) => return reply::admin(shape, &limit_refused(&could), output),
             },
-            Admin::Watch(_) => ERROR,
+            Admin::Watch(streams) => match cx.host.watch(streams) {
+                Ok(watcher) => {
+                    self.pending = Pending::Watching(watcher);
+                    OK
+                }
+                Err(line) => line,
+            },
         };
         reply::admin(shape, answer, output);
     }
 
+    /// `stats`: the pages that show items are walks over all of them.
+    pub(crate) fn stats<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        topic: &[u8],
+        shape: &Shape<'_>,
+        output: &mut Vec<u8>,
+    ) {
+        let end = topic.iter().position(|&byte| byte == b' ').unwrap_or(topic.len());
+        let (name, words) = topic.split_at_checked(end).unwrap_or_default();
+        let sizes = name == b"sizes" && cx.host.sizes_tracked();
+        match shape {
+            Shape::Binary(head) if sizes => self.begin_sizes(cx, Shape::Binary(*head)),
+            _ if sizes => self.begin_sizes(cx, Shape::Classic(Classic::default())),
+            _ if !name.is_empty() && b"cachedump".starts_with(name) => {
+                self.cachedump(cx, words, shape, output);
+            }
+            _ => admin::stats(cx, topic, shape, output),
+        }
+    }
+
+    fn begin_sizes<H: Host>(&mut self, cx: &Context<'_, E, H>, shape: Shape<'static>) {
+        self.pending = Pending::Dumping(Box::new(Dump::sizes(cx.engine, shape)));
+    }
+
     /// `stats cachedump`; `words` follow it.
-    pub(crate) fn cachedump<H: Host>(
+    fn cachedump<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         words: &[u8],

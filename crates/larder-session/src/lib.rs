@@ -13,6 +13,7 @@ mod control;
 mod counters;
 mod delete;
 mod dump;
+mod events;
 mod get;
 mod host;
 mod pending;
@@ -21,5 +22,6 @@ mod store;
 mod time;
 
 pub use counters::*;
+pub use events::{Event, PrefixEvent};
 pub use host::*;
 pub use session::*;

@@ -20,6 +20,7 @@ use larder_store::{Engine, HashedKey, Lease, Refusal};
 ///                             Sending ── all out ──▶ Nothing
 ///
 ///  Dumping, from Nothing and back: a command that shows all items
+///  Watching, from Nothing: until the connection ends
 /// ```
 pub(crate) enum Pending<E: Engine> {
     Nothing,
@@ -36,6 +37,8 @@ pub(crate) enum Pending<E: Engine> {
     Sending(Box<Sending<E::Lease>>),
     /// Items are shown one after another.
     Dumping(Box<Dump<E>>),
+    /// The log is shown to the watcher of this number, until it goes away.
+    Watching(u64),
 }
 
 impl<E: Engine> Pending<E> {
@@ -49,7 +52,8 @@ impl<E: Engine> Pending<E> {
         match self {
             Self::Sending(sending) => sending.lease.heap_len(),
             Self::Arriving(arriving) => arriving.head.capacity(),
-            Self::Nothing | Self::Swallow { .. } | Self::SwallowLine | Self::Dumping(_) => 0,
+            Self::Nothing | Self::Swallow { .. } | Self::SwallowLine => 0,
+            Self::Dumping(_) | Self::Watching(_) => 0,
         }
     }
 }
@@ -164,7 +168,9 @@ impl<E: Engine> Session<E> {
         why: Stored,
     ) {
         let mut then = Vec::new();
-        reply::stored(store, store::refuse(cx, store, key, why), &mut then);
+        let outcome = store::refuse(cx, store, key, why);
+        self.tell_stored(cx, store, key, outcome);
+        reply::stored(store, outcome, &mut then);
         self.pending = Pending::Swallow { left, then };
     }
 
@@ -182,6 +188,12 @@ impl<E: Engine> Session<E> {
             Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, output),
             Pending::Sending(sending) => self.resume_sending(cx, sending, output),
             Pending::Dumping(dump) => self.resume_dumping(cx, dump, output),
+            Pending::Watching(watcher) => {
+                self.pending = Pending::Watching(watcher);
+                cx.host.read_log(watcher, output);
+                // Whatever a watcher says is for nobody.
+                Step::end(input.len(), Next::Read { wanted: 1 })
+            }
         }
     }
 
@@ -262,7 +274,8 @@ impl<E: Engine> Session<E> {
             Ok(()) => {
                 let terminated = trailer_len == 0 || trailer[..] == *b"\r\n";
                 let store = Store { terminated, ..store };
-                store::store(cx, &store, key, &mut upload, output);
+                let outcome = store::store(cx, &store, key, &mut upload, output);
+                self.tell_stored(cx, &store, key, outcome);
             }
             Err(refusal) => {
                 drop(upload);

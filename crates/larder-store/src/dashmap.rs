@@ -8,8 +8,8 @@
 
 use crate::plain::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
 use crate::{
-    Access, Change, Engine, Gauges, HashedKey, Item, LimitRefused, Lookup, Refusal, Seconds,
-    SizeClasses, Updated,
+    Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup,
+    Refusal, Seconds, SizeClasses, Updated,
 };
 use ::dashmap::{DashMap, Entry};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,6 +58,11 @@ impl Cache {
     pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         self.shared.core.items.set_limit(bytes);
         Ok(())
+    }
+
+    /// There are no evictions to tell of; other engines have some.
+    pub fn observe_evictions(&self, observer: EvictionObserver) {
+        self.shared.core.observe_evictions(observer);
     }
 
     /// A way in for one thread.

@@ -236,6 +236,26 @@ pub enum Refusal {
     TooLarge,
 }
 
+/// An item that is dropped for room, as an observer sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Eviction<'e> {
+    /// Its key.
+    pub key: &'e [u8],
+    /// What it carries.
+    pub attributes: Attributes,
+    /// It was read since it was stored.
+    pub fetched: bool,
+    /// When it was last read, or else stored.
+    pub accessed: Seconds,
+    /// Bytes of its value.
+    pub value_len: usize,
+    /// When it is dropped.
+    pub now: Seconds,
+}
+
+/// Told of every eviction, under locks: it must be quick, and use no cache.
+pub type EvictionObserver = Box<dyn Fn(&Eviction<'_>) + Send + Sync>;
+
 /// A memory limit that an engine can't work under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitRefused {

@@ -7,8 +7,8 @@
 
 use crate::plain::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
 use crate::{
-    Access, Change, Engine, Gauges, HashedKey, Item, LimitRefused, Lookup, Refusal, Seconds,
-    SizeClasses, Updated,
+    Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup,
+    Refusal, Seconds, SizeClasses, Updated,
 };
 use ::moka::notification::RemovalCause;
 use ::moka::ops::compute::Op;
@@ -70,6 +70,11 @@ impl Cache {
         if bytes == limit { Ok(()) } else { Err(LimitRefused { min: limit, max: limit }) }
     }
 
+    /// Has `observer` told of every eviction from now on. The first one stays.
+    pub fn observe_evictions(&self, observer: EvictionObserver) {
+        self.shared.core.observe_evictions(observer);
+    }
+
     /// A way in for one thread.
     #[must_use]
     pub fn handle(&self) -> Handle {
@@ -102,7 +107,7 @@ fn count_out(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) {
     let dead = record.gone::<()>(core.now(), core.era()).is_some();
     match cause {
         RemovalCause::Size if dead => core.count_reclaimed(key.len(), record, false),
-        RemovalCause::Size => core.count_evicted(key.len(), record),
+        RemovalCause::Size => core.count_evicted(key, record),
         RemovalCause::Expired | RemovalCause::Explicit | RemovalCause::Replaced => (),
     }
 }

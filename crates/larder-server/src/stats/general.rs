@@ -102,17 +102,15 @@ fn limits(server: &Server, page: &mut Page<'_>) {
         page.line(name, 0);
     }
     page.line("lru_crawler_starts", server.controls.crawls());
-    for name in [
-        "lru_maintainer_juggles",
-        "malloc_fails",
-        "log_worker_dropped",
-        "log_worker_written",
-        "log_watcher_skipped",
-        "log_watcher_sent",
-        "log_watchers",
-        "unexpected_napi_ids",
-        "round_robin_fallback",
-    ] {
+    for name in ["lru_maintainer_juggles", "malloc_fails", "log_worker_dropped"] {
+        page.line(name, 0);
+    }
+    let logged = server.log.counts();
+    page.line("log_worker_written", logged.log_worker_written.load(Relaxed));
+    page.line("log_watcher_skipped", logged.log_watcher_skipped.load(Relaxed));
+    page.line("log_watcher_sent", logged.log_watcher_sent.load(Relaxed));
+    page.line("log_watchers", server.log.watchers());
+    for name in ["unexpected_napi_ids", "round_robin_fallback"] {
         page.line(name, 0);
     }
 }

@@ -4,13 +4,14 @@ use super::Page;
 use crate::options::{EngineKind, Options};
 use crate::server::Server;
 use crate::slab_classes::CHUNK_MAX;
+use larder_protocol::Streams;
 
 pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     let options = &server.options;
     network(server, options, page);
-    memory(options, page);
+    memory(server, options, page);
     tuned(server, page);
-    constants(page);
+    constants(server, page);
     page.line("engine", name(options));
 }
 
@@ -30,13 +31,14 @@ fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.flag("shutdown_command", false);
 }
 
-fn memory(options: &Options, page: &mut Page<'_>) {
+fn memory(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.line("growth_factor", "1.25");
     page.line("chunk_size", 48);
     page.line("num_threads", options.threads);
     page.line("num_threads_per_udp", 0);
-    page.line("stat_key_prefix", ":");
-    page.flag("detail_enabled", false);
+    let delimiter = options.prefix_delimiter.unwrap_or(b':');
+    page.line("stat_key_prefix", char::from(delimiter));
+    page.flag("detail_enabled", server.log.observed().has(Streams::PREFIXES));
     page.line("reqs_per_event", options.max_reqs_per_event);
     page.flag("cas_enabled", !options.disable_cas);
     page.line("tcp_backlog", options.listen_backlog);
@@ -72,7 +74,7 @@ fn tuned(server: &Server, page: &mut Page<'_>) {
 }
 
 /// What has no counterpart here, as memcached shows it with the feature off.
-fn constants(page: &mut Page<'_>) {
+fn constants(server: &Server, page: &mut Page<'_>) {
     for (name, value) in [
         ("temp_lru", "no"),
         ("temporary_ttl", "61"),
@@ -80,7 +82,11 @@ fn constants(page: &mut Page<'_>) {
         ("watcher_logbuf_size", "262144"),
         ("worker_logbuf_size", "65536"),
         ("read_buf_mem_limit", "0"),
-        ("track_sizes", "no"),
+    ] {
+        page.line(name, value);
+    }
+    page.flag("track_sizes", server.controls.tracks_sizes());
+    for (name, value) in [
         ("inline_ascii_response", "no"),
         ("drop_privileges", "no"),
         ("num_napi_ids", "0"),

@@ -45,7 +45,7 @@ pub use chain::{ChainLease, Upload};
 pub use handle::Handle;
 pub use walk::Walk;
 
-use crate::{Gauges, LimitRefused, Seconds, SizeClasses};
+use crate::{EvictionObserver, Gauges, LimitRefused, Seconds, SizeClasses};
 use alloc::Alloc;
 use crossbeam_epoch::Guard;
 use index::Index;
@@ -55,7 +55,7 @@ use raw::Region;
 use record::{Record, Witness};
 use slot::Slot;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use table::{RETIRED, Table};
 use tally::Tally;
@@ -148,6 +148,12 @@ impl Cache {
         self.shared.set_limit(bytes)
     }
 
+    /// Has `observer` told of every eviction from now on. The first one stays.
+    pub fn observe_evictions(&self, observer: EvictionObserver) {
+        // Who comes second is told nothing.
+        let _ = self.shared.observer.set(observer);
+    }
+
     /// Zeroes counters, but not what is there.
     pub fn reset_counters(&self) {
         self.shared.tallies().iter().for_each(|tally| tally.reset());
@@ -181,6 +187,8 @@ pub(crate) struct Shared {
     slots_used: AtomicUsize,
     /// Segments of chains under lease, each lease counted.
     leased: AtomicUsize,
+    /// Told of evictions.
+    observer: OnceLock<EvictionObserver>,
     /// How often operators asked for a crawl.
     crawls: AtomicU32,
     /// How often they changed the limit.
@@ -240,6 +248,7 @@ impl Shared {
             cas_block: AtomicU64::new(1),
             slots_used: AtomicUsize::new(0),
             leased: AtomicUsize::new(0),
+            observer: OnceLock::new(),
             crawls: AtomicU32::new(0),
             limits: AtomicU32::new(0),
         })

@@ -17,7 +17,6 @@ use super::header::{Header, State};
 use super::record::{Draft, OwnedSegment, Record, Witness};
 use super::slot::Slot;
 use super::sync::{Ordering, wait_a_little};
-use super::tally::Evicted;
 use super::{Shared, index};
 use crate::{Lookup, Refusal};
 use std::sync::Arc;
@@ -276,11 +275,7 @@ impl Handle {
             return None;
         }
         ghost::remember(shared.table().ghosts(stripe.bucket()), hash);
-        let idle_secs = writer.now.0.saturating_sub(record.accessed().0);
-        let mortal = record.expiry() != crate::Expiry::Never;
-        let fetched = record.header.has(State::Fetched);
-        let (class, _) = shared.class_of(&record);
-        writer.tally.evict(class, Evicted { fetched, mortal, idle_secs });
+        writer.count_evicted(&shared, &record);
         writer.remove(&shared, &stripe, &place, &record);
         Some(len)
     }
@@ -352,11 +347,7 @@ impl Handle {
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.coldest() else { return };
         let record = shared.record(place.slot, Witness::locked(&stripe));
-        let idle_secs = writer.now.0.saturating_sub(record.accessed().0);
-        let mortal = record.expiry() != crate::Expiry::Never;
-        let fetched = record.header.has(State::Fetched);
-        let (class, _) = shared.class_of(&record);
-        writer.tally.evict(class, Evicted { fetched, mortal, idle_secs });
+        writer.count_evicted(shared, &record);
         writer.remove(shared, &stripe, &place, &record);
     }
 

@@ -141,7 +141,7 @@ fn under_a_lower_limit_without_eviction_everything_stays() {
     let mut handle = cache.handle();
     fill(&mut handle, 0..10_000);
     cache.set_limit(8 << 20).unwrap();
-    (0..1000).for_each(|_| drop(handle.maintain(NOW)));
+    (0..1000).for_each(|_| _ = handle.maintain(NOW));
     assert_eq!(held(&mut handle, 0..10_000), 10_000);
     let refused = (10_000..20_000_u32)
         .find(|i| set(&mut handle, &i.to_le_bytes(), &[0; 1000], Expiry::Never).is_err());

@@ -13,11 +13,11 @@ use super::record::{Chain, Draft, Record, Witness};
 use super::slot::Slot;
 use super::sync::Ordering;
 use super::table::{Sequence, Table};
-use super::tally::Tally;
+use super::tally::{Evicted, Tally};
 use crate::engine::SPACES;
 use crate::{
-    Access, Attributes, Change, Expiry, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX, NewCas,
-    NewValue, Refusal, Seconds, Updated,
+    Access, Attributes, Change, Eviction, Expiry, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX,
+    NewCas, NewValue, Refusal, Seconds, Updated,
 };
 use crossbeam_epoch::Guard;
 use std::ops::Range;
@@ -359,6 +359,20 @@ impl Writer<'_> {
         stripe.remove(place);
         *self.slots -= 1;
         self.bury(shared, record);
+    }
+
+    /// Counts an item that is dropped for room, and tells who observes it.
+    pub(super) fn count_evicted(&self, shared: &Shared, record: &Record<'_>) {
+        let (attributes, accessed) = (record.attributes(), record.accessed());
+        let fetched = record.header.has(State::Fetched);
+        let idle_secs = self.now.0.saturating_sub(accessed.0);
+        let mortal = attributes.expiry != Expiry::Never;
+        let (class, _) = shared.class_of(record);
+        self.tally.evict(class, Evicted { fetched, mortal, idle_secs });
+        if let Some(observer) = shared.observer.get() {
+            let (key, value_len, now) = (record.key(), record.value_len(), self.now);
+            observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+        }
     }
 
     /// Counts an expired or flushed item that gave its place up.

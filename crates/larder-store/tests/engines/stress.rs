@@ -440,7 +440,7 @@ fn no_value_is_torn_or_foreign_while_the_limit_changes() {
     });
     cache.set_limit(16 * MIB).unwrap();
     let mut engine = cache.handle();
-    (0..10_000).for_each(|_| drop(engine.maintain(test.now())));
+    (0..10_000).for_each(|_| _ = engine.maintain(test.now()));
     let used = cache.gauges().used_bytes;
     assert!(used <= 16 * MIB as u64, "{used} B");
 }
