@@ -353,7 +353,11 @@ impl<E: Engine> Session<E> {
                 cx.host.set_verbosity(*level);
                 reply::ok(shape, output);
             }
-            Request::Stats { topic, shape } => self.stats(cx, topic, shape, output),
+            Request::Stats { topic, shape } => {
+                self.stats(cx, topic, shape, output);
+                // What it has changed holds for the very next request.
+                self.observed = cx.host.observed();
+            }
             Request::Admin { command, shape } => self.administer(cx, command, shape, output),
             Request::Quit(shape) => {
                 reply::quit(shape, output);

@@ -173,6 +173,8 @@ pub(crate) struct Shared {
     limit_bytes: AtomicUsize,
     /// The same in segments.
     limit_segments: AtomicUsize,
+    /// Segments from this number on have never been in use.
+    segments_seen: AtomicUsize,
     /// Lifetime classes in use, 1 to [`update::CLASSES_MAX`].
     classes: AtomicU32,
     /// The next segment's.
@@ -240,6 +242,7 @@ impl Shared {
             secrets: RapidSecrets::seed(config.seed),
             limit_bytes: config.limit_bytes.into(),
             limit_segments: layout.segments_first.into(),
+            segments_seen: layout.segments_first.into(),
             classes: update::class_count(layout.segments_first, config.threads).into(),
             config,
             sequence: AtomicU32::new(1),
@@ -287,6 +290,7 @@ impl Shared {
         alloc.set_limit(segments);
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.limit_segments.store(segments, Ordering::Relaxed);
+        self.segments_seen.fetch_max(segments, Ordering::Relaxed);
         let classes = update::class_count(segments, self.config.threads);
         self.classes.store(classes, Ordering::Relaxed);
         // Threads seal what they have open: it may be too much under the new limit.

@@ -404,12 +404,12 @@ impl Handle {
     /// towards it; whether there is more to do. Writes keep their reserve meanwhile.
     pub(super) fn give_back(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
-        let (excess, free) = {
+        let free = {
             let mut alloc = shared.alloc();
             if alloc.excess() == 0 {
                 return false;
             }
-            (alloc.excess() > alloc.limbo, alloc.take(shared.reserve()))
+            alloc.take(shared.reserve())
         };
         if let Some(segment) = free {
             let layout = &shared.table().layout;
@@ -419,20 +419,22 @@ impl Handle {
             shared.alloc().park(segment);
             return true;
         }
-        let mut drained = false;
-        for _ in 0..SHRINK_STEP {
-            if !(excess && self.start_drain() && self.drain_step()) {
-                break;
-            }
-            drained = true;
+        // One record may own many segments: no more of them than it takes.
+        let enough = || {
+            let alloc = shared.alloc();
+            alloc.in_sight() >= alloc.excess() + shared.reserve()
+        };
+        let mut records = 0;
+        while records < SHRINK_STEP && !enough() && self.start_drain() && self.drain_step() {
+            records += 1;
         }
         self.let_the_epoch_pass();
-        drained || shared.alloc().limbo > 0
+        records > 0 || shared.alloc().limbo > 0
     }
 
     /// Walks the next sealed segment in which something has expired; whether there may be more.
     pub(super) fn crawl(&mut self) -> bool {
-        let segments = self.shared.table().layout.segments as u32;
+        let segments = self.shared.segments_seen.load(Ordering::Relaxed) as u32;
         while self.crawler < segments {
             let segment = self.crawler;
             self.crawler += 1;
