@@ -43,8 +43,13 @@ pub fn converse<'s, E: Engine>(
         input.extend_from_slice(piece);
         loop {
             let now = Seconds(START);
-            let mut cx =
-                Context { engine: &mut engine, host: &host, counters: &counters, settings: &settings, now };
+            let mut cx = Context {
+                engine: &mut engine,
+                host: &host,
+                counters: &counters,
+                settings: &settings,
+                now,
+            };
             let turn = session.receive(&mut cx, &input, &mut output);
             assert!(turn.consumed <= input.len());
             input.drain(..turn.consumed);

@@ -5,8 +5,8 @@
 use arbitrary::Arbitrary;
 use larder_fuzz::classes;
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Lease, Lookup, NewCas, NewValue, Seconds,
-    Value, segment,
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Lease, Lookup, NewCas, NewValue,
+    Seconds, Value, segment,
 };
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
@@ -18,15 +18,37 @@ const START: u32 = 1_700_000_000;
 #[derive(Arbitrary, Debug)]
 enum Step {
     /// Stores many items, of about this length, that nobody asks for.
-    Fill { count: u8, len: u16 },
-    Set { key: u8, len: u16, ttl: u8 },
-    Large { key: u8, kib: u8 },
-    Append { key: u8, len: u8 },
-    Get { key: u8 },
-    Amend { key: u8, ttl: u8 },
-    Remove { key: u8 },
+    Fill {
+        count: u8,
+        len: u16,
+    },
+    Set {
+        key: u8,
+        len: u16,
+        ttl: u8,
+    },
+    Large {
+        key: u8,
+        kib: u8,
+    },
+    Append {
+        key: u8,
+        len: u8,
+    },
+    Get {
+        key: u8,
+    },
+    Amend {
+        key: u8,
+        ttl: u8,
+    },
+    Remove {
+        key: u8,
+    },
     Flush,
-    Wait { secs: u8 },
+    Wait {
+        secs: u8,
+    },
     Tidy,
 }
 
@@ -62,8 +84,9 @@ impl Judged {
 
     fn value(&mut self, len: usize) -> Vec<u8> {
         self.versions += 1;
-        let mut value: Vec<u8> = self.versions.to_le_bytes().into_iter().cycle().take(len).collect();
-        value.iter_mut().step_by(64).enumerate().for_each(|(i, byte)| *byte ^= i as u8);
+        let mut value: Vec<u8> =
+            self.versions.to_le_bytes().into_iter().cycle().take(len).collect();
+        value.iter_mut().step_by(64).zip((0..=u8::MAX).cycle()).for_each(|(byte, i)| *byte ^= i);
         value
     }
 

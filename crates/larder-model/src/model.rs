@@ -77,6 +77,8 @@ impl Model {
             Request::Stats { topic: b"reset", shape } => reply::stats_reset(shape, &mut out),
             // Outside the model: who compares leaves them out.
             Request::Stats { shape, .. } => reply::stats_unknown(shape, &mut out),
+            // So is what an operator asks of a server.
+            Request::Admin { shape, .. } => reply::admin(shape, "ERROR", &mut out),
             Request::Quit(shape) => reply::quit(shape, &mut out),
             Request::Fault(fault) => reply::fault(fault, &mut out),
         }

@@ -17,6 +17,8 @@
 //! that has that value wherever it is named and differs from all others (sent, it may be
 //! `{cas:a+1}`); `{number}` is any number.
 //!
+//! `[unmodelled]` cases are beyond the model; `[server]` ones, beyond a session by itself too.
+//!
 //! Cases that move the clock run where it can be set; `[sleep]` ones also against servers, in real
 //! time.
 
@@ -39,6 +41,10 @@ pub struct Case {
     pub larder: Option<String>,
     /// May be run in real time.
     pub sleep: bool,
+    /// The model knows nothing of it.
+    pub unmodelled: bool,
+    /// Only a whole server has what it asks for.
+    pub server: bool,
     /// What happens.
     pub steps: Vec<Step>,
 }
@@ -171,6 +177,8 @@ fn titled(place: &str, title: &str) -> Result<Case, String> {
             ("since", version) => case.since = Some(parse_version(version)?),
             ("larder", why) if !why.is_empty() => case.larder = Some(why.trim().to_owned()),
             ("sleep", "") => case.sleep = true,
+            ("unmodelled", "") => case.unmodelled = true,
+            ("server", "") => (case.unmodelled, case.server) = (true, true),
             _ => return Err(format!("no such tag: {tag}")),
         }
     }

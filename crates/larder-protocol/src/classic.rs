@@ -1,5 +1,6 @@
 //! Classic text: `get`, `set` and the rest. Error lines and their order are memcached's.
 
+use crate::admin;
 use crate::number::{exptime_of, flags_of, i32_of, u32_of, u64_of};
 use crate::parser::{LINE_LEN_MAX, Retrieval, fault, faulty, raw};
 use crate::request::{
@@ -144,7 +145,7 @@ pub(crate) fn parse<'b>(line: &'b [u8], body: &'b [u8], consumed: usize) -> Pars
     store(mode, false, rest, body, consumed)
 }
 
-fn request<'b>(request: Request<'b>, consumed: usize) -> Parsed<'b> {
+pub(crate) fn request<'b>(request: Request<'b>, consumed: usize) -> Parsed<'b> {
     Parsed::Request { request, consumed }
 }
 
@@ -154,12 +155,17 @@ fn is_noreply(rest: &[u8]) -> bool {
         || rest.ends_with(b" ") && trim_end_spaces(rest).ends_with(b" noreply")
 }
 
-fn shape<'b>(rest: &[u8]) -> Shape<'b> {
+pub(crate) fn shape<'b>(rest: &[u8]) -> Shape<'b> {
     Shape::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
 }
 
 /// An error line that `noreply` suppresses.
-fn refuse<'b>(error: &'static str, rest: &[u8], then: Then, consumed: usize) -> Parsed<'b> {
+pub(crate) fn refuse<'b>(
+    error: &'static str,
+    rest: &[u8],
+    then: Then,
+    consumed: usize,
+) -> Parsed<'b> {
     let reply = if is_noreply(rest) { FaultReply::Silent } else { FaultReply::Text(error) };
     faulty(reply, then, consumed)
 }
@@ -243,7 +249,7 @@ fn other<'b>(command: &'b [u8], rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         }
         b"flush_all" => flush_all(rest, consumed),
         b"verbosity" => verbosity(rest, consumed),
-        _ => unknown(rest, consumed),
+        _ => admin::parse(command, rest, consumed).unwrap_or_else(|| unknown(rest, consumed)),
     }
 }
 

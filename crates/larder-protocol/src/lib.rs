@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod admin;
 mod base64;
 mod binary;
 mod classic;
+pub mod dump;
 mod meta;
 mod number;
 mod parser;
@@ -19,6 +21,7 @@ pub mod response;
 mod tokens;
 mod write;
 
+pub use admin::*;
 pub use parser::Parser;
 pub use request::*;
 pub use write::write_request;

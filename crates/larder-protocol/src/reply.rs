@@ -452,6 +452,11 @@ pub fn described(debug: &Debug<'_>, found: Option<&Described<'_>>, out: &mut Vec
     out.extend_from_slice(b"\r\n");
 }
 
+/// The answer to an administrative command: one line, unless none is wanted.
+pub fn admin(shape: &Shape<'_>, answer: &str, out: &mut Vec<u8>) {
+    success(shape, answer, out);
+}
+
 /// A fault's answer. When it is sent ([`crate::Then`]) is the caller's matter.
 pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
     match &fault.reply {
@@ -571,7 +576,7 @@ fn text(line: &str, out: &mut Vec<u8>) {
 }
 
 #[inline]
-fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
+pub(crate) fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(before);
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }

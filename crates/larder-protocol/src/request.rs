@@ -3,6 +3,7 @@
 //! Meta is the richest dialect, so these types speak its language; classic text and binary are
 //! lowered into it by their parsers. What only matters to the answer travels in [`Shape`].
 
+use crate::admin::Admin;
 use crate::tokens::Tokens;
 
 /// The longest key in bytes, as sent in text (base64 included) or in binary.
@@ -45,6 +46,13 @@ pub enum Request<'b> {
     Stats {
         /// What follows `stats`, outer spaces removed; the key of a binary stat request.
         topic: &'b [u8],
+        /// How to answer.
+        shape: Shape<'b>,
+    },
+    /// What an operator asks of the server.
+    Admin {
+        /// What.
+        command: Admin,
         /// How to answer.
         shape: Shape<'b>,
     },

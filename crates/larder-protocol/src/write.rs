@@ -26,6 +26,7 @@ pub fn write_request(request: &Request<'_>, out: &mut Vec<u8>) {
             words(&["verbosity", &level.to_string()], shape, out);
         }
         Request::Stats { topic, shape } => write_stats(topic, shape, out),
+        Request::Admin { command, shape } => words(&[&command.line()], shape, out),
         Request::GetEnd | Request::Fault(_) => (),
     }
 }

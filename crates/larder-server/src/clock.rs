@@ -1,13 +1,13 @@
 //! Unix seconds that never run backwards: the wall clock at the start, then the monotonic one.
 
 use larder_store::Seconds;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The server's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
-    started_unix: u64,
+    started_unix: Duration,
 }
 
 impl Clock {
@@ -15,7 +15,7 @@ impl Clock {
     #[must_use]
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { started: Instant::now(), started_unix: unix.as_secs() }
+        Self { started: Instant::now(), started_unix: unix }
     }
 
     /// Seconds since it started.
@@ -24,10 +24,16 @@ impl Clock {
         self.started.elapsed().as_secs()
     }
 
+    /// The time since 1970, as exactly as the system has it.
+    #[must_use]
+    pub fn precise(&self) -> Duration {
+        self.started_unix + self.started.elapsed()
+    }
+
     /// The time in whole seconds.
     #[must_use]
     pub fn now(&self) -> Seconds {
-        let unix = self.started_unix + self.uptime();
+        let unix = self.started_unix.as_secs() + self.uptime();
         Seconds(u32::try_from(unix).unwrap_or(u32::MAX))
     }
 }

@@ -7,7 +7,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
 /// A stream of either kind.
 #[derive(Debug)]
@@ -68,6 +68,8 @@ pub struct ConnectionInfo {
     pub listener: String,
     state: AtomicU8,
     last_command: AtomicU32,
+    /// It ended because it failed.
+    failed: AtomicBool,
 }
 
 impl ConnectionInfo {
@@ -75,7 +77,7 @@ impl ConnectionInfo {
     #[must_use]
     pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
         let (state, last_command) = (AtomicU8::new(0), AtomicU32::new(now));
-        Self { id, peer, listener, state, last_command }
+        Self { id, peer, listener, state, last_command, failed: AtomicBool::new(false) }
     }
 
     /// memcached's name for what it is at.
@@ -85,6 +87,7 @@ impl ConnectionInfo {
             0 => "conn_read",
             1 => "conn_nread",
             2 => "conn_swallow",
+            4 => "conn_watch",
             _ => "conn_mwrite",
         }
     }
@@ -94,12 +97,22 @@ impl ConnectionInfo {
         self.last_command.load(Relaxed)
     }
 
+    pub(crate) fn note_failure(&self) {
+        self.failed.store(true, Relaxed);
+    }
+
+    /// It ended because it failed, rather than by its peer's will.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Relaxed)
+    }
+
     fn note(&self, state: State, now: u32) {
         let state = match state {
             State::Waiting => 0,
             State::Receiving => 1,
             State::Swallowing => 2,
             State::Sending => 3,
+            State::Dumping | State::Watching => 4,
         };
         if self.state.load(Relaxed) != state {
             self.state.store(state, Relaxed);
@@ -173,7 +186,7 @@ impl<E: Engine> Connection<E> {
     pub fn new(stream: Stream, info: Arc<ConnectionInfo>) -> Self {
         Self {
             stream,
-            session: Session::new(),
+            session: Session::numbered(info.id),
             info,
             unread: Vec::new(),
             unsent: Vec::new(),
@@ -191,6 +204,11 @@ impl<E: Engine> Connection<E> {
     pub fn note_event(&mut self, readable: bool, read_closed: bool) {
         self.readable |= readable || read_closed;
         self.read_closed |= read_closed;
+    }
+
+    /// Has the session called again without input, for what it may have to say.
+    pub fn call_again(&mut self) {
+        self.goes_on = true;
     }
 
     /// Memory of its own, in bytes.
@@ -223,7 +241,10 @@ impl<E: Engine> Connection<E> {
         match self.try_serve(token, desk, moved, answer) {
             Ok(after) => after,
             // The peer is gone; nothing is left to say to it.
-            Err(_) => After::Close,
+            Err(_) => {
+                self.info.note_failure();
+                After::Close
+            }
         }
     }
 

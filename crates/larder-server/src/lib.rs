@@ -4,10 +4,14 @@
 
 pub mod clock;
 pub mod connection;
+pub mod controls;
 pub mod driver;
 pub mod listener;
+pub mod log;
+pub mod memory;
 pub mod options;
 pub mod platform;
+pub mod prefixes;
 pub mod server;
 pub mod slab_classes;
 mod stats;

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use larder_server::memory::Memory;
 use larder_server::options::{EngineKind, EvictionPolicy, Options};
 use larder_server::server::{Cache, Server};
 use larder_server::{driver, listener, platform, slab_classes, version};
@@ -99,7 +100,7 @@ fn level(verbosity: u32) -> LevelFilter {
 
 fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Result<(), Failure> {
     let classes = slab_classes::size_classes(!options.disable_cas);
-    let (limit_bytes, cas) = (options.item_memory(), !options.disable_cas);
+    let (limit_bytes, cas) = (Memory::new(options.memory_limit).items, !options.disable_cas);
     let seed = rand::random();
     match options.engine {
         EngineKind::Segment => {
@@ -112,7 +113,9 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
                 item_size_max: options.max_item_size,
                 threads: options.threads,
             };
-            let cache = segment::Cache::new(config).map_err(|error| failure(EX_USAGE)(&error))?;
+            let max = Memory::items_max(options.memory_limit, platform::memory());
+            let cache =
+                segment::Cache::growable(config, max).map_err(|error| failure(EX_USAGE)(&error))?;
             serve(options, &cache, set_log_level)
         }
         EngineKind::Dashmap => {

@@ -76,6 +76,18 @@ pub struct Options {
     #[arg(short = 'F', long)]
     pub disable_flush_all: bool,
 
+    /// Refuse dumps of keys: lru_crawler metadump and mgdump, stats cachedump, stats detail
+    #[arg(short = 'X', long)]
+    pub disable_dumping: bool,
+
+    /// Refuse watch
+    #[arg(short = 'W', long)]
+    pub disable_watch: bool,
+
+    /// Count by what keys have before this character, and begin at once [default: :]
+    #[arg(short = 'D', value_name = "CHAR", value_parser = delimiter)]
+    pub prefix_delimiter: Option<u8>,
+
     /// No effect: there are no slab classes
     #[arg(short = 'f', long, value_name = "FACTOR")]
     pub slab_growth_factor: Option<f64>,
@@ -163,23 +175,6 @@ impl Options {
         self.memory_limit.saturating_mul(MIB)
     }
 
-    /// Memory that all connections may hold together, in bytes: 16 MiB, and a 64th of what exceeds
-    /// a GiB, which is taken from the items'.
-    #[must_use]
-    pub fn connection_memory(&self) -> usize {
-        16 * MIB + self.connection_share()
-    }
-
-    fn connection_share(&self) -> usize {
-        self.limit_bytes().saturating_sub(1024 * MIB) / 64
-    }
-
-    /// Memory for items, in bytes.
-    #[must_use]
-    pub fn item_memory(&self) -> usize {
-        self.limit_bytes() - self.connection_share()
-    }
-
     /// Refuses what can't be done.
     ///
     /// # Errors
@@ -250,6 +245,13 @@ impl Options {
 /// Below this queues and index have no room, in MiB.
 const MEMORY_LIMIT_MIN: usize = 3;
 
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [delimiter, ..] => Ok(*delimiter),
+        [] => Err("no delimiter specified".to_owned()),
+    }
+}
+
 fn octal(text: &str) -> Result<u32, String> {
     let mask = u32::from_str_radix(text, 8).map_err(|_| format!("{text} is not octal"))?;
     if mask <= 0o777 { Ok(mask) } else { Err(format!("{text} is not a file mode")) }
@@ -308,14 +310,5 @@ mod tests {
         assert!(misuse("--engine dashmap").1.contains("-M"));
         assert!(misuse("--engine moka -M").1.contains("-M"));
         assert!(misuse("--eviction-policy lru").1.contains("moka"));
-    }
-
-    #[test]
-    fn the_limit_includes_the_connections_memory() {
-        for mib in [3, 64, 1024, 4096, 65_536] {
-            let options = parse(&format!("-m {mib}"));
-            let all = options.item_memory() + options.connection_memory();
-            assert_eq!(all, options.limit_bytes() + 16 * MIB);
-        }
     }
 }

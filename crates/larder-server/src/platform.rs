@@ -70,6 +70,15 @@ pub fn cpu_times() -> [Duration; 2] {
         .map(|time| Duration::from_micros(time.num_microseconds().unsigned_abs()))
 }
 
+/// Bytes of memory that the machine has, if the system says so.
+#[must_use]
+pub fn memory() -> Option<usize> {
+    use nix::unistd::{SysconfVar, sysconf};
+    let number =
+        |name| sysconf(name).ok().flatten().and_then(|number| usize::try_from(number).ok());
+    number(SysconfVar::_PHYS_PAGES)?.checked_mul(number(SysconfVar::PAGE_SIZE)?)
+}
+
 /// Lets the process open as many files as its connections need, as far as the system allows.
 pub fn raise_file_limit(wanted: u64) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};

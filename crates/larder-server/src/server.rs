@@ -3,11 +3,17 @@
 
 use crate::clock::Clock;
 use crate::connection::ConnectionInfo;
+use crate::controls::Controls;
+use crate::log::Log;
+use crate::memory::Memory;
 use crate::options::Options;
+use crate::prefixes::Prefixes;
 use crate::{stats, version};
-use larder_session::{Counters, Host, Settings, StatsAnswer};
-use larder_store::{Engine, Gauges, dashmap, moka, segment};
+use larder_protocol::{Streams, Tuning};
+use larder_session::{Counters, Event, Host, PrefixEvent, Settings, StatsAnswer};
+use larder_store::{Engine, EvictionObserver, Gauges, LimitRefused, dashmap, moka, segment};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +30,12 @@ pub trait Cache: Clone + Send + Sync + 'static {
 
     /// Zeroes what `stats reset` zeroes.
     fn reset_counters(&self);
+
+    /// Changes the memory for items, in bytes.
+    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
+
+    /// Has `observer` told of every eviction.
+    fn observe_evictions(&self, observer: EvictionObserver);
 }
 
 impl Cache for segment::Cache {
@@ -40,6 +52,14 @@ impl Cache for segment::Cache {
 
     fn reset_counters(&self) {
         Self::reset_counters(self);
+    }
+
+    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        Self::set_limit(self, bytes)
+    }
+
+    fn observe_evictions(&self, observer: EvictionObserver) {
+        Self::observe_evictions(self, observer);
     }
 }
 
@@ -58,6 +78,14 @@ macro_rules! cache {
 
             fn reset_counters(&self) {
                 self.handle().reset_counters();
+            }
+
+            fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+                Self::set_limit(self, bytes)
+            }
+
+            fn observe_evictions(&self, observer: EvictionObserver) {
+                Self::observe_evictions(self, observer);
             }
         }
     )*};
@@ -90,6 +118,12 @@ pub struct Server {
     pub listeners: Mutex<Vec<String>>,
     /// Set once: accept nothing more, finish.
     pub stopping: AtomicBool,
+    /// What watchers see.
+    pub log: Arc<Log>,
+    /// Counts by prefix.
+    pub prefixes: Prefixes,
+    /// What operators have set.
+    pub controls: Controls,
     verbosity: AtomicU32,
     set_log_level: Box<dyn Fn(u32) + Send + Sync>,
     conns: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
@@ -98,6 +132,9 @@ pub struct Server {
     held: AtomicUsize,
     gauges: Box<dyn Fn() -> Gauges + Send + Sync>,
     reset: Box<dyn Fn() + Send + Sync>,
+    set_limit: Box<dyn Fn(usize) -> Result<(), LimitRefused> + Send + Sync>,
+    /// The memory limit as it is now, in MiB.
+    limit_mib: AtomicUsize,
 }
 
 impl Server {
@@ -111,22 +148,32 @@ impl Server {
     ) -> Self {
         let classes = settings.classes.count();
         let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
-        let (gauges, reset) = (cache.clone(), cache.clone());
+        let (gauges, reset, limit) = (cache.clone(), cache.clone(), cache.clone());
+        let clock = Clock::start();
+        let log = Arc::new(Log::new(clock, settings.classes.clone()));
+        let evictions = Arc::clone(&log);
+        cache.observe_evictions(Box::new(move |evicted| evictions.note_eviction(evicted)));
+        log.set_prefixes(options.prefix_delimiter.is_some());
         Self {
+            log,
+            prefixes: Prefixes::new(options.prefix_delimiter.unwrap_or(b':')),
             verbosity: AtomicU32::new(options.verbosity()),
-            options,
             settings,
-            clock: Clock::start(),
+            clock,
             connections: ConnectionCounts::default(),
             counters,
             listeners: Mutex::default(),
             stopping: AtomicBool::new(false),
+            controls: Controls::default(),
             set_log_level,
             conns: Mutex::default(),
             next_conn: AtomicU64::new(1),
             held: AtomicUsize::new(0),
             gauges: Box::new(move || gauges.gauges()),
             reset: Box::new(move || reset.reset_counters()),
+            set_limit: Box::new(move |bytes| limit.set_limit(bytes)),
+            limit_mib: options.memory_limit.into(),
+            options,
         }
     }
 
@@ -142,6 +189,7 @@ impl Server {
         let now = self.clock.now().0;
         let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
         self.conns().insert(id, Arc::clone(&info));
+        self.log.note_connection(&info.peer, id, None);
         Some(info)
     }
 
@@ -149,6 +197,12 @@ impl Server {
     pub fn dismiss(&self, info: &ConnectionInfo) {
         self.connections.current.fetch_sub(1, Relaxed);
         self.conns().remove(&info.id);
+        let reason = match (info.has_failed(), self.stopping.load(Relaxed)) {
+            (true, _) => "error",
+            (false, true) => "shutdown",
+            (false, false) => "normal",
+        };
+        self.log.note_connection(&info.peer, info.id, Some(reason));
     }
 
     pub(crate) fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {
@@ -164,7 +218,12 @@ impl Server {
     /// Counts a change of what a connection holds; false if that is now more than all may hold.
     pub fn count_held(&self, change: isize) -> bool {
         let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
-        change <= 0 || before.wrapping_add_signed(change) <= self.options.connection_memory()
+        change <= 0 || before.wrapping_add_signed(change) <= self.memory().connections
+    }
+
+    /// The memory limit and its parts, as they are now.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory::new(self.limit_mib.load(Relaxed))
     }
 
     pub(crate) fn gauges(&self) -> Gauges {
@@ -177,6 +236,7 @@ impl Server {
 
     pub(crate) fn reset(&self) {
         (self.reset)();
+        self.prefixes.reset();
         self.counters.iter().for_each(|counters| counters.reset());
         self.connections.total.store(0, Relaxed);
         self.connections.rejected.store(0, Relaxed);
@@ -207,5 +267,65 @@ impl Host for Server {
 
     fn release(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Relaxed);
+    }
+
+    fn crawler_enabled(&self) -> bool {
+        self.controls.crawler_enabled()
+    }
+
+    fn enable_crawler(&self, enable: bool) {
+        self.controls.enable_crawler(enable);
+    }
+
+    fn note_crawl(&self) {
+        self.controls.note_crawl();
+    }
+
+    fn dumps_allowed(&self) -> bool {
+        !self.options.disable_dumping
+    }
+
+    fn set_memory_limit(&self, mib: u32) -> Result<(), RangeInclusive<usize>> {
+        // Addresses have at least 32 bits.
+        let mib = mib as usize;
+        (self.set_limit)(Memory::new(mib).items).map_err(Memory::range)?;
+        self.limit_mib.store(mib, Relaxed);
+        tracing::info!("the memory limit is {mib} MiB now");
+        Ok(())
+    }
+
+    fn set(&self, tuning: Tuning) {
+        self.controls.set(tuning);
+    }
+
+    fn sizes_tracked(&self) -> bool {
+        self.controls.tracks_sizes()
+    }
+
+    fn observed(&self) -> Streams {
+        self.log.observed()
+    }
+
+    fn note(&self, client: u64, stream: Streams, event: &Event<'_>) {
+        self.log.note(client, stream, event);
+    }
+
+    fn count_prefix(&self, key: &[u8], event: PrefixEvent) {
+        self.prefixes.count(key, event);
+    }
+
+    fn watch(&self, streams: Streams) -> Result<u64, &'static str> {
+        if self.options.disable_watch {
+            return Err("CLIENT_ERROR watch commands not allowed");
+        }
+        self.log.watch(streams)
+    }
+
+    fn read_log(&self, watcher: u64, output: &mut Vec<u8>) {
+        self.log.read(watcher, output);
+    }
+
+    fn unwatch(&self, watcher: u64) {
+        self.log.unwatch(watcher);
     }
 }

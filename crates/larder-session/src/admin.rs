@@ -39,6 +39,10 @@ pub(crate) fn stats<E: Engine, H: Host>(
         StatsAnswer::Reset => reply::stats_reset(shape, output),
         StatsAnswer::Ok => reply::ok(shape, output),
         StatsAnswer::Unknown => reply::stats_unknown(shape, output),
+        StatsAnswer::Raw(_) if matches!(shape, Shape::Binary(_)) => {
+            reply::stats_unknown(shape, output);
+        }
+        StatsAnswer::Raw(lines) => output.extend_from_slice(&lines),
         StatsAnswer::Error(line) => reply::error_line(shape, line, output),
     }
 }

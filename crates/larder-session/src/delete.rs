@@ -10,13 +10,13 @@ use larder_store::{
     Seconds,
 };
 
-/// Answers a removal.
+/// Answers a removal; what became of it.
 pub(crate) fn delete<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     delete: &Delete<'_>,
     key: HashedKey<'_>,
     output: &mut Vec<u8>,
-) {
+) -> Deleted {
     let (now, classes) = (cx.now, &cx.settings.classes);
     let mut class = 0;
     let updated = cx.engine.update(key, &mut None, |found| {
@@ -39,6 +39,7 @@ pub(crate) fn delete<E: Engine, H: Host>(
         Deleted::NotFound | Deleted::Exists => cx.counters.thread.delete_misses.add(1),
     }
     reply::deleted(delete, outcome, output);
+    outcome
 }
 
 fn decide<L: Lease>(

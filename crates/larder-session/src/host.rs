@@ -1,5 +1,9 @@
 //! What a session may ask of the server around it.
 
+use crate::{Event, PrefixEvent};
+use larder_protocol::{Streams, Tuning};
+use std::ops::RangeInclusive;
+
 /// The server, as far as commands reach it. Tests bring a small one of their own.
 pub trait Host {
     /// What `version` answers, without `VERSION `.
@@ -17,10 +21,67 @@ pub trait Host {
 
     /// Gives reserved bytes back.
     fn release(&self, bytes: usize);
+
+    /// Whether expired items are looked for in the background (`lru_crawler`).
+    fn crawler_enabled(&self) -> bool {
+        true
+    }
+
+    /// Has expired items looked for, or not.
+    fn enable_crawler(&self, _enable: bool) {}
+
+    /// A crawl was asked for.
+    fn note_crawl(&self) {}
+
+    /// Whether keys may be dumped (no `-X`).
+    fn dumps_allowed(&self) -> bool {
+        true
+    }
+
+    /// `cache_memlimit`, in MiB.
+    ///
+    /// # Errors
+    /// The limits that could be had; they may be none but the present one.
+    fn set_memory_limit(&self, _mib: u32) -> Result<(), RangeInclusive<usize>> {
+        Err(0..=0)
+    }
+
+    /// Whether `stats sizes` counts items.
+    fn sizes_tracked(&self) -> bool {
+        false
+    }
+
+    /// What anybody wants to be told of: log streams and [`Streams::PREFIXES`]. Asked once a turn.
+    fn observed(&self) -> Streams {
+        Streams::default()
+    }
+
+    /// Tells the watchers of `stream` what happened on the connection of `client`.
+    fn note(&self, _client: u64, _stream: Streams, _event: &Event<'_>) {}
+
+    /// Counts a request by the prefix of its key.
+    fn count_prefix(&self, _key: &[u8], _event: PrefixEvent) {}
+
+    /// Begins to keep log lines for a watcher; its number.
+    ///
+    /// # Errors
+    /// A line that says why not.
+    fn watch(&self, _streams: Streams) -> Result<u64, &'static str> {
+        Err("WATCHER_FAILED failed to add log watcher")
+    }
+
+    /// Writes the lines that were kept for a watcher.
+    fn read_log(&self, _watcher: u64, _output: &mut Vec<u8>) {}
+
+    /// Keeps no more lines for a watcher.
+    fn unwatch(&self, _watcher: u64) {}
+
+    /// Remembers a setting for `stats settings`.
+    fn set(&self, _tuning: Tuning) {}
 }
 
 /// How a stats request ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatsAnswer {
     /// The lines that were given, then `END`.
     Lines,
@@ -30,6 +91,8 @@ pub enum StatsAnswer {
     Ok,
     /// There is no such page.
     Unknown,
+    /// All of an answer in text, with its end. Binary has none of it.
+    Raw(Vec<u8>),
     /// A client error line of its own.
     Error(&'static str),
 }

@@ -9,8 +9,11 @@
 
 mod admin;
 mod arithmetic;
+mod control;
 mod counters;
 mod delete;
+mod dump;
+mod events;
 mod get;
 mod host;
 mod pending;
@@ -19,5 +22,6 @@ mod store;
 mod time;
 
 pub use counters::*;
+pub use events::{Event, PrefixEvent};
 pub use host::*;
 pub use session::*;

@@ -1,5 +1,6 @@
 //! What keeps the next request waiting: a value on its way in or out, or bytes that nobody wants.
 
+use crate::dump::Dump;
 use crate::session::{Context, Next, Session};
 use crate::{Host, store};
 use arrayvec::ArrayVec;
@@ -17,6 +18,9 @@ use larder_store::{Engine, HashedKey, Lease, Refusal};
 ///                                │ large value asked for
 ///                                ▼
 ///                             Sending ── all out ──▶ Nothing
+///
+///  Dumping, from Nothing and back: a command that shows all items
+///  Watching, from Nothing: until the connection ends
 /// ```
 pub(crate) enum Pending<E: Engine> {
     Nothing,
@@ -31,6 +35,10 @@ pub(crate) enum Pending<E: Engine> {
     Arriving(Box<Arriving<E>>),
     /// A value is leaving in pieces.
     Sending(Box<Sending<E::Lease>>),
+    /// Items are shown one after another.
+    Dumping(Box<Dump<E>>),
+    /// The log is shown to the watcher of this number, until it goes away.
+    Watching(u64),
 }
 
 impl<E: Engine> Pending<E> {
@@ -45,6 +53,7 @@ impl<E: Engine> Pending<E> {
             Self::Sending(sending) => sending.lease.heap_len(),
             Self::Arriving(arriving) => arriving.head.capacity(),
             Self::Nothing | Self::Swallow { .. } | Self::SwallowLine => 0,
+            Self::Dumping(_) | Self::Watching(_) => 0,
         }
     }
 }
@@ -159,7 +168,9 @@ impl<E: Engine> Session<E> {
         why: Stored,
     ) {
         let mut then = Vec::new();
-        reply::stored(store, store::refuse(cx, store, key, why), &mut then);
+        let outcome = store::refuse(cx, store, key, why);
+        self.tell_stored(cx, store, key, outcome);
+        reply::stored(store, outcome, &mut then);
         self.pending = Pending::Swallow { left, then };
     }
 
@@ -176,6 +187,13 @@ impl<E: Engine> Session<E> {
             Pending::SwallowLine => self.resume_line(input),
             Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, output),
             Pending::Sending(sending) => self.resume_sending(cx, sending, output),
+            Pending::Dumping(dump) => self.resume_dumping(cx, dump, output),
+            Pending::Watching(watcher) => {
+                self.pending = Pending::Watching(watcher);
+                cx.host.read_log(watcher, output);
+                // Whatever a watcher says is for nobody.
+                Step::end(input.len(), Next::Read { wanted: 1 })
+            }
         }
     }
 
@@ -218,6 +236,20 @@ impl<E: Engine> Session<E> {
         Step::end(0, Next::Write)
     }
 
+    fn resume_dumping<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut dump: Box<Dump<E>>,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let full = output.len() > cx.settings.output_max;
+        if !full && dump.proceed(cx, output) {
+            return Step::go_on(0);
+        }
+        self.pending = Pending::Dumping(dump);
+        Step::end(0, if full { Next::Write } else { Next::Yield })
+    }
+
     fn resume_arriving<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -242,7 +274,8 @@ impl<E: Engine> Session<E> {
             Ok(()) => {
                 let terminated = trailer_len == 0 || trailer[..] == *b"\r\n";
                 let store = Store { terminated, ..store };
-                store::store(cx, &store, key, &mut upload, output);
+                let outcome = store::store(cx, &store, key, &mut upload, output);
+                self.tell_stored(cx, &store, key, outcome);
             }
             Err(refusal) => {
                 drop(upload);

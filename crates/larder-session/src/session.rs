@@ -4,7 +4,9 @@ use crate::get::Answered;
 use crate::pending::{Body, Pending, Step};
 use crate::{Counters, Host, admin, arithmetic, delete, get, store};
 use arrayvec::ArrayVec;
-use larder_protocol::{Fault, KEY_LEN_MAX, Key, Parsed, Parser, Request, Store, Then, reply};
+use larder_protocol::{
+    Fault, KEY_LEN_MAX, Key, Parsed, Parser, Request, Store, Streams, Then, reply,
+};
 use larder_store::{Engine, HashedKey, Seconds, SizeClasses};
 
 /// What all sessions of a server share and none changes.
@@ -67,6 +69,10 @@ pub struct Turn {
 pub struct Session<E: Engine> {
     pub(crate) parser: Parser,
     pub(crate) pending: Pending<E>,
+    /// Its number in the log.
+    pub(crate) client: u64,
+    /// What anybody wants to be told of this turn.
+    pub(crate) observed: Streams,
 }
 
 /// What a session is at, for `stats conns`.
@@ -80,14 +86,18 @@ pub enum State {
     Swallowing,
     /// Sending a large value.
     Sending,
+    /// Showing all items.
+    Dumping,
+    /// Showing the log: it has to be called now and then, with or without input.
+    Watching,
 }
 
 /// Requests looked at together: enough to hide memory's latency, few enough to stay in the cache.
 const BATCH_MAX: usize = 32;
 
 /// A request of a batch.
-struct Ready<'b> {
-    request: Request<'b>,
+pub(crate) struct Ready<'b> {
+    pub(crate) request: Request<'b>,
     hash: u64,
     /// Where the next request begins.
     end: usize,
@@ -106,7 +116,7 @@ enum Stop<'b> {
 }
 
 /// Whether the next request may be answered now.
-enum Flow {
+pub(crate) enum Flow {
     GoOn,
     Close,
 }
@@ -121,7 +131,14 @@ impl<E: Engine> Session<E> {
     /// A conversation that has not begun.
     #[must_use]
     pub fn new() -> Self {
-        Self { parser: Parser::default(), pending: Pending::Nothing }
+        Self::numbered(0)
+    }
+
+    /// The same, under a number that the log calls it by.
+    #[must_use]
+    pub fn numbered(client: u64) -> Self {
+        let observed = Streams::default();
+        Self { parser: Parser::default(), pending: Pending::Nothing, client, observed }
     }
 
     /// What it is at.
@@ -131,12 +148,18 @@ impl<E: Engine> Session<E> {
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
             Pending::Arriving(_) => State::Receiving,
             Pending::Sending(_) => State::Sending,
+            Pending::Dumping(_) => State::Dumping,
+            Pending::Watching(_) => State::Watching,
         }
     }
 
     /// Gives back what it holds of the server's memory.
     pub fn close(&mut self, host: &impl Host) {
-        host.release(std::mem::replace(&mut self.pending, Pending::Nothing).reserved());
+        let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
+        if let Pending::Watching(watcher) = pending {
+            host.unwatch(watcher);
+        }
+        host.release(pending.reserved());
     }
 
     /// Answers what is whole in `input`, into `output`, for one turn. `input` begins with what the
@@ -148,6 +171,7 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Turn {
         cx.engine.begin_batch(cx.now);
+        self.observed = cx.host.observed();
         let mut scratch = [0; KEY_LEN_MAX];
         let turn = self.take_turn(cx, input, output, &mut scratch);
         cx.engine.end_batch();
@@ -287,6 +311,21 @@ impl<E: Engine> Session<E> {
     ) -> Flow {
         let bytes = key_of(&ready.request).map_or(&[][..], |key| key.decode(scratch));
         let key = HashedKey { bytes, hash: ready.hash };
+        if self.observed == Streams::default() {
+            self.perform(cx, ready, key, output)
+        } else {
+            self.execute_observed(cx, ready, key, output)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn perform<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        ready: &Ready<'_>,
+        key: HashedKey<'_>,
+        output: &mut Vec<u8>,
+    ) -> Flow {
         match &ready.request {
             Request::Get(get) => match get::get(cx, get, key, output) {
                 Answered::Whole => (),
@@ -298,8 +337,12 @@ impl<E: Engine> Session<E> {
                 Answered::Refused => (),
             },
             Request::GetEnd => reply::get_end(output),
-            Request::Store(store) => store::store(cx, store, key, &mut None, output),
-            Request::Delete(delete) => delete::delete(cx, delete, key, output),
+            Request::Store(store) => {
+                store::store(cx, store, key, &mut None, output);
+            }
+            Request::Delete(delete) => {
+                delete::delete(cx, delete, key, output);
+            }
             Request::Arithmetic(count) => {
                 arithmetic::arithmetic(cx, count, key, output);
             }
@@ -311,7 +354,12 @@ impl<E: Engine> Session<E> {
                 cx.host.set_verbosity(*level);
                 reply::ok(shape, output);
             }
-            Request::Stats { topic, shape } => admin::stats(cx, topic, shape, output),
+            Request::Stats { topic, shape } => {
+                self.stats(cx, topic, shape, output);
+                // What it has changed holds for the very next request.
+                self.observed = cx.host.observed();
+            }
+            Request::Admin { command, shape } => self.administer(cx, command, shape, output),
             Request::Quit(shape) => {
                 reply::quit(shape, output);
                 return Flow::Close;

@@ -15,30 +15,41 @@ pub(crate) fn footprint(classes: &SizeClasses, store: &Store<'_>, key_len: usize
     classes.footprint(key_len, store.value_len, store.client_flags)
 }
 
-/// Answers a store whose value is here, in the request or uploaded.
+/// Answers a store whose value is here, in the request or uploaded; what became of it.
+#[inline]
 pub(crate) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,
     key: HashedKey<'_>,
     upload: &mut Option<E::Upload>,
     output: &mut Vec<u8>,
-) {
+) -> Stored {
+    let outcome = outcome(cx, store, key, upload);
+    reply::stored(store, outcome, output);
+    outcome
+}
+
+fn outcome<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    store: &Store<'_>,
+    key: HashedKey<'_>,
+    upload: &mut Option<E::Upload>,
+) -> Stored {
     let classes = &cx.settings.classes;
     let size = footprint(classes, store, key.bytes.len());
     if size > cx.settings.item_size_max {
-        let outcome = refuse(cx, store, key, Stored::TooLarge);
-        return reply::stored(store, outcome, output);
+        return refuse(cx, store, key, Stored::TooLarge);
     }
     if !store.terminated {
         count_set(cx, size);
-        return reply::stored(store, Stored::BadChunk, output);
+        return Stored::BadChunk;
     }
     let uploaded = upload.is_some();
     let (now, size_max) = (cx.now, cx.settings.item_size_max);
     let updated = cx.engine.update(key, upload, |found| {
         decide(store, uploaded, classes, size_max, key.bytes.len(), now, found)
     });
-    let outcome = match updated {
+    match updated {
         Ok(updated) => {
             count(cx, store, size, &updated.result);
             match updated.result.outcome {
@@ -50,8 +61,7 @@ pub(crate) fn store<E: Engine, H: Host>(
         // What it was to be added to made it too large.
         Err(Refusal::TooLarge) if concatenates(store.mode) => Stored::NotStored,
         Err(Refusal::TooLarge) => refuse(cx, store, key, Stored::TooLarge),
-    };
-    reply::stored(store, outcome, output);
+    }
 }
 
 /// What was decided, and the class of the item that was there.

@@ -8,7 +8,8 @@
 
 use crate::plain::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
 use crate::{
-    Access, Change, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, SizeClasses, Updated,
+    Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup,
+    Refusal, Seconds, SizeClasses, Updated,
 };
 use ::dashmap::{DashMap, Entry};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,8 +46,23 @@ impl Cache {
         let core = Core::new(classes, seed, cas, OVERHEAD, budgets);
         let map = || DashMap::with_hasher_and_shard_amount(core.hasher, 2);
         let parts = (0..PARTS).map(|_| map()).collect();
-        let shared = Shared { core, limit_bytes, parts, sweep: Mutex::default() };
+        let shared = Shared { core, parts, sweep: Mutex::default() };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Changes the memory limit. Nothing is evicted: above a lower one stores are refused until
+    /// enough was removed.
+    ///
+    /// # Errors
+    /// None; other engines have some.
+    pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        self.shared.core.items.set_limit(bytes);
+        Ok(())
+    }
+
+    /// There are no evictions to tell of; other engines have some.
+    pub fn observe_evictions(&self, observer: EvictionObserver) {
+        self.shared.core.observe_evictions(observer);
     }
 
     /// A way in for one thread.
@@ -61,7 +77,6 @@ type Part = DashMap<Box<[u8]>, Record, Hasher>;
 #[derive(Debug)]
 struct Shared {
     core: Core,
-    limit_bytes: usize,
     parts: Box<[Part]>,
     sweep: Mutex<Sweep>,
 }
@@ -122,6 +137,26 @@ impl Shared {
     }
 }
 
+/// Where a walk over all items is: one part's keys are taken at a time.
+#[derive(Debug, Default)]
+pub struct Walk {
+    /// Parts whose keys were taken.
+    begun: usize,
+    /// Keys of the last of them that are still to be shown.
+    keys: Vec<Box<[u8]>>,
+}
+
+impl Walk {
+    fn next<'s>(&mut self, shared: &'s Shared) -> Option<(&'s Part, Box<[u8]>)> {
+        while self.keys.is_empty() {
+            let part = shared.parts.get(self.begun)?;
+            self.begun += 1;
+            self.keys = part.iter().map(|entry| entry.key().clone()).collect();
+        }
+        Some((shared.parts.get(self.begun.checked_sub(1)?)?, self.keys.pop()?))
+    }
+}
+
 /// One thread's way into a [`Cache`].
 #[derive(Debug)]
 pub struct Handle {
@@ -132,6 +167,7 @@ pub struct Handle {
 impl Engine for Handle {
     type Lease = SharedLease;
     type Upload = Upload;
+    type Walk = Walk;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.shared.core.hash(key)
@@ -213,12 +249,39 @@ impl Engine for Handle {
         more
     }
 
+    fn crawl_soon(&mut self) {
+        let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep.left = PARTS;
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::default()
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        mut visit: impl FnMut(&[u8], &Item<'_, SharedLease>),
+    ) -> bool {
+        let Self { shared, now } = self;
+        for _ in 0..items {
+            let Some((part, key)) = walk.next(shared) else { return false };
+            if let Some(record) = part.get(&key)
+                && record.gone::<()>(*now, shared.core.era()).is_none()
+            {
+                visit(&key, &record.lend());
+            }
+        }
+        true
+    }
+
     fn gauges(&self) -> Gauges {
         let slots: usize = self.shared.parts.iter().map(DashMap::capacity).sum();
         Gauges {
             index_bytes: (slots * size_of::<(Box<[u8]>, Record)>()) as u64,
             index_power: slots.checked_ilog2().unwrap_or(0),
-            ..self.shared.core.gauges(self.shared.limit_bytes)
+            ..self.shared.core.gauges(self.shared.core.items.limit())
         }
     }
 

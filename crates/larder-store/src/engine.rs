@@ -247,6 +247,35 @@ pub enum Refusal {
     TooLarge,
 }
 
+/// An item that is dropped for room, as an observer sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Eviction<'e> {
+    /// Its key.
+    pub key: &'e [u8],
+    /// What it carries.
+    pub attributes: Attributes,
+    /// It was read since it was stored.
+    pub fetched: bool,
+    /// When it was last read, or else stored.
+    pub accessed: Seconds,
+    /// Bytes of its value.
+    pub value_len: usize,
+    /// When it is dropped.
+    pub now: Seconds,
+}
+
+/// Told of every eviction, under locks: it must be quick, and use no cache.
+pub type EvictionObserver = Box<dyn Fn(&Eviction<'_>) + Send + Sync>;
+
+/// A memory limit that an engine can't work under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitRefused {
+    /// The lowest that it can for now, in bytes.
+    pub min: usize,
+    /// The highest, in bytes.
+    pub max: usize,
+}
+
 /// What an update did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Updated<R> {
@@ -262,6 +291,8 @@ pub trait Engine {
     type Lease: Lease;
     /// A value that arrives in pieces. Dropping it gives its memory back.
     type Upload;
+    /// A walk over all items.
+    type Walk;
 
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
@@ -336,8 +367,31 @@ pub trait Engine {
     /// Forgets everything stored before `at`, or before now. Only the latest `at` is pending.
     fn flush(&mut self, at: Option<Seconds>);
 
-    /// Does a little housekeeping (expired items, growth); true if more is waiting.
+    /// Does a little housekeeping (expired items, growth, [`Engine::shrink`]); true if more is
+    /// waiting.
     fn maintain(&mut self, now: Seconds) -> bool;
+
+    /// Gives a little of the memory back that a lowered limit no longer allows; true if there is
+    /// more.
+    fn shrink(&mut self) -> bool {
+        false
+    }
+
+    /// Looks for dead items soon rather than in its own time: the next [`Engine::maintain`] begins.
+    fn crawl_soon(&mut self) {}
+
+    /// Begins a walk over all items.
+    fn walk(&self) -> Self::Walk;
+
+    /// Shows the next live items to `visit`, about `items` of them; false when all were shown. No
+    /// access is marked. What is there during the whole walk is shown once, unless writes move it
+    /// in the meantime.
+    fn walk_on(
+        &mut self,
+        walk: &mut Self::Walk,
+        items: usize,
+        visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
+    ) -> bool;
 
     /// Adds this cache's totals up. All threads' handles give the same answer.
     fn gauges(&self) -> Gauges;

@@ -7,7 +7,8 @@
 
 use crate::plain::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
 use crate::{
-    Access, Change, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, SizeClasses, Updated,
+    Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup,
+    Refusal, Seconds, SizeClasses, Updated,
 };
 use ::moka::notification::RemovalCause;
 use ::moka::ops::compute::Op;
@@ -60,6 +61,20 @@ impl Cache {
         Self { shared: Arc::new(Shared { core, limit_bytes, cache, sweep: Mutex::default() }) }
     }
 
+    /// Moka's limit is fixed when it is built: another one is refused.
+    ///
+    /// # Errors
+    /// [`LimitRefused`], unless it is the limit that it has.
+    pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        let limit = self.shared.limit_bytes;
+        if bytes == limit { Ok(()) } else { Err(LimitRefused { min: limit, max: limit }) }
+    }
+
+    /// Has `observer` told of every eviction from now on. The first one stays.
+    pub fn observe_evictions(&self, observer: EvictionObserver) {
+        self.shared.core.observe_evictions(observer);
+    }
+
     /// A way in for one thread.
     #[must_use]
     pub fn handle(&self) -> Handle {
@@ -92,7 +107,7 @@ fn count_out(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) {
     let dead = record.gone::<()>(core.now(), core.era()).is_some();
     match cause {
         RemovalCause::Size if dead => core.count_reclaimed(key.len(), record, false),
-        RemovalCause::Size => core.count_evicted(key.len(), record),
+        RemovalCause::Size => core.count_evicted(key, record),
         RemovalCause::Expired | RemovalCause::Explicit | RemovalCause::Replaced => (),
     }
 }
@@ -168,6 +183,20 @@ impl Shared {
     }
 }
 
+type Entries<'c> = ::moka::sync::Iter<'c, Vec<u8>, Arc<Record>>;
+
+self_cell::self_cell!(
+    /// Moka's iterator with the cache that it borrows.
+    struct Steps {
+        owner: Arc<Shared>,
+        #[not_covariant]
+        dependent: Entries,
+    }
+);
+
+/// Where a walk over all items is. Moka takes the keys of a 64th of its table at a time.
+pub struct Walk(Steps);
+
 /// One thread's way into a [`Cache`].
 #[derive(Debug)]
 pub struct Handle {
@@ -178,6 +207,7 @@ pub struct Handle {
 impl Engine for Handle {
     type Lease = SharedLease;
     type Upload = Upload;
+    type Walk = Walk;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.shared.core.hash(key)
@@ -252,6 +282,33 @@ impl Engine for Handle {
         let sweeping = self.shared.sweep(now);
         self.shared.cache.run_pending_tasks();
         sweeping
+    }
+
+    fn crawl_soon(&mut self) {
+        let mut sweep = self.shared.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep.rounds = Rounds::default();
+    }
+
+    fn walk(&self) -> Walk {
+        Walk(Steps::new(Arc::clone(&self.shared), |shared| shared.cache.iter()))
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        mut visit: impl FnMut(&[u8], &Item<'_, SharedLease>),
+    ) -> bool {
+        let Self { shared, now } = self;
+        for _ in 0..items {
+            let Some((key, record)) = walk.0.with_dependent_mut(|_, steps| steps.next()) else {
+                return false;
+            };
+            if record.gone::<()>(*now, shared.core.era()).is_none() {
+                visit(&key, &record.lend());
+            }
+        }
+        true
     }
 
     fn gauges(&self) -> Gauges {

@@ -6,7 +6,7 @@ use crate::connection::{After, Connection, ConnectionInfo, Desk, Moved, Stream};
 use crate::listener::Listener;
 use crate::platform;
 use crate::server::{Cache, Server};
-use larder_session::{Context, Counters};
+use larder_session::{Context, Counters, State};
 use larder_store::Engine;
 use mio::net::UnixStream;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -24,6 +24,8 @@ const READ_LEN: usize = 64 << 10;
 const OUTPUT_KEPT: usize = 1 << 20;
 /// How often expiry and growth get a slice of time when nothing else happens.
 const MAINTENANCE: Duration = Duration::from_secs(1);
+/// How often watchers are shown what was logged.
+const LOG_INTERVAL: Duration = Duration::from_millis(20);
 /// How long to leave the listeners alone when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// The token of a worker's waker; connections count from 0.
@@ -169,6 +171,9 @@ struct EventLoop<E: Engine> {
     vacant: Vec<usize>,
     /// Connections that have more to do, in turn.
     ready: VecDeque<usize>,
+    /// Connections that show the log.
+    watching: Vec<usize>,
+    shown: Instant,
     input: Box<[u8]>,
     output: Vec<u8>,
     maintained: Instant,
@@ -193,6 +198,8 @@ impl<E: Engine> EventLoop<E> {
             connections: Vec::new(),
             vacant: Vec::new(),
             ready: VecDeque::new(),
+            watching: Vec::new(),
+            shown: Instant::now(),
             input: vec![0; READ_LEN].into_boxed_slice(),
             output: Vec::new(),
             maintained: Instant::now(),
@@ -204,7 +211,11 @@ impl<E: Engine> EventLoop<E> {
         let mut events = Events::with_capacity(256);
         while !self.server.stopping.load(Ordering::Acquire) {
             let busy = self.chores || !self.ready.is_empty();
-            let timeout = if busy { Duration::ZERO } else { MAINTENANCE };
+            let timeout = match (busy, self.watching.is_empty()) {
+                (true, _) => Duration::ZERO,
+                (false, true) => MAINTENANCE,
+                (false, false) => LOG_INTERVAL,
+            };
             match self.poll.poll(&mut events, Some(timeout)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
@@ -229,7 +240,23 @@ impl<E: Engine> EventLoop<E> {
                     self.serve(index, now);
                 }
             }
+            self.show_log(now);
             self.do_chores(now);
+        }
+    }
+
+    /// Has watchers see what was logged, now and then.
+    fn show_log(&mut self, now: larder_store::Seconds) {
+        if self.watching.is_empty() || self.shown.elapsed() < LOG_INTERVAL {
+            return;
+        }
+        self.shown = Instant::now();
+        for index in std::mem::take(&mut self.watching) {
+            if let Some(Some(connection)) = self.connections.get_mut(index) {
+                connection.call_again();
+                // It comes back to the list if it still watches.
+                self.serve(index, now);
+            }
         }
     }
 
@@ -279,8 +306,15 @@ impl<E: Engine> EventLoop<E> {
                 "a connection is closed: all connections hold as much memory as they may"
             );
         }
+        let watches = connection.session.state() == State::Watching;
+        if watches && !self.watching.contains(&index) {
+            self.watching.push(index);
+        }
         match after {
-            _ if !fits => self.close(index),
+            _ if !fits => {
+                connection.info.note_failure();
+                self.close(index);
+            }
             After::Again => {
                 counters.thread.conn_yields.add(1);
                 self.ready.push_back(index);
@@ -300,12 +334,17 @@ impl<E: Engine> EventLoop<E> {
         self.server.dismiss(&connection.info);
         self.vacant.push(index);
         self.ready.retain(|&ready| ready != index);
+        self.watching.retain(|&watching| watching != index);
     }
 
     fn do_chores(&mut self, now: larder_store::Seconds) {
         if self.chores || self.maintained.elapsed() >= MAINTENANCE {
             self.maintained = Instant::now();
-            self.chores = self.engine.maintain(now);
+            self.chores = if self.server.controls.crawler_enabled() {
+                self.engine.maintain(now)
+            } else {
+                self.engine.shrink()
+            };
         }
     }
 }

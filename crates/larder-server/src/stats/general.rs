@@ -78,7 +78,7 @@ fn commands(server: &Server, page: &mut Page<'_>) {
 
 fn limits(server: &Server, page: &mut Page<'_>) {
     let gauges = server.gauges();
-    page.line("limit_maxbytes", server.options.limit_bytes());
+    page.line("limit_maxbytes", server.memory().limit);
     page.line("accepting_conns", 1);
     page.line("listen_disabled_num", 0);
     page.line("time_in_listen_disabled_us", 0);
@@ -98,21 +98,19 @@ fn limits(server: &Server, page: &mut Page<'_>) {
         page.line(name, 0);
     }
     page.line("slab_reassign_last_busy_status", "none");
-    for name in [
-        "slab_reassign_running",
-        "slabs_moved",
-        "lru_crawler_running",
-        "lru_crawler_starts",
-        "lru_maintainer_juggles",
-        "malloc_fails",
-        "log_worker_dropped",
-        "log_worker_written",
-        "log_watcher_skipped",
-        "log_watcher_sent",
-        "log_watchers",
-        "unexpected_napi_ids",
-        "round_robin_fallback",
-    ] {
+    for name in ["slab_reassign_running", "slabs_moved", "lru_crawler_running"] {
+        page.line(name, 0);
+    }
+    page.line("lru_crawler_starts", server.controls.crawls());
+    for name in ["lru_maintainer_juggles", "malloc_fails", "log_worker_dropped"] {
+        page.line(name, 0);
+    }
+    let logged = server.log.counts();
+    page.line("log_worker_written", logged.log_worker_written.load(Relaxed));
+    page.line("log_watcher_skipped", logged.log_watcher_skipped.load(Relaxed));
+    page.line("log_watcher_sent", logged.log_watcher_sent.load(Relaxed));
+    page.line("log_watchers", server.log.watchers());
+    for name in ["unexpected_napi_ids", "round_robin_fallback"] {
         page.line(name, 0);
     }
 }

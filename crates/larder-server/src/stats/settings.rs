@@ -4,19 +4,21 @@ use super::Page;
 use crate::options::{EngineKind, Options};
 use crate::server::Server;
 use crate::slab_classes::CHUNK_MAX;
+use larder_protocol::Streams;
 
 pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     let options = &server.options;
     network(server, options, page);
-    memory(options, page);
-    constants(page);
+    memory(server, options, page);
+    tuned(server, page);
+    constants(server, page);
     page.line("engine", name(options));
 }
 
 fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
     let or_null = |text: String| if text.is_empty() { "NULL".to_owned() } else { text };
     let socket = options.unix_socket.as_ref().map(|path| path.display().to_string());
-    page.line("maxbytes", options.limit_bytes());
+    page.line("maxbytes", server.memory().limit);
     page.line("maxconns", options.conn_limit);
     page.line("tcpport", if socket.is_some() { 0 } else { options.port.max(0) });
     page.line("udpport", 0);
@@ -29,13 +31,14 @@ fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.flag("shutdown_command", false);
 }
 
-fn memory(options: &Options, page: &mut Page<'_>) {
+fn memory(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.line("growth_factor", "1.25");
     page.line("chunk_size", 48);
     page.line("num_threads", options.threads);
     page.line("num_threads_per_udp", 0);
-    page.line("stat_key_prefix", ":");
-    page.flag("detail_enabled", false);
+    let delimiter = options.prefix_delimiter.unwrap_or(b':');
+    page.line("stat_key_prefix", char::from(delimiter));
+    page.flag("detail_enabled", server.log.observed().has(Streams::PREFIXES));
     page.line("reqs_per_event", options.max_reqs_per_event);
     page.flag("cas_enabled", !options.disable_cas);
     page.line("tcp_backlog", options.listen_backlog);
@@ -46,35 +49,44 @@ fn memory(options: &Options, page: &mut Page<'_>) {
     page.flag("maxconns_fast", true);
     page.line("hashpower_init", 0);
     page.flag("slab_reassign", false);
-    page.line("slab_automove", 0);
-    page.line("slab_automove_ratio", "0.80");
-    page.line("slab_automove_window", 10);
+}
+
+/// What operators may have changed, and what stands between it.
+fn tuned(server: &Server, page: &mut Page<'_>) {
+    let tuned = server.controls.tuned();
+    page.line("slab_automove", tuned.slab_automove);
+    page.line("slab_automove_ratio", format_args!("{:.2}", tuned.slab_automove_ratio.get()));
+    page.line("slab_automove_window", tuned.slab_automove_window);
     page.line("slab_chunk_max", CHUNK_MAX);
-    page.flag("flush_enabled", !options.disable_flush_all);
+    page.flag("lru_crawler", server.controls.crawler_enabled());
+    page.line("lru_crawler_sleep", tuned.crawler_sleep);
+    page.line("lru_crawler_tocrawl", tuned.crawler_tocrawl);
+    page.line("tail_repair_time", 0);
+    page.flag("flush_enabled", !server.options.disable_flush_all);
+    page.flag("dump_enabled", !server.options.disable_dumping);
+    page.line("hash_algorithm", "rapidhash");
+    page.flag("lru_maintainer_thread", false);
+    page.flag("lru_segmented", false);
+    page.line("hot_lru_pct", tuned.hot_lru_pct);
+    page.line("warm_lru_pct", tuned.warm_lru_pct);
+    page.line("hot_max_factor", format_args!("{:.2}", tuned.hot_max_factor.get()));
+    page.line("warm_max_factor", format_args!("{:.2}", tuned.warm_max_factor.get()));
 }
 
 /// What has no counterpart here, as memcached shows it with the feature off.
-fn constants(page: &mut Page<'_>) {
+fn constants(server: &Server, page: &mut Page<'_>) {
     for (name, value) in [
-        ("lru_crawler", "no"),
-        ("lru_crawler_sleep", "100"),
-        ("lru_crawler_tocrawl", "0"),
-        ("tail_repair_time", "0"),
-        ("dump_enabled", "no"),
-        ("hash_algorithm", "rapidhash"),
-        ("lru_maintainer_thread", "no"),
-        ("lru_segmented", "no"),
-        ("hot_lru_pct", "20"),
-        ("warm_lru_pct", "40"),
-        ("hot_max_factor", "0.20"),
-        ("warm_max_factor", "2.00"),
         ("temp_lru", "no"),
         ("temporary_ttl", "61"),
         ("idle_timeout", "0"),
         ("watcher_logbuf_size", "262144"),
         ("worker_logbuf_size", "65536"),
         ("read_buf_mem_limit", "0"),
-        ("track_sizes", "no"),
+    ] {
+        page.line(name, value);
+    }
+    page.flag("track_sizes", server.controls.tracks_sizes());
+    for (name, value) in [
         ("inline_ascii_response", "no"),
         ("drop_privileges", "no"),
         ("num_napi_ids", "0"),

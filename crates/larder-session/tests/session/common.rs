@@ -1,6 +1,6 @@
 //! A peer, a server around, and engines to try.
 
-use larder_session::{Context, Counters, Host, Next, Session, Settings, StatsAnswer, Turn};
+use larder_session::{Context, Counters, Host, Next, Session, Settings, State, StatsAnswer, Turn};
 use larder_store::{Engine, Seconds, SizeClasses, dashmap, segment};
 use std::cell::Cell;
 
@@ -191,6 +191,8 @@ impl<E: Engine> Peer<E> {
                     assert!(wanted > 0);
                     break;
                 }
+                // A dump may come to places where there is nothing to show.
+                Next::Yield if self.session.state() == State::Dumping => (),
                 Next::Yield | Next::Write => assert!(moved || taken > 0, "a turn for nothing"),
                 Next::Close => (),
             }

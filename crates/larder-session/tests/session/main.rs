@@ -5,10 +5,12 @@
 //! | `splits` | that no cut of the input and no limit changes an answer |
 //! | `pressure` | what a peer that does not read, or does not finish, can make a session hold |
 //! | `large` | values that come and go in pieces |
+//! | `dumps` | that they show everything, in small steps, as fast as their peer reads |
 //! | `meaning` | what memcached 1.6.18 answered and counted when it was asked the same |
 
 #[macro_use]
 mod common;
+mod dumps;
 mod large;
 mod meaning;
 mod pressure;

@@ -22,21 +22,21 @@ pub use upload::Upload;
 
 use crate::engine::SPACES;
 use crate::{
-    Access, Attributes, Change, Gauges, HashedKey, Item, Lookup, NewCas, NewValue, Refusal,
-    Seconds, SizeClasses, Updated,
+    Access, Attributes, Change, Eviction, EvictionObserver, Gauges, HashedKey, Item, Lookup,
+    NewCas, NewValue, Refusal, Seconds, SizeClasses, Updated,
 };
 use bytes::Bytes;
 use rapidhash::quality::SeedableState;
+use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tally::Tally;
 
 /// Hashes keys with a cache's own seed.
 pub(crate) type Hasher = SeedableState<'static>;
 
 /// What a cache knows beside its items.
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) hasher: Hasher,
     pub(crate) classes: SizeClasses,
@@ -55,6 +55,8 @@ pub(crate) struct Core {
     flush_at: AtomicU32,
     /// The latest time that any handle was told.
     now: AtomicU32,
+    /// Told of evictions.
+    observer: OnceLock<EvictionObserver>,
 }
 
 /// What a map should do with a key.
@@ -73,6 +75,12 @@ pub(crate) enum Verdict {
 pub(crate) struct Step<R> {
     pub(crate) verdict: Verdict,
     pub(crate) updated: Result<Updated<R>, Refusal>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("items", &self.items).finish_non_exhaustive()
+    }
 }
 
 impl Core {
@@ -94,6 +102,7 @@ impl Core {
             era: AtomicU64::new(0),
             flush_at: AtomicU32::new(0),
             now: AtomicU32::new(0),
+            observer: OnceLock::new(),
         }
     }
 
@@ -150,10 +159,21 @@ impl Core {
         }
     }
 
-    /// Counts an item that was dropped for room.
-    pub(crate) fn count_evicted(&self, key_len: usize, record: &Record) {
-        let class = self.class_of(key_len, record).0;
-        self.tally.evict(class, record, self.now());
+    /// Counts an item that was dropped for room, and tells who observes it.
+    pub(crate) fn count_evicted(&self, key: &[u8], record: &Record) {
+        let (class, now) = (self.class_of(key.len(), record).0, self.now());
+        self.tally.evict(class, record, now);
+        if let Some(observer) = self.observer.get() {
+            let (attributes, value_len) = (record.attributes, record.value.len());
+            let (fetched, accessed) = (record.fetched(), record.accessed());
+            observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+        }
+    }
+
+    /// Has `observer` told of every eviction from now on. The first one stays.
+    pub(crate) fn observe_evictions(&self, observer: EvictionObserver) {
+        // Who comes second is told nothing.
+        let _ = self.observer.set(observer);
     }
 
     /// The statistics class of an item and the bytes that it counts for.

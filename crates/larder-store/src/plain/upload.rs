@@ -9,29 +9,48 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
-    limit: usize,
+    limit: AtomicUsize,
     /// The most that can be taken at once.
-    len_max: usize,
+    len_max: AtomicUsize,
 }
 
 impl Budget {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), limit, len_max: limit })
+        Self::bounded(limit, limit)
     }
 
     /// One that only counts what is taken, for who evicts by himself.
     pub(crate) fn unlimited(len_max: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), limit: usize::MAX, len_max })
+        Self::bounded(usize::MAX, len_max)
+    }
+
+    fn bounded(limit: usize, len_max: usize) -> Arc<Self> {
+        Arc::new(Self { used: 0.into(), limit: limit.into(), len_max: len_max.into() })
+    }
+
+    /// Changes the limit. What is taken already stays so.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Relaxed);
+        self.len_max.store(limit, Relaxed);
+    }
+
+    /// The most that can be taken.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(Relaxed)
+    }
+
+    fn len_max(&self) -> usize {
+        self.len_max.load(Relaxed)
     }
 
     /// Takes `len` bytes. `credit` of those in use are given back right afterwards.
     pub(crate) fn take(&self, len: usize, credit: usize) -> Result<(), Refusal> {
-        if len > self.len_max {
+        if len > self.len_max() {
             return Err(Refusal::TooLarge);
         }
         let fits = |used: usize| {
             let used = used.checked_add(len)?;
-            (used.saturating_sub(credit) <= self.limit).then_some(used)
+            (used.saturating_sub(credit) <= self.limit()).then_some(used)
         };
         match self.used.fetch_update(Relaxed, Relaxed, fits) {
             Ok(_) => Ok(()),
@@ -91,7 +110,7 @@ impl Upload {
     /// # Errors
     /// [`Refusal::TooLarge`] if it can never fit.
     pub(crate) fn new(budget: &Arc<Budget>, len: usize) -> Result<Self, Refusal> {
-        if len > budget.len_max {
+        if len > budget.len_max() {
             return Err(Refusal::TooLarge);
         }
         Ok(Self { bytes: Vec::new(), len, charge: Charge::none(Arc::clone(budget)) })

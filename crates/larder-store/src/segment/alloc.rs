@@ -47,19 +47,27 @@ pub(super) struct Alloc {
     pub(super) uploading: usize,
     /// Segments that the index and the ghosts have.
     pub(super) indexing: usize,
-    total: usize,
+    /// Segments without memory: what the limit may yet grow by.
+    absent: Vec<u32>,
+    /// Segments that there may be.
+    limit: usize,
+    /// Segments that there are. More than the limit after it was lowered.
+    present: usize,
 }
 
 impl Alloc {
-    pub(super) fn new(segments: u32) -> Self {
+    /// `limit` free segments, of up to `segments` that there may be later.
+    pub(super) fn new(limit: u32, segments: u32) -> Self {
         Self {
-            free: (0..segments).rev().collect(),
+            free: (0..limit).rev().collect(),
+            absent: (limit..segments).rev().collect(),
             queues: [VecDeque::new(), VecDeque::new()],
             chained: [0; 2],
             limbo: 0,
             uploading: 0,
             indexing: 0,
-            total: segments as usize,
+            limit: limit as usize,
+            present: limit as usize,
         }
     }
 
@@ -79,7 +87,34 @@ impl Alloc {
     }
 
     pub(super) fn used(&self) -> usize {
-        self.total - self.free.len()
+        self.present - self.free.len()
+    }
+
+    /// Changes how many segments there may be. New ones are free at once; for a lower limit see
+    /// [`Alloc::excess`].
+    pub(super) fn set_limit(&mut self, segments: usize) {
+        self.limit = segments;
+        while self.present < self.limit
+            && let Some(segment) = self.absent.pop()
+        {
+            self.free.push(segment);
+            self.present += 1;
+        }
+    }
+
+    /// Segments above the limit.
+    pub(super) fn excess(&self) -> usize {
+        self.present.saturating_sub(self.limit)
+    }
+
+    /// Takes in a segment that was free and has given its memory back. The limit may have been
+    /// raised in the meantime.
+    pub(super) fn park(&mut self, segment: u32) {
+        if self.excess() == 0 {
+            return self.free.push(segment);
+        }
+        self.absent.push(segment);
+        self.present -= 1;
     }
 
     pub(super) fn enqueue(&mut self, kind: Kind, segment: u32) {
@@ -131,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_small_queue_goes_first_only_above_its_share() {
-        let mut alloc = Alloc::new(32);
+        let mut alloc = Alloc::new(32, 40);
         (0..10).for_each(|segment| alloc.enqueue(MAIN, segment));
         alloc.enqueue(SMALL, 20);
         assert_eq!(alloc.take_oldest(), Some((Queue::Main, 0)));
@@ -144,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_best_is_taken_from_the_middle() {
-        let mut alloc = Alloc::new(32);
+        let mut alloc = Alloc::new(32, 40);
         (0..4).for_each(|segment| alloc.enqueue(MAIN, segment));
         assert_eq!(alloc.take_best(|segment| (segment < 3).then_some(segment)), Some(2));
         assert_eq!(alloc.take_best(|_| None), None);
@@ -152,8 +187,24 @@ mod tests {
 
     #[test]
     fn a_reserve_is_left() {
-        let mut alloc = Alloc::new(32);
+        let mut alloc = Alloc::new(32, 40);
         assert_eq!((0..40).filter_map(|_| alloc.take(5)).count(), 27);
         assert_eq!(alloc.used(), 27);
+    }
+
+    #[test]
+    fn the_limit_grows_at_once_and_shrinks_as_segments_are_parked() {
+        let mut alloc = Alloc::new(32, 40);
+        alloc.set_limit(100);
+        assert_eq!((alloc.in_sight(), alloc.excess()), (40, 0));
+        alloc.set_limit(30);
+        assert_eq!((alloc.in_sight(), alloc.excess()), (40, 10));
+        while alloc.excess() > 0 {
+            let segment = alloc.take(0).unwrap();
+            alloc.park(segment);
+        }
+        assert_eq!((alloc.in_sight(), alloc.used()), (30, 0));
+        alloc.set_limit(31);
+        assert_eq!(alloc.in_sight(), 31);
     }
 }

@@ -9,6 +9,7 @@ use super::slot::Slot;
 use super::sync::{AtomicU64, Guard, Ordering, pin};
 use super::tally::Tally;
 use super::update::{CLASSES_MAX, Open};
+use super::walk::Walk;
 use crate::{
     Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated,
     Value,
@@ -37,6 +38,10 @@ pub struct Handle {
     pub(super) slots: isize,
     /// Where expiry goes on looking.
     pub(super) crawler: u32,
+    /// Of [`Shared::crawls`], those that this handle has opened its segments to.
+    crawls: u32,
+    /// Of [`Shared::limits`], those that it has sealed its segments for.
+    limits: u32,
     /// Segments for a large value that is put together from pieces.
     pub(super) spare: Option<Upload>,
     /// The look-ups that were announced, in their order, and the next of them.
@@ -71,6 +76,8 @@ impl Handle {
             mean_len: 0,
             slots: 0,
             crawler: 0,
+            crawls: 0,
+            limits: 0,
             spare: None,
             hints: Vec::new(),
             next_hint: 0,
@@ -120,7 +127,7 @@ impl Handle {
 
     /// Runs `f` under this batch's pin, or one of its own.
     #[inline]
-    fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
+    pub(super) fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
         match &self.guard {
             Some(guard) => f(&self.shared, guard, self.now),
             None => f(&self.shared, &pin(), self.now),
@@ -181,6 +188,7 @@ pub(super) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, Ch
 impl Engine for Handle {
     type Lease = ChainLease;
     type Upload = Upload;
+    type Walk = Walk;
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
@@ -271,7 +279,11 @@ impl Engine for Handle {
     }
 
     fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
-        let max = self.shared.config.item_size_max.min(self.shared.config.limit_bytes / 2);
+        let max = self
+            .shared
+            .config
+            .item_size_max
+            .min(self.shared.limit_bytes.load(Ordering::Relaxed) / 2);
         if len > max {
             return Err(Refusal::TooLarge);
         }
@@ -304,7 +316,37 @@ impl Engine for Handle {
     fn maintain(&mut self, now: Seconds) -> bool {
         self.now = now;
         self.shared.flush_if_due(now);
-        self.crawl()
+        let crawls = self.shared.crawls.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.crawls, crawls) != crawls {
+            self.seal_expired();
+        }
+        let crawling = self.crawl();
+        self.shrink() || crawling
+    }
+
+    fn shrink(&mut self) -> bool {
+        let limits = self.shared.limits.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.limits, limits) != limits {
+            self.seal_all();
+        }
+        self.give_back()
+    }
+
+    fn crawl_soon(&mut self) {
+        self.shared.crawls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::default()
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
+    ) -> bool {
+        self.walk_buckets(walk, items, visit)
     }
 
     fn gauges(&self) -> Gauges {

@@ -26,7 +26,7 @@ const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// Fewer, and one open segment a queue and thread is too large a share.
 const SEGMENTS_AIM: usize = 1024;
 /// Fewer cannot work: index, ghosts, open segments, reserve.
-const SEGMENTS_MIN: usize = 32;
+pub(super) const SEGMENTS_MIN: usize = 32;
 
 /// The smallest region that works, in bytes.
 pub(super) const REGION_MIN: usize = SEGMENTS_MIN * (SEGMENT_LEN_MIN + ENTRY_LEN);
@@ -35,20 +35,36 @@ pub(super) const REGION_MIN: usize = SEGMENTS_MIN * (SEGMENT_LEN_MIN + ENTRY_LEN
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) segment_len: usize,
+    /// Segments that there may ever be.
     pub(super) segments: usize,
+    /// Segments that there are at first.
+    pub(super) segments_first: usize,
     first_segment: usize,
 }
 
+/// Segments begin at a multiple of any system's page, so that their memory can be given back.
+const PAGE_LEN_MAX: usize = 64 << 10;
+
 impl Layout {
-    /// The layout for a limit; `None` if it is below [`REGION_MIN`] or above what locations reach.
-    pub(super) fn new(limit: usize) -> Option<Self> {
-        if limit < REGION_MIN || limit as u64 > REGION_MAX {
+    /// The layout for a limit that may grow to `limit_max`; `None` if it is below [`REGION_MIN`] or
+    /// above what locations reach.
+    pub(super) fn new(limit: usize, limit_max: usize) -> Option<Self> {
+        let limit_max = limit_max.max(limit);
+        if limit < REGION_MIN || limit_max as u64 > REGION_MAX {
             return None;
         }
         let ideal = limit / SEGMENTS_AIM;
         let segment_len = (1 << ideal.ilog2()).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX);
-        let segments = limit / (segment_len + ENTRY_LEN);
-        Some(Self { segment_len, segments, first_segment: segments * ENTRY_LEN })
+        let segments = limit_max / (segment_len + ENTRY_LEN);
+        let first_segment = (segments * ENTRY_LEN).next_multiple_of(PAGE_LEN_MAX);
+        let mut layout = Self { segment_len, segments, segments_first: 0, first_segment };
+        layout.segments_first = layout.segments_within(limit);
+        Some(layout)
+    }
+
+    /// How many segments a limit has room for, with their lines of the table.
+    pub(super) fn segments_within(&self, limit: usize) -> usize {
+        (limit / (self.segment_len + ENTRY_LEN)).min(self.segments)
     }
 
     pub(super) fn region_len(&self) -> usize {
@@ -81,7 +97,7 @@ impl Layout {
 
     /// Segments that the index begins with: a power of two, under 1 % of all but in small regions.
     pub(super) fn index_segments_first(&self) -> usize {
-        1 << (self.segments / 128).clamp(1, 8).ilog2()
+        1 << (self.segments_first / 128).clamp(1, 8).ilog2()
     }
 
     pub(super) fn buckets_per_segment(&self) -> usize {
@@ -99,10 +115,12 @@ mod tests {
     #[test]
     fn a_region_never_exceeds_its_limit() {
         for mib in [3, 8, 64, 100, 256, 1000, 1024, 16_384, 1 << 20] {
-            let layout = Layout::new(mib << 20).unwrap();
-            assert!(layout.region_len() <= mib << 20);
-            assert!(layout.region_len() > (mib << 20) - 2 * layout.segment_len);
-            assert!(layout.segments >= SEGMENTS_MIN);
+            let layout = Layout::new(mib << 20, mib << 22).unwrap();
+            let used = layout.segments_first * (layout.segment_len + ENTRY_LEN);
+            assert!(used <= mib << 20 && used > (mib << 20) - 2 * layout.segment_len);
+            assert!(layout.region_len() <= (mib << 22) + PAGE_LEN_MAX);
+            assert!(layout.start(0).is_multiple_of(PAGE_LEN_MAX));
+            assert!(layout.segments_first >= SEGMENTS_MIN);
             let last = layout.segments as u32 - 1;
             assert_eq!(layout.segment_of(layout.start(last)), last);
             assert_eq!(layout.segment_of(layout.start(last) + layout.segment_len - 1), last);
@@ -111,7 +129,7 @@ mod tests {
 
     #[test]
     fn too_small_and_too_large_limits_are_refused() {
-        assert_eq!(Layout::new(REGION_MIN - 1), None);
-        assert_eq!(Layout::new(usize::MAX), None);
+        assert_eq!(Layout::new(REGION_MIN - 1, 0), None);
+        assert_eq!(Layout::new(usize::MAX, 0), None);
     }
 }

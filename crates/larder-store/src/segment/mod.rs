@@ -13,6 +13,7 @@
 //! | `record`, `chain` | an item in its segment; large values |
 //! | `alloc` | free segments and the queues |
 //! | `handle`, `update`, `reclaim` | one thread's way in: reading; writing; making room |
+//! | `walk` | going through all items |
 //!
 //! # Invariants
 //! 1. The three sentences of `raw`.
@@ -38,20 +39,22 @@ mod sync;
 mod table;
 mod tally;
 mod update;
+mod walk;
 
 pub use chain::{ChainLease, Upload};
 pub use handle::Handle;
+pub use walk::Walk;
 
-use crate::{Gauges, Seconds, SizeClasses};
+use crate::{EvictionObserver, Gauges, LimitRefused, Seconds, SizeClasses};
 use alloc::Alloc;
 use index::Index;
-use layout::{Layout, REGION_MIN};
+use layout::{ENTRY_LEN, Layout, REGION_MIN, SEGMENTS_MIN};
 use rapidhash::v3::RapidSecrets;
 use raw::Region;
 use record::{Record, Witness};
 use slot::Slot;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use sync::{AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Ordering};
 use table::{RETIRED, Table};
 use tally::Tally;
@@ -111,7 +114,16 @@ impl Cache {
     /// # Errors
     /// [`ConfigError`].
     pub fn new(config: Config) -> Result<Self, ConfigError> {
-        Shared::new(config).map(|shared| Self { shared: Arc::new(shared) })
+        Self::growable(config, 0)
+    }
+
+    /// The same, with address space for a limit that [`Cache::set_limit`] may raise to
+    /// `limit_bytes_max`, if the system gives so much.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn growable(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
+        Shared::new(config, limit_bytes_max).map(|shared| Self { shared: Arc::new(shared) })
     }
 
     /// A way in for one thread, made on that thread.
@@ -124,6 +136,21 @@ impl Cache {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         self.shared.gauges()
+    }
+
+    /// Changes the memory limit. A higher one can be used at once; under a lower one items are
+    /// evicted and memory is given back step by step, by [`crate::Engine::maintain`].
+    ///
+    /// # Errors
+    /// [`LimitRefused`]: beyond what was reserved, or below what the index holds.
+    pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        self.shared.set_limit(bytes)
+    }
+
+    /// Has `observer` told of every eviction from now on. The first one stays.
+    pub fn observe_evictions(&self, observer: EvictionObserver) {
+        // Who comes second is told nothing.
+        let _ = self.shared.observer.set(observer);
     }
 
     /// Zeroes counters, but not what is there.
@@ -141,10 +168,14 @@ pub(crate) struct Shared {
     tallies: Mutex<Vec<Arc<Tally>>>,
     secrets: RapidSecrets,
     config: Config,
-    /// Segments that ordinary writes leave to those that make room.
-    reserve: usize,
+    /// The limit as it is now, in bytes.
+    limit_bytes: AtomicUsize,
+    /// The same in segments.
+    limit_segments: AtomicUsize,
+    /// Segments from this number on have never been in use.
+    segments_seen: AtomicUsize,
     /// Lifetime classes in use, 1 to [`update::CLASSES_MAX`].
-    classes: u8,
+    classes: AtomicU32,
     /// The next segment's.
     sequence: AtomicU32,
     /// Segments opened before this are void; 0 if none is.
@@ -157,6 +188,12 @@ pub(crate) struct Shared {
     slots_used: AtomicUsize,
     /// Segments of chains under lease, each lease counted.
     leased: AtomicUsize,
+    /// Told of evictions.
+    observer: OnceLock<EvictionObserver>,
+    /// How often operators asked for a crawl.
+    crawls: AtomicU32,
+    /// How often they changed the limit.
+    limits: AtomicU32,
 }
 
 impl fmt::Debug for Shared {
@@ -170,15 +207,25 @@ const STRIPES_MAX: usize = 1024;
 /// Buckets that share a stripe at first. With fewer, chance fills some stripes long before the rest.
 const STRIPE_BUCKETS: usize = 64;
 
+/// Share of all segments that index and ghosts may have after the limit was lowered, in percent:
+/// the index does not shrink, and items need the rest.
+const INDEX_SHARE_MAX: usize = 60;
+
 impl Shared {
-    fn new(config: Config) -> Result<Self, ConfigError> {
-        let layout =
-            Layout::new(config.limit_bytes).ok_or(ConfigError::Limit { min: REGION_MIN })?;
-        let region = Region::new(layout.region_len()).map_err(ConfigError::Map)?;
+    fn new(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
+        let too_small = || ConfigError::Limit { min: REGION_MIN };
+        let layout = Layout::new(config.limit_bytes, limit_bytes_max).ok_or_else(too_small)?;
+        // A system that gives no address space beyond its memory gives what is needed at first.
+        let (layout, region) = match Region::new(layout.region_len()) {
+            Ok(region) => (layout, region),
+            Err(_) => {
+                let layout = Layout::new(config.limit_bytes, 0).ok_or_else(too_small)?;
+                (layout, Region::new(layout.region_len()).map_err(ConfigError::Map)?)
+            }
+        };
         let table = Table::new(Arc::new(region), layout);
-        let segments =
-            u32::try_from(layout.segments).map_err(|_| ConfigError::Limit { min: REGION_MIN })?;
-        let mut alloc = Alloc::new(segments);
+        let narrow = |segments| u32::try_from(segments).map_err(|_| too_small());
+        let mut alloc = Alloc::new(narrow(layout.segments_first)?, narrow(layout.segments)?);
         let buckets = layout.buckets_per_segment() * layout.index_segments_first();
         for bucket in (0..buckets).step_by(layout.buckets_per_segment()) {
             let wants = table.wants(bucket);
@@ -192,8 +239,10 @@ impl Shared {
             growth: Mutex::new(()),
             tallies: Mutex::default(),
             secrets: RapidSecrets::seed(config.seed),
-            reserve: (2 + 2 * config.threads).min(layout.segments / 8),
-            classes: update::class_count(layout.segments, config.threads),
+            limit_bytes: config.limit_bytes.into(),
+            limit_segments: layout.segments_first.into(),
+            segments_seen: layout.segments_first.into(),
+            classes: update::class_count(layout.segments_first, config.threads).into(),
             config,
             sequence: AtomicU32::new(1),
             flush_floor: AtomicU32::new(0),
@@ -201,6 +250,9 @@ impl Shared {
             cas_block: AtomicU64::new(1),
             slots_used: AtomicUsize::new(0),
             leased: AtomicUsize::new(0),
+            observer: OnceLock::new(),
+            crawls: AtomicU32::new(0),
+            limits: AtomicU32::new(0),
         })
     }
 
@@ -210,6 +262,39 @@ impl Shared {
 
     fn segment_len(&self) -> usize {
         self.table().layout.segment_len
+    }
+
+    /// Segments that there may be.
+    fn limit_segments(&self) -> usize {
+        self.limit_segments.load(Ordering::Relaxed)
+    }
+
+    /// Segments that ordinary writes leave to those that make room.
+    fn reserve(&self) -> usize {
+        (2 + 2 * self.config.threads).min(self.limit_segments() / 8)
+    }
+
+    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        let layout = &self.table().layout;
+        let per_segment = layout.segment_len + ENTRY_LEN;
+        let mut alloc = self.alloc();
+        let segments_min = SEGMENTS_MIN.max((alloc.indexing * 100).div_ceil(INDEX_SHARE_MAX));
+        let min = segments_min * per_segment;
+        // What no segment fits in is none's loss.
+        let max = (layout.segments + 1) * per_segment - 1;
+        if bytes > max || bytes < min {
+            return Err(LimitRefused { min, max });
+        }
+        let segments = layout.segments_within(bytes);
+        alloc.set_limit(segments);
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.limit_segments.store(segments, Ordering::Relaxed);
+        self.segments_seen.fetch_max(segments, Ordering::Relaxed);
+        let classes = update::class_count(segments, self.config.threads);
+        self.classes.store(classes, Ordering::Relaxed);
+        // Threads seal what they have open: it may be too much under the new limit.
+        self.limits.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 
     fn alloc(&self) -> MutexGuard<'_, Alloc> {
@@ -305,7 +390,7 @@ impl Shared {
 
     /// Counts `segments` as leased unless that would be more than half of all.
     fn lease(&self, segments: usize) -> bool {
-        let max = self.table().layout.segments / 2;
+        let max = self.limit_segments() / 2;
         let add = |leased: usize| (leased + segments <= max).then_some(leased + segments);
         self.leased.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
@@ -335,7 +420,7 @@ impl Shared {
             index_bytes: (slots * size_of::<Slot>()) as u64,
             index_power: slots.ilog2(),
             index_growing: self.growth.try_lock().is_err(),
-            limit_bytes: self.config.limit_bytes as u64,
+            limit_bytes: self.limit_bytes.load(Ordering::Relaxed) as u64,
             used_bytes: (self.alloc().used() * layout.segment_len) as u64,
             ..gauges
         }

@@ -93,6 +93,22 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
+    /// Gives the memory of a place back to the system; it reads as zeroes afterwards.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the place until the caller passes it on, and it begins and ends
+    /// at pages of the system.
+    pub(super) unsafe fn discard(&self, offset: usize, len: usize) {
+        #[cfg(target_os = "linux")]
+        let advice = memmap2::UncheckedAdvice::DontNeed;
+        #[cfg(not(target_os = "linux"))]
+        let advice = memmap2::UncheckedAdvice::Free;
+        // SAFETY: by the caller's promise nobody minds that these bytes change.
+        let given = unsafe { self.map.unchecked_advise_range(advice, offset, len) };
+        // It is used as before if the system does not take it.
+        drop(given);
+    }
+
     /// Starts fetching the line at `offset`.
     #[inline]
     pub(super) fn prefetch(&self, offset: usize) {

@@ -17,7 +17,6 @@ use super::header::{Header, State};
 use super::record::{Draft, OwnedSegment, Record, Witness};
 use super::slot::Slot;
 use super::sync::{Ordering, pin, wait_a_little};
-use super::tally::Evicted;
 use super::{Shared, index};
 use crate::{Lookup, Refusal};
 use std::sync::Arc;
@@ -57,6 +56,8 @@ const INDEX_SHARE: usize = 40;
 const UPLOAD_SHARE: usize = 62;
 /// Times that a write grows the index for a place before it drops a neighbour.
 const CROWDED_MAX: u32 = 64;
+/// Records emptied in one step under a lowered limit: some hundred microseconds.
+const SHRINK_STEP: usize = 1024;
 /// Fruitless looks for memory before a write is refused: others may be about to give some back.
 const PATIENCE: u32 = 1000;
 /// The same where nothing may be evicted, and a full cache is nothing unusual.
@@ -66,10 +67,10 @@ impl Handle {
     /// A free segment, for a write.
     pub(super) fn take_segment(&mut self) -> Result<u32, Refusal> {
         for waited in 0.. {
-            if self.shared.alloc().in_sight() <= self.shared.reserve {
+            if self.shared.alloc().in_sight() <= self.shared.reserve() {
                 self.start_drain();
             }
-            let taken = self.shared.alloc().take(self.shared.reserve / 2);
+            let taken = self.shared.alloc().take(self.shared.reserve() / 2);
             if let Some(segment) = taken {
                 return Ok(segment);
             }
@@ -92,7 +93,7 @@ impl Handle {
     /// within a segment: the items in it may each own many others.
     fn drain_until_in_sight(&mut self) -> bool {
         let mut drained = false;
-        while self.shared.alloc().in_sight() <= self.shared.reserve && self.start_drain() {
+        while self.shared.alloc().in_sight() <= self.shared.reserve() && self.start_drain() {
             if !self.drain_step() {
                 // What is in limbo has to come back first.
                 return false;
@@ -114,7 +115,7 @@ impl Handle {
     }
 
     pub(super) fn extend_segments(&mut self, upload: &mut Upload) -> Result<(), Refusal> {
-        let max = self.shared.table().layout.segments * UPLOAD_SHARE / 100;
+        let max = self.shared.limit_segments() * UPLOAD_SHARE / 100;
         if self.shared.alloc().uploading >= max {
             return Err(Refusal::OutOfMemory);
         }
@@ -274,11 +275,7 @@ impl Handle {
             return None;
         }
         ghost::remember(shared.table().ghosts(stripe.bucket()), hash);
-        let idle_secs = writer.now.0.saturating_sub(record.accessed().0);
-        let mortal = record.expiry() != crate::Expiry::Never;
-        let fetched = record.header.has(State::Fetched);
-        let (class, _) = shared.class_of(&record);
-        writer.tally.evict(class, Evicted { fetched, mortal, idle_secs });
+        writer.count_evicted(&shared, &record);
         writer.remove(&shared, &stripe, &place, &record);
         Some(len)
     }
@@ -350,11 +347,7 @@ impl Handle {
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.coldest() else { return };
         let record = shared.record(place.slot, Witness::locked(&stripe));
-        let idle_secs = writer.now.0.saturating_sub(record.accessed().0);
-        let mortal = record.expiry() != crate::Expiry::Never;
-        let fetched = record.header.has(State::Fetched);
-        let (class, _) = shared.class_of(&record);
-        writer.tally.evict(class, Evicted { fetched, mortal, idle_secs });
+        writer.count_evicted(shared, &record);
         writer.remove(shared, &stripe, &place, &record);
     }
 
@@ -391,9 +384,8 @@ impl Handle {
     }
 
     fn give_to_index(&mut self, shared: &Shared, bucket: usize, wants: usize) -> bool {
-        let may = |alloc: &Alloc| {
-            (alloc.indexing + wants) * 100 <= shared.table().layout.segments * INDEX_SHARE
-        };
+        let may =
+            |alloc: &Alloc| (alloc.indexing + wants) * 100 <= shared.limit_segments() * INDEX_SHARE;
         if !may(&shared.alloc()) {
             return false;
         }
@@ -408,9 +400,41 @@ impl Handle {
         true
     }
 
+    /// Gives one segment that the limit no longer allows back to the system, or makes progress
+    /// towards it; whether there is more to do. Writes keep their reserve meanwhile.
+    pub(super) fn give_back(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let free = {
+            let mut alloc = shared.alloc();
+            if alloc.excess() == 0 {
+                return false;
+            }
+            alloc.take(shared.reserve())
+        };
+        if let Some(segment) = free {
+            let layout = &shared.table().layout;
+            // SAFETY: the segment was free, and is this handle's until it is parked. Segments begin
+            // and end at pages.
+            unsafe { shared.table().region.discard(layout.start(segment), layout.segment_len) };
+            shared.alloc().park(segment);
+            return true;
+        }
+        // One record may own many segments: no more of them than it takes.
+        let enough = || {
+            let alloc = shared.alloc();
+            alloc.in_sight() >= alloc.excess() + shared.reserve()
+        };
+        let mut records = 0;
+        while records < SHRINK_STEP && !enough() && self.start_drain() && self.drain_step() {
+            records += 1;
+        }
+        self.let_the_epoch_pass();
+        records > 0 || shared.alloc().limbo > 0
+    }
+
     /// Walks the next sealed segment in which something has expired; whether there may be more.
     pub(super) fn crawl(&mut self) -> bool {
-        let segments = self.shared.table().layout.segments as u32;
+        let segments = self.shared.segments_seen.load(Ordering::Relaxed) as u32;
         while self.crawler < segments {
             let segment = self.crawler;
             self.crawler += 1;

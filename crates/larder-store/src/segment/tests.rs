@@ -52,6 +52,104 @@ fn append(handle: &mut Handle, name: &[u8], more: &[u8]) -> Result<(), Refusal> 
     handle.update(key(handle, name), &mut None, |_| (put(), ())).map(drop)
 }
 
+fn growable(mib: usize, mib_max: usize) -> Cache {
+    let classes = SizeClasses::new(vec![96, 1024, 1 << 20], 59);
+    let (limit_bytes, item_size_max, evict) = (mib << 20, mib << 19, true);
+    let config =
+        Config { limit_bytes, cas: true, classes, seed: 7, evict, item_size_max, threads: 1 };
+    Cache::growable(config, mib_max << 20).unwrap()
+}
+
+/// Stores `count` items of a KiB; how many of all `names` are there.
+fn fill(handle: &mut Handle, names: std::ops::Range<u32>) {
+    for i in names {
+        handle.begin_batch(NOW);
+        set(handle, &i.to_le_bytes(), &[i as u8; 1000], Expiry::Never).unwrap();
+        handle.end_batch();
+    }
+}
+
+fn held(handle: &mut Handle, names: std::ops::Range<u32>) -> usize {
+    handle.begin_batch(NOW);
+    let hits = names.filter(|i| match get(handle, &i.to_le_bytes()) {
+        Lookup::Hit(value) => {
+            assert_eq!(value, [*i as u8; 1000], "its own value");
+            true
+        }
+        _ => false,
+    });
+    let hits = hits.count();
+    handle.end_batch();
+    hits
+}
+
+fn settle(handle: &mut Handle) {
+    for _ in 0..1_000_000 {
+        if !handle.maintain(NOW) && handle.shared.alloc().excess() == 0 {
+            return;
+        }
+    }
+    panic!("it never comes to rest");
+}
+
+#[test]
+fn a_higher_limit_holds_more_and_a_lower_one_gives_memory_back() {
+    let cache = growable(8, 64);
+    let mut handle = cache.handle();
+    fill(&mut handle, 0..20_000);
+    let at_first = held(&mut handle, 0..20_000);
+    assert!((5000..8000).contains(&at_first), "{at_first}");
+    cache.set_limit(32 << 20).unwrap();
+    fill(&mut handle, 0..20_000);
+    assert_eq!(held(&mut handle, 0..20_000), 20_000, "now they fit");
+    assert_eq!(cache.gauges().limit_bytes, 32 << 20);
+    cache.set_limit(24 << 20).unwrap();
+    settle(&mut handle);
+    assert_eq!(held(&mut handle, 0..20_000), 20_000, "they still fit");
+    cache.set_limit(8 << 20).unwrap();
+    settle(&mut handle);
+    assert!(cache.gauges().used_bytes <= 8 << 20);
+    let left = held(&mut handle, 0..20_000);
+    assert!(left > 5000, "{left}");
+    fill(&mut handle, 20_000..21_000);
+    assert!(held(&mut handle, 20_000..21_000) > 500, "writes go on");
+    assert!(cache.gauges().used_bytes <= 8 << 20);
+}
+
+#[test]
+fn limits_that_cannot_be_had_are_refused() {
+    let cache = growable(8, 16);
+    let LimitRefused { min, max } = cache.set_limit(17 << 20).unwrap_err();
+    assert!(min < 4 << 20 && (15 << 20..17 << 20).contains(&max), "{min} {max}");
+    assert_eq!(cache.set_limit(min - 1), Err(LimitRefused { min, max }));
+    assert_eq!((cache.set_limit(max), cache.set_limit(min)), (Ok(()), Ok(())));
+    // An index that has grown needs its place.
+    cache.set_limit(16 << 20).unwrap();
+    let mut handle = cache.handle();
+    handle.begin_batch(NOW);
+    for i in 0..300_000_u32 {
+        set(&mut handle, &i.to_le_bytes(), b"", Expiry::Never).unwrap();
+    }
+    handle.end_batch();
+    assert!(cache.set_limit(3 << 20).unwrap_err().min > 3 << 20);
+    assert_eq!(Cache::new(cache.shared.config.clone()).unwrap().set_limit(8 << 20), Ok(()));
+}
+
+#[test]
+fn under_a_lower_limit_without_eviction_everything_stays() {
+    let cache = cache(16, false);
+    let mut handle = cache.handle();
+    fill(&mut handle, 0..10_000);
+    cache.set_limit(8 << 20).unwrap();
+    (0..1000).for_each(|_| _ = handle.maintain(NOW));
+    assert_eq!(held(&mut handle, 0..10_000), 10_000);
+    let refused = (10_000..20_000_u32)
+        .find(|i| set(&mut handle, &i.to_le_bytes(), &[0; 1000], Expiry::Never).is_err());
+    assert!(refused.is_some_and(|i| i < 13_000), "{refused:?}");
+    cache.set_limit(16 << 20).unwrap();
+    fill(&mut handle, 20_000..22_000);
+}
+
 #[test]
 fn what_is_set_is_got_until_it_is_removed() {
     let mut handle = cache(4, true).handle();

@@ -13,11 +13,11 @@ use super::record::{Chain, Draft, Record, Witness};
 use super::slot::Slot;
 use super::sync::{Guard, Ordering, pin};
 use super::table::{Sequence, Table};
-use super::tally::Tally;
+use super::tally::{Evicted, Tally};
 use crate::engine::SPACES;
 use crate::{
-    Access, Attributes, Change, Expiry, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX, NewCas,
-    NewValue, Refusal, Seconds, Updated,
+    Access, Attributes, Change, Eviction, Expiry, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX,
+    NewCas, NewValue, Refusal, Seconds, Updated,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use std::sync::Arc;
 pub(super) const CLASSES_MAX: usize = 8;
 
 /// How many lifetime classes: the segments that threads hold open stay under 3 % of all.
-pub(super) fn class_count(segments: usize, threads: usize) -> u8 {
+pub(super) fn class_count(segments: usize, threads: usize) -> u32 {
     let open = segments * 3 / 100;
-    (open / (2 * threads.max(1))).clamp(1, CLASSES_MAX) as u8
+    (open / (2 * threads.max(1))).clamp(1, CLASSES_MAX) as u32
 }
 
 /// The lifetime class: items that end at about the same time share segments, so that these end
 /// whole. Class 0 never ends; the others are log-spaced up to about 50 days.
-fn lifetime_class(expiry: Expiry, now: Seconds, classes: u8) -> u8 {
+fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
-    let mortal = u32::from(classes) - 1;
+    let mortal = classes - 1;
     match expiry.left(now) {
         None => 0,
         Some(_) if mortal == 0 => 0,
@@ -163,8 +163,20 @@ impl Handle {
 
     /// Seals every open segment.
     pub(super) fn seal_all(&mut self) {
+        self.seal_if(|_| true);
+    }
+
+    /// Seals open segments in which something has ended: the crawler looks at sealed ones alone.
+    pub(super) fn seal_expired(&mut self) {
+        let (now, shared) = (self.now, Arc::clone(&self.shared));
+        let first_expiry = |segment| shared.table().entry(segment).first_expiry();
+        self.seal_if(|open| first_expiry(open.segment).load(Ordering::Relaxed) <= now.0);
+    }
+
+    fn seal_if(&mut self, wanted: impl Fn(&Open) -> bool) {
         let (shared, writer) = self.writer();
-        for open in writer.open.iter_mut().flatten().filter_map(Option::take) {
+        let places = writer.open.iter_mut().flatten();
+        for open in places.filter_map(|place| place.take_if(|open| wanted(open))) {
             seal(shared, &open);
         }
     }
@@ -261,7 +273,10 @@ impl Writer<'_> {
     }
 
     pub(super) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry) -> Kind {
-        Kind { queue, class: lifetime_class(expiry, self.now, shared.classes) }
+        Kind {
+            queue,
+            class: lifetime_class(expiry, self.now, shared.classes.load(Ordering::Relaxed)),
+        }
     }
 
     /// The open segment of `kind`, unless a flush has made it void.
@@ -300,7 +315,7 @@ impl Writer<'_> {
         let place = &mut self.open[kind.queue as usize][usize::from(kind.class)];
         let full = place.as_mut().is_some_and(|open| {
             open.chained += segments;
-            open.chained >= shared.table().layout.segments / CHAINED_SHARE
+            open.chained >= shared.limit_segments() / CHAINED_SHARE
         });
         if let Some(open) = place.take_if(|_| full) {
             seal(shared, &open);
@@ -343,6 +358,20 @@ impl Writer<'_> {
         stripe.remove(place);
         *self.slots -= 1;
         self.bury(shared, record);
+    }
+
+    /// Counts an item that is dropped for room, and tells who observes it.
+    pub(super) fn count_evicted(&self, shared: &Shared, record: &Record<'_>) {
+        let (attributes, accessed) = (record.attributes(), record.accessed());
+        let fetched = record.header.has(State::Fetched);
+        let idle_secs = self.now.0.saturating_sub(accessed.0);
+        let mortal = attributes.expiry != Expiry::Never;
+        let (class, _) = shared.class_of(record);
+        self.tally.evict(class, Evicted { fetched, mortal, idle_secs });
+        if let Some(observer) = shared.observer.get() {
+            let (key, value_len, now) = (record.key(), record.value_len(), self.now);
+            observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+        }
     }
 
     /// Counts an expired or flushed item that gave its place up.

@@ -29,6 +29,14 @@ impl Default for Setup {
     }
 }
 
+impl Setup {
+    pub(crate) fn segments(&self) -> segment::Config {
+        let &Self { limit_bytes, cas, evict, threads } = self;
+        let (classes, item_size_max) = (classes(), limit_bytes / 2);
+        segment::Config { limit_bytes, cas, classes, seed: SEED, evict, item_size_max, threads }
+    }
+}
+
 pub(crate) const OVERHEAD: usize = 59;
 const SEED: u64 = 0x5eed;
 
@@ -67,17 +75,7 @@ impl Subject for segment::Cache {
     type Handle = segment::Handle;
 
     fn new(setup: &Setup) -> Self {
-        let &Setup { limit_bytes, cas, evict, threads } = setup;
-        Self::new(segment::Config {
-            limit_bytes,
-            cas,
-            classes: classes(),
-            seed: SEED,
-            evict,
-            item_size_max: limit_bytes / 2,
-            threads,
-        })
-        .unwrap()
+        Self::new(setup.segments()).unwrap()
     }
 
     fn handle(&self) -> Self::Handle {

@@ -5,6 +5,7 @@
 //! | `behaviour` | single promises of the trait, one by one |
 //! | `model` | random operations, against a plain map |
 //! | `stress` | many threads, with values that know what they should be |
+//! | `walk` | going through all items |
 
 #[macro_use]
 mod common;
@@ -12,3 +13,4 @@ mod behaviour;
 mod model;
 mod oracle;
 mod stress;
+mod walk;

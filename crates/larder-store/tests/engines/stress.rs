@@ -6,7 +6,7 @@
 use crate::common::*;
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, Item, Lease, Lookup, NewCas, NewValue, Seconds,
-    Value,
+    Value, segment,
 };
 use std::io::Write;
 use std::sync::Barrier;
@@ -419,6 +419,30 @@ fn no_value_is_torn_or_foreign_while_all_is_evicted<S: Subject>() {
 
     // An engine may count by and by; it may not lose count.
     assert!(used <= setup.limit_bytes as u64 * 33 / 32, "{used} B in {} B", setup.limit_bytes);
+}
+
+/// One of the threads raises and lowers the limit while the others work.
+#[test]
+fn no_value_is_torn_or_foreign_while_the_limit_changes() {
+    const MIB: usize = 1 << 20;
+    let test = Test::new();
+    let setup = Setup { limit_bytes: 16 * MIB, threads: test.threads + 1, ..Setup::default() };
+    let cache = segment::Cache::growable(setup.segments(), 64 * MIB).unwrap();
+    fill(&mut cache.handle(), setup.limit_bytes);
+    test.run(&cache, |thread, engine| {
+        if thread > 0 {
+            return Worker::new(&test, engine, thread, true).run(Worker::mixed_step);
+        }
+        for mib in [64, 24, 16, 40, 12].into_iter().cycle().take_while(|_| !test.is_over()) {
+            cache.set_limit(mib * MIB).unwrap();
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    cache.set_limit(16 * MIB).unwrap();
+    let mut engine = cache.handle();
+    (0..10_000).for_each(|_| _ = engine.maintain(test.now()));
+    let used = cache.gauges().used_bytes;
+    assert!(used <= 16 * MIB as u64, "{used} B");
 }
 
 /// Stores more than there is room for.

@@ -1,0 +1,115 @@
+//! Lines of dumps: what an operator sees of each item.
+
+use crate::base64;
+use crate::reply::number;
+
+/// An item as dumps show it.
+#[derive(Clone, Copy, Debug)]
+pub struct Dumped<'k> {
+    /// The decoded key.
+    pub key: &'k [u8],
+    /// It was stored under a base64 key.
+    pub binary_key: bool,
+    /// Unix seconds; `None` is for ever.
+    pub expires: Option<u32>,
+    /// Unix seconds of the last access.
+    pub accessed: u32,
+    /// 0 under `-C`.
+    pub cas: u64,
+    /// It was asked for since it was stored.
+    pub fetched: bool,
+    /// memcached's slab class.
+    pub class: u8,
+    /// Bytes in memcached's reckoning.
+    pub size: usize,
+    /// Bytes of the value.
+    pub value_len: usize,
+    /// Opaque to the server.
+    pub client_flags: u32,
+}
+
+/// A line of `lru_crawler metadump`. It ends in a space and LF alone, as memcached's does.
+pub fn metadump(item: &Dumped<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"key=");
+    uri(item.key, out);
+    match item.expires {
+        Some(at) => number(b" exp=", at.into(), out),
+        None => out.extend_from_slice(b" exp=-1"),
+    }
+    number(b" la=", item.accessed.into(), out);
+    number(b" cas=", item.cas, out);
+    out.extend_from_slice(if item.fetched { b" fetch=yes" } else { b" fetch=no" });
+    number(b" cls=", item.class.into(), out);
+    number(b" size=", item.size as u64, out);
+    number(b" flags=", item.client_flags.into(), out);
+    out.extend_from_slice(b" \n");
+}
+
+/// A line of `lru_crawler mgdump`.
+pub fn mgdump(item: &Dumped<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"mg ");
+    if item.binary_key {
+        base64::encode(item.key, out);
+        out.extend_from_slice(b" b");
+    } else {
+        out.extend_from_slice(item.key);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A line of `stats cachedump`.
+pub fn cachedump(item: &Dumped<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"ITEM ");
+    out.extend_from_slice(item.key);
+    number(b" [", item.value_len as u64, out);
+    number(b" b; ", item.expires.unwrap_or(0).into(), out);
+    out.extend_from_slice(b" s]\r\n");
+}
+
+/// Writes `key` so that it has no spaces: all but letters, digits and `-._~` as `%XX`.
+pub fn uri(key: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or_default();
+    for &byte in key {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            out.extend([b'%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(show: fn(&Dumped<'_>, &mut Vec<u8>), item: &Dumped<'_>) -> String {
+        let mut out = Vec::new();
+        show(item, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_as_memcached_writes_them() {
+        let item = Dumped {
+            key: b"a b/\xff~",
+            binary_key: false,
+            expires: Some(1_700_000_100),
+            accessed: 1_700_000_000,
+            cas: 7,
+            fetched: true,
+            class: 1,
+            size: 69,
+            value_len: 3,
+            client_flags: 5,
+        };
+        let meta = "key=a%20b%2F%FF~ exp=1700000100 la=1700000000 cas=7 fetch=yes cls=1 size=69 flags=5 \n";
+        assert_eq!(shown(metadump, &item), meta);
+        let immortal = Dumped { expires: None, key: b"ab", ..item };
+        assert!(shown(metadump, &immortal).contains(" exp=-1 "));
+        assert_eq!(shown(mgdump, &immortal), "mg ab\r\n");
+        let binary = Dumped { binary_key: true, key: &[0, 1, 2], ..item };
+        assert_eq!(shown(mgdump, &binary), "mg AAEC b\r\n");
+        assert_eq!(shown(cachedump, &immortal), "ITEM ab [3 b; 0 s]\r\n");
+    }
+}

@@ -1,0 +1,321 @@
+//! The log that watchers see: lines as memcached writes them, kept for each watcher until its
+//! connection takes them, and left out where it is too slow.
+
+use crate::clock::Clock;
+use larder_protocol::{Streams, dump};
+use larder_session::Event;
+use larder_store::{Eviction, SizeClasses};
+use std::io::Write;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Watchers at once; memcached's own limit.
+const WATCHERS_MAX: usize = 20;
+/// What is kept for a watcher, in bytes: memcached's `watcher_logbuf_size`.
+pub const WATCHER_LEN_MAX: usize = 256 << 10;
+
+/// The log, and those who watch it.
+#[derive(Debug)]
+pub struct Log {
+    clock: Clock,
+    classes: SizeClasses,
+    /// What anybody wants to know: the union of what the watchers watch.
+    observed: AtomicU32,
+    watchers: Mutex<Watchers>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Watchers {
+    list: Vec<Watcher>,
+    last_id: u64,
+    last_gid: u64,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    id: u64,
+    streams: Streams,
+    lines: Vec<u8>,
+    /// Lines that found no room since the last that did.
+    skipped: u64,
+}
+
+/// Lines in numbers, for `stats`.
+#[derive(Debug, Default)]
+#[expect(missing_docs, reason = "the names are memcached's own")]
+pub struct Counts {
+    pub log_worker_written: AtomicU64,
+    pub log_watcher_skipped: AtomicU64,
+    pub log_watcher_sent: AtomicU64,
+}
+
+impl Log {
+    /// A log that nobody watches.
+    #[must_use]
+    pub fn new(clock: Clock, classes: SizeClasses) -> Self {
+        let (observed, watchers) = (AtomicU32::default(), Mutex::default());
+        Self { clock, classes, observed, watchers, counts: Counts::default() }
+    }
+
+    /// What anybody wants to know.
+    #[inline]
+    pub fn observed(&self) -> Streams {
+        Streams(self.observed.load(Relaxed))
+    }
+
+    /// Lines in numbers.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How many watch.
+    pub fn watchers(&self) -> usize {
+        self.lock().list.len()
+    }
+
+    pub(crate) fn set_prefixes(&self, on: bool) {
+        let bit = Streams::PREFIXES.0;
+        if on {
+            self.observed.fetch_or(bit, Relaxed);
+        } else {
+            self.observed.fetch_and(!bit, Relaxed);
+        }
+    }
+
+    pub(crate) fn watch(&self, streams: Streams) -> Result<u64, &'static str> {
+        let mut watchers = self.lock();
+        if watchers.list.len() >= WATCHERS_MAX {
+            return Err("WATCHER_TOO_MANY log watcher limit reached");
+        }
+        watchers.last_id += 1;
+        let id = watchers.last_id;
+        watchers.list.push(Watcher { id, streams, lines: Vec::new(), skipped: 0 });
+        self.observe(&watchers);
+        Ok(id)
+    }
+
+    pub(crate) fn unwatch(&self, id: u64) {
+        let mut watchers = self.lock();
+        watchers.list.retain(|watcher| watcher.id != id);
+        self.observe(&watchers);
+    }
+
+    fn observe(&self, watchers: &Watchers) {
+        let all = watchers.list.iter().fold(Streams::default(), |all, w| all.with(w.streams));
+        let keep = |observed: u32| Some(observed & Streams::PREFIXES.0 | all.0);
+        // It always has a next value.
+        let _ = self.observed.fetch_update(Relaxed, Relaxed, keep);
+    }
+
+    /// Moves what is kept for a watcher to `output`.
+    pub(crate) fn read(&self, id: u64, output: &mut Vec<u8>) {
+        let mut watchers = self.lock();
+        let Some(watcher) = watchers.list.iter_mut().find(|watcher| watcher.id == id) else {
+            return;
+        };
+        if watcher.skipped > 0 && watcher.lines.len() < WATCHER_LEN_MAX / 2 {
+            watcher.note_skipped();
+        }
+        let lines = std::mem::take(&mut watcher.lines);
+        let sent = memchr::memchr_iter(b'\n', &lines).count();
+        self.counts.log_watcher_sent.fetch_add(sent as u64, Relaxed);
+        output.extend_from_slice(&lines);
+    }
+
+    /// Logs what happened to an item.
+    pub(crate) fn note(&self, client: u64, stream: Streams, event: &Event<'_>) {
+        self.write(stream, |line| match *event {
+            Event::Fetched { key, status, class, size } => {
+                field(line, "item_get", key);
+                let _ = write!(line, " status={status} clsid={class} cfd={client} size={size}");
+            }
+            Event::Stored { key, status, command, ttl, class, size } => {
+                field(line, "item_store", key);
+                let _ = write!(
+                    line,
+                    " status={status} cmd={command} ttl={ttl} clsid={class} cfd={client} size={size}"
+                );
+            }
+            Event::Deleted { key, command, class, size } => {
+                field(line, "deleted", key);
+                let _ = write!(line, " cmd={command} clsid={class} size={size}");
+            }
+        });
+    }
+
+    /// Logs an eviction.
+    pub fn note_eviction(&self, evicted: &Eviction<'_>) {
+        if !self.observed().has(Streams::EVICTIONS) {
+            return;
+        }
+        let Eviction { key, attributes, fetched, accessed, value_len, now } = *evicted;
+        let footprint = self.classes.footprint(key.len(), value_len, attributes.client_flags);
+        let class = self.classes.class_of(footprint) + 1;
+        let fetched = if fetched { "yes" } else { "no" };
+        let ttl = attributes.expiry.left(now).map_or(-1, i64::from);
+        let la = now.0.saturating_sub(accessed.0);
+        self.write(Streams::EVICTIONS, |line| {
+            field(line, "eviction", key);
+            let _ =
+                write!(line, " fetch={fetched} ttl={ttl} la={la} clsid={class} size={value_len}");
+        });
+    }
+
+    /// Logs a connection that has come, or has gone and why. `peer` is in memcached's form.
+    pub(crate) fn note_connection(&self, peer: &str, client: u64, gone: Option<&str>) {
+        if !self.observed().has(Streams::CONNEVENTS) {
+            return;
+        }
+        let (transport, rip, rport) = address(peer);
+        self.write(Streams::CONNEVENTS, |line| {
+            let kind = if gone.is_some() { "conn_close" } else { "conn_new" };
+            let _ = write!(line, " type={kind} rip={rip} rport={rport} transport={transport}");
+            if let Some(reason) = gone {
+                let _ = write!(line, " reason={reason}");
+            }
+            let _ = write!(line, " cfd={client}");
+        });
+    }
+
+    /// Writes a line for all who watch `stream`; `rest` is what follows its time and number.
+    fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
+        let mut watchers = self.lock();
+        if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {
+            return;
+        }
+        watchers.last_gid += 1;
+        let time = self.clock.precise();
+        let mut line = Vec::with_capacity(160);
+        // Writing to a vector does not fail.
+        let _ = write!(line, "ts={}.{:06}", time.as_secs(), time.subsec_micros());
+        let _ = write!(line, " gid={}", watchers.last_gid);
+        rest(&mut line);
+        line.push(b'\n');
+        self.counts.log_worker_written.fetch_add(1, Relaxed);
+        for watcher in watchers.list.iter_mut().filter(|watcher| watcher.streams.has(stream)) {
+            if !watcher.push(&line) {
+                self.counts.log_watcher_skipped.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watchers> {
+        // Lines: whatever a panic left of them is still lines.
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watcher {
+    /// Keeps a line; false if it is left out.
+    fn push(&mut self, line: &[u8]) -> bool {
+        let room = WATCHER_LEN_MAX - self.lines.len().min(WATCHER_LEN_MAX);
+        if line.len() + SKIPPED_LEN_MAX > room {
+            self.skipped += 1;
+            return false;
+        }
+        if self.skipped > 0 {
+            self.note_skipped();
+        }
+        self.lines.extend_from_slice(line);
+        true
+    }
+
+    fn note_skipped(&mut self) {
+        let skipped = std::mem::take(&mut self.skipped);
+        // Writing to a vector does not fail.
+        let _ = writeln!(self.lines, "skipped={skipped}");
+    }
+}
+
+const SKIPPED_LEN_MAX: usize = "skipped=18446744073709551615\n".len();
+
+fn field(line: &mut Vec<u8>, kind: &str, key: &[u8]) {
+    let _ = write!(line, " type={kind} key=");
+    dump::uri(key, line);
+}
+
+/// Transport, address and port of a peer in memcached's form.
+fn address(peer: &str) -> (&str, &str, &str) {
+    let Some((kind, rest)) = peer.split_once(':') else { return ("tcp", peer, "0") };
+    match (kind, rest.rsplit_once(':')) {
+        ("unix", _) => ("local", "unix", "0"),
+        ("udp" | "udp6", Some((host, port))) => ("udp", bare(host), port),
+        (_, Some((host, port))) => ("tcp", bare(host), port),
+        _ => ("tcp", rest, "0"),
+    }
+}
+
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab_classes::size_classes;
+
+    fn log() -> Log {
+        Log::new(Clock::start(), size_classes(true))
+    }
+
+    fn fetched(log: &Log) {
+        let event = Event::Fetched { key: b"a b", status: "found", class: 1, size: 2 };
+        log.note(7, Streams::FETCHERS, &event);
+    }
+
+    fn lines(log: &Log, id: u64) -> Vec<String> {
+        let mut output = Vec::new();
+        log.read(id, &mut output);
+        String::from_utf8(output).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_slow_watcher_is_told_how_much_it_missed() {
+        let log = log();
+        let id = log.watch(Streams::FETCHERS).unwrap();
+        (0..10_000).for_each(|_| fetched(&log));
+        let seen = lines(&log, id);
+        assert!(
+            seen[0].ends_with(" gid=1 type=item_get key=a%20b status=found clsid=1 cfd=7 size=2")
+        );
+        assert!((1000..10_000).contains(&seen.len()));
+        fetched(&log);
+        let missed = 10_000 - seen.len();
+        let later = lines(&log, id);
+        assert_eq!(later[0], format!("skipped={missed}"));
+        assert!(later[1].contains(" gid=10001 "));
+        assert_eq!(log.counts().log_watcher_skipped.load(Relaxed), missed as u64);
+        assert_eq!(log.counts().log_worker_written.load(Relaxed), 10_001);
+    }
+
+    #[test]
+    fn nothing_is_observed_without_watchers() {
+        let log = log();
+        let both = Streams::FETCHERS.with(Streams::EVICTIONS);
+        let (first, second) = (log.watch(Streams::FETCHERS).unwrap(), log.watch(both).unwrap());
+        assert_eq!(log.observed(), both);
+        log.set_prefixes(true);
+        log.unwatch(second);
+        assert_eq!(log.observed(), Streams::FETCHERS.with(Streams::PREFIXES));
+        log.unwatch(first);
+        log.set_prefixes(false);
+        assert_eq!(log.observed(), Streams::default());
+    }
+
+    #[test]
+    fn watchers_are_few() {
+        let log = log();
+        let ids: Vec<u64> = (0..20).map(|_| log.watch(Streams::FETCHERS).unwrap()).collect();
+        assert_eq!(log.watch(Streams::FETCHERS), Err("WATCHER_TOO_MANY log watcher limit reached"));
+        log.unwatch(ids[3]);
+        assert!(log.watch(Streams::FETCHERS).is_ok());
+    }
+
+    #[test]
+    fn peers_as_memcached_shows_them() {
+        assert_eq!(address("tcp:127.0.0.1:50132"), ("tcp", "127.0.0.1", "50132"));
+        assert_eq!(address("tcp6:[::1]:7"), ("tcp", "::1", "7"));
+        assert_eq!(address("unix:"), ("local", "unix", "0"));
+    }
+}

@@ -1,0 +1,448 @@
+//! What operators ask of a server: the same of larderd under each engine and, where it answers
+//! alike, of memcached.
+
+mod common;
+
+use common::Server;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+/// Every engine, with what it needs beside.
+const ENGINES: [&[&str]; 3] = [&["segment"], &["dashmap", "-M"], &["moka"]];
+
+fn larderd(engine: &[&str], options: &[&str]) -> Server {
+    Server::larderd(&[&["--engine"], engine, options].concat())
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+fn ask(server: &Server, lines: &str) -> String {
+    text(server.ask(lines.as_bytes()))
+}
+
+/// Sends and reads up to a line.
+fn exchange(stream: &mut TcpStream, request: &str, last: &str) -> String {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let mut bytes = [0; 16 << 10];
+    while !answer.ends_with(last.as_bytes()) {
+        let len = stream.read(&mut bytes).unwrap();
+        assert!(len > 0, "closed after {:?}", text(answer));
+        answer.extend_from_slice(&bytes[..len]);
+    }
+    text(answer)
+}
+
+/// A number of a page of statistics.
+fn stat(page: &str, name: &str) -> u64 {
+    let start = format!("STAT {name} ");
+    let value = page.lines().find_map(|line| line.strip_prefix(&start));
+    value.unwrap_or_else(|| panic!("{name} in {page}")).parse().unwrap()
+}
+
+/// A line with its numbers left out.
+fn shape(line: &str) -> String {
+    let mut shape = line.replace(|c: char| c.is_ascii_digit(), "0");
+    while shape.contains("00") {
+        shape = shape.replace("00", "0");
+    }
+    shape
+}
+
+fn fill(server: &Server, items: usize) {
+    let sets: String = (0..items).map(|i| format!("set key-{i} 0 0 5\r\nvalue\r\n")).collect();
+    let stored = ask(server, &sets);
+    assert_eq!(stored.len(), items * "STORED\r\n".len());
+}
+
+#[test]
+fn dumps_look_like_memcacheds() {
+    let sets =
+        "set a%b 0 2000000000 3\r\nabc\r\nset c 0 0 2\r\nhi\r\nget c\r\nms AAEC 1 b\r\n1\r\n";
+    let lines = |server: &Server| {
+        ask(server, sets);
+        let mut stream = server.connect();
+        let dump = exchange(&mut stream, "lru_crawler metadump hash\r\n", "END\r\n");
+        // Debian's has no flags yet.
+        let lines = dump.lines().map(|line| shape(line.split(" flags=").next().unwrap()));
+        let mut lines: Vec<String> = lines.collect();
+        lines.sort();
+        lines
+    };
+    let memcached = lines(&Server::memcached(&[]).expect("memcached; scripts/test installs it"));
+    assert_eq!(memcached.len(), 4);
+    for engine in ENGINES {
+        assert_eq!(lines(&larderd(engine, &[])), memcached, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_dump_keeps_nobody_waiting_and_waits_for_its_reader() {
+    const ITEMS: usize = 100_000;
+    for engine in ENGINES {
+        let server = larderd(engine, &["-t", "1", "-m", "512"]);
+        fill(&server, ITEMS);
+        let mut dumping = server.connect();
+        dumping.write_all(b"lru_crawler metadump all\r\n").unwrap();
+        // Nobody reads it: others are served, and no memory is taken for it.
+        for _ in 0..100 {
+            assert_eq!(ask(&server, "set x 0 0 1\r\n1\r\nget x\r\n").len(), 8 + 21);
+        }
+        let stats = ask(&server, "delete x\r\nstats\r\n");
+        let held = stat(&stats, "read_buf_bytes");
+        assert!(held < 2 << 20, "{engine:?}: {held} bytes");
+        let dump = exchange(&mut dumping, "", "END\r\n");
+        let keys = dump.lines().filter(|line| line.starts_with("key=key-")).count();
+        assert_eq!(keys as u64, stat(&stats, "curr_items"), "{engine:?}");
+        // It goes on as any other connection.
+        assert_eq!(exchange(&mut dumping, "mn\r\n", "\r\n"), "MN\r\n");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_its_dump() {
+    let server = larderd(ENGINES[0], &["-t", "1"]);
+    fill(&server, 100_000);
+    for _ in 0..10 {
+        let mut stream = server.connect();
+        stream.write_all(b"lru_crawler metadump all\r\n").unwrap();
+        stream.read_exact(&mut [0; 100]).unwrap();
+        stream.shutdown(Shutdown::Both).unwrap();
+    }
+    let mut stream = server.connect();
+    for _ in 0..100 {
+        let stats = exchange(&mut stream, "stats\r\n", "END\r\n");
+        if stats.contains("STAT curr_connections 1\r\n") {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("connections are left over");
+}
+
+#[test]
+fn the_crawler_can_be_stopped_and_dumps_stop_with_it() {
+    for engine in ENGINES {
+        let server = larderd(engine, &[]);
+        let disabled = "CLIENT_ERROR lru crawler disabled\r\n";
+        let asks = "lru_crawler disable\r\nlru_crawler disable\r\nlru_crawler crawl all\r\n\
+                    lru_crawler metadump all\r\nlru_crawler mgdump x\r\nlru_crawler enable\r\n\
+                    lru_crawler metadump x\r\n";
+        let expected = format!(
+            "OK\r\nOK\r\n{disabled}{disabled}{disabled}OK\r\nBADCLASS invalid class id\r\n"
+        );
+        assert_eq!(ask(&server, asks), expected);
+    }
+}
+
+#[test]
+fn a_crawl_takes_the_expired_away() {
+    for engine in ENGINES {
+        let server = larderd(engine, &["-t", "1"]);
+        fill(&server, 10);
+        let sets: String = (0..100).map(|i| format!("set mortal-{i} 0 1 1\r\nx\r\n")).collect();
+        ask(&server, &sets);
+        let mut stream = server.connect();
+        for _ in 0..100 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert_eq!(exchange(&mut stream, "lru_crawler crawl all\r\n", "\r\n"), "OK\r\n");
+            let stats = exchange(&mut stream, "stats\r\n", "END\r\n");
+            if stats.contains("STAT curr_items 10\r\n") {
+                assert!(!stats.contains("STAT lru_crawler_starts 0\r\n"));
+                break;
+            }
+        }
+        let stats = exchange(&mut stream, "stats\r\n", "END\r\n");
+        assert!(stats.contains("STAT curr_items 10\r\n"), "{engine:?}: {stats}");
+    }
+}
+
+#[test]
+fn dumping_can_be_forbidden() {
+    let asks = "lru_crawler metadump all\r\nstats cachedump 1 0\r\n";
+    let refused = "ERROR metadump not allowed\r\nCLIENT_ERROR stats cachedump not allowed\r\n";
+    for engine in ENGINES {
+        assert_eq!(ask(&larderd(engine, &["-X"]), asks), refused);
+    }
+    assert_eq!(ask(&Server::memcached(&["-X"]).unwrap(), asks), refused);
+    let keys = ask(&larderd(ENGINES[0], &["--disable-dumping"]), "lru_crawler mgdump all\r\n");
+    assert_eq!(keys, "ERROR key dump not allowed\r\n");
+}
+
+#[test]
+fn settings_remember_what_was_tuned() {
+    let server = larderd(ENGINES[0], &[]);
+    let asks = "lru_crawler sleep 7\r\nlru_crawler tocrawl 8\r\nlru tune 9 10 0.11 1.20\r\n\
+                slabs automove 1\r\nslabs automove ratio 0.50\r\nslabs automove window 30\r\n";
+    assert_eq!(ask(&server, asks), "OK\r\n".repeat(6));
+    let settings = ask(&server, "stats settings\r\n");
+    for (name, value) in [
+        ("lru_crawler", "yes"),
+        ("lru_crawler_sleep", "7"),
+        ("lru_crawler_tocrawl", "8"),
+        ("hot_lru_pct", "9"),
+        ("warm_lru_pct", "10"),
+        ("hot_max_factor", "0.11"),
+        ("warm_max_factor", "1.20"),
+        ("slab_automove", "1"),
+        ("slab_automove_ratio", "0.50"),
+        ("slab_automove_window", "30"),
+        ("slab_reassign", "no"),
+        ("lru_maintainer_thread", "no"),
+    ] {
+        let line = format!("STAT {name} {value}\r\n");
+        assert!(settings.contains(&line), "{line}");
+    }
+}
+
+/// Resident memory in MiB.
+fn resident(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// Stores `mib` values of nearly a MiB.
+fn fill_mib(server: &Server, mib: usize) {
+    let mut stream = server.connect();
+    for i in 0..mib {
+        let head = format!("set m-{i} 0 0 1000000\r\n");
+        stream.write_all(&[head.as_bytes(), &[b'x'; 1_000_000], b"\r\n"].concat()).unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+    }
+}
+
+#[test]
+fn the_memory_limit_follows_the_operator() {
+    let server = larderd(ENGINES[0], &["-t", "2", "-m", "32"]);
+    fill(&server, 10_000);
+    assert_eq!(ask(&server, "cache_memlimit 256\r\n"), "OK\r\n");
+    fill_mib(&server, 160);
+    let stats = ask(&server, "stats\r\n");
+    assert_eq!(stat(&stats, "limit_maxbytes"), 256 << 20);
+    assert_eq!(stat(&stats, "evictions"), 0, "all of it fits");
+    assert!(resident(&server) > 150);
+    // What still fits stays.
+    assert_eq!(ask(&server, "cache_memlimit 224\r\n"), "OK\r\n");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(stat(&ask(&server, "stats\r\n"), "evictions"), 0, "it still fits");
+    assert_eq!(ask(&server, "cache_memlimit 32\r\n"), "OK\r\n");
+    for _ in 0..100 {
+        if resident(&server) < 32 + 32 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(resident(&server) < 32 + 32, "{} MiB", resident(&server));
+    let stats = ask(&server, "stats\r\n");
+    assert!(stat(&stats, "curr_items") >= 10, "{stats}");
+    let settings = ask(&server, "stats settings\r\n");
+    assert_eq!(stat(&settings, "maxbytes"), 32 << 20);
+    // And it is used again.
+    fill_mib(&server, 40);
+    assert_eq!(ask(&server, "cache_memlimit 64 noreply\r\nmn\r\n"), "MN\r\n");
+    assert_eq!(stat(&ask(&server, "stats\r\n"), "limit_maxbytes"), 64 << 20);
+}
+
+#[test]
+fn a_limit_that_cannot_be_had_is_refused_with_what_could() {
+    let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust (";
+    let server = larderd(ENGINES[0], &["-m", "64"]);
+    let answer = ask(&server, "cache_memlimit 1000000000\r\n");
+    let could = answer.strip_prefix(refused).unwrap_or_else(|| panic!("{answer}"));
+    let max = could.trim_end().trim_end_matches(')').split(" to ").nth(1).unwrap();
+    let max: u64 = max.trim_end_matches('m').parse().unwrap();
+    assert!((64..=4096).contains(&max), "{answer}");
+    assert_eq!(ask(&server, &format!("cache_memlimit {}\r\n", max + 1)), answer);
+    assert_eq!(ask(&server, &format!("cache_memlimit {max}\r\n")), "OK\r\n");
+    let moka = larderd(ENGINES[2], &["-m", "64"]);
+    assert_eq!(ask(&moka, "cache_memlimit 128\r\n"), format!("{refused}64m to 64m)\r\n"));
+    assert_eq!(ask(&moka, "cache_memlimit 64\r\n"), "OK\r\n");
+    let dashmap = larderd(ENGINES[1], &["-m", "8"]);
+    let kib = "x".repeat(1000);
+    let sets: String = (0..10_000).map(|i| format!("set {i} 0 0 1000\r\n{kib}\r\n")).collect();
+    assert!(ask(&dashmap, &sets).contains("SERVER_ERROR out of memory"));
+    assert_eq!(ask(&dashmap, "cache_memlimit 64\r\n"), "OK\r\n");
+    assert!(!ask(&dashmap, &sets).contains("SERVER_ERROR"));
+}
+
+/// Begins to watch on a connection of its own.
+fn watch(server: &Server, streams: &str) -> TcpStream {
+    let mut stream = server.connect();
+    assert_eq!(exchange(&mut stream, &format!("watch {streams}\r\n"), "\r\n"), "OK\r\n");
+    stream
+}
+
+/// What a watcher is told up to a line that has `last` in it, without times and numbers of
+/// connections.
+fn told(watcher: &mut TcpStream, last: &str) -> Vec<String> {
+    let mut seen = String::new();
+    let mut bytes = [0; 16 << 10];
+    while !seen.lines().any(|line| line.contains(last)) || !seen.ends_with('\n') {
+        let len = watcher.read(&mut bytes).unwrap();
+        assert!(len > 0, "closed after {seen}");
+        seen.push_str(std::str::from_utf8(&bytes[..len]).unwrap());
+    }
+    seen.lines().map(anonymous).collect()
+}
+
+fn anonymous(line: &str) -> String {
+    let words = line.split(' ').map(|word| match word.split_once('=') {
+        Some((name @ ("ts" | "gid" | "cfd" | "rport"), _)) => name,
+        _ => word,
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn watchers_see_what_memcacheds_see() {
+    let requests = "get a\r\nset a 1 0 2\r\nhi\r\nget a\r\nms b 1\r\n1\r\nmg b v\r\nmd b\r\n\
+                    incr n 1\r\nset n 0 100 1\r\n1\r\nincr n 1\r\ntouch n 500\r\nadd n 0 0 1\r\n2\r\n\
+                    replace q 0 0 1\r\n2\r\ncas n 0 0 1 1\r\n2\r\nappend n 0 0 1\r\n2\r\n\
+                    prepend n 0 0 1\r\n1\r\ndelete n\r\nget a b\r\ngat 0 a\r\nget last\r\n";
+    let lines = |server: &Server| {
+        let mut watcher = watch(server, "fetchers mutations");
+        ask(server, requests);
+        told(&mut watcher, "key=last")
+    };
+    let memcached = lines(&Server::memcached(&[]).expect("memcached; scripts/test installs it"));
+    assert!(memcached.len() > 25, "{memcached:#?}");
+    for engine in ENGINES {
+        assert_eq!(lines(&larderd(engine, &[])), memcached, "{engine:?}");
+    }
+}
+
+#[test]
+fn watchers_see_who_comes_and_goes() {
+    let lines = |server: &Server| {
+        let mut watcher = watch(server, "connevents");
+        ask(server, "mn\r\n");
+        let mut lines = told(&mut watcher, "conn_close");
+        // The one that found out whether the server answers may have gone just now.
+        lines.sort();
+        lines.dedup();
+        lines
+    };
+    let memcached = lines(&Server::memcached(&[]).unwrap());
+    assert_eq!(lines(&larderd(ENGINES[0], &[])), memcached);
+}
+
+#[test]
+fn watchers_see_evictions() {
+    for (engine, limit) in [(ENGINES[0], "3"), (ENGINES[2], "8")] {
+        let server = larderd(engine, &["-m", limit, "-t", "1"]);
+        let mut watcher = watch(&server, "evictions");
+        let kib = "x".repeat(1000);
+        for i in 0..20 {
+            let sets: String =
+                (0..1000).map(|j| format!("set e-{i}-{j} 0 0 1000\r\n{kib}\r\n")).collect();
+            ask(&server, &sets);
+        }
+        let lines = told(&mut watcher, "eviction");
+        let line = &lines[0];
+        assert!(line.starts_with("ts gid type=eviction key=e-"), "{line}");
+        assert!(line.contains(" fetch=no ttl=-1 la="), "{line}");
+        assert!(line.ends_with(" clsid=12 size=1000"), "{line}");
+    }
+}
+
+#[test]
+fn a_slow_watcher_misses_lines_and_costs_no_memory() {
+    let server = larderd(ENGINES[0], &["-t", "1"]);
+    let mut watcher = watch(&server, "fetchers");
+    let gets = "get a\r\n".repeat(10_000);
+    for _ in 0..20 {
+        ask(&server, &gets);
+    }
+    let stats = ask(&server, "stats\r\n");
+    assert!(stat(&stats, "log_watcher_skipped") > 0, "{stats}");
+    assert!(stat(&stats, "read_buf_bytes") < 2 << 20, "{stats}");
+    assert_eq!(stat(&stats, "log_watchers"), 1);
+    watcher.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+    let (mut seen, mut bytes) = (Vec::new(), [0; 64 << 10]);
+    for _ in 0..200 {
+        ask(&server, "get b\r\n");
+        while let Ok(len) = watcher.read(&mut bytes) {
+            seen.extend_from_slice(&bytes[..len]);
+        }
+        if seen.ends_with(b" size=0\n") && text(seen.clone()).contains("\nskipped=") {
+            break;
+        }
+    }
+    let seen = text(seen);
+    let skipped = seen.lines().filter_map(|line| line.strip_prefix("skipped="));
+    let skipped: u64 = skipped.map(|number| number.parse::<u64>().unwrap()).sum();
+    let shown = seen.lines().filter(|line| line.contains(" type=item_get ")).count();
+    let stats = ask(&server, "stats\r\n");
+    assert_eq!(skipped, stat(&stats, "log_watcher_skipped"));
+    assert_eq!(shown as u64 + skipped, stat(&stats, "log_worker_written"));
+    drop(watcher);
+    for _ in 0..100 {
+        if stat(&ask(&server, "stats\r\n"), "log_watchers") == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("it watches for ever");
+}
+
+#[test]
+fn watching_can_be_forbidden_and_is_limited() {
+    let refused = "CLIENT_ERROR watch commands not allowed\r\n";
+    assert_eq!(ask(&larderd(ENGINES[0], &["-W"]), "watch\r\n"), refused);
+    assert_eq!(ask(&Server::memcached(&["-W"]).unwrap(), "watch\r\n"), refused);
+    let server = larderd(ENGINES[0], &[]);
+    let watchers: Vec<TcpStream> = (0..20).map(|_| watch(&server, "")).collect();
+    let refused = "WATCHER_TOO_MANY log watcher limit reached\r\n";
+    assert_eq!(ask(&server, "watch\r\n"), refused);
+    assert!(ask(&server, "stats conns\r\n").matches(" conn_watch\r\n").count() == watchers.len());
+}
+
+#[test]
+fn a_delimiter_begins_to_count_at_once() {
+    let server = larderd(ENGINES[0], &["-D", "/"]);
+    let asks = "set a/b 0 0 1\r\n1\r\nget a/b\r\nget a:b\r\nstats detail dump\r\n";
+    let answer = ask(&server, asks);
+    assert!(answer.ends_with("END\r\nPREFIX a get 1 hit 1 set 1 del 0\r\nEND\r\n"), "{answer}");
+    let settings = ask(&server, "stats settings\r\n");
+    assert!(settings.contains("STAT stat_key_prefix /\r\nSTAT detail_enabled yes\r\n"));
+    let refused = "CLIENT_ERROR stats detail not allowed\r\n";
+    assert_eq!(ask(&larderd(ENGINES[0], &["-X"]), "stats detail on\r\n"), refused);
+}
+
+/// The names of a page, in order.
+fn names(page: &str) -> Vec<String> {
+    let names = page.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());
+    names.map(str::to_owned).collect()
+}
+
+/// What Debian's memcached shows and upstream's present one does not.
+const FORMER: [&str; 1] = ["slab_reassign_evictions_nomem"];
+
+#[test]
+fn every_name_of_memcacheds_is_there_in_its_order() {
+    let memcached = Server::memcached(&[]).expect("memcached; scripts/test installs it");
+    for engine in ENGINES {
+        let server = larderd(engine, &[]);
+        for page in ["", " settings", " items", " slabs", " conns"] {
+            let asks = format!("set a 0 0 1\r\n1\r\nget a\r\nstats{page}\r\n");
+            let [theirs, ours] = [&memcached, &server].map(|server| names(&ask(server, &asks)));
+            let mut ours_left = ours.iter();
+            let unnumbered = |name: &str| {
+                let (number, rest) = name.split_once(':').unwrap_or(("", name));
+                if page == " conns" { rest.to_owned() } else { format!("{number}:{rest}") }
+            };
+            for name in theirs.iter().filter(|name| !FORMER.contains(&name.as_str())) {
+                let found = ours_left.any(|ours| unnumbered(ours) == unnumbered(name));
+                let external = name.starts_with("ext_") || name.starts_with("ssl_");
+                let absent = external || name == "slab_automove_freeratio";
+                assert!(found || absent, "{name} of stats{page}, {engine:?}, in {ours:?}");
+                if !found {
+                    ours_left = ours.iter();
+                }
+            }
+        }
+    }
+}

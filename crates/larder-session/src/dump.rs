@@ -1,0 +1,135 @@
+//! Dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`. They leave piece by piece, between
+//! the turns of other connections, and never faster than their peer reads.
+
+use crate::Host;
+use crate::session::Context;
+use larder_protocol::dump::{self, Dumped};
+use larder_protocol::reply;
+use larder_protocol::{Classic, Selection, Shape};
+use larder_store::{Engine, Expiry, Item, Lease, SizeClasses};
+use std::collections::BTreeMap;
+
+/// What a dump shows of each item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// `metadump`.
+    Meta,
+    /// `mgdump`.
+    Keys,
+    /// `cachedump`.
+    Cache,
+    /// `sizes`: nothing of each, but how many have which size.
+    Sizes,
+}
+
+/// A dump under way.
+pub(crate) struct Dump<E: Engine> {
+    walk: E::Walk,
+    style: Style,
+    selection: Selection,
+    /// Items and bytes that may still be shown.
+    items_left: u64,
+    bytes_left: usize,
+    /// Items by size, in steps of [`SIZE_STEP`].
+    sizes: BTreeMap<usize, u64>,
+    /// How the end is written.
+    shape: Shape<'static>,
+}
+
+/// Items shown in one turn, about.
+const ITEMS_PER_TURN: usize = 256;
+/// memcached counts sizes in steps of so many bytes.
+const SIZE_STEP: usize = 32;
+/// What `cachedump` shows at most, in bytes; memcached's own limit.
+const CACHEDUMP_LEN_MAX: usize = 2 << 20;
+
+impl<E: Engine> Dump<E> {
+    pub(crate) fn new(engine: &E, style: Style, selection: Selection, items_max: u64) -> Self {
+        let bytes_left = if style == Style::Cache { CACHEDUMP_LEN_MAX } else { usize::MAX };
+        Self {
+            walk: engine.walk(),
+            style,
+            selection,
+            items_left: items_max,
+            bytes_left,
+            sizes: BTreeMap::new(),
+            shape: Shape::Classic(Classic::default()),
+        }
+    }
+
+    /// `stats sizes`.
+    pub(crate) fn sizes(engine: &E, shape: Shape<'static>) -> Self {
+        Self { shape, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
+    }
+
+    /// One step; true when the dump is at its end, which is written.
+    pub(crate) fn proceed<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        output: &mut Vec<u8>,
+    ) -> bool {
+        let Self { walk, style, selection, items_left, bytes_left, sizes, shape } = self;
+        let classes = &cx.settings.classes;
+        let more = cx.engine.walk_on(walk, ITEMS_PER_TURN, |key, item| {
+            let item = describe(key, item, classes);
+            if *items_left == 0 || !selection.includes(item.class.into()) {
+                return;
+            }
+            if *style == Style::Sizes {
+                *sizes.entry(item.size.div_ceil(SIZE_STEP)).or_default() += 1;
+                return;
+            }
+            let before = output.len();
+            show(*style, &item, output);
+            let len = output.len() - before;
+            if len > *bytes_left {
+                output.truncate(before);
+                *items_left = 0;
+            } else if len > 0 {
+                *bytes_left -= len;
+                *items_left -= 1;
+            }
+        });
+        let done = !more || *items_left == 0;
+        if done {
+            for (step, items) in &*sizes {
+                let size = (step * SIZE_STEP).to_string();
+                reply::stat(shape, &size, &items.to_string(), output);
+            }
+            let word = if *style == Style::Keys { "EN" } else { "END" };
+            reply::admin(shape, word, output);
+        }
+        done
+    }
+}
+
+fn show(style: Style, item: &Dumped<'_>, output: &mut Vec<u8>) {
+    match style {
+        Style::Meta => dump::metadump(item, output),
+        Style::Keys => dump::mgdump(item, output),
+        // Its lines have no way to write such a key.
+        Style::Cache if item.binary_key => (),
+        Style::Sizes => (),
+        Style::Cache => dump::cachedump(item, output),
+    }
+}
+
+fn describe<'k, L: Lease>(key: &'k [u8], item: &Item<'_, L>, classes: &SizeClasses) -> Dumped<'k> {
+    let attributes = &item.attributes;
+    let size = classes.footprint(key.len(), item.value.len(), attributes.client_flags);
+    Dumped {
+        key,
+        binary_key: attributes.binary_key,
+        expires: match attributes.expiry {
+            Expiry::Never => None,
+            Expiry::At(at) => Some(at.0),
+        },
+        accessed: item.accessed.0,
+        cas: item.cas,
+        fetched: item.fetched,
+        class: u8::try_from(classes.class_of(size) + 1).unwrap_or(u8::MAX),
+        size,
+        value_len: item.value.len(),
+        client_flags: attributes.client_flags,
+    }
+}
