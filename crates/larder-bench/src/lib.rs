@@ -5,6 +5,7 @@
 
 mod arguments;
 mod command;
+pub mod compare;
 mod load;
 mod machine;
 mod median;
