@@ -101,11 +101,12 @@ impl Stage<'_> {
             let filling = || fill(what, &target, protocol, limit_mb, pid);
             return self.watched(server, &AtomicU64::new(NOTHING_YET), filling).map(Found::Held);
         }
-        let settings = self.settings(visit, phase, target)?;
+        let mut settings = self.settings(visit, phase, target)?;
         if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
             let warm_up = Duration::from_secs_f64(self.suite.warm_up_secs);
             let warming = Settings { stop: Stop::After(warm_up), ..settings.clone() };
             self.load(server, &warming)?;
+            settings.fill = false;
         }
         let outcome = self.load(server, &settings)?;
         Ok(Found::Measured(Box::new(outcome)))

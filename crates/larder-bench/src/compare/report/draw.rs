@@ -25,17 +25,18 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// Pixels of a plot.
-const SIZE: (i32, i32) = (760, 430);
-const LEFT: i32 = 78;
+const SIZE: (i32, i32) = (760, 450);
+const LEFT: i32 = 82;
 const RIGHT: i32 = 16;
-const BOTTOM: i32 = 52;
-const LEGEND_TOP: i32 = 40;
-const LEGEND_LINE: i32 = 20;
+const MARGIN: i32 = 16;
+const BOTTOM: i32 = 60;
+const LEGEND_TOP: i32 = 46;
+const LEGEND_LINE: i32 = 22;
 /// Between the legend's last line and the axis' upper end, for the unit.
-const UNIT_SPACE: i32 = 26;
+const UNIT_SPACE: i32 = 34;
 /// Sizes of text. A browser's letters may be wider than ours.
-const TITLE: i32 = 21;
-const BODY: i32 = 16;
+const TITLE: i32 = 23;
+const BODY: i32 = 19;
 const WIDER: f64 = 1.25;
 const FONT: &str = "sans-serif";
 /// Between the points of two servers at a tick, at most.
@@ -128,13 +129,13 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
     }
 
     fn lay_out_legend(&mut self) -> Drawn<B> {
-        let (mut x, mut y) = (LEFT, LEGEND_TOP);
+        let (mut x, mut y) = (MARGIN, LEGEND_TOP);
         for words in self.legend_words() {
             let style = self.text_style(BODY, INK);
             let (width, _) = self.area.estimate_text_size(&words, &style)?;
             let width = pixels(f64::from(width) * WIDER) / self.zoom + 34;
-            if x > LEFT && x + width > SIZE.0 - RIGHT {
-                (x, y) = (LEFT, y + LEGEND_LINE);
+            if x > MARGIN && x + width > SIZE.0 - RIGHT {
+                (x, y) = (MARGIN, y + LEGEND_LINE);
             }
             self.legend.push((x, y));
             x += width;
@@ -154,7 +155,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
 
     fn draw(&self) -> Drawn<B, Vec<Spot>> {
         self.area.fill(&PAPER)?;
-        self.text(&self.figure.title, (LEFT - 62, 12), TITLE, INK, (HPos::Left, VPos::Top))?;
+        self.text(&self.figure.title, (MARGIN, 12), TITLE, INK, (HPos::Left, VPos::Top))?;
         self.draw_legend()?;
         self.draw_vertical_axis()?;
         self.draw_horizontal_axis()?;
@@ -183,7 +184,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
     fn draw_vertical_axis(&self) -> Drawn<B> {
         let figure = self.figure;
         let unit = format!("{}, {} scale", figure.unit.name(), figure.scale.name());
-        self.text(&unit, (LEFT - 62, self.top - 18), BODY, MUTED, (HPos::Left, VPos::Center))?;
+        self.text(&unit, (MARGIN, self.top - 24), BODY, MUTED, (HPos::Left, VPos::Center))?;
         for &tick in &figure.axis.ticks {
             let y = self.y(tick);
             self.line(&[(LEFT, y), (SIZE.0 - RIGHT, y)], GRID, 1)?;
@@ -203,7 +204,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
             self.text(words, (x, bottom + 9), BODY, MUTED, below)?;
         }
         let middle = i32::midpoint(LEFT, SIZE.0 - RIGHT);
-        self.text(self.figure.varies, (middle, SIZE.1 - 20), BODY, INK, below)
+        self.text(self.figure.varies, (middle, SIZE.1 - 24), BODY, INK, below)
     }
 
     fn draw_series(&self, number: usize) -> Drawn<B, Vec<Spot>> {

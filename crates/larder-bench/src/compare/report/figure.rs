@@ -72,7 +72,8 @@ pub(crate) struct Point {
 impl Figure {
     /// A metric in a view.
     pub(crate) fn of(summary: &Summary, view: &View, metric: Metric, scale: Scale) -> Self {
-        let series = series(summary, view, metric);
+        let (ticks, tables) = places(summary, view, metric);
+        let series = series(summary, &tables, metric);
         let spreads = series.iter().flat_map(|series| &series.points);
         let values = spreads.filter_map(|point| point.spread).flat_map(|s| [s.min, s.max]);
         Self {
@@ -81,7 +82,7 @@ impl Figure {
             unit: metric.unit(),
             axis: Axis::of(scale, values),
             varies: view.varies,
-            ticks: view.ticks.clone(),
+            ticks,
             joined: view.joined,
             absent: summary.absent().into_iter().map(ToOwned::to_owned).collect(),
             slug: format!("{} {} {}", view.heading, metric.slug(), scale.name()),
@@ -98,15 +99,25 @@ impl Figure {
     }
 }
 
-fn series(summary: &Summary, view: &View, metric: Metric) -> Vec<Series> {
+/// The places where the metric means something, or where nobody has any figure.
+fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
+    let means = |table: &usize| {
+        let metrics = summary.tables[*table].metrics();
+        metrics.is_empty() || metrics.contains(&metric)
+    };
+    let places = view.ticks.iter().cloned().zip(view.tables.iter().copied());
+    places.filter(|(_, table)| means(table)).unzip()
+}
+
+fn series(summary: &Summary, tables: &[usize], metric: Metric) -> Vec<Series> {
     let rows = |table: usize| &summary.tables[table].rows;
-    let servers = rows(view.tables[0]).iter().enumerate();
+    let servers = tables.first().map_or(&[][..], |table| rows(*table)).iter().enumerate();
     let installed = servers.filter(|(_, row)| !matches!(row.standing, Standing::Absent));
     installed
         .map(|(place, row)| Series {
             name: row.server.clone(),
             place,
-            points: view.tables.iter().map(|table| point(&rows(*table)[place], metric)).collect(),
+            points: tables.iter().map(|table| point(&rows(*table)[place], metric)).collect(),
         })
         .collect()
 }
