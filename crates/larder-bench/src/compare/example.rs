@@ -81,7 +81,7 @@ pub(crate) fn records(setup: &Setup) -> Vec<Record> {
     let servers: Vec<&Server> = setup.suite.servers.iter().filter(|s| s.name != "absent").collect();
     let visits = visits(&setup.suite, &servers, 1);
     let cells = visits.iter().flat_map(super::plan::Visit::cells);
-    cells.map(|cell| Record { found: found(&cell), cell }).collect()
+    cells.map(|cell| Record { found: found(&cell), cell, others_busy: None }).collect()
 }
 
 fn found(cell: &Cell) -> Found {

@@ -1,5 +1,6 @@
 //! A visit to a server, from its start to its end.
 
+use super::busy::Busy;
 use super::cores::CoreSet;
 use super::fill::fill;
 use super::plan::Visit;
@@ -23,6 +24,8 @@ pub struct Stage<'s> {
     pub server_cores: &'s CoreSet,
     /// The load's cores.
     pub load_cores: &'s CoreSet,
+    /// Cores of the whole machine.
+    pub cores: usize,
     /// Where servers' output goes.
     pub logs: &'s Path,
     /// Set by a signal: end what was started, and leave.
@@ -36,10 +39,12 @@ impl Stage<'_> {
     pub fn visit(&self, visit: &Visit<'_>, program: &Path) -> Option<Vec<Record>> {
         let found = match self.start(visit, program) {
             Ok(mut server) => self.phases(visit, &mut server),
-            Err(reason) => vec![Found::Failed(reason); visit.workload.phases.len()],
+            Err(reason) => vec![(Found::Failed(reason), None); visit.workload.phases.len()],
         };
         let records = visit.cells().into_iter().zip(found);
-        let records = records.map(|(cell, found)| Record { cell, found }).collect();
+        let records = records
+            .map(|(cell, (found, others_busy))| Record { cell, found, others_busy })
+            .collect();
         (!self.is_interrupted()).then_some(records)
     }
 
@@ -75,12 +80,13 @@ impl Stage<'_> {
             .with("clients", (self.suite.connections / load_threads).max(1))
     }
 
-    fn phases(&self, visit: &Visit<'_>, server: &mut Running) -> Vec<Found> {
+    /// What came of each phase, and how busy others were.
+    fn phases(&self, visit: &Visit<'_>, server: &mut Running) -> Vec<(Found, Option<f64>)> {
         let mut warm = false;
         let mut found = Vec::new();
         for phase in &visit.workload.phases {
             let result = self.phase(visit, phase, server, &mut warm);
-            found.push(result.unwrap_or_else(Found::Failed));
+            found.push(result.unwrap_or_else(|reason| (Found::Failed(reason), None)));
         }
         found
     }
@@ -91,7 +97,7 @@ impl Stage<'_> {
         phase: &Phase,
         server: &mut Running,
         warm: &mut bool,
-    ) -> Result<Found, String> {
+    ) -> Result<(Found, Option<f64>), String> {
         if let Some(death) = server.death() {
             return Err(format!("died before: {death}"));
         }
@@ -99,7 +105,8 @@ impl Stage<'_> {
         if let Some(what) = phase.fill {
             let (protocol, limit_mb) = (self.protocol(visit)?, self.suite.memory_mb);
             let filling = || fill(what, &target, protocol, limit_mb, pid);
-            return self.watched(server, &AtomicU64::new(NOTHING_YET), filling).map(Found::Held);
+            let held = self.watched(server, &AtomicU64::new(NOTHING_YET), filling)?;
+            return Ok((Found::Held(held), None));
         }
         let mut settings = self.settings(visit, phase, target)?;
         if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
@@ -108,8 +115,11 @@ impl Stage<'_> {
             self.load(server, &warming)?;
             settings.fill = false;
         }
+        let before = Busy::now(pid);
         let outcome = self.load(server, &settings)?;
-        Ok(Found::Measured(Box::new(outcome)))
+        let others = Busy::now(pid).zip(before);
+        let others = others.map(|(after, before)| after.others_since(&before, self.cores));
+        Ok((Found::Measured(Box::new(outcome)), others))
     }
 
     fn settings(

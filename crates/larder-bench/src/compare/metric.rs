@@ -1,6 +1,6 @@
 //! What is told of a cell: figures with their names and units.
 
-use super::results::Found;
+use super::results::{Found, Record};
 use serde::Serialize;
 
 /// A figure.
@@ -27,6 +27,8 @@ pub enum Metric {
     Hits,
     /// How busy the load's own cores were. Near 100, the load may be what is measured.
     LoadBusy,
+    /// What other programs took of the whole machine. Far from 0, figures say little.
+    OthersBusy,
     /// Items held for each GiB of the server's limit.
     HeldByLimit,
     /// Items held for each GiB of its resident memory.
@@ -35,7 +37,7 @@ pub enum Metric {
 
 impl Metric {
     /// All of them, as they are shown.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Throughput,
         Self::P50,
         Self::P90,
@@ -46,6 +48,7 @@ impl Metric {
         Self::Cpu,
         Self::Hits,
         Self::LoadBusy,
+        Self::OthersBusy,
         Self::HeldByLimit,
         Self::HeldByRss,
     ];
@@ -64,6 +67,7 @@ impl Metric {
             Self::Cpu => "CPU per request",
             Self::Hits => "Hits",
             Self::LoadBusy => "Load's cores busy",
+            Self::OthersBusy => "Machine busy with others",
             Self::HeldByLimit => "Items per GiB of limit",
             Self::HeldByRss => "Items per GiB of RSS",
         }
@@ -74,7 +78,7 @@ impl Metric {
     pub fn unit(self) -> Unit {
         match self {
             Self::Throughput => Unit::PerSecond,
-            Self::Hits | Self::LoadBusy => Unit::Percent,
+            Self::Hits | Self::LoadBusy | Self::OthersBusy => Unit::Percent,
             Self::HeldByLimit | Self::HeldByRss => Unit::Items,
             _ => Unit::Micros,
         }
@@ -94,6 +98,7 @@ impl Metric {
             Self::Cpu => "cpu",
             Self::Hits => "hits",
             Self::LoadBusy => "load-busy",
+            Self::OthersBusy => "others-busy",
             Self::HeldByLimit => "held-by-limit",
             Self::HeldByRss => "held-by-rss",
         }
@@ -102,19 +107,16 @@ impl Metric {
     /// Whether it says how good a server is, and so has a plot and a ratio to the baseline.
     #[must_use]
     pub fn judges(self) -> bool {
-        !matches!(self, Self::Hits | Self::LoadBusy)
-    }
-
-    /// Whether more is better.
-    #[must_use]
-    pub fn more_is_better(self) -> bool {
-        matches!(self, Self::Throughput | Self::Hits | Self::HeldByLimit | Self::HeldByRss)
+        !matches!(self, Self::Hits | Self::LoadBusy | Self::OthersBusy)
     }
 
     /// Its value in a cell, with `load_cores` for the load; nothing where it has no meaning.
     #[must_use]
-    pub fn of(self, found: &Found, load_cores: usize) -> Option<f64> {
-        match found {
+    pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
+        if self == Self::OthersBusy {
+            return record.others_busy;
+        }
+        match &record.found {
             Found::Measured(outcome) => self.of_outcome(outcome, load_cores),
             Found::Held(held) => {
                 let per_gib = |bytes: u64| held.items * GIB / bytes as f64;
@@ -146,7 +148,7 @@ impl Metric {
             Self::LoadBusy => {
                 Some(100.0 * outcome.load_cpu_seconds / (outcome.seconds * load_cores as f64))
             }
-            Self::HeldByLimit | Self::HeldByRss => None,
+            Self::OthersBusy | Self::HeldByLimit | Self::HeldByRss => None,
         }
     }
 }

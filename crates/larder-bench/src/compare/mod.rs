@@ -4,6 +4,7 @@
 //! [`cores`], as a [`process`]; [`results`] are kept as they come; a [`summary`] is made of them and
 //! written by `report`.
 
+mod busy;
 pub mod cores;
 mod fill;
 pub mod measure;
@@ -213,6 +214,7 @@ fn measure_all(
         suite: &setup.suite,
         server_cores: &setup.server_cores,
         load_cores: &setup.load_cores,
+        cores: setup.machine.cores,
         logs: &logs,
         interrupted,
     };
@@ -255,7 +257,7 @@ fn present<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Visit<'s>, &'
 fn line(record: &Record, setup: &Setup) -> String {
     let cell = &record.cell;
     let figure = |metric: Metric| {
-        let value = metric.of(&record.found, setup.load_cores.count())?;
+        let value = metric.of(record, setup.load_cores.count())?;
         Some(metric.unit().quantity(value))
     };
     let figures: Vec<String> = [Metric::Throughput, Metric::P99, Metric::HeldByLimit]

@@ -71,6 +71,9 @@ pub struct Record {
     pub cell: Cell,
     /// What.
     pub found: Found,
+    /// What other programs took meanwhile of all of the machine's cores, in percent, if the system
+    /// says.
+    pub others_busy: Option<f64>,
 }
 
 /// A setup's records.

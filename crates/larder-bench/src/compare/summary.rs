@@ -145,7 +145,7 @@ fn table(setup: &Setup, records: &[Record], place: Place) -> Table {
     Table { place, rows }
 }
 
-fn at<'r>(records: &'r [Record], place: &Place, server: &str) -> Vec<&'r Found> {
+fn at<'r>(records: &'r [Record], place: &Place, server: &str) -> Vec<&'r Record> {
     let here = |record: &&Record| {
         let cell = &record.cell;
         cell.server == server
@@ -153,14 +153,14 @@ fn at<'r>(records: &'r [Record], place: &Place, server: &str) -> Vec<&'r Found> 
             && cell.phase == place.phase
             && (cell.threads, cell.pipeline) == (place.threads, place.pipeline)
     };
-    records.iter().filter(here).map(|record| &record.found).collect()
+    records.iter().filter(here).collect()
 }
 
-fn standing(setup: &Setup, found: &[&Found]) -> Standing {
+fn standing(setup: &Setup, records: &[&Record]) -> Standing {
     let mut failures = Vec::new();
     let mut faults = BTreeMap::new();
-    for found in found {
-        match found {
+    for record in records {
+        match &record.found {
             Found::Failed(reason) => failures.push(reason.clone()),
             Found::Measured(outcome) => {
                 for (fault, times) in &outcome.faults {
@@ -170,13 +170,13 @@ fn standing(setup: &Setup, found: &[&Found]) -> Standing {
             Found::Held(_) => {}
         }
     }
-    let runs = found.len() - failures.len();
+    let runs = records.len() - failures.len();
     if runs == 0 {
         return Standing::Failed(failures.pop().unwrap_or_else(|| "not run".to_owned()));
     }
     let load_cores = setup.load_cores.count();
     let spread = |metric: Metric| {
-        let values = found.iter().filter_map(|found| metric.of(found, load_cores));
+        let values = records.iter().filter_map(|record| metric.of(record, load_cores));
         Some((metric, Spread::of(values.collect())?))
     };
     let spreads = Metric::ALL.into_iter().filter_map(spread).collect();

@@ -44,7 +44,7 @@ fn line(report: &Report<'_>, record: &Record) -> Vec<String> {
     };
     let load_cores = report.setup.load_cores.count();
     let metrics = Metric::ALL.into_iter().map(|metric| {
-        let value = metric.of(&record.found, load_cores);
+        let value = metric.of(record, load_cores);
         value.map_or(String::new(), |value| format!("{value:.4}"))
     });
     let mut line = vec![

@@ -2,12 +2,12 @@
 
 use super::draw::Drawing;
 use super::figure::Scale;
-use super::markdown::{facts, figure, head, heading, notes_of};
+use super::markdown::{facts, head, heading, notes};
 use super::style;
 use super::view::View;
 use super::{PLOTS, Report};
 use crate::compare::metric::Metric;
-use crate::compare::summary::{Row, Standing, Table};
+use crate::compare::summary::{Figures, Row, Standing, Table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// The file's text.
@@ -58,18 +58,24 @@ fn servers(report: &Report<'_>) -> Markup {
             tr { th { "server" } th { "version" } th { "command" } }
             @for (place, (server, entry)) in setup.servers.iter().zip(&setup.suite.servers).enumerate() {
                 tr {
-                    td { (swatch(place)) (server.name)
+                    td.name { (swatch(place)) (server.name)
                         @if server.name == setup.suite.baseline { " (baseline)" } }
                     @if server.program.is_some() {
                         td { (server.version.as_deref().unwrap_or("unknown")) }
                     } @else {
                         td.absent { "not installed" }
                     }
-                    td { code { (entry.command.join(" ")) } }
+                    td { code { (typed(&entry.command)) } }
                 }
             }
         } }
     }
+}
+
+/// As it would be typed.
+fn typed(command: &[String]) -> String {
+    let word = |word: &String| if word.is_empty() { "\"\"".to_owned() } else { word.clone() };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn swatch(place: usize) -> Markup {
@@ -98,22 +104,39 @@ fn numbers(table: &Table) -> Markup {
         div.wide { table {
             tr { th { "server" } @for metric in &metrics { th.number { (head(*metric)) } } }
             @for (place, row) in table.rows.iter().enumerate() {
-                tr { td { (swatch(place)) (row.server) } (cells(row, &metrics)) }
+                @if !matches!(row.standing, Standing::Absent) {
+                    tr { td.name { (swatch(place)) (row.server) } (cells(row, &metrics)) }
+                }
             }
         } }
-        ul.notes { @for row in &table.rows { @for note in notes_of(row) { li { (note) } } } }
+        ul.notes { @for note in notes(table) { li { (note) } } }
     }
 }
 
 fn cells(row: &Row, metrics: &[Metric]) -> Markup {
     html! {
         @match &row.standing {
-            Standing::Absent => td.absent colspan=(metrics.len().max(1)) { "not installed" },
+            Standing::Absent => {},
             Standing::Failed(why) => td.failed colspan=(metrics.len().max(1)) { "failed: " (why) },
             Standing::Figures(figures) => {
-                @for metric in metrics { td.number { (figure(figures, *metric)) } }
+                @for metric in metrics { td.number { (number(figures, *metric)) } }
             }
         }
+    }
+}
+
+fn number(figures: &Figures, metric: Metric) -> Markup {
+    let ratio = figures.ratios.get(&metric);
+    let unit = metric.unit();
+    html! {
+        @if let Some(spread) = figures.spreads.get(&metric) {
+            (unit.number(spread.median))
+            @if let Some(ratio) = ratio { " " b { (format!("{ratio:.2}×")) } }
+            @if figures.runs > 1 {
+                br;
+                small { (unit.number(spread.min)) " – " (unit.number(spread.max)) }
+            }
+        } @else { "–" }
     }
 }
 

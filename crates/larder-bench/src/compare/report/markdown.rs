@@ -62,21 +62,22 @@ fn rows(table: &Table) -> String {
     let heads = metrics.iter().map(|metric| format!(" {} |", head(*metric)));
     let mut text = format!("| server |{}\n", heads.collect::<String>());
     let _ = writeln!(text, "|---|{}", "---:|".repeat(metrics.len()));
-    for row in &table.rows {
+    for row in table.rows.iter().filter(|row| !matches!(row.standing, Standing::Absent)) {
         let _ = writeln!(text, "| {} |{}", cell(&row.server), cells(row, &metrics));
     }
-    text + &notes(table)
+    let notes: String = notes(table).iter().map(|note| format!("- {note}\n")).collect();
+    if notes.is_empty() { text } else { text + "\n" + &notes }
 }
 
-/// What runs that failed, and faults in those that did not, have to say.
-fn notes(table: &Table) -> String {
-    let notes = table.rows.iter().flat_map(|row| notes_of(row).into_iter());
-    let lines: String = notes.map(|note| format!("- {note}\n")).collect();
-    if lines.is_empty() { lines } else { format!("\n{lines}") }
+/// Who isn't there, and what runs that failed, and faults in those that did not, have to say.
+pub(crate) fn notes(table: &Table) -> Vec<String> {
+    let absent = table.rows.iter().filter(|row| matches!(row.standing, Standing::Absent));
+    let absent: Vec<&str> = absent.map(|row| row.server.as_str()).collect();
+    let absent = (!absent.is_empty()).then(|| format!("not installed: {}", absent.join(", ")));
+    absent.into_iter().chain(table.rows.iter().flat_map(notes_of)).collect()
 }
 
-/// The same for one server.
-pub(crate) fn notes_of(row: &Row) -> Vec<String> {
+fn notes_of(row: &Row) -> Vec<String> {
     let Some(Figures { runs, failures, faults, .. }) = row.figures() else { return Vec::new() };
     let all = runs + failures.len();
     let failed = failures
@@ -96,7 +97,7 @@ pub(crate) fn head(metric: Metric) -> String {
 
 fn cells(row: &Row, metrics: &[Metric]) -> String {
     match &row.standing {
-        Standing::Absent => format!(" not installed |{}", " |".repeat(metrics.len().max(1) - 1)),
+        Standing::Absent => String::new(),
         Standing::Failed(why) => {
             format!(" failed: {} |{}", cell(why), " |".repeat(metrics.len().max(1) - 1))
         }
@@ -107,7 +108,7 @@ fn cells(row: &Row, metrics: &[Metric]) -> String {
 }
 
 /// Median, spread and ratio.
-pub(crate) fn figure(figures: &Figures, metric: Metric) -> String {
+fn figure(figures: &Figures, metric: Metric) -> String {
     let Some(spread) = figures.spreads.get(&metric) else { return "–".to_owned() };
     let number = |value| metric.unit().number(value);
     let mut text = number(spread.median);
