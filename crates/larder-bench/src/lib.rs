@@ -4,8 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+pub mod blocking;
 mod command;
 pub mod compare;
+pub mod fill;
+pub mod hitratio;
+pub mod launch;
 mod load;
 mod machine;
 mod median;
@@ -14,6 +18,9 @@ mod report;
 mod run;
 mod server_process;
 mod settings;
+pub mod simulate;
+pub mod subject;
+mod values;
 
 pub use arguments::{ArgumentError, Arguments, Requests};
 pub use command::{BenchError, bench};

@@ -15,35 +15,35 @@ mod linux {
     use super::{Target, Usage};
     use perf_event::events::Hardware;
     use perf_event::{Builder, Counter};
-    use procfs::process::{FDTarget, Process, all_processes};
+    use procfs::process::{FDInfo, FDTarget, Process, all_processes};
+    use std::net::IpAddr;
 
-    /// The process that listens on `target`.
+    /// The process that listens on `target`, if it is on this machine and may be looked at.
     pub(crate) fn find(target: &Target) -> Option<i32> {
-        let inode = listening_inode(target)?;
-        let holds = |process: &Process| {
-            let mut files = process.fd().ok()?.flatten();
-            files.any(|file| file.target == FDTarget::Socket(inode)).then(|| process.pid())
-        };
-        all_processes().ok()?.flatten().find_map(|process| holds(&process))
+        let sockets = listening_inodes(target);
+        let listens = |file: FDInfo| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode));
+        let holds =
+            |process: &Process| process.fd().is_ok_and(|mut f| f.any(|f| f.is_ok_and(listens)));
+        let mut processes = all_processes().ok()?.flatten();
+        if sockets.is_empty() { None } else { processes.find(holds).map(|process| process.pid()) }
     }
 
-    fn listening_inode(target: &Target) -> Option<u64> {
+    fn listening_inodes(target: &Target) -> Vec<u64> {
         use procfs::net::{TcpState, tcp, tcp6, unix};
         match target {
-            Target::Tcp(address) if address.ip().is_loopback() => {
-                let entries = tcp().into_iter().flatten().chain(tcp6().into_iter().flatten());
-                let mut listening = entries.filter(|entry| entry.state == TcpState::Listen);
-                listening.find(|e| e.local_address.port() == address.port()).map(|e| e.inode)
+            Target::Tcp(address) => {
+                let reaches = |bound: IpAddr| bound == address.ip() || bound.is_unspecified();
+                let sockets = tcp().into_iter().flatten().chain(tcp6().into_iter().flatten());
+                sockets
+                    .filter(|socket| socket.state == TcpState::Listen)
+                    .filter(|socket| socket.local_address.port() == address.port())
+                    .filter(|socket| reaches(socket.local_address.ip()))
+                    .map(|socket| socket.inode)
+                    .collect()
             }
-            // It may be another machine's.
-            Target::Tcp(_) => None,
             Target::Unix(path) => {
-                let path = path.canonicalize().ok()?;
-                // Connections show the path too; the listener came first.
-                let listening = |entry: &procfs::net::UnixNetEntry| {
-                    entry.path.as_ref().and_then(|p| p.canonicalize().ok()) == Some(path.clone())
-                };
-                unix().ok()?.into_iter().find(listening).map(|entry| entry.inode)
+                let sockets = unix().into_iter().flatten();
+                sockets.filter(|s| s.path.as_deref() == Some(path)).map(|s| s.inode).collect()
             }
         }
     }
@@ -131,3 +131,37 @@ mod elsewhere {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) use elsewhere::{Events, find, usage};
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+
+    fn own_pid() -> Option<i32> {
+        i32::try_from(std::process::id()).ok()
+    }
+
+    #[test]
+    fn a_tcp_listener_is_found() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::Tcp(socket.local_addr().unwrap());
+        assert_eq!(find(&target), own_pid());
+        drop(socket);
+        assert_eq!(find(&target), None);
+    }
+
+    #[test]
+    fn a_unix_listener_is_found() {
+        let path = std::env::temp_dir().join(format!("larder-bench-found-{}", std::process::id()));
+        let socket = UnixListener::bind(&path).unwrap();
+        assert_eq!(find(&Target::Unix(path.clone())), own_pid());
+        drop(socket);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn memory_is_some() {
+        assert!(usage(own_pid().unwrap()).unwrap().rss_bytes > 1 << 20);
+    }
+}

@@ -289,3 +289,25 @@ fn one_that_dies_under_load_has_that_in_its_cell() {
         assert!(reason.contains("died") || reason.contains("hung up"), "{reason}");
     }
 }
+
+#[test]
+fn a_fill_counts_what_is_held() {
+    let command = [&MEMCACHED[..], &["-m", "{memory_mb}"]].concat();
+    let suite = suite_text(&command, "").replace("memory_mb = 64", "memory_mb = 8");
+    let line = suite.lines().find(|line| line.starts_with("load = ")).unwrap();
+    let suite = suite.replace(line, "fill = { value_bytes = 1000 }");
+    let bench = Bench::of(
+        &suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("runs = 2", "runs = 1"),
+    );
+    let (_, tables) = bench.go();
+    let [Record { found: Found::Held(held), .. }] = &bench.records()[..] else {
+        panic!("{tables}")
+    };
+    // 8 MiB hold at most 8389 values.
+    assert!((1000.0..8389.0).contains(&held.items), "{held:?}");
+    assert_eq!(held.limit_bytes, 8 << 20);
+    assert!(
+        tables.contains("| server | Items per GiB of limit | Items per GiB of RSS |"),
+        "{tables}"
+    );
+}

@@ -1,6 +1,7 @@
 //! `larder`: the tool for people.
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use larder_bench::{compare, fill, hitratio};
 use std::process::ExitCode;
 
 /// Loads caches, and compares them.
@@ -13,20 +14,44 @@ struct Line {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Load a cache and say what it did
-    Bench(Box<larder_bench::Arguments>),
+    /// Load a cache and say what it did; or measure what it holds, or how often it hits
+    #[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
+    Bench {
+        #[command(flatten)]
+        load: Box<larder_bench::Arguments>,
+        #[command(subcommand)]
+        measure: Option<Measure>,
+    },
     /// Run a suite: several caches side by side, with a report
-    Compare(larder_bench::compare::Arguments),
+    Compare(compare::Arguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum Measure {
+    /// Count how many items a server holds, by its limit and by its resident memory
+    Fill(WithHelp<fill::Arguments>),
+    /// Replay look-aside requests and report the miss ratio, next to simulated caches
+    Hitratio(Box<WithHelp<hitratio::Arguments>>),
+}
+
+/// `bench` gives up clap's own `-h`, which is memtier's for the host, and its measures with it.
+#[derive(Args, Debug)]
+struct WithHelp<A: Args> {
+    #[command(flatten)]
+    arguments: A,
+    /// Print help
+    #[arg(short, long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 fn main() -> ExitCode {
-    let result: Result<(), Box<dyn std::error::Error>> = match Line::parse().command {
-        Command::Bench(arguments) => {
-            larder_bench::bench(&arguments, &mut std::io::stdout()).map_err(Into::into)
-        }
-        Command::Compare(arguments) => {
-            larder_bench::compare::command(&arguments).map_err(Into::into)
-        }
+    let result = match Line::parse().command {
+        Command::Compare(arguments) => said(compare::command(&arguments)),
+        Command::Bench { load, measure } => match measure {
+            None => said(larder_bench::bench(&load, &mut std::io::stdout())),
+            Some(Measure::Fill(with_help)) => said(fill::command(&with_help.arguments)),
+            Some(Measure::Hitratio(with_help)) => said(hitratio::command(&with_help.arguments)),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,4 +63,8 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn said<E: std::fmt::Display>(result: Result<(), E>) -> Result<(), String> {
+    result.map_err(|error| error.to_string())
 }

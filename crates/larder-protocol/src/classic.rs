@@ -90,6 +90,15 @@ pub(crate) fn next_key(rest: &[u8]) -> NextKey<'_> {
     }
 }
 
+/// The key of a line that is a key and its end, as most are, and the line's length.
+#[inline]
+pub(crate) fn only_key(rest: &[u8]) -> Option<(&[u8], usize)> {
+    let window = rest.get(..KEY_LEN_MAX + 2).unwrap_or(rest);
+    let end = memchr::memchr2(b' ', b'\n', window)?;
+    let (key, behind) = window.split_at_checked(end.checked_sub(1)?)?;
+    (!key.is_empty() && behind.starts_with(b"\r\n")).then_some((key, end + 1))
+}
+
 /// What is behind the line's end, if nothing but spaces comes before it.
 #[inline]
 pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {

@@ -138,6 +138,13 @@ impl Parser {
         rest: &'b [u8],
         first: bool,
     ) -> Parsed<'b> {
+        // Nearly all lines are one key and their end.
+        if let Some((key, line_len)) = classic::only_key(rest)
+            && first
+        {
+            let consumed = input.len() - rest.len() + line_len;
+            return Parsed::Request { request: classic::get(key, retrieval, true), consumed };
+        }
         let near = front(rest);
         match classic::next_key(near) {
             classic::NextKey::Key { key, behind } => {

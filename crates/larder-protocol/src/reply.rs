@@ -140,33 +140,54 @@ const BINARY_MAGIC: u8 = 0x81;
 #[inline]
 pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     match &get.shape {
-        Shape::Classic(classic) if get.value => {
-            out.reserve(hit.key.len() + value_room(hit.value_len) + HIT_ROOM);
-            out.extend_from_slice(b"VALUE ");
-            out.extend_from_slice(hit.key);
-            number(b" ", hit.client_flags.into(), out);
-            number(b" ", hit.value_len as u64, out);
-            if classic.with_cas {
-                number(b" ", hit.cas, out);
-            }
-            out.extend_from_slice(b"\r\n");
-            true
-        }
-        Shape::Classic(classic) => {
+        Shape::Meta(flags) => meta_hit(get, flags, hit, out),
+        Shape::Classic(classic) if !get.value => {
             line(classic, "TOUCHED", out);
             false
         }
-        Shape::Meta(flags) => meta_hit(get, flags, hit, out),
-        Shape::Binary(head) => {
-            let key = if head.with_key { hit.key } else { &[] };
+        Shape::Classic(_) | Shape::Binary(_) => {
             let value_len = if get.value { hit.value_len } else { 0 };
-            let extras = hit.client_flags.to_be_bytes();
-            out.reserve(HIT_ROOM + key.len() + value_room(value_len));
-            binary(head, 0, &extras, key, value_len, hit.cas, out);
-            out.extend_from_slice(&extras);
-            out.extend_from_slice(key);
+            content_head(get, hit.key, hit.client_flags, hit.cas, value_len, out);
             get.value
         }
+    }
+}
+
+/// [`hit_head`] for classic and binary: what they show of an item.
+#[inline]
+pub fn content_head(
+    get: &Get<'_>,
+    key: &[u8],
+    client_flags: u32,
+    cas: u64,
+    value_len: usize,
+    out: &mut Vec<u8>,
+) {
+    out.reserve(HIT_ROOM + key.len() + value_room(value_len));
+    match &get.shape {
+        Shape::Binary(head) => {
+            let key = if head.with_key { key } else { &[] };
+            let extras = client_flags.to_be_bytes();
+            binary(head, 0, &extras, key, value_len, cas, out);
+            out.extend_from_slice(&extras);
+            out.extend_from_slice(key);
+        }
+        Shape::Classic(classic) => {
+            out.extend_from_slice(b"VALUE ");
+            out.extend_from_slice(key);
+            if client_flags == 0 {
+                out.extend_from_slice(b" 0 ");
+            } else {
+                number(b" ", client_flags.into(), out);
+                out.push(b' ');
+            }
+            out.extend_from_slice(itoa::Buffer::new().format(value_len).as_bytes());
+            if classic.with_cas {
+                number(b" ", cas, out);
+            }
+            out.extend_from_slice(b"\r\n");
+        }
+        Shape::Meta(_) => (),
     }
 }
 

@@ -8,6 +8,7 @@ use larder_server::{driver, listener, platform, slab_classes, version};
 use larder_session::Settings;
 use larder_store::{dashmap, moka, segment};
 use std::fmt::Display;
+use std::io::IsTerminal;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -78,7 +79,10 @@ fn fail(status: u8, message: impl Display) -> ExitCode {
 
 fn start_log(verbosity: u32) -> Box<dyn Fn(u32) + Send + Sync> {
     let (filter, handle) = reload::Layer::<_, Registry>::new(level(verbosity));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
     tracing_subscriber::registry().with(filter).with(lines).init();
     // It fails only once the log is gone.
     Box::new(move |verbosity| drop(handle.reload(level(verbosity))))

@@ -57,13 +57,15 @@ pub(crate) fn get<E: Engine, H: Host>(
     if get.touch.is_some() || get.vivify.is_some() || get.recache.is_some() {
         return change(cx, get, key, None, output);
     }
+    if let Shape::Classic(_) | Shape::Binary(_) = get.shape {
+        return plain(cx, get, key, output);
+    }
     let access = if get.untracked { Access::Untracked } else { Access::Tracked };
     let (now, classes, mark) = (cx.now, &cx.settings.classes, output.len());
-    let meta = matches!(get.shape, Shape::Meta(_));
     let mut class = 0;
     let found = cx.engine.get(key, access, |item| {
         let traces = Traces::of(item);
-        if meta && item.attributes.stale && !item.attributes.won {
+        if item.attributes.stale && !item.attributes.won {
             return Shown::Changes(traces);
         }
         let flags = item.attributes.client_flags;
@@ -76,6 +78,38 @@ pub(crate) fn get<E: Engine, H: Host>(
         Lookup::Hit(shown) => {
             count(cx.counters, get, Some(class));
             finish(cx, get, shown, mark, output)
+        }
+        gone => {
+            bury(cx.engine, key, &gone);
+            missed(cx, get, key, &gone, output);
+            Answered::Whole
+        }
+    }
+}
+
+/// Answers a look-up that wants the content of an item alone.
+#[inline]
+fn plain<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    get: &Get<'_>,
+    key: HashedKey<'_>,
+    output: &mut Vec<u8>,
+) -> Answered<E::Lease> {
+    let (classes, mark) = (&cx.settings.classes, output.len());
+    let mut class = 0;
+    let found = cx.engine.content(key, |content| {
+        let len = content.value.len();
+        class = classes.class_of(classes.footprint(key.bytes.len(), len, content.client_flags));
+        reply::content_head(get, key.bytes, content.client_flags, content.cas, len, output);
+        show_value(get, &content.value, mark, output)
+    });
+    match found {
+        Lookup::Hit(shown) => {
+            count(cx.counters, get, Some(class));
+            match shown {
+                Shown::Whole => Answered::Whole,
+                other => finish(cx, get, other, mark, output),
+            }
         }
         gone => {
             bury(cx.engine, key, &gone);
@@ -171,6 +205,17 @@ fn show<L: Lease>(
     if !reply::hit_head(get, hit, output) {
         return Shown::Whole;
     }
+    show_value(get, value, mark, output)
+}
+
+/// Writes the rest of an answer that began at `mark`.
+#[inline]
+fn show_value<L: Lease>(
+    get: &Get<'_>,
+    value: &Value<'_, L>,
+    mark: usize,
+    output: &mut Vec<u8>,
+) -> Shown<L> {
     match value {
         Value::Whole(bytes) => {
             output.extend_from_slice(bytes);

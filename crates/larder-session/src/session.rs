@@ -218,7 +218,7 @@ impl<E: Engine> Session<E> {
     /// Parses the next requests and starts fetching what they will look at.
     fn gather<'b>(
         &mut self,
-        engine: &E,
+        engine: &mut E,
         input: &'b [u8],
         max: usize,
         scratch: &mut [u8; KEY_LEN_MAX],
@@ -234,8 +234,11 @@ impl<E: Engine> Session<E> {
             match parser.parse(rest) {
                 Parsed::Request { request, consumed } => {
                     at += consumed;
-                    let hash = key_of(&request).map_or(0, |key| engine.hash(key.decode(scratch)));
-                    engine.prefetch_index(hash);
+                    let hash = key_of(&request).map_or(0, |key| {
+                        let hash = engine.hash(key.decode(scratch));
+                        engine.announce(hash);
+                        hash
+                    });
                     let ends = ends_batch(&request);
                     batch.push(Ready { request, hash, end: at, parser });
                     if ends {
@@ -248,9 +251,7 @@ impl<E: Engine> Session<E> {
                 Parsed::Incomplete => break Stop::Incomplete,
             }
         };
-        if batch.len() > 1 {
-            batch.iter().for_each(|ready| engine.prefetch_item(ready.hash));
-        }
+        engine.prefetch_announced();
         stop
     }
 

@@ -74,8 +74,19 @@ pub struct Item<'a, L> {
     pub value: Value<'a, L>,
 }
 
-/// A value as lent.
+/// What a plain look-up shows of an item.
 #[derive(Debug)]
+pub struct Content<'a, L> {
+    /// Opaque to the cache.
+    pub client_flags: u32,
+    /// Changes with every write; 0 where the engine keeps none.
+    pub cas: u64,
+    /// The value.
+    pub value: Value<'a, L>,
+}
+
+/// A value as lent.
+#[derive(Clone, Debug)]
 pub enum Value<'a, L> {
     /// All of it.
     Whole(&'a [u8]),
@@ -255,11 +266,12 @@ pub trait Engine {
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// Starts fetching what a look-up of `hash` reads first.
-    fn prefetch_index(&self, _hash: u64) {}
+    /// `hash` will be looked up: starts fetching what that reads first. Hashes are announced in the
+    /// order of their look-ups, and before any of these.
+    fn announce(&mut self, _hash: u64) {}
 
-    /// Starts fetching the item of `hash`; useful some time after [`Engine::prefetch_index`].
-    fn prefetch_item(&self, _hash: u64) {}
+    /// Starts fetching the items that were announced; useful some time after that.
+    fn prefetch_announced(&mut self) {}
 
     /// Opens a batch: from here on reads cost no synchronisation, until [`Engine::end_batch`].
     /// Moves the engine's time on to `now`.
@@ -275,6 +287,20 @@ pub trait Engine {
         access: Access,
         read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
     ) -> Lookup<R>;
+
+    /// [`Engine::get`] for who wants no more than an item's content: what else there is to it is not
+    /// worked out.
+    #[inline]
+    fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Content<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        self.get(key, Access::Tracked, |item| {
+            let (client_flags, value) = (item.attributes.client_flags, item.value.clone());
+            read(&Content { client_flags, cas: item.cas, value })
+        })
+    }
 
     /// Shows `decide` what is under `key` (`Hit`), or why nothing is, and does what it says, as one
     /// step: no other write to the key happens in between. `decide` may be asked again when room

@@ -56,8 +56,10 @@ pub enum Found {
 /// How many items a server held when old ones began to be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// Items.
+    /// Items: counted, or estimated from a sample.
     pub items: f64,
+    /// Half the width of the 95 % confidence interval of `items`; 0 if they were counted.
+    pub items_error: f64,
     /// The server's limit.
     pub limit_bytes: u64,
     /// Its resident memory, if the system says.

@@ -1,9 +1,11 @@
 //! A server that a test starts for itself and ends with it.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running server. Dropping it ends it.
@@ -72,6 +74,24 @@ impl Server {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         answer
+    }
+}
+
+impl Server {
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Waits for the end that was asked for: how it ended.
+    pub fn ends(&mut self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

@@ -2,16 +2,17 @@
 
 use super::Shared;
 use super::chain::{ChainLease, Upload};
-use super::index::count_hit;
+use super::index::{count_hit, scan};
 use super::reclaim::Drain;
 use super::record::{Record, Witness};
-use super::sync::Ordering;
+use super::slot::Slot;
+use super::sync::{AtomicU64, Guard, Ordering, pin};
 use super::tally::Tally;
 use super::update::{CLASSES_MAX, Open};
 use crate::{
-    Access, Change, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated, Value,
+    Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated,
+    Value,
 };
-use crossbeam_epoch::Guard;
 use std::sync::Arc;
 
 /// One thread's way into a [`super::Cache`]: its open segments, its counts, its epoch pin.
@@ -38,6 +39,20 @@ pub struct Handle {
     pub(super) crawler: u32,
     /// Segments for a large value that is put together from pieces.
     pub(super) spare: Option<Upload>,
+    /// The look-ups that were announced, in their order, and the next of them.
+    hints: Vec<Hint>,
+    next_hint: usize,
+    /// No more are announced: the next one begins another batch.
+    hinted: bool,
+}
+
+/// What is known of a look-up beforehand. Places are offsets in the region.
+#[derive(Clone, Copy, Debug)]
+struct Hint {
+    hash: u64,
+    buckets: [usize; 2],
+    /// The index word that seems to be it.
+    word: Option<usize>,
 }
 
 impl Handle {
@@ -57,7 +72,50 @@ impl Handle {
             slots: 0,
             crawler: 0,
             spare: None,
+            hints: Vec::new(),
+            next_hint: 0,
+            hinted: false,
         }
+    }
+
+    /// The index word that was seen to fit when the items of this batch were prefetched.
+    #[inline]
+    fn hint(&mut self, hash: u64) -> Option<usize> {
+        while let Some(hint) = self.hints.get(self.next_hint) {
+            self.next_hint += 1;
+            if hint.hash == hash {
+                return hint.word;
+            }
+        }
+        None
+    }
+
+    /// Looks a key up, without a lock, for `read`.
+    #[inline]
+    fn find<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Arc<Shared>, &Found<'_>, Seconds) -> R,
+    ) -> Lookup<R> {
+        let hint = self.hint(key.hash);
+        self.pinned(|shared, guard, now| {
+            let witness = Witness::pinned(guard);
+            let verify = |word, slot| {
+                let record = shared.record(slot, witness);
+                (record.key() == key.bytes).then_some(Found { word, slot, record })
+            };
+            let hinted = hint.and_then(|word| {
+                let word = shared.table().region.word(word);
+                let slot = Slot(word.load(Ordering::Acquire));
+                if slot.may_hold(key.hash) { verify(word, slot) } else { None }
+            });
+            let found = hinted.or_else(|| shared.index.lookup(key.hash, verify));
+            let Some(found) = found else { return Lookup::Miss };
+            match void(shared, &found.record, now) {
+                Some(void) => void,
+                None => Lookup::Hit(read(shared, &found, now)),
+            }
+        })
     }
 
     /// Runs `f` under this batch's pin, or one of its own.
@@ -65,7 +123,7 @@ impl Handle {
     fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
         match &self.guard {
             Some(guard) => f(&self.shared, guard, self.now),
-            None => f(&self.shared, &crossbeam_epoch::pin(), self.now),
+            None => f(&self.shared, &pin(), self.now),
         }
     }
 }
@@ -82,16 +140,35 @@ pub(super) fn void<R>(shared: &Shared, record: &Record<'_>, now: Seconds) -> Opt
     }
 }
 
+/// An item that a look-up has found, and the index word that led to it.
+struct Found<'p> {
+    word: &'p AtomicU64,
+    slot: Slot,
+    record: Record<'p>,
+}
+
+impl Found<'_> {
+    #[inline]
+    fn count_access(&self, now: Seconds) {
+        count_hit(self.word, self.slot);
+        self.record.note_access(now);
+    }
+}
+
+#[inline]
+fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, ChainLease> {
+    if record.chain().is_none() {
+        return Value::Whole(record.inline_value());
+    }
+    match ChainLease::new(shared, record) {
+        Some(lease) => Value::Large(lease),
+        None => Value::Busy { len: record.value_len() },
+    }
+}
+
 /// The item as closures see it.
 pub(super) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, ChainLease> {
-    let value = if record.chain().is_none() {
-        Value::Whole(record.inline_value())
-    } else {
-        match ChainLease::new(shared, record) {
-            Some(lease) => Value::Large(lease),
-            None => Value::Busy { len: record.value_len() },
-        }
-    };
+    let value = value(shared, record);
     Item {
         attributes: record.attributes(),
         cas: record.cas(),
@@ -111,24 +188,39 @@ impl Engine for Handle {
     }
 
     #[inline]
-    fn prefetch_index(&self, hash: u64) {
-        for bucket in self.shared.index.buckets_of(hash) {
-            super::raw::prefetch(bucket);
+    fn announce(&mut self, hash: u64) {
+        if self.hinted {
+            self.hints.clear();
+            (self.next_hint, self.hinted) = (0, false);
         }
+        let table = self.shared.table();
+        let buckets = self.shared.index.candidates_of(hash).map(|i| table.bucket_offset(i));
+        for bucket in buckets {
+            table.region.prefetch(bucket);
+        }
+        self.hints.push(Hint { hash, buckets, word: None });
     }
 
     #[inline]
-    fn prefetch_item(&self, hash: u64) {
-        if let Some(slot) = self.shared.index.guess(hash) {
-            self.shared.table().region.prefetch(slot.offset());
-            self.shared.table().region.prefetch(slot.offset() + 64);
+    fn prefetch_announced(&mut self) {
+        self.hinted = true;
+        let region = &self.shared.table().region;
+        for hint in &mut self.hints {
+            let guess = hint.buckets.into_iter().find_map(|bucket| {
+                scan(region.bucket(bucket), hint.hash, |word, slot| Some((word, slot)))
+            });
+            if let Some((word, slot)) = guess {
+                region.prefetch(slot.offset());
+                region.prefetch(slot.offset() + 64);
+                hint.word = Some(region.offset_of(word));
+            }
         }
     }
 
     fn begin_batch(&mut self, now: Seconds) {
         self.now = now;
         self.shared.flush_if_due(now);
-        self.guard = Some(crossbeam_epoch::pin());
+        self.guard = Some(pin());
     }
 
     fn end_batch(&mut self) {
@@ -142,22 +234,26 @@ impl Engine for Handle {
         access: Access,
         read: impl FnOnce(&Item<'_, ChainLease>) -> R,
     ) -> Lookup<R> {
-        self.pinned(|shared, guard, now| {
-            let witness = Witness::pinned(guard);
-            let found = shared.index.lookup(key.hash, |word, slot| {
-                let record = shared.record(slot, witness);
-                (record.key() == key.bytes).then_some((word, slot, record))
-            });
-            let Some((word, slot, record)) = found else { return Lookup::Miss };
-            if let Some(void) = void(shared, &record, now) {
-                return void;
-            }
-            let item = lend(shared, &record);
+        self.find(key, |shared, found, now| {
+            let item = lend(shared, &found.record);
             if access == Access::Tracked {
-                count_hit(word, slot);
-                record.note_access(now);
+                found.count_access(now);
             }
-            Lookup::Hit(read(&item))
+            read(&item)
+        })
+    }
+
+    #[inline]
+    fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Content<'_, ChainLease>) -> R,
+    ) -> Lookup<R> {
+        self.find(key, |shared, found, now| {
+            found.count_access(now);
+            let record = &found.record;
+            let (client_flags, cas) = (record.client_flags(), record.cas());
+            read(&Content { client_flags, cas, value: value(shared, record) })
         })
     }
 

@@ -90,14 +90,10 @@ impl<B: Buckets> Index<B> {
         self.candidates(hash, self.len()).map(|bucket| self.buckets.bucket(bucket))
     }
 
-    /// The first word that may hold `hash`, without making sure.
+    /// The numbers of these.
     #[inline]
-    pub(super) fn guess(&self, hash: u64) -> Option<Slot> {
-        self.buckets_of(hash)
-            .into_iter()
-            .flatten()
-            .map(|word| Slot(word.load(Ordering::Relaxed)))
-            .find(|slot| slot.may_hold(hash))
+    pub(super) fn candidates_of(&self, hash: u64) -> [usize; 2] {
+        self.candidates(hash, self.len())
     }
 
     /// Looks `hash` up without a lock: the first word for which `verify` returns something. The
@@ -111,13 +107,10 @@ impl<B: Buckets> Index<B> {
         let stripe = self.stripe(hash);
         loop {
             let version = stripe.version();
-            for word in self.buckets_of(hash).into_iter().flatten() {
-                let slot = Slot(word.load(Ordering::Acquire));
-                if slot.may_hold(hash)
-                    && let Some(found) = verify(word, slot)
-                {
-                    return Some(found);
-                }
+            let [first, second] = self.buckets_of(hash);
+            let found = scan(first, hash, &mut verify);
+            if let Some(found) = found.or_else(|| scan(second, hash, &mut verify)) {
+                return Some(found);
             }
             fence(Ordering::Acquire);
             if stripe.version() == version {
@@ -155,6 +148,24 @@ impl<B: Buckets> Index<B> {
     }
 }
 
+/// The first word of a bucket that may hold `hash` and for which `verify` returns something.
+#[inline]
+pub(super) fn scan<'i, R>(
+    bucket: &'i [AtomicU64; BUCKET_SLOTS],
+    hash: u64,
+    mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
+) -> Option<R> {
+    for word in bucket {
+        let slot = Slot(word.load(Ordering::Acquire));
+        if slot.may_hold(hash)
+            && let Some(found) = verify(word, slot)
+        {
+            return Some(found);
+        }
+    }
+    None
+}
+
 /// The candidate buckets of a hash while there are `len` buckets.
 #[inline]
 fn candidates(hash: u64, len: usize, stripes: usize) -> [usize; 2] {
@@ -164,10 +175,10 @@ fn candidates(hash: u64, len: usize, stripes: usize) -> [usize; 2] {
     [fold(hash, len), fold(second, len)]
 }
 
-/// Linear hashing: as many low bits as reach a bucket below `len`.
+/// Linear hashing: as many low bits as reach a bucket below `len`, which is not 0.
 #[inline]
 fn fold(hash: u64, len: usize) -> usize {
-    let mask = len.next_power_of_two() as u64 - 1;
+    let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
     let bucket = hash & mask;
     let bucket = if bucket < len as u64 { bucket } else { bucket & (mask >> 1) };
     bucket as usize

@@ -19,7 +19,8 @@ pub(super) const BUCKET_LEN: usize = 64;
 /// Bytes of ghosts that go with a bucket.
 pub(super) const GHOSTS_LEN: usize = 16;
 
-const SEGMENT_LEN_MIN: usize = 64 << 10;
+/// Model checks have to go through a good many of them.
+const SEGMENT_LEN_MIN: usize = if cfg!(shuttle) { 2 << 10 } else { 64 << 10 };
 /// Larger ones gain nothing that could be measured, and chains and uploads come in whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// Fewer, and one open segment a queue and thread is too large a share.
@@ -85,10 +86,6 @@ impl Layout {
 
     pub(super) fn buckets_per_segment(&self) -> usize {
         self.segment_len / BUCKET_LEN
-    }
-
-    pub(super) fn ghosts_per_segment(&self) -> usize {
-        self.segment_len / GHOSTS_LEN
     }
 }
 

@@ -44,7 +44,6 @@ pub use handle::Handle;
 
 use crate::{Gauges, Seconds, SizeClasses};
 use alloc::Alloc;
-use crossbeam_epoch::Guard;
 use index::Index;
 use layout::{Layout, REGION_MIN};
 use rapidhash::v3::RapidSecrets;
@@ -52,8 +51,8 @@ use raw::Region;
 use record::{Record, Witness};
 use slot::Slot;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use sync::{AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Ordering};
 use table::{RETIRED, Table};
 use tally::Tally;
 
@@ -343,5 +342,8 @@ impl Shared {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests;
+
+#[cfg(all(test, shuttle))]
+mod models;

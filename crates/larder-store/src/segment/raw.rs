@@ -44,6 +44,12 @@ impl Region {
         unsafe { &*pointer }
     }
 
+    /// Where a word that [`word`](Self::word) or [`bucket`](Self::bucket) gave out is.
+    #[inline]
+    pub(super) fn offset_of(&self, word: &AtomicU64) -> usize {
+        std::ptr::from_ref(word).addr() - self.map.as_ptr().addr()
+    }
+
     /// The words of a bucket, at a multiple of 64.
     #[inline]
     pub(super) fn bucket(&self, offset: usize) -> &[AtomicU64; BUCKET_SLOTS] {

@@ -16,7 +16,7 @@ use super::handle::{Handle, void};
 use super::header::{Header, State};
 use super::record::{Draft, OwnedSegment, Record, Witness};
 use super::slot::Slot;
-use super::sync::{Ordering, wait_a_little};
+use super::sync::{Ordering, pin, wait_a_little};
 use super::tally::Evicted;
 use super::{Shared, index};
 use crate::{Lookup, Refusal};
@@ -109,7 +109,7 @@ impl Handle {
             guard.repin();
             guard.flush();
         } else {
-            crossbeam_epoch::pin().flush();
+            pin().flush();
         }
     }
 
@@ -212,7 +212,7 @@ impl Handle {
         let segment = drain.segment.0;
         match &self.guard {
             Some(guard) => self.shared.retire(segment, guard),
-            None => self.shared.retire(segment, &crossbeam_epoch::pin()),
+            None => self.shared.retire(segment, &pin()),
         }
         self.let_the_epoch_pass();
     }
@@ -377,7 +377,7 @@ impl Handle {
             if wants > 0 && !self.give_to_index(&shared, new, wants) {
                 return true;
             }
-            let guard = crossbeam_epoch::pin();
+            let guard = pin();
             let witness = Witness::pinned(&guard);
             let rehash = |slot| shared.hash(shared.record(slot, witness).key());
             shared.index.grow(rehash, |from, to| {
@@ -429,7 +429,7 @@ impl Handle {
     /// its bytes, and the index decides what lives.
     fn expire(&mut self, segment: u32) {
         let shared = Arc::clone(&self.shared);
-        let guard = crossbeam_epoch::pin();
+        let guard = pin();
         let (table, entry) = (shared.table(), shared.table().entry(segment));
         if entry.sealed().load(Ordering::Acquire) == 0 {
             return;

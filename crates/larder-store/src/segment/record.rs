@@ -2,10 +2,9 @@
 
 use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
 use super::index::{Buckets, Locked};
-use super::sync::{AtomicU64, Ordering};
+use super::sync::{AtomicU64, Guard, Ordering};
 use super::table::{Entry, Table};
 use crate::{Attributes, Expiry, Seconds};
-use crossbeam_epoch::Guard;
 use std::marker::PhantomData;
 
 /// Proof that published bytes stay what they are for `'p`; see `raw`, sentence 3.

@@ -15,7 +15,7 @@ use super::alloc::Kind;
 use super::index::{BUCKET_SLOTS, Buckets};
 use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout};
 use super::raw::Region;
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::Seconds;
 use std::sync::Arc;
 
@@ -113,14 +113,47 @@ pub(super) const RETIRED: u32 = 1 << 31;
 pub(super) struct Table {
     pub(super) region: Arc<Region>,
     pub(super) layout: Layout,
-    bucket_segments: Box<[AtomicU32]>,
-    ghost_segments: Box<[AtomicU32]>,
+    bucket_segments: Directory,
+    ghost_segments: Directory,
+}
+
+/// Where the parts of a growing array are, each in a segment of its own.
+#[derive(Debug)]
+struct Directory {
+    /// The first byte of each part, or 0.
+    starts: Box<[AtomicUsize]>,
+    /// log2 of the elements in a part.
+    shift: u32,
+    /// Which bits of a number say which element of its part.
+    mask: usize,
+    /// log2 of an element's length in bytes.
+    len_shift: u32,
+}
+
+impl Directory {
+    /// For elements of `len` bytes; everything is a power of two.
+    fn new(layout: &Layout, len: usize) -> Self {
+        let starts = (0..layout.segments).map(|_| AtomicUsize::new(0)).collect();
+        let elements = layout.segment_len / len;
+        Self { starts, shift: elements.ilog2(), mask: elements - 1, len_shift: len.ilog2() }
+    }
+
+    #[inline]
+    fn place(&self, index: usize) -> usize {
+        let start = self.starts[index >> self.shift].load(Ordering::Relaxed);
+        start + ((index & self.mask) << self.len_shift)
+    }
+
+    fn starts_part(&self, index: usize) -> bool {
+        index & self.mask == 0
+    }
 }
 
 impl Table {
     pub(super) fn new(region: Arc<Region>, layout: Layout) -> Self {
-        let directory = || (0..layout.segments).map(|_| AtomicU32::new(0)).collect();
-        Self { region, layout, bucket_segments: directory(), ghost_segments: directory() }
+        let bucket_segments = Directory::new(&layout, BUCKET_LEN);
+        let ghost_segments = Directory::new(&layout, GHOSTS_LEN);
+        Self { region, layout, bucket_segments, ghost_segments }
     }
 
     pub(super) fn entry(&self, segment: u32) -> Entry<'_> {
@@ -129,22 +162,18 @@ impl Table {
 
     /// How many more segments are wanted before `bucket` can be used: its own, its ghosts'.
     pub(super) fn wants(&self, bucket: usize) -> usize {
-        usize::from(bucket.is_multiple_of(self.layout.buckets_per_segment()))
-            + usize::from(bucket.is_multiple_of(self.layout.ghosts_per_segment()))
+        usize::from(self.bucket_segments.starts_part(bucket))
+            + usize::from(self.ghost_segments.starts_part(bucket))
     }
 
     /// Gives the segments that [`Table::wants`] said to `bucket`. They are zeroed.
     pub(super) fn extend(&self, bucket: usize, mut segments: impl Iterator<Item = u32>) {
-        let layout = &self.layout;
-        let per = [
-            (&self.bucket_segments, layout.buckets_per_segment()),
-            (&self.ghost_segments, layout.ghosts_per_segment()),
-        ];
-        for (directory, per_segment) in per {
-            if bucket.is_multiple_of(per_segment) {
+        for directory in [&self.bucket_segments, &self.ghost_segments] {
+            if directory.starts_part(bucket) {
                 let segment = segments.next().expect("as many as wanted");
                 self.clear(segment);
-                directory[bucket / per_segment].store(segment, Ordering::Release);
+                let start = self.layout.start(segment);
+                directory.starts[bucket >> directory.shift].store(start, Ordering::Release);
             }
         }
     }
@@ -156,26 +185,13 @@ impl Table {
     }
 
     #[inline]
-    fn place(
-        &self,
-        directory: &[AtomicU32],
-        per_segment: usize,
-        index: usize,
-        len: usize,
-    ) -> usize {
-        // Per-segment counts are powers of two.
-        let segment = directory[index >> per_segment.trailing_zeros()].load(Ordering::Relaxed);
-        self.layout.start(segment) + (index & (per_segment - 1)) * len
-    }
-
     pub(super) fn bucket_offset(&self, bucket: usize) -> usize {
-        self.place(&self.bucket_segments, self.layout.buckets_per_segment(), bucket, BUCKET_LEN)
+        self.bucket_segments.place(bucket)
     }
 
     /// The two words of ghosts that go with a bucket.
     pub(super) fn ghosts(&self, bucket: usize) -> [&AtomicU64; 2] {
-        let per_segment = self.layout.ghosts_per_segment();
-        let at = self.place(&self.ghost_segments, per_segment, bucket, GHOSTS_LEN);
+        let at = self.ghost_segments.place(bucket);
         [self.region.word(at), self.region.word(at + 8)]
     }
 }

@@ -11,7 +11,7 @@ use super::header::State;
 use super::index::{Locked, Place};
 use super::record::{Chain, Draft, Record, Witness};
 use super::slot::Slot;
-use super::sync::Ordering;
+use super::sync::{Guard, Ordering, pin};
 use super::table::{Sequence, Table};
 use super::tally::Tally;
 use crate::engine::SPACES;
@@ -19,7 +19,6 @@ use crate::{
     Access, Attributes, Change, Expiry, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX, NewCas,
     NewValue, Refusal, Seconds, Updated,
 };
-use crossbeam_epoch::Guard;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -317,7 +316,7 @@ impl Writer<'_> {
     fn with_guard(&self, f: impl FnOnce(&Guard)) {
         match self.guard {
             Some(guard) => f(guard),
-            None => f(&crossbeam_epoch::pin()),
+            None => f(&pin()),
         }
     }
 

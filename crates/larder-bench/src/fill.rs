@@ -1,0 +1,370 @@
+//! `larder bench fill`: how many items a server holds, by its limit and by its resident memory.
+//!
+//! Items are set until their bytes exceed the limit several times, then it is asked which of them
+//! are still there: all of them, or a random sample. What a server counts itself is not asked.
+
+use crate::blocking::{BATCH_MAX, Connection, Item};
+use crate::subject::{Server, ServerArguments, Subject, SubjectError};
+use crate::values::Values;
+use clap::Args;
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Count how many items a server holds, by its limit and by its resident memory.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it")]
+    pub server: ServerArguments,
+    /// Bytes in a value; a figure for each. A server that runs keeps what came before, which
+    /// changes what it can hold: start it afresh for each size, or give --command
+    #[arg(short = 'd', long, value_delimiter = ',', default_value = "10,50,100,230,1000,4000")]
+    pub data_sizes: Vec<usize>,
+    /// Bytes in a key: `key` and digits
+    #[arg(long, default_value_t = 13, value_parser = clap::value_parser!(u16).range(4..=250))]
+    pub key_size: u16,
+    /// How often the limit is filled
+    #[arg(long, default_value_t = 3.0, value_parser = times)]
+    pub fill: f64,
+    /// Ask for so many keys at most; if there are more, for a random sample of them
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub probes: u32,
+    /// Requests under way at once
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=BATCH_MAX as i64))]
+    pub pipeline: u16,
+    /// Seconds from the last set to the look at the resident memory
+    #[arg(long, default_value_t = 2.0)]
+    pub settle: f64,
+    /// Write everything as JSON
+    #[arg(long)]
+    pub json_out_file: Option<PathBuf>,
+}
+
+/// How to fill.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Settings {
+    /// Bytes in a value.
+    pub value_bytes: usize,
+    /// Bytes in a key, at least 4.
+    pub key_bytes: usize,
+    /// How often the limit is filled.
+    pub fill: f64,
+    /// Keys that are asked for at most.
+    pub probes_max: u32,
+    /// Requests under way at once, at most [`BATCH_MAX`].
+    pub pipeline: u16,
+    /// From the last set to the look at the resident memory.
+    pub settle: Duration,
+}
+
+/// What was held.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Held {
+    /// Bytes in a value.
+    pub value_bytes: usize,
+    /// Bytes in a key.
+    pub key_bytes: usize,
+    /// Items that were offered.
+    pub offered: u64,
+    /// Those that the server refused.
+    pub refused: u64,
+    /// Keys that were asked for.
+    pub probed: u64,
+    /// Those that were there.
+    pub found: u64,
+    /// Those whose value was another than had been set.
+    pub wrong: u64,
+    /// Items that are there: counted, or estimated from the sample.
+    pub items: f64,
+    /// Half the width of the 95 % confidence interval of `items`; 0 if they were counted.
+    pub items_error: f64,
+    /// The server's memory limit.
+    pub limit_bytes: u64,
+    /// Its resident memory before the first item, if the system says.
+    pub rss_empty_bytes: Option<u64>,
+    /// Its resident memory after the last one.
+    pub rss_bytes: Option<u64>,
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+impl Held {
+    /// Items for each GiB of the limit.
+    #[must_use]
+    pub fn items_per_gib_limit(&self) -> f64 {
+        self.items * GIB / self.limit_bytes as f64
+    }
+
+    /// Items for each GiB of resident memory.
+    #[must_use]
+    pub fn items_per_gib_rss(&self) -> Option<f64> {
+        Some(self.items * GIB / self.rss_bytes? as f64)
+    }
+
+    /// Bytes of the limit that an item takes beyond its key and value.
+    #[must_use]
+    pub fn overhead_bytes(&self) -> f64 {
+        self.limit_bytes as f64 / self.items - (self.key_bytes + self.value_bytes) as f64
+    }
+}
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no server.
+    #[error(transparent)]
+    Subject(#[from] SubjectError),
+    /// The conversation broke.
+    #[error("while {doing}: {error}")]
+    Connection {
+        /// What was being done.
+        doing: &'static str,
+        /// What happened.
+        error: io::Error,
+    },
+    /// The keys have too few digits for so many items.
+    #[error("{items} items need longer keys than {key_bytes} bytes")]
+    ShortKeys {
+        /// Items to be told apart.
+        items: u64,
+        /// What was asked for.
+        key_bytes: usize,
+    },
+    /// The results could not be written.
+    #[error("cannot write {place}: {error}")]
+    Output {
+        /// Where.
+        place: String,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+/// `larder bench fill`: prints a table, and writes the JSON that was asked for.
+///
+/// # Errors
+/// There is no server, it hangs up, or the results can't be written.
+pub fn command(arguments: &Arguments) -> Result<(), Error> {
+    let mut rows = Vec::new();
+    print(HEADER)?;
+    for subject in arguments.server.subjects()? {
+        let mut first_key = 0;
+        for &value_bytes in &arguments.data_sizes {
+            let mut server = subject.open(arguments.server.protocol, arguments.server.memory_mb)?;
+            let held = measure(&mut server, first_key, &arguments.settings(value_bytes))?;
+            if !subject.is_fresh() {
+                first_key += held.offered;
+            }
+            print(&line(&subject, &held))?;
+            rows.push(Row { server: subject.name(), held });
+        }
+    }
+    arguments.json_out_file.as_ref().map_or(Ok(()), |path| write_json(path, &rows))
+}
+
+#[derive(Serialize)]
+struct Row {
+    server: String,
+    #[serde(flatten)]
+    held: Held,
+}
+
+impl Arguments {
+    fn settings(&self, value_bytes: usize) -> Settings {
+        Settings {
+            value_bytes,
+            key_bytes: usize::from(self.key_size),
+            fill: self.fill,
+            probes_max: self.probes,
+            pipeline: self.pipeline,
+            settle: Duration::try_from_secs_f64(self.settle).unwrap_or_default(),
+        }
+    }
+}
+
+fn times(text: &str) -> Result<f64, String> {
+    let times = text.parse().ok().filter(|times| (0.1..=1000.0).contains(times));
+    times.ok_or_else(|| "between 0.1 and 1000".to_owned())
+}
+
+const HEADER: &str = "server             value      items      ± items/GiB limit items/GiB RSS  RSS MiB \
+                      overhead refused wrong\n";
+
+fn line(subject: &Subject, held: &Held) -> String {
+    let rss =
+        held.rss_bytes.map_or("-".to_owned(), |rss| format!("{:.1}", rss as f64 / 1_048_576.0));
+    let per_rss = held.items_per_gib_rss().map_or("-".to_owned(), |items| format!("{items:.0}"));
+    format!(
+        "{:<17} {:>6} {:>10.0} {:>6.0} {:>15.0} {per_rss:>13} {rss:>8} {:>8.1} {:>7} {:>5}\n",
+        subject.name(),
+        held.value_bytes,
+        held.items,
+        held.items_error,
+        held.items_per_gib_limit(),
+        held.overhead_bytes(),
+        held.refused,
+        held.wrong,
+    )
+}
+
+fn print(text: &str) -> Result<(), Error> {
+    let output = |error| Error::Output { place: "the table".to_owned(), error };
+    io::stdout().lock().write_all(text.as_bytes()).map_err(output)
+}
+
+fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
+    let write = || {
+        let mut file = io::BufWriter::new(std::fs::File::create(path)?);
+        serde_json::to_writer_pretty(&mut file, rows)?;
+        file.flush()
+    };
+    write().map_err(|error| Error::Output { place: path.display().to_string(), error })
+}
+
+/// Fills a server with items of one size, whose keys are numbered from `first_key`, and looks what
+/// is still there. Earlier numbers are taken for used.
+///
+/// # Errors
+/// The server hangs up or answers with errors, or the keys are too short for so many items.
+pub fn measure(server: &mut Server, first_key: u64, settings: &Settings) -> Result<Held, Error> {
+    let item_bytes = (settings.key_bytes + settings.value_bytes + TYPICAL_OVERHEAD) as f64;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of items")]
+    let offered = (settings.fill * server.limit_bytes as f64 / item_bytes).ceil() as u64;
+    let keys = number(first_key, settings)?..number(first_key + offered, settings)?;
+
+    let filling = Filling { settings, values: Values::new(settings.value_bytes) };
+    let rss_empty_bytes = server.resident_bytes();
+    let stored = broke("setting", filling.set_all(&mut server.connection, keys.clone()))?;
+    std::thread::sleep(settings.settle);
+    let rss_bytes = server.resident_bytes();
+    let probe = broke("probing", filling.probe(&mut server.connection, keys))?;
+    let (items, items_error) = estimate(offered as f64, probe.found as f64, probe.asked as f64);
+    Ok(Held {
+        value_bytes: settings.value_bytes,
+        key_bytes: settings.key_bytes,
+        offered,
+        refused: offered - stored,
+        probed: probe.asked,
+        found: probe.found,
+        wrong: probe.wrong,
+        items,
+        items_error,
+        limit_bytes: server.limit_bytes,
+        rss_empty_bytes,
+        rss_bytes,
+    })
+}
+
+/// Bytes that servers need for an item beside its key and value: low, rather too many are set.
+const TYPICAL_OVERHEAD: usize = 24;
+
+/// Makes sure that so many keys can be told apart.
+fn number(keys: u64, settings: &Settings) -> Result<u32, Error> {
+    let fits = keys.to_string().len() + KEY_PREFIX.len() <= settings.key_bytes;
+    let short = || Error::ShortKeys { items: keys, key_bytes: settings.key_bytes };
+    u32::try_from(keys).ok().filter(|_| fits).ok_or_else(short)
+}
+
+const KEY_PREFIX: &str = "key";
+
+fn broke<T>(doing: &'static str, result: io::Result<T>) -> Result<T, Error> {
+    result.map_err(|error| Error::Connection { doing, error })
+}
+
+/// How many of `all` are there if `found` of the `asked` are, and half the width of the 95 %
+/// confidence interval.
+fn estimate(all: f64, found: f64, asked: f64) -> (f64, f64) {
+    let share = found / asked.max(1.0);
+    let left_out = 1.0 - asked / all;
+    (all * share, 1.96 * all * (share * (1.0 - share) / asked.max(1.0) * left_out.max(0.0)).sqrt())
+}
+
+struct Filling<'f> {
+    settings: &'f Settings,
+    values: Values,
+}
+
+#[derive(Default)]
+struct Probe {
+    asked: u64,
+    found: u64,
+    wrong: u64,
+}
+
+impl Filling<'_> {
+    fn key(&self, number: u32) -> Vec<u8> {
+        let digits = self.settings.key_bytes - KEY_PREFIX.len();
+        format!("{KEY_PREFIX}{number:0digits$}").into_bytes()
+    }
+
+    /// Returns how many were taken.
+    fn set_all(&self, connection: &mut Connection, keys: Range<u32>) -> io::Result<u64> {
+        let mut stored = 0;
+        for start in keys.clone().step_by(usize::from(self.settings.pipeline)) {
+            let end = keys.end.min(start + u32::from(self.settings.pipeline));
+            let names: Vec<_> = (start..end).map(|number| (number, self.key(number))).collect();
+            stored += connection.set(names.iter().map(|(number, key)| Item {
+                key,
+                value: self.values.value(*number, self.settings.value_bytes),
+                ttl_secs: 0,
+            }))? as u64;
+        }
+        Ok(stored)
+    }
+
+    fn probe(&self, connection: &mut Connection, keys: Range<u32>) -> io::Result<Probe> {
+        let mut probe = Probe::default();
+        for numbers in
+            sample(keys, self.settings.probes_max).chunks(usize::from(self.settings.pipeline))
+        {
+            let names: Vec<_> = numbers.iter().map(|number| self.key(*number)).collect();
+            probe.asked += numbers.len() as u64;
+            connection.get(&names, |index, value| {
+                let Some(value) = value else { return };
+                probe.found += 1;
+                let right = value == self.values.value(numbers[index], self.settings.value_bytes);
+                probe.wrong += u64::from(!right);
+            })?;
+        }
+        Ok(probe)
+    }
+}
+
+/// All, or so many at random.
+#[expect(clippy::cast_possible_truncation, reason = "indices into a range of u32")]
+fn sample(keys: Range<u32>, most: u32) -> Vec<u32> {
+    if keys.end - keys.start <= most {
+        return keys.collect();
+    }
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let chosen = rand::seq::index::sample(&mut random, keys.len(), most as usize);
+    chosen.into_iter().map(|index| keys.start + index as u32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_tells_its_error() {
+        assert_eq!(estimate(1000.0, 400.0, 1000.0), (400.0, 0.0));
+        // A quarter of 10,000 asked, 40 % found: 1.96 × 10,000 × √(0.24 / 2,500 × 0.75) = 166.3
+        let (items, error) = estimate(10_000.0, 1000.0, 2500.0);
+        assert!((items - 4000.0).abs() < 1e-6 && (error - 166.3).abs() < 0.1, "{items} ± {error}");
+    }
+
+    #[test]
+    fn a_sample_has_no_key_twice() {
+        let mut sample = sample(100..1100, 500);
+        sample.sort_unstable();
+        sample.dedup();
+        assert_eq!(sample.len(), 500);
+        assert!(sample.iter().all(|key| (100..1100).contains(key)));
+    }
+}

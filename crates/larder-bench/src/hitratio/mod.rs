@@ -1,0 +1,134 @@
+//! `larder bench hitratio`: how often a server has what it is asked for.
+//!
+//! A stream of look-aside requests (a get, and a set if it missed) is played to a server and to
+//! simulated caches of the same capacity. docs/hitratio.md says what is charged for what.
+
+mod arguments;
+mod replay;
+mod report;
+mod simulated;
+mod stream;
+mod trace;
+mod workload;
+
+pub use arguments::{Arguments, Share};
+pub use replay::{Replayed, Tally, replay};
+pub use report::Row;
+pub use simulated::{Bound, Overheads, Simulated, simulate};
+pub use stream::{Footprint, Stream};
+pub use trace::{TraceError, open, read};
+pub use workload::{NoDistribution, Traits, TtlShare, Workload};
+
+use crate::subject::{Server, Subject, SubjectError};
+use std::io;
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no server.
+    #[error(transparent)]
+    Subject(#[from] SubjectError),
+    /// The trace is of no use.
+    #[error("{path}: {error}")]
+    Trace {
+        /// Which.
+        path: String,
+        /// Why.
+        error: TraceError,
+    },
+    /// The stream can't be made.
+    #[error(transparent)]
+    Stream(#[from] NoDistribution),
+    /// The conversation broke.
+    #[error("while replaying: {0}")]
+    Replay(#[source] io::Error),
+    /// The results could not be written.
+    #[error("cannot write {place}: {error}")]
+    Output {
+        /// Where.
+        place: String,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+/// `larder bench hitratio`: prints a table, and writes the JSON that was asked for.
+///
+/// # Errors
+/// There is no server or no stream, the server hangs up, or the results can't be written.
+pub fn command(arguments: &Arguments) -> Result<(), Error> {
+    let mut rows = Vec::new();
+    report::print_header()?;
+    for stream in arguments.streams() {
+        let mut stream = stream?;
+        let speed = if stream.has_ttls() { arguments.speed } else { 1.0 };
+        let lengthened = stream.speed_up(speed);
+        let footprint = stream.footprint();
+        report::print_stream(&stream, footprint, lengthened)?;
+        Measurement { arguments, stream: &stream, footprint }.measure(&mut rows)?;
+    }
+    arguments
+        .json_out_file
+        .as_ref()
+        .map_or(Ok(()), |path| report::write_json(path, arguments, &rows))
+}
+
+/// One stream, for each capacity, on each server.
+struct Measurement<'m> {
+    arguments: &'m Arguments,
+    stream: &'m Stream,
+    footprint: Footprint,
+}
+
+impl Measurement<'_> {
+    fn measure(&self, rows: &mut Vec<Row>) -> Result<(), Error> {
+        for memory in self.capacities() {
+            let mut simulated = None;
+            for subject in self.arguments.subjects()? {
+                let row = self.row(subject.as_ref(), memory, &mut simulated)?;
+                report::print_row(&row)?;
+                rows.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// In bytes; none is what the server has.
+    fn capacities(&self) -> Vec<Option<u64>> {
+        let given = self.arguments.server.memory_mb.map(|mb| mb << 20);
+        match self.arguments.footprint.as_slice() {
+            [] => vec![given],
+            shares => shares.iter().map(|share| Some(share.of(self.footprint.bytes))).collect(),
+        }
+    }
+
+    fn row(
+        &self,
+        subject: Option<&Subject>,
+        memory: Option<u64>,
+        simulated: &mut Option<(u64, Simulated)>,
+    ) -> Result<Row, Error> {
+        let memory_mb = memory.map(|bytes| bytes.div_ceil(1 << 20));
+        let open = |subject: &Subject| subject.open(self.arguments.server.protocol, memory_mb);
+        let mut server = subject.map(open).transpose()?;
+        let capacity =
+            server.as_ref().map_or(memory.unwrap_or(64 << 20), |server| server.limit_bytes);
+        let simulated = simulated.filter(|(of, _)| *of == capacity).unwrap_or_else(|| {
+            (capacity, simulate(self.stream, capacity, self.arguments.overheads()))
+        });
+        let replayed = server.as_mut().map(|server| self.replay(server)).transpose()?;
+        Ok(Row {
+            stream: self.stream.name.clone(),
+            server: subject.map(Subject::name),
+            footprint: self.footprint,
+            capacity_bytes: capacity,
+            replayed,
+            simulated: simulated.1,
+        })
+    }
+
+    fn replay(&self, server: &mut Server) -> Result<Replayed, Error> {
+        replay(&mut server.connection, self.stream, self.arguments.pipeline).map_err(Error::Replay)
+    }
+}

@@ -1,0 +1,121 @@
+//! What was found, as a table for people and as JSON.
+
+use super::{Arguments, Error, Footprint, Replayed, Simulated, Stream, Workload};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// One stream at one capacity on one server.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Which stream.
+    pub stream: String,
+    /// Which server, if any.
+    pub server: Option<String>,
+    /// What it would take to keep everything.
+    pub footprint: Footprint,
+    /// What the server and the simulated caches may hold.
+    pub capacity_bytes: u64,
+    /// What the server made of it.
+    pub replayed: Option<Replayed>,
+    /// What simulated caches made of it.
+    pub simulated: Simulated,
+}
+
+/// Everything that shapes the figures, and the figures.
+#[derive(Serialize)]
+struct Report<'r> {
+    version: &'static str,
+    trace: Option<&'r Path>,
+    workloads: Vec<Workload>,
+    speed: f64,
+    pipeline: u16,
+    overheads: super::Overheads,
+    rows: &'r [Row],
+}
+
+const MIB: f64 = (1u64 << 20) as f64;
+
+pub(super) fn print_header() -> Result<(), Error> {
+    print(
+        "server         limit MiB  of all  miss by   server      LRU  S3-FIFO   Bélády    bound\n",
+    )
+}
+
+pub(super) fn print_stream(
+    stream: &Stream,
+    footprint: Footprint,
+    lengthened: u64,
+) -> Result<(), Error> {
+    let (requests, keys) = (stream.requests.len(), footprint.keys);
+    let mib = footprint.bytes as f64 / MIB;
+    print(&format!("{}: {requests} requests for {keys} keys, {mib:.1} MiB\n", stream.name))?;
+    if lengthened == 0 {
+        return Ok(());
+    }
+    print(&format!("  {lengthened} of their TTLs are under 1 s at this speed and made 1 s\n"))
+}
+
+pub(super) fn print_row(row: &Row) -> Result<(), Error> {
+    let Simulated { lru, s3fifo, optimum, bound } = &row.simulated;
+    let served = row.replayed.map(|replayed| replayed.tally);
+    let objects = [lru.miss_ratio(), s3fifo.miss_ratio(), optimum.miss_ratio(), bound.miss_ratio];
+    let bytes = [lru, s3fifo, optimum].map(|tally| tally.byte_miss_ratio());
+    let bytes = [bytes[0], bytes[1], bytes[2], bound.byte_miss_ratio];
+    let place = format!(
+        "{:<13} {:>10.1} {:>6.1}%",
+        row.server.as_deref().unwrap_or("(simulated)"),
+        row.capacity_bytes as f64 / MIB,
+        100.0 * row.capacity_bytes as f64 / row.footprint.bytes.max(1) as f64,
+    );
+    let by_object = ratios(served.map(|tally| tally.miss_ratio()), objects);
+    let by_byte = ratios(served.map(|tally| tally.byte_miss_ratio()), bytes);
+    print(&format!("{place}  object  {by_object}\n{:32}  byte    {by_byte}\n", ""))?;
+    row.replayed.map_or(Ok(()), |replayed| print(&faults(&replayed)))
+}
+
+fn ratios(server: Option<f64>, others: [f64; 4]) -> String {
+    let server = server.map_or_else(|| format!("{:>8}", "-"), |ratio| format!("{ratio:8.4}"));
+    others.iter().fold(server, |line, ratio| format!("{line} {ratio:8.4}"))
+}
+
+/// What makes a figure doubtful.
+fn faults(replayed: &Replayed) -> String {
+    let mut text = String::new();
+    if replayed.refused > 0 {
+        text += &format!("  {} sets were refused\n", replayed.refused);
+    }
+    if replayed.wrong > 0 {
+        text += &format!("  {} values were wrong\n", replayed.wrong);
+    }
+    if replayed.behind_seconds > BEHIND_MAX {
+        text += &format!("  the replay was up to {:.1} s late\n", replayed.behind_seconds);
+    }
+    text
+}
+
+/// TTLs are seconds: what is less does not show.
+const BEHIND_MAX: f64 = 0.5;
+
+fn print(text: &str) -> Result<(), Error> {
+    let output = |error| Error::Output { place: "the table".to_owned(), error };
+    io::stdout().lock().write_all(text.as_bytes()).map_err(output)
+}
+
+pub(super) fn write_json(path: &Path, arguments: &Arguments, rows: &[Row]) -> Result<(), Error> {
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        trace: arguments.trace.as_deref(),
+        workloads: arguments.workloads().map(|(_, workload)| workload).collect(),
+        speed: arguments.speed,
+        pipeline: arguments.pipeline,
+        overheads: arguments.overheads(),
+        rows,
+    };
+    let write = || {
+        let mut file = io::BufWriter::new(std::fs::File::create(path)?);
+        serde_json::to_writer_pretty(&mut file, &report)?;
+        file.flush()
+    };
+    write().map_err(|error| Error::Output { place: path.display().to_string(), error })
+}

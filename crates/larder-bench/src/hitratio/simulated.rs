@@ -1,0 +1,75 @@
+//! The same stream in simulated caches of the same capacity.
+
+use super::replay::Tally;
+use super::stream::Stream;
+use crate::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Tuning, hits_at_most};
+use serde::Serialize;
+
+/// Bytes that an item takes beside its key and value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Overheads {
+    /// In the simulated LRU.
+    pub lru: u32,
+    /// In the simulated S3-FIFO.
+    pub s3fifo: u32,
+}
+
+impl Overheads {
+    /// The optimum and the bound are charged the lesser, so that they are ahead of both.
+    fn least(self) -> u32 {
+        self.lru.min(self.s3fifo)
+    }
+}
+
+/// What simulated caches made of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Simulated {
+    /// Least recently used.
+    pub lru: Tally,
+    /// As Larder evicts, item by item.
+    pub s3fifo: Tally,
+    /// Bélády's, which knows the future.
+    pub optimum: Tally,
+    /// No cache has a lower miss ratio.
+    pub bound: Bound,
+}
+
+/// The miss ratios that no cache is below: PFOO-L, see [`hits_at_most`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Bound {
+    /// By object, if the cache does all for it.
+    pub miss_ratio: f64,
+    /// By byte, if the cache does all for that.
+    pub byte_miss_ratio: f64,
+}
+
+/// Plays a stream in simulated caches of so many bytes.
+#[must_use]
+pub fn simulate(stream: &Stream, capacity: u64, overheads: Overheads) -> Simulated {
+    let lru = play(&mut Lru::new(capacity), stream, &stream.charged(overheads.lru));
+    let mut s3fifo = S3Fifo::new(capacity, Tuning::default());
+    let s3fifo = play(&mut s3fifo, stream, &stream.charged(overheads.s3fifo));
+    let charged = stream.charged(overheads.least());
+    let optimum = play(&mut Optimum::new(capacity, &charged), stream, &charged);
+    Simulated { lru, s3fifo, optimum, bound: bound(stream, &charged, capacity, overheads.least()) }
+}
+
+fn play(policy: &mut dyn Policy, stream: &Stream, charged: &[Request]) -> Tally {
+    let mut tally = Tally::default();
+    for (charged, request) in charged.iter().zip(&stream.requests) {
+        tally.count(policy.request(charged), request.size);
+    }
+    tally
+}
+
+fn bound(stream: &Stream, charged: &[Request], capacity: u64, overhead: u32) -> Bound {
+    let beside = |request: &Request| stream.key_bytes(request.key) as u64 + u64::from(overhead);
+    let value_bytes = |request: &Request| u64::from(request.size).saturating_sub(beside(request));
+    let all_bytes: f64 = charged.iter().map(|request| value_bytes(request) as f64).sum();
+    let hits = hits_at_most(charged, capacity, |_| 1);
+    let hit_bytes = hits_at_most(charged, capacity, value_bytes);
+    Bound {
+        miss_ratio: 1.0 - hits / (charged.len() as f64).max(1.0),
+        byte_miss_ratio: 1.0 - hit_bytes / all_bytes.max(1.0),
+    }
+}

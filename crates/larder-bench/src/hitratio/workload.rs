@@ -1,0 +1,336 @@
+//! Streams that are made up, the same for the same seed.
+
+use super::stream::Stream;
+use crate::simulate::Request;
+use rand::distr::Distribution;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{LogNormal, Zipf};
+use rapidhash::RapidHashMap;
+use serde::Serialize;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+/// Requests of a round of scanning: first as usual, then keys that were never asked for.
+const SCAN_ROUND: usize = 250_000;
+const SCAN_START: usize = 200_000;
+
+/// Every so many requests, popularity moves on.
+const DRIFT_EVERY: usize = 50_000;
+
+/// By so many of a thousand keys.
+const DRIFT_PER_MILLE: u64 = 2;
+
+/// Median and sigma of log-normal sizes, as Twitter's clusters have them, in bytes.
+const LOG_NORMAL: (f64, f64) = (230.0, 1.3);
+
+/// The same before and after sizes shift.
+const SHIFT: [(f64, f64); 2] = [(150.0, 0.3), (900.0, 0.3)];
+
+/// Log-normal sizes are between these.
+const SIZES: (f64, f64) = (8.0, 65_536.0);
+
+/// What beside Zipf a stream has. Typed as names joined by `+`: `zipf` alone has nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traits {
+    /// `onehit`: some requests are for keys that are never asked for again.
+    pub one_hits: bool,
+    /// `scan`: after each 200,000 requests, 50,000 for keys that are never asked for again.
+    pub scans: bool,
+    /// `drift`: every 50,000 requests, all keys move down by 0.2 % of the ranks, the last ones
+    /// come up.
+    pub drifts: bool,
+    /// `lognormal`: value sizes are log-normal (median 230 bytes, sigma 1.3).
+    pub log_normal: bool,
+    /// `sizeshift`: half way through, other keys are asked for, with values of 900 bytes rather
+    /// than 150 (medians; sigma 0.3).
+    pub size_shift: bool,
+    /// `ttl`: keys expire, see [`Workload::ttl_mix`].
+    pub ttls: bool,
+}
+
+impl FromStr for Traits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut traits = Self::default();
+        for name in text.split('+') {
+            match name {
+                "zipf" => {}
+                "onehit" => traits.one_hits = true,
+                "scan" => traits.scans = true,
+                "drift" => traits.drifts = true,
+                "lognormal" => traits.log_normal = true,
+                "sizeshift" => traits.size_shift = true,
+                "ttl" => traits.ttls = true,
+                _ => {
+                    let known = "zipf, onehit, scan, drift, lognormal, sizeshift, ttl";
+                    return Err(format!("`{name}` is none of {known}, nor several joined by +"));
+                }
+            }
+        }
+        Ok(traits)
+    }
+}
+
+/// A share of keys that live so many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TtlShare {
+    /// Of all keys.
+    pub share: f64,
+    /// Their TTL.
+    pub secs: u32,
+}
+
+/// What a stream is made from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Workload {
+    /// What it has beside Zipf.
+    pub traits: Traits,
+    /// How many.
+    pub requests: usize,
+    /// Keys to choose from; those that are asked for once come on top.
+    pub keys: u32,
+    /// The n-th most popular key is asked for with a probability of n^-exponent.
+    pub exponent: f64,
+    /// Bytes in a value, unless sizes differ.
+    pub value_bytes: u32,
+    /// Share of the requests that are for keys never asked for again, if there are such.
+    pub one_hit_share: f64,
+    /// Keys not in it never expire.
+    pub ttl_mix: Vec<TtlShare>,
+    /// Requests in a second of the stream's time.
+    pub per_sec: u32,
+    /// Equal seeds make equal streams.
+    pub seed: u64,
+}
+
+/// A distribution that cannot be drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a Zipf stream needs at least one key and an exponent that is not negative")]
+pub struct NoDistribution;
+
+impl Workload {
+    /// The stream.
+    ///
+    /// # Errors
+    /// There are no keys, or the exponent is negative.
+    pub fn stream(&self, name: &str) -> Result<Stream, NoDistribution> {
+        let zipf = Zipf::new(f64::from(self.keys), self.exponent).map_err(|_| NoDistribution)?;
+        let mut keys = Keys { workload: self, zipf, random: random(self.seed), fresh: FRESH };
+        let mut objects = Objects::new(self);
+        let requests = (0..self.requests).map(|index| {
+            let key = keys.draw(index);
+            let object = objects.object(key, index);
+            let now_ms = index as u64 * 1000 / u64::from(self.per_sec.max(1));
+            Request { now_ms, ..object }
+        });
+        Ok(Stream { name: name.to_owned(), requests: requests.collect(), names: None })
+    }
+
+    fn is_late(&self, index: usize) -> bool {
+        index >= self.requests / 2
+    }
+}
+
+fn random(seed: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed)
+}
+
+/// Where keys begin that are asked for once; below are two sets of `u32` keys.
+const FRESH: u64 = 1 << 33;
+
+struct Keys<'w> {
+    workload: &'w Workload,
+    zipf: Zipf<f64>,
+    random: Xoshiro256PlusPlus,
+    fresh: u64,
+}
+
+impl Keys<'_> {
+    fn draw(&mut self, index: usize) -> u64 {
+        let traits = self.workload.traits;
+        let scans = traits.scans && index % SCAN_ROUND >= SCAN_START;
+        if scans || traits.one_hits && self.random.random::<f64>() < self.workload.one_hit_share {
+            self.fresh += 1;
+            return self.fresh;
+        }
+        let rank = self.rank();
+        let keys = u64::from(self.workload.keys);
+        let step = if traits.drifts { (keys * DRIFT_PER_MILLE).div_ceil(1000) } else { 0 };
+        let key = (rank + (index / DRIFT_EVERY) as u64 * step) % keys;
+        if traits.size_shift && self.workload.is_late(index) { key + (1 << 32) } else { key }
+    }
+
+    /// From 0, the most popular.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, in 1..=n")]
+    fn rank(&mut self) -> u64 {
+        self.zipf.sample(&mut self.random) as u64 - 1
+    }
+}
+
+/// What is known of each key: its number, its size, its TTL.
+struct Objects<'w> {
+    workload: &'w Workload,
+    random: Xoshiro256PlusPlus,
+    known: RapidHashMap<u64, Request>,
+}
+
+impl<'w> Objects<'w> {
+    fn new(workload: &'w Workload) -> Self {
+        let random = random(workload.seed.wrapping_add(1));
+        Self { workload, random, known: RapidHashMap::default() }
+    }
+
+    fn object(&mut self, key: u64, index: usize) -> Request {
+        if let Some(object) = self.known.get(&key) {
+            return *object;
+        }
+        let number = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        let (size, ttl_secs) = (self.draw_size(index), self.draw_ttl());
+        let object = Request { now_ms: 0, key: number, size, ttl_secs };
+        self.known.insert(key, object);
+        object
+    }
+
+    fn draw_size(&mut self, index: usize) -> u32 {
+        let traits = self.workload.traits;
+        let (median, sigma) = match traits {
+            Traits { size_shift: true, .. } => SHIFT[usize::from(self.workload.is_late(index))],
+            Traits { log_normal: true, .. } => LOG_NORMAL,
+            _ => return self.workload.value_bytes,
+        };
+        LogNormal::new(f64::ln(median), sigma)
+            .map_or(self.workload.value_bytes, |sizes| clamped(sizes.sample(&mut self.random)))
+    }
+
+    fn draw_ttl(&mut self) -> Option<NonZeroU32> {
+        if !self.workload.traits.ttls {
+            return None;
+        }
+        let mut left: f64 = self.random.random();
+        for &TtlShare { share, secs } in &self.workload.ttl_mix {
+            left -= share;
+            if left < 0.0 {
+                return NonZeroU32::new(secs);
+            }
+        }
+        None
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within SIZES")]
+fn clamped(size: f64) -> u32 {
+    size.clamp(SIZES.0, SIZES.1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(traits: &str) -> Workload {
+        Workload {
+            traits: traits.parse().unwrap(),
+            requests: 500_000,
+            keys: 10_000,
+            exponent: 1.0,
+            value_bytes: 300,
+            one_hit_share: 0.3,
+            ttl_mix: vec![TtlShare { share: 0.5, secs: 10 }],
+            per_sec: 1000,
+            seed: 7,
+        }
+    }
+
+    fn requests(traits: &str) -> Vec<Request> {
+        workload(traits).stream("").unwrap().requests
+    }
+
+    /// How often the most popular key is asked for, and how many keys are asked for once.
+    fn counts(requests: &[Request]) -> (usize, usize) {
+        let mut counts: RapidHashMap<u32, usize> = RapidHashMap::default();
+        requests.iter().for_each(|request| *counts.entry(request.key).or_default() += 1);
+        let once = counts.values().filter(|count| **count == 1).count();
+        (counts.into_values().max().unwrap(), once)
+    }
+
+    #[test]
+    fn equal_seeds_make_equal_streams() {
+        let all = "onehit+scan+drift+lognormal+ttl";
+        assert_eq!(requests(all), requests(all));
+        let other = Workload { seed: 8, ..workload(all) };
+        assert_ne!(other.stream("").unwrap().requests, requests(all));
+    }
+
+    /// With 10,000 keys and exponent 1, the first has 1 of 9.79 requests.
+    #[test]
+    fn zipf_has_its_favourites() {
+        let (most, once) = counts(&requests("zipf"));
+        assert!((50_000..52_200).contains(&most), "{most} of 51,080");
+        assert!(once < 200, "{once}");
+    }
+
+    #[test]
+    fn any_exponent_goes() {
+        for (exponent, expected) in [(0.0, 50.0), (0.6, 500_000.0 * 0.010_2), (1.5, 193_000.0)] {
+            let stream = Workload { exponent, ..workload("zipf") }.stream("").unwrap();
+            let most = counts(&stream.requests).0 as f64;
+            assert!((0.9..2.0).contains(&(most / expected)), "{exponent}: {most} of {expected}");
+        }
+        assert!(Workload { exponent: -1.0, ..workload("zipf") }.stream("").is_err());
+    }
+
+    #[test]
+    fn keys_asked_for_once_are_as_many_as_wanted() {
+        let once = counts(&requests("onehit")).1;
+        assert!((148_000..152_500).contains(&once), "{once} of 150,000");
+        let once = counts(&requests("scan")).1;
+        assert!((100_000..100_500).contains(&once), "{once} of 100,000");
+    }
+
+    /// In the end another key is the most popular than in the beginning.
+    #[test]
+    fn popularity_drifts() {
+        let requests = requests("drift");
+        let favourite = |part: &[Request]| {
+            let mut counts = vec![0; 20_000];
+            part.iter().for_each(|request| counts[request.key as usize] += 1);
+            (0..counts.len()).max_by_key(|key| counts[*key])
+        };
+        let (first, last) = (&requests[..50_000], &requests[450_000..]);
+        assert_ne!(favourite(first), favourite(last));
+    }
+
+    #[test]
+    fn sizes_are_distributed_as_said() {
+        let median = |requests: &[Request]| {
+            let mut sizes: Vec<u32> = requests.iter().map(|request| request.size).collect();
+            sizes.sort_unstable();
+            sizes[sizes.len() / 2]
+        };
+        let mut seen = std::collections::BTreeSet::new();
+        let mut objects = requests("lognormal");
+        objects.retain(|request| seen.insert(request.key));
+        assert!((210..250).contains(&median(&objects)));
+        let shifting = requests("sizeshift");
+        let (early, late) = shifting.split_at(250_000);
+        assert!((100..200).contains(&median(early)), "{}", median(early));
+        assert!((700..1200).contains(&median(late)), "{}", median(late));
+    }
+
+    #[test]
+    fn keys_keep_their_ttls() {
+        let requests = requests("ttl");
+        let mut ttls: RapidHashMap<u32, Option<NonZeroU32>> = RapidHashMap::default();
+        for request in &requests {
+            assert_eq!(*ttls.entry(request.key).or_insert(request.ttl_secs), request.ttl_secs);
+        }
+        let mortal = ttls.values().filter(|ttl| ttl.is_some()).count() as f64;
+        assert!((0.47..0.53).contains(&(mortal / ttls.len() as f64)));
+    }
+
+    #[test]
+    fn a_trait_that_is_none_is_refused() {
+        assert!("zipf+scam".parse::<Traits>().unwrap_err().contains("`scam`"));
+    }
+}

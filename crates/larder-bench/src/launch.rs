@@ -1,0 +1,190 @@
+//! Servers that a measurement starts for itself, and ends.
+
+use crate::settings::Target;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to listen.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// Another process may take the free port before the server does.
+const ATTEMPTS: usize = 3;
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// There is nothing to measure at.
+    #[error("the command says neither {{port}} nor {{socket}}: {0}")]
+    NoPlace(String),
+    /// The system refused.
+    #[error("cannot start `{command}`: {error}")]
+    Spawn {
+        /// What was to be run.
+        command: String,
+        /// Why it was not.
+        error: io::Error,
+    },
+    /// It ended, or never listened.
+    #[error("`{command}` {what}")]
+    Silent {
+        /// What was run.
+        command: String,
+        /// What it did.
+        what: String,
+    },
+}
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub struct Launched {
+    child: Child,
+    target: Target,
+    folder: PathBuf,
+}
+
+impl Launched {
+    /// Starts a server from a command in which `{port}` (or `{socket}`, a path), `{memory_mb}`,
+    /// `{memory_bytes}` and `{dir}` (an empty folder) are filled in, and waits until it listens. A
+    /// shell reads the command. What the server writes on its standard error is passed on.
+    ///
+    /// # Errors
+    /// It does not start, ends at once, or does not listen within 30 seconds.
+    pub fn start(template: &str, memory_mb: u64) -> Result<Self, LaunchError> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let started = Self::attempt(template, memory_mb);
+            if started.is_ok() || attempts == ATTEMPTS {
+                return started;
+            }
+        }
+    }
+
+    fn attempt(template: &str, memory_mb: u64) -> Result<Self, LaunchError> {
+        let folder = scratch_folder();
+        let spawn_error = |error| LaunchError::Spawn { command: template.to_owned(), error };
+        std::fs::create_dir_all(&folder).map_err(spawn_error)?;
+        let target = place(template, &folder)?;
+        let command = fill_in(template, &target, &folder, memory_mb);
+        let child = Command::new("sh")
+            .args(["-c", &format!("exec {command}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(spawn_error)?;
+        let mut launched = Self { child, target, folder };
+        launched.wait_until_it_listens(&command)?;
+        Ok(launched)
+    }
+
+    fn wait_until_it_listens(&mut self, command: &str) -> Result<(), LaunchError> {
+        let silent = |what| Err(LaunchError::Silent { command: command.to_owned(), what });
+        let since = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return silent(format!("ended at once ({status})"));
+            }
+            if answers(&self.target) {
+                return Ok(());
+            }
+            if since.elapsed() > START_MAX {
+                return silent(format!("does not listen at {}", self.target));
+            }
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap_or(i32::MAX)
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        // What it holds is of no use any more, and it may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn scratch_folder() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    std::env::temp_dir().join(format!("larder-bench-{process}-{count}"))
+}
+
+fn place(template: &str, folder: &Path) -> Result<Target, LaunchError> {
+    if template.contains("{socket}") {
+        return Ok(Target::Unix(folder.join("socket")));
+    }
+    if !template.contains("{port}") {
+        return Err(LaunchError::NoPlace(template.to_owned()));
+    }
+    free_port()
+        .map(Target::Tcp)
+        .map_err(|error| LaunchError::Spawn { command: template.to_owned(), error })
+}
+
+fn free_port() -> io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr()
+}
+
+fn fill_in(template: &str, target: &Target, folder: &Path, memory_mb: u64) -> String {
+    let (port, socket) = match target {
+        Target::Tcp(address) => (address.port().to_string(), String::new()),
+        Target::Unix(path) => (String::from("0"), path.display().to_string()),
+    };
+    template
+        .replace("{port}", &port)
+        .replace("{socket}", &socket)
+        .replace("{memory_mb}", &memory_mb.to_string())
+        .replace("{memory_bytes}", &(memory_mb << 20).to_string())
+        .replace("{dir}", &folder.display().to_string())
+}
+
+fn answers(target: &Target) -> bool {
+    match target {
+        Target::Tcp(address) => TcpStream::connect(address).is_ok(),
+        Target::Unix(path) => UnixStream::connect(path).is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_ends_at_once_is_an_error() {
+        let error = Launched::start("false {port}", 1).unwrap_err();
+        assert!(error.to_string().contains("ended at once"), "{error}");
+    }
+
+    #[test]
+    fn a_command_needs_a_place() {
+        let error = Launched::start("memcached -m {memory_mb}", 1).unwrap_err();
+        assert!(matches!(error, LaunchError::NoPlace(_)), "{error}");
+    }
+
+    #[test]
+    fn all_fields_are_filled_in() {
+        let target = Target::Tcp("127.0.0.1:1234".parse().unwrap());
+        let all = "{port} {memory_mb} {memory_bytes} {dir}";
+        assert_eq!(fill_in(all, &target, Path::new("/d"), 3), "1234 3 3145728 /d");
+    }
+}

@@ -1,0 +1,46 @@
+//! Least recently used.
+
+use super::contents::Contents;
+use super::queue::Queue;
+use super::{Policy, Request};
+
+/// Drops what was asked for longest ago.
+#[derive(Debug)]
+pub struct Lru {
+    capacity: u64,
+    contents: Contents<()>,
+    queue: Queue,
+}
+
+impl Lru {
+    /// An empty cache of so many bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self { capacity, contents: Contents::new(), queue: Queue::default() }
+    }
+}
+
+impl Policy for Lru {
+    fn request(&mut self, request: &Request) -> bool {
+        while let Some((key, _)) = self.contents.remove_expired(request.now_ms) {
+            self.queue.remove(key);
+        }
+        let hit = self.contents.get_mut(request.key).is_some();
+        if !hit {
+            if u64::from(request.size) > self.capacity {
+                return false;
+            }
+            self.contents.insert(request, ());
+        }
+        self.queue.push(request.key);
+        while self.used() > self.capacity {
+            let Some(oldest) = self.queue.pop() else { break };
+            self.contents.remove(oldest);
+        }
+        hit
+    }
+
+    fn used(&self) -> u64 {
+        self.contents.used()
+    }
+}

@@ -1,0 +1,181 @@
+//! Options, as seen from outside; and what is said of those that cannot be.
+
+mod common;
+
+use common::Server;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs larderd to its end.
+fn larderd(options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_larderd")).args(options).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn asked(options: &[&str], request: &str) -> String {
+    let all = [&["-t", "1"], options].concat();
+    String::from_utf8(Server::larderd(&all).ask(request.as_bytes())).unwrap()
+}
+
+/// A path that no other test uses.
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("larderd-{}-{name}", std::process::id()))
+}
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(options: &[&str], port_file: &PathBuf) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+    command.args(options).env("MEMCACHED_PORT_FILENAME", port_file);
+    Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_there() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn short_and_long_names_mean_the_same() {
+    let settings = |options: &[&str]| {
+        let page = asked(options, "stats settings\r\n");
+        let own = |line: &&str| !line.contains("inter") && !line.contains("port");
+        page.lines().filter(own).collect::<Vec<_>>().join("\n")
+    };
+    let short = ["-m", "32", "-c", "77", "-b", "55", "-I", "2m", "-R", "9", "-C", "-F", "-M", "-v"];
+    let long = [
+        "--memory-limit=32",
+        "--conn-limit=77",
+        "--listen-backlog=55",
+        "--max-item-size=2m",
+        "--max-reqs-per-event=9",
+        "--disable-cas",
+        "--disable-flush-all",
+        "--disable-evictions",
+        "--verbose",
+    ];
+    let shown = settings(&short);
+    assert_eq!(shown, settings(&long));
+    for line in [
+        "maxbytes 33554432",
+        "maxconns 77",
+        "evictions off",
+        "cas_enabled no",
+        "tcp_backlog 55",
+        "item_size_max 2097152",
+        "flush_enabled no",
+        "reqs_per_event 9",
+        "verbosity 1",
+    ] {
+        assert!(shown.contains(&format!("STAT {line}")), "{line} in\n{shown}");
+    }
+}
+
+#[test]
+fn what_is_disabled_is_refused_as_memcached_refuses_it() {
+    let flush = asked(&["-F"], "flush_all\r\n");
+    assert_eq!(flush, "CLIENT_ERROR flush_all not allowed\r\n");
+    let cas = asked(&["-C"], "set a 0 0 1\r\n1\r\ngets a\r\n");
+    assert_eq!(cas, "STORED\r\nVALUE a 0 1 0\r\n1\r\nEND\r\n");
+    let large = asked(&["-I", "1k"], &format!("set a 0 0 2000\r\n{}\r\n", "x".repeat(2000)));
+    assert_eq!(large, "SERVER_ERROR object too large for cache\r\n");
+    let value = "x".repeat(500_000);
+    let fill: String = (0..40).map(|i| format!("set k{i} 0 0 500000\r\n{value}\r\n")).collect();
+    let full = asked(&["-M", "-m", "8"], &fill);
+    assert!(full.ends_with("SERVER_ERROR out of memory storing object\r\n"), "{full}");
+    assert!(full.starts_with("STORED\r\n"), "{full}");
+}
+
+#[test]
+fn several_addresses_each_have_a_listener() {
+    let port_file = scratch("ports");
+    let _running =
+        run(&["-p", "-1", "-l", "127.0.0.1,127.0.0.2", "-l", "[::1]", "-t", "1"], &port_file);
+    wait_for("port file", || port_file.exists());
+    let ports = std::fs::read_to_string(&port_file).unwrap();
+    std::fs::remove_file(&port_file).unwrap();
+    let port = |line: &str| line.rsplit(' ').next().unwrap().parse::<u16>().unwrap();
+    let ports: Vec<u16> = ports.lines().filter(|l| l.starts_with("TCP")).map(port).collect();
+    assert_eq!(ports.len(), 3, "{ports:?}");
+    for (host, port) in ["127.0.0.1", "127.0.0.2", "::1"].iter().zip(ports) {
+        assert!(std::net::TcpStream::connect((*host, port)).is_ok(), "{host}:{port}");
+    }
+}
+
+#[test]
+fn a_unix_socket_has_its_mode_and_nothing_else_listens() {
+    let (socket, port_file) = (scratch("socket"), scratch("none"));
+    let _running = run(&["-s", socket.to_str().unwrap(), "-a", "0640", "-t", "1"], &port_file);
+    wait_for("socket", || UnixStream::connect(&socket).is_ok());
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o640);
+    assert!(!port_file.exists() || !std::fs::read_to_string(&port_file).unwrap().contains("TCP"));
+    std::fs::remove_file(&socket).unwrap();
+    let _ = std::fs::remove_file(&port_file);
+}
+
+#[test]
+fn who_cannot_be_served_is_told() {
+    for (options, status, said) in [
+        (&["--no-such-option"][..], 1, "--no-such-option"),
+        (&["-m", "none"], 1, "none"),
+        (&["--engine", "magic"], 1, "magic"),
+        (&["--engine", "dashmap"], 64, "-M"),
+        (&["--engine", "moka", "-M"], 64, "moka"),
+        (&["--eviction-policy", "lru"], 64, "eviction"),
+        (&["-U", "11211"], 64, "UDP"),
+        (&["-u", "nobody-of-that-name"], 67, "nobody-of-that-name"),
+    ] {
+        let output = larderd(&[&["-p", "-1", "-l", "127.0.0.1"], options].concat());
+        assert_eq!(output.status.code(), Some(status), "{options:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(said), "{options:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = larderd(&["-l", "127.0.0.1", "-p", &port]);
+    assert_eq!(output.status.code(), Some(71));
+    assert!(stderr(&output).contains(&port), "{}", stderr(&output));
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let help = larderd(&["-h"]);
+    assert!(help.status.success());
+    let text = String::from_utf8(help.stdout).unwrap();
+    for option in ["--memory-limit", "--port", "--unix-socket", "--max-item-size", "--engine"] {
+        assert!(text.contains(option), "{option}");
+    }
+    let version = larderd(&["-V"]);
+    assert!(version.status.success());
+    assert!(String::from_utf8_lossy(&version.stdout).contains("larder"));
+}
+
+#[test]
+fn the_log_is_plain_where_nobody_looks() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let verbose = larderd(&["-vv", "-f", "1.1", "-n", "40", "-l", "127.0.0.1", "-p", &port]);
+    assert!(!stderr(&verbose).contains('\u{1b}'), "{}", stderr(&verbose));
+}

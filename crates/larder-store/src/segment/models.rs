@@ -1,0 +1,348 @@
+//! Models: threads that race, and a scheduler that tries thousands of orders of their steps. Run with
+//!
+//! ```text
+//! RUSTFLAGS='--cfg shuttle' cargo test -p larder-store --lib --target-dir target/shuttle models
+//! ```
+//! `LARDER_SCHEDULES` says how many orders each model tries (twice: at random, and by PCT, Burckhardt
+//! et al. 2010). A failing order is printed; `shuttle::replay` runs it again.
+//!
+//! Each of these mutations was made once, and failed the model beside it:
+//!
+//! | mutation | model that fails |
+//! |---|---|
+//! | `Index::grow` without `count_move` | `a_reader_finds_a_key_while_its_bucket_is_split` |
+//! | `make_room` without `count_move` | `a_reader_finds_a_key_that_moves_to_its_other_bucket` |
+//! | a retired segment is free at once, without the epoch | `what_is_lent_stays_what_it_is` |
+//! | a word published before the value's bytes are in place | `a_value_is_whole_while_it_is_replaced` |
+//! | a mover that asks whether the key is there, not whether its word still refers to what it copies | `an_acknowledged_change_outlives_movers` |
+//! | `Stripe::lock` that does not lock | `an_acknowledged_change_outlives_movers`, `one_of_many_compares_wins` |
+
+use super::index::{BUCKET_SLOTS, Buckets, Index};
+use super::slot::Slot;
+use super::sync::AtomicU64;
+use super::{Cache, Config, Handle};
+use crate::{
+    Access, Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewValue, Seconds, SizeClasses,
+    Value,
+};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::thread;
+use std::sync::Arc;
+
+/// Orders that are tried, at random and by PCT each.
+fn schedules(default: usize) -> usize {
+    let given = std::env::var("LARDER_SCHEDULES").ok();
+    given.map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn explore(count: usize, model: fn()) {
+    let count = schedules(count);
+    run(RandomScheduler::new(count), model);
+    // Two threads or three that race in a few places.
+    run(PctScheduler::new(3, count), model);
+}
+
+fn run(scheduler: impl Scheduler + 'static, model: fn()) {
+    let mut config = shuttle::Config::new();
+    config.max_steps = shuttle::MaxSteps::FailAfter(10_000_000);
+    config.stack_size = 256 << 10;
+    shuttle::Runner::new(scheduler, config).run(model);
+}
+
+/// Buckets in plain memory.
+struct Plain(Vec<[AtomicU64; BUCKET_SLOTS]>);
+
+impl Buckets for Plain {
+    fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS] {
+        &self.0[index]
+    }
+}
+
+fn index(len: usize) -> Index<Plain> {
+    Index::new(Plain((0..8).map(|_| Default::default()).collect()), len, 1)
+}
+
+fn hash(id: u64) -> u64 {
+    rapidhash::v3::rapidhash_v3(&id.to_le_bytes())
+}
+
+fn rehash(slot: Slot) -> u64 {
+    hash(slot.offset() as u64 / 8)
+}
+
+fn put(index: &Index<Plain>, id: u64) -> bool {
+    let slot = Slot::new(hash(id), usize::try_from(id).unwrap() * 8, 0);
+    index.lock(hash(id)).insert(slot, rehash).is_ok()
+}
+
+fn has(index: &Index<Plain>, id: u64) -> bool {
+    let right = |slot: Slot| slot.offset() as u64 == id * 8;
+    index.lookup(hash(id), |_, slot| right(slot).then_some(())).is_some()
+}
+
+/// The first ids whose candidate buckets are these while there are two.
+fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
+    let index = index(2);
+    (1..).filter(|id| index.candidates_of(hash(*id)) == candidates).take(count).collect()
+}
+
+#[test]
+fn a_reader_finds_a_key_while_its_bucket_is_split() {
+    explore(20_000, || {
+        let index = Arc::new(index(2));
+        // Both candidates of these are the bucket that the second step of growth splits.
+        let kept = ids([1, 1], 6);
+        assert!(kept.iter().all(|id| put(&index, *id)));
+        let (readers, kept) = (Arc::clone(&index), Arc::new(kept));
+        let looked_for = Arc::clone(&kept);
+        let reader = thread::spawn(move || {
+            assert!(looked_for.iter().all(|id| has(&readers, *id)), "none is missed");
+        });
+        index.grow(rehash, |_, _| ());
+        index.grow(rehash, |_, _| ());
+        reader.join().unwrap();
+        assert!(kept.iter().all(|id| has(&index, *id)));
+    });
+}
+
+#[test]
+fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
+    explore(20_000, || {
+        for candidates in [[0, 1], [1, 0]] {
+            let index = Arc::new(index(2));
+            let mover = ids(candidates, 1)[0];
+            // It goes to bucket 1, the emptier; the others fill that up.
+            assert!(ids([0, 0], 7).into_iter().all(|id| put(&index, id)));
+            assert!(put(&index, mover));
+            let crowd = ids([1, 1], 8);
+            assert!(crowd[..7].iter().all(|id| put(&index, *id)));
+            let readers = Arc::clone(&index);
+            let reader = thread::spawn(move || assert!(has(&readers, mover), "it is not missed"));
+            // No room: the mover has to go to bucket 0.
+            assert!(put(&index, crowd[7]));
+            reader.join().unwrap();
+            assert!(has(&index, mover) && has(&index, crowd[7]));
+        }
+    });
+}
+
+const NOW: Seconds = Seconds(1_000_000);
+
+fn cache(evict: bool, threads: usize) -> Cache {
+    let classes = SizeClasses::new(vec![96, 1024], 59);
+    let limit_bytes = super::layout::REGION_MIN;
+    Cache::new(Config {
+        limit_bytes,
+        cas: true,
+        classes,
+        seed: 7,
+        evict,
+        item_size_max: limit_bytes / 2,
+        threads,
+    })
+    .unwrap()
+}
+
+fn key<'k>(handle: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
+    HashedKey { bytes, hash: handle.hash(bytes) }
+}
+
+/// A value that says at each place whose it is.
+fn pattern(owner: u8) -> Vec<u8> {
+    (0..400_u16).map(|i| (i as u8).wrapping_mul(31) ^ owner).collect()
+}
+
+fn is_pattern(value: &[u8], owner: u8) -> bool {
+    value == pattern(owner)
+}
+
+fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
+    let put = || Change::Put {
+        attributes: Attributes::default(),
+        cas: NewCas::Fresh,
+        value: NewValue::Bytes(value),
+        fetched: false,
+    };
+    handle.begin_batch(NOW);
+    let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
+    handle.end_batch();
+    stored.expect("there is always something to evict or clean");
+}
+
+/// Replaces values in no order, so that segments die in part and what lives in them has to move.
+fn churn(handle: &mut Handle, stores: u32) {
+    let mut random: u32 = 1;
+    for _ in 0..stores {
+        // Numerical Recipes' generator.
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let filler = (random >> 24) as u8 % 64;
+        store(handle, &[b'f', filler], &pattern(filler));
+    }
+}
+
+/// What is lent is read in two halves, and the scheduler comes in between.
+fn read_slowly(handle: &mut Handle, name: &[u8], owner: u8) -> bool {
+    handle.begin_batch(NOW);
+    let found = handle.get(key(handle, name), Access::Tracked, |item| {
+        let Value::Whole(value) = &item.value else { panic!("it is small") };
+        let (front, _) = value.split_at(200);
+        let front = front.to_vec();
+        for _ in 0..3 {
+            thread::yield_now();
+        }
+        let seen = [&front, &value[200..]].concat();
+        assert!(is_pattern(&seen, owner), "torn, or another's");
+    });
+    handle.end_batch();
+    matches!(found, Lookup::Hit(()))
+}
+
+#[test]
+fn what_is_lent_stays_what_it_is() {
+    explore(300, || {
+        let cache = cache(true, 2);
+        let mut writer = cache.handle();
+        store(&mut writer, b"lent", &pattern(255));
+        let readers = cache.clone();
+        let reader = thread::spawn(move || {
+            let mut handle = readers.handle();
+            while read_slowly(&mut handle, b"lent", 255) {
+                thread::yield_now();
+            }
+        });
+        // Nobody asks for the fillers, but many of them push it out in the end.
+        for round in 0..12 {
+            churn_many(&mut writer, round);
+        }
+        let gone = key(&writer, b"lent");
+        writer.update(gone, &mut None, |_| (Change::Remove, ())).unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// Keys that are never used again.
+fn churn_many(handle: &mut Handle, round: u8) {
+    for filler in 0..12 {
+        store(handle, &[b'm', round, filler], &pattern(filler));
+    }
+}
+
+#[test]
+fn a_value_is_whole_while_it_is_replaced() {
+    explore(1000, || {
+        let cache = cache(true, 3);
+        store(&mut cache.handle(), b"both", &pattern(1));
+        let writers = [1, 2].map(|owner| {
+            let cache = cache.clone();
+            thread::spawn(move || {
+                let mut handle = cache.handle();
+                (0..6).for_each(|_| store(&mut handle, b"both", &pattern(owner)));
+            })
+        });
+        let mut handle = cache.handle();
+        for _ in 0..4 {
+            handle.begin_batch(NOW);
+            let found = handle.get(key(&handle, b"both"), Access::Tracked, |item| {
+                let Value::Whole(value) = &item.value else { panic!("it is small") };
+                let front = value[..200].to_vec();
+                thread::yield_now();
+                let seen = [&front, &value[200..]].concat();
+                assert!(is_pattern(&seen, 1) || is_pattern(&seen, 2), "the one or the other");
+            });
+            handle.end_batch();
+            assert_eq!(found, Lookup::Hit(()), "it is never missed");
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+}
+
+/// Adds one to a number of two bytes; whether it was there.
+fn count_up(handle: &mut Handle, name: &[u8]) -> bool {
+    handle.begin_batch(NOW);
+    let counted = handle.update(key(handle, name), &mut None, |found| {
+        let Lookup::Hit(item) = found else { return (Change::Keep, false) };
+        let Value::Whole(&[tens, ones]) = item.value else { panic!("two bytes") };
+        let number = u16::from_be_bytes([tens, ones]) + 1;
+        let (mut digits, [tens, ones]) = ([0; 20], number.to_be_bytes());
+        (digits[0], digits[1]) = (tens, ones);
+        let value = NewValue::Number { digits, len: 2, width: 2 };
+        let (attributes, cas) = (item.attributes, NewCas::Fresh);
+        (Change::Put { attributes, cas, value, fetched: item.fetched }, true)
+    });
+    handle.end_batch();
+    counted.expect("there is room").result
+}
+
+/// Nothing is evicted here: segments are cleaned, and what lives in them moves.
+#[test]
+fn an_acknowledged_change_outlives_movers() {
+    explore(300, || {
+        let cache = cache(false, 3);
+        let mut mover = cache.handle();
+        store(&mut mover, b"n", &[0, 0]);
+        store(&mut mover, b"gone", &pattern(9));
+        // Until cleaning goes on all the time.
+        churn(&mut mover, 150);
+        let counters = [(); 2].map(|()| {
+            let cache = cache.clone();
+            thread::spawn(move || {
+                let mut handle = cache.handle();
+                for _ in 0..100 {
+                    assert!(count_up(&mut handle, b"n"), "it is always there");
+                }
+            })
+        });
+        let deleting = cache.clone();
+        let deleter = thread::spawn(move || {
+            let mut handle = deleting.handle();
+            let name = key(&handle, b"gone");
+            handle.update(name, &mut None, |_| (Change::Remove, ())).unwrap();
+            for _ in 0..5 {
+                let found = handle.get(name, Access::Tracked, |_| ());
+                assert_eq!(found, Lookup::Miss, "it does not come back");
+                thread::yield_now();
+            }
+        });
+        churn(&mut mover, 60);
+        counters.into_iter().for_each(|counter| counter.join().unwrap());
+        deleter.join().unwrap();
+        let name = key(&mover, b"n");
+        let found = mover.get(name, Access::Tracked, |item| match item.value {
+            Value::Whole(bytes) => bytes.to_vec(),
+            _ => panic!("it is small"),
+        });
+        assert_eq!(found, Lookup::Hit(vec![0, 200]), "every count");
+    });
+}
+
+#[test]
+fn one_of_many_compares_wins() {
+    explore(3000, || {
+        let cache = cache(true, 4);
+        let mut handle = cache.handle();
+        store(&mut handle, b"cas", b"old");
+        let name = key(&handle, b"cas");
+        let Lookup::Hit(cas) = handle.get(name, Access::Untracked, |item| item.cas) else {
+            panic!("it was just stored")
+        };
+        let rivals = [1_u8, 2, 3].map(|rival| {
+            let cache = cache.clone();
+            thread::spawn(move || {
+                let mut handle = cache.handle();
+                let name = key(&handle, b"cas");
+                let value = [rival];
+                let stored = handle.update(name, &mut None, |found| match found {
+                    Lookup::Hit(item) if item.cas == cas => {
+                        let (attributes, value) = (item.attributes, NewValue::Bytes(&value));
+                        let cas = NewCas::Fresh;
+                        (Change::Put { attributes, cas, value, fetched: false }, true)
+                    }
+                    _ => (Change::Keep, false),
+                });
+                stored.unwrap().result
+            })
+        });
+        let won = rivals.map(|rival| rival.join().unwrap());
+        assert_eq!(won.iter().filter(|won| **won).count(), 1, "exactly one");
+    });
+}

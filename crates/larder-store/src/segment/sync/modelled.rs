@@ -1,0 +1,161 @@
+//! The same, for model checks: before each step the scheduler may let another thread run. All threads
+//! of a model are coroutines of one system thread, so a thread-local is shared by them.
+
+pub(in super::super) use shuttle::sync::{Mutex, MutexGuard};
+pub(in super::super) use std::sync::atomic::Ordering;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// Where the scheduler comes in.
+fn step() {
+    shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
+}
+
+pub(in super::super) fn fence(_: Ordering) {
+    step();
+}
+
+pub(in super::super) fn wait_a_little(_: u32) {
+    shuttle::thread::yield_now();
+}
+
+macro_rules! atomics {
+    ($($name:ident $number:ty),*) => {$(
+        /// One of std's, so that mapped memory can be looked at through it.
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub(in super::super) struct $name(std::sync::atomic::$name);
+
+        #[allow(dead_code, reason = "each has what one of them needs")]
+        impl $name {
+            pub(in super::super) fn new(number: $number) -> Self {
+                Self(std::sync::atomic::$name::new(number))
+            }
+
+            pub(in super::super) fn load(&self, _: Ordering) -> $number {
+                step();
+                self.0.load(Ordering::SeqCst)
+            }
+
+            pub(in super::super) fn store(&self, number: $number, _: Ordering) {
+                step();
+                self.0.store(number, Ordering::SeqCst);
+            }
+
+            pub(in super::super) fn swap(&self, number: $number, _: Ordering) -> $number {
+                step();
+                self.0.swap(number, Ordering::SeqCst)
+            }
+
+            pub(in super::super) fn compare_exchange(
+                &self,
+                old: $number,
+                new: $number,
+                _: Ordering,
+                _: Ordering,
+            ) -> Result<$number, $number> {
+                step();
+                self.0.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+            }
+
+            pub(in super::super) fn compare_exchange_weak(
+                &self,
+                old: $number,
+                new: $number,
+                ok: Ordering,
+                not: Ordering,
+            ) -> Result<$number, $number> {
+                self.compare_exchange(old, new, ok, not)
+            }
+
+            pub(in super::super) fn fetch_update(
+                &self,
+                _: Ordering,
+                _: Ordering,
+                f: impl FnMut($number) -> Option<$number>,
+            ) -> Result<$number, $number> {
+                step();
+                self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, f)
+            }
+
+            atomics!(@fetch $number: fetch_add fetch_sub fetch_and fetch_or fetch_max fetch_min);
+        }
+    )*};
+    (@fetch $number:ty: $($verb:ident)*) => {$(
+        pub(in super::super) fn $verb(&self, number: $number, _: Ordering) -> $number {
+            step();
+            self.0.$verb(number, Ordering::SeqCst)
+        }
+    )*};
+}
+
+atomics!(AtomicU32 u32, AtomicU64 u64, AtomicUsize usize);
+
+/// Epochs as early as they may be: what is deferred runs at the very moment when the last pin is gone
+/// that was there before.
+#[derive(Default)]
+struct Epochs {
+    next_pin: u64,
+    pins: BTreeSet<u64>,
+    deferred: Vec<Deferred>,
+}
+
+/// What waits, and the pins that it waits for.
+struct Deferred {
+    pins: BTreeSet<u64>,
+    run: Box<dyn FnOnce()>,
+}
+
+thread_local! {
+    static EPOCHS: RefCell<Epochs> = RefCell::default();
+}
+
+/// A pin.
+#[derive(Debug)]
+pub(in super::super) struct Guard(u64);
+
+pub(in super::super) fn pin() -> Guard {
+    step();
+    EPOCHS.with_borrow_mut(|epochs| {
+        epochs.next_pin += 1;
+        epochs.pins.insert(epochs.next_pin);
+        Guard(epochs.next_pin)
+    })
+}
+
+impl Guard {
+    pub(in super::super) fn defer<R>(&self, run: impl FnOnce() -> R + 'static) {
+        step();
+        EPOCHS.with_borrow_mut(|epochs| {
+            let pins = epochs.pins.clone();
+            epochs.deferred.push(Deferred { pins, run: Box::new(|| drop(run())) });
+        });
+    }
+
+    pub(in super::super) fn flush(&self) {
+        step();
+    }
+
+    pub(in super::super) fn repin(&mut self) {
+        *self = pin();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let ready: Vec<Deferred> = EPOCHS.with_borrow_mut(|epochs| {
+            epochs.pins.remove(&self.0);
+            for deferred in &mut epochs.deferred {
+                deferred.pins.remove(&self.0);
+            }
+            epochs.deferred.extract_if(.., |deferred| deferred.pins.is_empty()).collect()
+        });
+        if std::thread::panicking() {
+            // A model has failed: nobody else takes a step.
+            std::mem::forget(ready);
+            return;
+        }
+        ready.into_iter().for_each(|deferred| (deferred.run)());
+    }
+}

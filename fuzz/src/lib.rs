@@ -1,0 +1,25 @@
+//! What the fuzz targets share: bytes in pieces, through a parser or a session.
+
+mod conversation;
+mod parsing;
+
+pub use conversation::{Answers, classes, converse};
+pub use parsing::requests;
+
+/// How a stream arrives: lengths of pieces, over and over; in one piece if there are none.
+pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
+    let mut rest = stream;
+    let mut lengths = lengths.iter().cycle();
+    std::iter::from_fn(move || {
+        let len = lengths.next().map_or(rest.len(), |len| usize::from(*len) + 1);
+        let (piece, behind) = rest.split_at(len.min(rest.len()));
+        rest = behind;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// The input's first bytes say how the rest arrives.
+pub fn cut(input: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (count, rest) = input.split_first()?;
+    rest.split_at_checked(usize::from(count % 8))
+}

@@ -1,0 +1,98 @@
+//! The parser alone.
+
+use larder_protocol::{Get, Parsed, Parser, Request, Shape, Then};
+
+/// Every request of a stream that arrives in `pieces`, written down.
+///
+/// # Panics
+/// The parser consumes nothing, or more than there is.
+pub fn requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
+    let mut reader = Reader::default();
+    for piece in pieces {
+        reader.input.extend_from_slice(piece);
+        while reader.step() {}
+    }
+    reader.seen
+}
+
+#[derive(Default)]
+struct Reader {
+    parser: Parser,
+    input: Vec<u8>,
+    seen: Vec<String>,
+    /// Bytes to go by.
+    swallow: u64,
+    /// A line is to go by.
+    swallow_line: bool,
+    closed: bool,
+}
+
+impl Reader {
+    /// Reads a request; false if more bytes are needed first.
+    fn step(&mut self) -> bool {
+        if self.closed || !self.has_swallowed() {
+            return false;
+        }
+        let before = self.parser;
+        match self.parser.parse(&self.input) {
+            Parsed::Request { request, consumed } => {
+                assert!((1..=self.input.len()).contains(&consumed), "{request:?}: {consumed}");
+                note(request, &mut self.seen);
+                match request {
+                    Request::Quit(_) => self.closed = true,
+                    Request::Fault(fault) => match fault.then {
+                        Then::GoOn => (),
+                        Then::Swallow(len) => self.swallow = len,
+                        Then::SwallowLine => self.swallow_line = true,
+                        Then::Close => self.closed = true,
+                    },
+                    _ => (),
+                }
+                self.input.drain(..consumed);
+                true
+            }
+            Parsed::Body { head_len, body_len, .. } => {
+                assert!(head_len as u64 + body_len > self.input.len() as u64, "it is all here");
+                self.parser = before;
+                false
+            }
+            Parsed::Incomplete => {
+                self.parser = before;
+                false
+            }
+        }
+    }
+
+    fn has_swallowed(&mut self) -> bool {
+        if self.swallow_line {
+            match self.input.iter().position(|byte| *byte == b'\n') {
+                Some(end) => drop(self.input.drain(..=end)),
+                None => {
+                    self.input.clear();
+                    return false;
+                }
+            }
+            self.swallow_line = false;
+        }
+        let len = self.swallow.min(self.input.len() as u64);
+        self.input.drain(..usize::try_from(len).expect("no more than is here"));
+        self.swallow -= len;
+        self.swallow == 0 && !self.input.is_empty()
+    }
+}
+
+/// Writes a request down, without what depends on how much has arrived: whether the rest of a
+/// faulty line is here, and whether the end of a retrieval line was seen with its last key.
+fn note(mut request: Request<'_>, seen: &mut Vec<String>) {
+    let mut ends = false;
+    if let Request::Get(Get { shape: Shape::Classic(classic), .. }) = &mut request {
+        ends = std::mem::take(&mut classic.last);
+    }
+    seen.push(match &request {
+        Request::Fault(fault) if fault.then != Then::Close => format!("{:?}", fault.reply),
+        other => format!("{other:?}"),
+    });
+    if ends {
+        seen.push(format!("{:?}", Request::GetEnd));
+    }
+}

@@ -1,0 +1,12 @@
+//! Binary: the first byte is its magic.
+#![no_main]
+
+use larder_fuzz::{cut, pieces, requests};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((lengths, stream)) = cut(input) else { return };
+    let stream = [&[0x80], stream].concat();
+    let whole = requests(pieces(&stream, &[]));
+    assert_eq!(requests(pieces(&stream, lengths)), whole, "in pieces");
+});
