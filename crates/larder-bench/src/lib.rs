@@ -6,6 +6,7 @@
 mod arguments;
 pub mod blocking;
 mod command;
+pub mod compare;
 pub mod fill;
 pub mod hitratio;
 pub mod launch;

@@ -275,8 +275,9 @@ impl Watched {
     }
 }
 
+/// User and system CPU that this process has taken so far.
 #[expect(clippy::cast_precision_loss, reason = "microseconds of a run")]
-fn own_cpu_secs() -> f64 {
+pub(crate) fn own_cpu_secs() -> f64 {
     use nix::sys::resource::{UsageWho, getrusage};
     use nix::sys::time::TimeValLike;
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {

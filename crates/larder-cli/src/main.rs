@@ -1,7 +1,7 @@
 //! `larder`: the tool for people.
 
 use clap::{Args, Parser, Subcommand};
-use larder_bench::{fill, hitratio};
+use larder_bench::{compare, fill, hitratio};
 use std::process::ExitCode;
 
 /// Loads caches, and compares them.
@@ -22,6 +22,8 @@ enum Command {
         #[command(subcommand)]
         measure: Option<Measure>,
     },
+    /// Run a suite: several caches side by side, with a report
+    Compare(compare::Arguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,11 +45,13 @@ struct WithHelp<A: Args> {
 }
 
 fn main() -> ExitCode {
-    let Command::Bench { load, measure } = Line::parse().command;
-    let result = match measure {
-        None => said(larder_bench::bench(&load, &mut std::io::stdout())),
-        Some(Measure::Fill(with_help)) => said(fill::command(&with_help.arguments)),
-        Some(Measure::Hitratio(with_help)) => said(hitratio::command(&with_help.arguments)),
+    let result = match Line::parse().command {
+        Command::Compare(arguments) => said(compare::command(&arguments)),
+        Command::Bench { load, measure } => match measure {
+            None => said(larder_bench::bench(&load, &mut std::io::stdout())),
+            Some(Measure::Fill(with_help)) => said(fill::command(&with_help.arguments)),
+            Some(Measure::Hitratio(with_help)) => said(hitratio::command(&with_help.arguments)),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,61 @@
+//! How busy other programs keep the machine while something is measured.
+
+/// CPU seconds taken so far: by everybody, and by this process and a server together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Busy {
+    all: f64,
+    ours: f64,
+    at: std::time::Instant,
+}
+
+impl Busy {
+    /// Up to now, if the system says.
+    pub(crate) fn now(pid: i32) -> Option<Self> {
+        let server = crate::server_process::usage(pid)?;
+        let ours = crate::run::own_cpu_secs() + server.user_secs + server.system_secs;
+        Some(Self { all: all()?, ours, at: std::time::Instant::now() })
+    }
+
+    /// What others have taken since `earlier`, of what `cores` can give, in percent.
+    pub(crate) fn others_since(&self, earlier: &Self, cores: usize) -> f64 {
+        let others = (self.all - earlier.all) - (self.ours - earlier.ours);
+        let seconds = (self.at - earlier.at).as_secs_f64();
+        (100.0 * others / (seconds * cores.max(1) as f64)).max(0.0)
+    }
+}
+
+/// Programs' time, and what the host took away. Interrupts are left out: they are ours as well.
+#[cfg(target_os = "linux")]
+fn all() -> Option<f64> {
+    use procfs::{CurrentSI, KernelStats};
+    let total = KernelStats::current().ok()?.total;
+    let steal = total.steal_ms().unwrap_or(0);
+    let millis = total.user_ms() + total.nice_ms() + total.system_ms() + steal;
+    Some(millis as f64 / 1e3)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn all() -> Option<f64> {
+    None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_work_is_nobody_elses() {
+        let here = i32::try_from(std::process::id()).unwrap();
+        let before = Busy::now(here).unwrap();
+        let since = std::time::Instant::now();
+        while since.elapsed() < std::time::Duration::from_millis(100) {
+            std::hint::spin_loop();
+        }
+        let after = Busy::now(here).unwrap();
+        assert!(after.all >= before.all && after.ours > before.ours);
+        assert!(after.others_since(&before, 1) >= 0.0);
+        let made_up = Busy { all: before.all + 3.0, ours: before.ours + 1.0, at: before.at };
+        let later = Busy { at: before.at + std::time::Duration::from_secs(4), ..made_up };
+        assert!((later.others_since(&before, 2) - 25.0).abs() < 1e-9);
+    }
+}

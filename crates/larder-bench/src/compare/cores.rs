@@ -1,0 +1,146 @@
+//! Which cores servers and load run on.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Some of the system's cores, by number, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CoreSet(Vec<usize>);
+
+impl CoreSet {
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The cores that this process may use, halved: the servers' and the load's. The load has the
+    /// odd one. With a single core, both have it.
+    ///
+    /// # Errors
+    /// The system doesn't say.
+    pub fn halves() -> Result<(Self, Self), String> {
+        let available = available()?;
+        let (server, load) = available.split_at(available.len() / 2);
+        let server = if server.is_empty() { load } else { server };
+        Ok((Self(server.to_vec()), Self(load.to_vec())))
+    }
+}
+
+impl FromStr for CoreSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "cores, as in 0,2-3".to_owned();
+        let mut cores = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: usize = first.trim().parse().map_err(|_| wrong())?;
+            let last: usize = last.trim().parse().map_err(|_| wrong())?;
+            if first > last || last >= CORES_MAX {
+                return Err(wrong());
+            }
+            cores.extend(first..=last);
+        }
+        cores.sort_unstable();
+        cores.dedup();
+        Ok(Self(cores))
+    }
+}
+
+/// What Linux can keep a thread to.
+const CORES_MAX: usize = 1024;
+
+impl fmt::Display for CoreSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&numbers.join(","))
+    }
+}
+
+impl TryFrom<String> for CoreSet {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<CoreSet> for String {
+    fn from(cores: CoreSet) -> Self {
+        cores.to_string()
+    }
+}
+
+/// What can keep threads to cores, and what cannot.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::{CORES_MAX, CoreSet};
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use nix::unistd::Pid;
+
+    const THIS_THREAD: Pid = Pid::from_raw(0);
+
+    pub(super) fn available() -> Result<Vec<usize>, String> {
+        let set = sched_getaffinity(THIS_THREAD).map_err(|error| error.to_string())?;
+        Ok((0..CORES_MAX).filter(|core| set.is_set(*core) == Ok(true)).collect())
+    }
+
+    impl CoreSet {
+        /// Keeps the calling thread, and those it starts, to these cores.
+        ///
+        /// # Errors
+        /// The system has no such cores, or this process may not use them.
+        pub fn pin(&self) -> Result<(), String> {
+            let mut set = CpuSet::new();
+            let added = self.0.iter().try_for_each(|core| set.set(*core));
+            added
+                .and_then(|()| sched_setaffinity(THIS_THREAD, &set))
+                .map_err(|error| format!("cannot run on cores {self}: {error}"))
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+use linux::available;
+
+#[cfg(not(target_os = "linux"))]
+fn available() -> Result<Vec<usize>, String> {
+    let cores = std::thread::available_parallelism().map_err(|error| error.to_string())?;
+    Ok((0..cores.get()).collect())
+}
+
+#[cfg(not(target_os = "linux"))]
+impl CoreSet {
+    /// Does nothing: only Linux keeps threads to cores.
+    ///
+    /// # Errors
+    /// None.
+    pub fn pin(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_and_read() {
+        let cores: CoreSet = "4,0-2".parse().unwrap();
+        assert_eq!((cores.to_string().as_str(), cores.count()), ("0,1,2,4", 4));
+        for wrong in ["", "a", "3-1", "1,", "9999"] {
+            assert!(wrong.parse::<CoreSet>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn halves_share_nothing_but_a_single_core() {
+        let (server, load) = CoreSet::halves().unwrap();
+        let shared = server.0.iter().filter(|core| load.0.contains(core)).count();
+        assert_eq!(shared, usize::from(server == load));
+        assert!(server.count() > 0 && load.count() > 0);
+    }
+}

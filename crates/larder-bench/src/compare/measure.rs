@@ -1,0 +1,206 @@
+//! A visit to a server, from its start to its end.
+
+use super::busy::Busy;
+use super::cores::CoreSet;
+use super::fill::fill;
+use super::plan::Visit;
+use super::process::Running;
+use super::results::{Found, Record};
+use super::suite::{self, Phase, Suite};
+use super::template::Values;
+use crate::outcome::Outcome;
+use crate::run::{RunError, run};
+use crate::settings::{Protocol, Settings, Stop, Target};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What all visits have in common.
+#[derive(Debug)]
+pub struct Stage<'s> {
+    /// The suite.
+    pub suite: &'s Suite,
+    /// The servers' cores.
+    pub server_cores: &'s CoreSet,
+    /// The load's cores.
+    pub load_cores: &'s CoreSet,
+    /// Cores of the whole machine.
+    pub cores: usize,
+    /// Where servers' output goes.
+    pub logs: &'s Path,
+    /// Set by a signal: end what was started, and leave.
+    pub interrupted: &'s AtomicBool,
+}
+
+impl Stage<'_> {
+    /// Starts the server whose program this is, measures all phases, and stops it. Nothing was
+    /// found if it was interrupted.
+    #[must_use]
+    pub fn visit(&self, visit: &Visit<'_>, program: &Path) -> Option<Vec<Record>> {
+        let found = match self.start(visit, program) {
+            Ok(mut server) => self.phases(visit, &mut server),
+            Err(reason) => vec![(Found::Failed(reason), None); visit.workload.phases.len()],
+        };
+        let records = visit.cells().into_iter().zip(found);
+        let records = records
+            .map(|(cell, (found, others_busy))| Record { cell, found, others_busy })
+            .collect();
+        (!self.is_interrupted()).then_some(records)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn start(&self, visit: &Visit<'_>, program: &Path) -> Result<Running, String> {
+        let values = Values::default()
+            .with("threads", visit.threads)
+            .with("memory_mb", self.suite.memory_mb);
+        let protocol = self.protocol(visit)?;
+        let log = self.logs.join(format!("{}.log", visit.server.name));
+        Running::start(visit.server, program, values, self.server_cores, protocol, log)
+    }
+
+    /// The dialect of a visit's first load.
+    fn protocol(&self, visit: &Visit<'_>) -> Result<Protocol, String> {
+        let mut loads = visit.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
+        match (visit.server.protocol, loads.next()) {
+            (Some(protocol), _) => Ok(protocol),
+            (None, Some(load)) => Ok(suite::arguments(load, &self.values(visit))?.protocol),
+            (None, None) => Ok(Protocol::Text),
+        }
+    }
+
+    fn values(&self, visit: &Visit<'_>) -> Values {
+        let load_threads = self.load_cores.count();
+        Values::default()
+            .with("pipeline", visit.pipeline)
+            .with("threads", visit.threads)
+            .with("load_threads", load_threads)
+            .with("clients", (self.suite.connections / load_threads).max(1))
+    }
+
+    /// What came of each phase, and how busy others were.
+    fn phases(&self, visit: &Visit<'_>, server: &mut Running) -> Vec<(Found, Option<f64>)> {
+        let mut warm = false;
+        let mut found = Vec::new();
+        for phase in &visit.workload.phases {
+            let result = self.phase(visit, phase, server, &mut warm);
+            found.push(result.unwrap_or_else(|reason| (Found::Failed(reason), None)));
+        }
+        found
+    }
+
+    fn phase(
+        &self,
+        visit: &Visit<'_>,
+        phase: &Phase,
+        server: &mut Running,
+        warm: &mut bool,
+    ) -> Result<(Found, Option<f64>), String> {
+        if let Some(death) = server.death() {
+            return Err(format!("died before: {death}"));
+        }
+        let (target, pid) = (server.target.clone(), server.pid());
+        if let Some(what) = phase.fill {
+            let (protocol, limit_mb) = (self.protocol(visit)?, self.suite.memory_mb);
+            let filling = || fill(what, &target, protocol, limit_mb, pid);
+            let held = self.watched(server, &AtomicU64::new(NOTHING_YET), filling)?;
+            return Ok((Found::Held(held), None));
+        }
+        let mut settings = self.settings(visit, phase, target)?;
+        if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
+            let warm_up = Duration::from_secs_f64(self.suite.warm_up_secs);
+            let warming = Settings { stop: Stop::After(warm_up), ..settings.clone() };
+            self.load(server, &warming)?;
+            settings.fill = false;
+        }
+        let before = Busy::now(pid);
+        let outcome = self.load(server, &settings)?;
+        let others = Busy::now(pid).zip(before);
+        let others = others.map(|(after, before)| after.others_since(&before, self.cores));
+        Ok((Found::Measured(Box::new(outcome)), others))
+    }
+
+    fn settings(
+        &self,
+        visit: &Visit<'_>,
+        phase: &Phase,
+        target: Target,
+    ) -> Result<Settings, String> {
+        let load = phase.load.as_deref().unwrap_or_default();
+        let mut arguments = suite::arguments(load, &self.values(visit))?;
+        arguments.protocol = visit.server.protocol.unwrap_or(arguments.protocol);
+        arguments.server = "127.0.0.1".to_owned();
+        let settings = arguments.settings().map_err(|error| error.to_string())?;
+        Ok(Settings { target, ..settings })
+    }
+
+    fn load(&self, server: &mut Running, settings: &Settings) -> Result<Outcome, String> {
+        let (answered, pid) = (AtomicU64::new(NOTHING_YET), server.pid());
+        let loading = || {
+            let mut progress = |progress: crate::run::Progress| {
+                answered.store(progress.requests, Ordering::Relaxed);
+            };
+            run(settings, Some(pid), &mut progress).map_err(|error: RunError| error.to_string())
+        };
+        let measured = self.watched(server, &answered, loading)?;
+        match server.death() {
+            Some(death) => Err(format!("died: {death}")),
+            None => Ok(measured.outcome),
+        }
+    }
+
+    /// Does something from the load's cores. If that is interrupted, or nothing is answered for
+    /// long, ends the server, which ends the work as well.
+    fn watched<T: Send>(
+        &self,
+        server: &mut Running,
+        answered: &AtomicU64,
+        work: impl FnOnce() -> Result<T, String> + Send,
+    ) -> Result<T, String> {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| self.load_cores.pin().and_then(|()| work()));
+            let mut stall = Stall::new();
+            let mut stalled = false;
+            while !worker.is_finished() {
+                std::thread::sleep(WATCH_EVERY);
+                stalled |= stall.lasts(answered.load(Ordering::Relaxed));
+                if stalled || self.is_interrupted() {
+                    server.stop();
+                }
+            }
+            let result = worker.join().map_err(|_| "the load panicked".to_owned())?;
+            match (result, server.death()) {
+                (Err(_), _) if stalled => Err(format!("no answer for {STALLED_AFTER:?}")),
+                (Err(error), Some(death)) => Err(format!("died: {death}; {error}")),
+                (result, _) => result,
+            }
+        })
+    }
+}
+
+const WATCH_EVERY: Duration = Duration::from_millis(20);
+const STALLED_AFTER: Duration = Duration::from_secs(60);
+/// No count was told yet: connections are being made, or keys set before the clock starts.
+const NOTHING_YET: u64 = u64::MAX;
+
+/// How long the count of answers has been the same.
+#[derive(Debug)]
+struct Stall {
+    count: u64,
+    since: Instant,
+}
+
+impl Stall {
+    fn new() -> Self {
+        Self { count: NOTHING_YET, since: Instant::now() }
+    }
+
+    fn lasts(&mut self, count: u64) -> bool {
+        if count != self.count {
+            *self = Self { count, since: Instant::now() };
+        }
+        count != NOTHING_YET && self.since.elapsed() > STALLED_AFTER
+    }
+}

@@ -1,0 +1,301 @@
+//! A server's process: found, asked for its version, started on its cores, waited for, stopped.
+
+use super::cores::CoreSet;
+use super::suite::Server;
+use super::template::{self, Values};
+use crate::settings::{Protocol, Target};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The program of a command: a path, or a name that is looked for in `target/release`, where
+/// `larder` itself lies, and on the `PATH`, in this order.
+#[must_use]
+pub fn find(program: &str) -> Option<PathBuf> {
+    let executable = |path: &PathBuf| {
+        path.metadata().is_ok_and(|of| of.is_file() && of.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(executable);
+    }
+    let own = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned()));
+    // What was built without optimisations is not compared with anything.
+    let own = own.filter(|folder| !folder.ends_with("debug"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = [PathBuf::from("target/release")].into_iter().chain(own);
+    let folders = folders.chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join(program)).find(executable)
+}
+
+/// What a program says of its version: the first line that it prints.
+#[must_use]
+pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
+    if arguments.is_empty() {
+        return None;
+    }
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let mut printed = String::new();
+    if wait(&mut child, ANSWERS_WITHIN).is_some() {
+        // A few lines; they wait in the pipe.
+        let _ = child.stdout.take()?.read_to_string(&mut printed);
+    } else {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let line = printed.lines().find(|line| !line.trim().is_empty())?;
+    Some(without_colours(line).trim().chars().take(100).collect())
+}
+
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |line, part| line + part.split_once('m').map_or(part, |(_, rest)| rest))
+}
+
+/// A server takes no longer to answer its first request.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// Nor to end when asked to.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const POLL_EVERY: Duration = Duration::from_millis(5);
+
+/// A server that was started. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    /// How it is reached.
+    pub target: Target,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts a server on `cores` and waits until it answers in `protocol`. What it prints goes to
+    /// the file `log`.
+    ///
+    /// # Errors
+    /// It can't be started or doesn't answer; says what it printed last.
+    pub fn start(
+        server: &Server,
+        program: &Path,
+        values: Values,
+        cores: &CoreSet,
+        protocol: Protocol,
+        log: PathBuf,
+    ) -> Result<Self, String> {
+        let target = free_target(server).map_err(|error| error.to_string())?;
+        let values = match &target {
+            Target::Unix(path) => values.with("socket", path.display()),
+            Target::Tcp(address) => values.with("port", address.port()),
+        };
+        let words = server.command[1..].iter().map(|word| template::expand(word, &values));
+        let words = words.collect::<Result<Vec<String>, String>>()?;
+        let output = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null());
+        command.stderr(output.try_clone().map_err(|error| error.to_string())?).stdout(output);
+        // Its own group, so that Ctrl-C reaches us and we end it.
+        command.process_group(0);
+        let child = spawn_on(cores, &mut command)?;
+        let mut running = Self { child, target, log };
+        running.await_answer(protocol).map(|()| running)
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Says how it ended, if it has ended by itself.
+    pub fn death(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        Some(self.obituary(status))
+    }
+
+    /// Ends it: asks, then insists.
+    pub fn stop(&mut self) {
+        self.signal(Signal::SIGTERM);
+        if wait(&mut self.child, ENDS_WITHIN).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if let Target::Unix(path) = &self.target {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        // A number that was waited for may be another process's by now.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill(Pid::from_raw(self.pid()), signal);
+        }
+    }
+
+    fn await_answer(&mut self, protocol: Protocol) -> Result<(), String> {
+        let begun = Instant::now();
+        while begun.elapsed() < ANSWERS_WITHIN {
+            if let Some(death) = self.death() {
+                return Err(format!("did not start: {death}"));
+            }
+            if answers(&self.target, protocol) {
+                return Ok(());
+            }
+            std::thread::sleep(POLL_EVERY);
+        }
+        Err(format!("does not answer on {} in {protocol}{}", self.target, self.last_words()))
+    }
+
+    fn obituary(&self, status: ExitStatus) -> String {
+        format!("{status}{}", self.last_words())
+    }
+
+    fn last_words(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.lines().rev().find(|line| !line.trim().is_empty());
+        line.map_or(String::new(), |line| {
+            format!("; it said: {}", line.trim().chars().take(200).collect::<String>())
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Children run on the cores of the thread that starts them.
+fn spawn_on(cores: &CoreSet, command: &mut Command) -> Result<Child, String> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            cores.pin()?;
+            command.spawn().map_err(|error| format!("cannot be started: {error}"))
+        });
+        thread.join().expect("nothing in it panics")
+    })
+}
+
+fn wait(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {
+    let begun = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(None) if begun.elapsed() < at_most => std::thread::sleep(POLL_EVERY),
+            ended => return ended.ok().flatten(),
+        }
+    }
+}
+
+/// Where nobody listens.
+fn free_target(server: &Server) -> std::io::Result<Target> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    if server.on_unix_socket() {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("larder-{}-{number}.sock", std::process::id());
+        return Ok(Target::Unix(std::env::temp_dir().join(name)));
+    }
+    let address = SocketAddr::from(([127, 0, 0, 1], server.port.unwrap_or(0)));
+    Ok(Target::Tcp(TcpListener::bind(address)?.local_addr()?))
+}
+
+/// Whether a first request is answered.
+fn answers(target: &Target, protocol: Protocol) -> bool {
+    let (request, answer): (&[u8], &[u8]) = match protocol {
+        Protocol::Text | Protocol::Meta => (b"version\r\n", b"VERSION"),
+        Protocol::Binary => (&BINARY_VERSION, &[0x81]),
+        Protocol::Resp => (b"*1\r\n$4\r\nPING\r\n", b"+PONG"),
+    };
+    let answer = |stream: &mut dyn ReadWrite| {
+        let mut got = vec![0; answer.len()];
+        stream.write_all(request).and_then(|()| stream.read_exact(&mut got)).is_ok()
+            && got == answer
+    };
+    match target {
+        Target::Tcp(address) => TcpStream::connect(address).is_ok_and(|mut stream| {
+            stream.set_read_timeout(Some(READ_WITHIN)).is_ok() && answer(&mut stream)
+        }),
+        Target::Unix(path) => UnixStream::connect(path).is_ok_and(|mut stream| {
+            stream.set_read_timeout(Some(READ_WITHIN)).is_ok() && answer(&mut stream)
+        }),
+    }
+}
+
+const READ_WITHIN: Duration = Duration::from_secs(2);
+
+trait ReadWrite: Read + Write {}
+impl<S: Read + Write> ReadWrite for S {}
+
+/// A request's magic byte and the version's opcode; all else is 0.
+const BINARY_VERSION: [u8; 24] = {
+    let mut packet = [0; 24];
+    packet[0] = 0x80;
+    packet[1] = 0x0b;
+    packet
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::example;
+    use tempfile::tempdir;
+
+    fn start(command: &[&str]) -> Result<Running, String> {
+        let server = example::server("it", command);
+        let program = find(command[0]).unwrap();
+        let folder = tempdir().unwrap();
+        let (cores, _) = CoreSet::halves().unwrap();
+        let log = folder.path().join("log");
+        let values = Values::default().with("threads", 1).with("memory_mb", 64);
+        Running::start(&server, &program, values, &cores, Protocol::Text, log)
+    }
+
+    #[test]
+    fn found_or_not() {
+        assert!(find("sh").unwrap().ends_with("sh"));
+        assert!(find("/bin/sh").is_some());
+        assert_eq!(find("no-such-server"), None);
+        assert_eq!(find("/etc/passwd"), None);
+    }
+
+    #[test]
+    fn versions() {
+        let sh = find("sh").unwrap();
+        let says = |script: &str| version(&sh, &["-c".to_owned(), script.to_owned()]);
+        assert_eq!(says("echo; printf '\\033[1m it 1.2\\033[0m\\nmore'").unwrap(), "it 1.2");
+        assert_eq!(says("exit 1"), None);
+        assert_eq!(version(&sh, &[]), None);
+    }
+
+    #[test]
+    fn one_that_dies_says_why() {
+        let error = start(&["sh", "-c", "echo no memory for {port}; exit 3"]).unwrap_err();
+        assert!(error.contains("exit status: 3; it said: no memory for "), "{error}");
+    }
+
+    #[test]
+    fn started_on_its_cores_and_stopped() {
+        let mut server = start(&["memcached", "-u", "root", "-U", "0", "-s", "{socket}"]).unwrap();
+        let (cores, _) = CoreSet::halves().unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()));
+        if let Ok(status) = status {
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            assert_eq!(list.unwrap().trim().parse::<CoreSet>().unwrap(), cores);
+        }
+        let Target::Unix(path) = server.target.clone() else { panic!("{:?}", server.target) };
+        assert!(path.exists());
+        assert_eq!(server.death(), None);
+        server.stop();
+        assert!(!path.exists());
+        assert!(server.death().is_some());
+    }
+}

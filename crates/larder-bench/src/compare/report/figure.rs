@@ -1,0 +1,139 @@
+//! A plot before it is drawn: its words and its points.
+
+use super::axis::Axis;
+use super::view::View;
+use crate::compare::metric::{Metric, Unit};
+use crate::compare::statistics::Spread;
+use crate::compare::summary::{Row, Standing, Summary};
+
+/// How values lie on an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Evenly, from 0.
+    Linear,
+    /// By their logarithms.
+    Logarithmic,
+}
+
+impl Scale {
+    /// Its name in files and in the report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Logarithmic => "logarithmic",
+        }
+    }
+}
+
+/// A plot.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    /// What is plotted, of what.
+    pub(crate) title: String,
+    /// How the vertical axis goes.
+    pub(crate) scale: Scale,
+    /// What its numbers are.
+    pub(crate) unit: Unit,
+    /// The vertical axis.
+    pub(crate) axis: Axis,
+    /// What the horizontal axis is.
+    pub(crate) varies: &'static str,
+    /// What is written along it.
+    pub(crate) ticks: Vec<String>,
+    /// Whether points are joined.
+    pub(crate) joined: bool,
+    /// A server each that is installed.
+    pub(crate) series: Vec<Series>,
+    /// The others.
+    pub(crate) absent: Vec<String>,
+    slug: String,
+}
+
+/// A server's points.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its place in the suite, which gives its colour.
+    pub(crate) place: usize,
+    /// One for each tick.
+    pub(crate) points: Vec<Point>,
+}
+
+/// A server at a tick.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    /// Nothing if there are no figures.
+    pub(crate) spread: Option<Spread>,
+    /// What there is to say of it.
+    pub(crate) tip: String,
+}
+
+impl Figure {
+    /// A metric in a view.
+    pub(crate) fn of(summary: &Summary, view: &View, metric: Metric, scale: Scale) -> Self {
+        let (ticks, tables) = places(summary, view, metric);
+        let series = series(summary, &tables, metric);
+        let spreads = series.iter().flat_map(|series| &series.points);
+        let values = spreads.filter_map(|point| point.spread).flat_map(|s| [s.min, s.max]);
+        Self {
+            title: format!("{} · {}", metric.name(), view.heading),
+            scale,
+            unit: metric.unit(),
+            axis: Axis::of(scale, values),
+            varies: view.varies,
+            ticks,
+            joined: view.joined,
+            absent: summary.absent().into_iter().map(ToOwned::to_owned).collect(),
+            slug: format!("{} {} {}", view.heading, metric.slug(), scale.name()),
+            series,
+        }
+    }
+
+    /// Its file's name, without what says the format.
+    pub(crate) fn file_name(&self) -> String {
+        let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
+        let name: String = self.slug.to_lowercase().chars().map(kept).collect();
+        let words = name.split('-').filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join("-")
+    }
+}
+
+/// The places where the metric means something, or where nobody has any figure.
+fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
+    let means = |table: &usize| {
+        let metrics = summary.tables[*table].metrics();
+        metrics.is_empty() || metrics.contains(&metric)
+    };
+    let places = view.ticks.iter().cloned().zip(view.tables.iter().copied());
+    places.filter(|(_, table)| means(table)).unzip()
+}
+
+fn series(summary: &Summary, tables: &[usize], metric: Metric) -> Vec<Series> {
+    let rows = |table: usize| &summary.tables[table].rows;
+    let servers = tables.first().map_or(&[][..], |table| rows(*table)).iter().enumerate();
+    let installed = servers.filter(|(_, row)| !matches!(row.standing, Standing::Absent));
+    installed
+        .map(|(place, row)| Series {
+            name: row.server.clone(),
+            place,
+            points: tables.iter().map(|table| point(&rows(*table)[place], metric)).collect(),
+        })
+        .collect()
+}
+
+fn point(row: &Row, metric: Metric) -> Point {
+    let spread = row.spread(metric);
+    let tip = match (&row.standing, spread) {
+        (Standing::Figures(figures), Some(spread)) => {
+            let ratio = figures.ratios.get(&metric);
+            let ratio = ratio.map_or(String::new(), |ratio| format!(", {ratio:.2} × baseline"));
+            let unit = metric.unit();
+            let (least, most) = (unit.number(spread.min), unit.number(spread.max));
+            format!("{}: {} ({least} to {most}){ratio}", row.server, unit.quantity(spread.median))
+        }
+        (Standing::Failed(reason), _) => format!("{}: {reason}", row.server),
+        _ => format!("{}: no figure", row.server),
+    };
+    Point { spread, tip }
+}

@@ -1,0 +1,96 @@
+//! A comparison for people and for programs: `results.json`, `results.csv`, `results.md`,
+//! `report.html`, and plots.
+
+mod axis;
+mod csv;
+mod draw;
+mod figure;
+mod html;
+pub(crate) mod markdown;
+mod style;
+mod view;
+
+use super::Error;
+use super::results::{Record, Setup};
+use super::summary::Summary;
+use draw::Drawing;
+use figure::{Figure, Scale};
+use serde::Serialize;
+use std::path::Path;
+use view::View;
+
+/// All that is reported.
+#[derive(Debug)]
+pub(crate) struct Report<'r> {
+    /// What it depends on.
+    pub(crate) setup: &'r Setup,
+    /// Cell by cell.
+    pub(crate) records: &'r [Record],
+    /// Place by place.
+    pub(crate) summary: Summary,
+}
+
+/// The plots' folder in the output folder.
+const PLOTS: &str = "plots";
+
+impl<'r> Report<'r> {
+    /// Of records.
+    pub(crate) fn of(setup: &'r Setup, records: &'r [Record]) -> Self {
+        Self { setup, records, summary: Summary::of(setup, records) }
+    }
+
+    /// Writes all files. Plots of an earlier report in the folder are replaced.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), Error> {
+        write(&folder.join("results.json"), self.json().as_bytes())?;
+        write(&folder.join("results.csv"), csv::csv(self).as_bytes())?;
+        write(&folder.join("results.md"), markdown::markdown(self).as_bytes())?;
+        let plots = folder.join(PLOTS);
+        if plots.exists() {
+            std::fs::remove_dir_all(&plots).map_err(|error| Error::io(&plots, error))?;
+        }
+        std::fs::create_dir_all(&plots).map_err(|error| Error::io(&plots, error))?;
+        let mut sections = Vec::new();
+        for view in View::all(&self.summary) {
+            let drawings = self.draw(&view, &plots)?;
+            sections.push((view, drawings));
+        }
+        write(&folder.join("report.html"), html::html(self, &sections).as_bytes())
+    }
+
+    /// The plots of a view, linear and logarithmic, written as files too.
+    fn draw(&self, view: &View, plots: &Path) -> Result<Vec<Drawing>, Error> {
+        let mut drawings = Vec::new();
+        for metric in view.metrics(&self.summary) {
+            for scale in [Scale::Linear, Scale::Logarithmic] {
+                let figure = Figure::of(&self.summary, view, metric, scale);
+                let path = plots.join(figure.file_name());
+                let drawing = Drawing::svg(&figure)?;
+                write(&path.with_added_extension("svg"), drawing.file().as_bytes())?;
+                draw::write_png(&figure, &path.with_added_extension("png"))?;
+                drawings.push(drawing);
+            }
+        }
+        Ok(drawings)
+    }
+
+    fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Json<'r> {
+            setup: &'r Setup,
+            summary: &'r Summary,
+            cells: &'r [Record],
+        }
+        let json = Json { setup: self.setup, summary: &self.summary, cells: self.records };
+        serde_json::to_string_pretty(&json).expect("plain data is JSON")
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    std::fs::write(path, bytes).map_err(|error| Error::io(path, error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Suites: what is compared with what, as TOML. `docs/compare.md` describes the format.
+
+use super::template::{self, Values};
+use crate::arguments::Arguments;
+use crate::settings::Protocol;
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A whole suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// The report's heading.
+    pub title: String,
+    /// What is measured and where the set-up comes from.
+    pub about: String,
+    /// The server that the others' ratios refer to.
+    pub baseline: String,
+    /// How often each cell is measured.
+    pub runs: usize,
+    /// What a server may use for items, in MiB.
+    pub memory_mb: u64,
+    /// Threads of the servers.
+    pub threads: Threads,
+    /// Requests that a connection has under way.
+    pub pipelines: Vec<usize>,
+    /// Connections of all load threads together, for lines that say `{clients}`.
+    #[serde(default = "connections")]
+    pub connections: usize,
+    /// How long each server is loaded before the first phase.
+    #[serde(default = "warm_up_secs")]
+    pub warm_up_secs: f64,
+    /// What `--quick` changes.
+    #[serde(default)]
+    pub quick: Quick,
+    /// Who is compared.
+    #[serde(rename = "server")]
+    pub servers: Vec<Server>,
+    /// What they are loaded with.
+    #[serde(rename = "workload")]
+    pub workloads: Vec<Workload>,
+}
+
+fn connections() -> usize {
+    50
+}
+
+fn warm_up_secs() -> f64 {
+    1.0
+}
+
+/// Numbers of threads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Threads {
+    /// These.
+    Listed(Vec<usize>),
+    /// `"1..cores"`: 1, 2, 4 and so on, and as many as the servers have cores; at least 1 and 2.
+    Cores(UpToCores),
+}
+
+/// The text that stands for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UpToCores {
+    /// The only one.
+    #[serde(rename = "1..cores")]
+    Text,
+}
+
+impl Threads {
+    /// The numbers, on `cores` cores.
+    #[must_use]
+    pub fn numbers(&self, cores: usize) -> Vec<usize> {
+        let Self::Listed(numbers) = self else {
+            let most = cores.max(2);
+            let doubled = std::iter::successors(Some(1), |number| Some(number * 2));
+            return doubled.take_while(|number| *number < most).chain([most]).collect();
+        };
+        numbers.clone()
+    }
+}
+
+/// Changes that make a suite short.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Instead of the suite's.
+    pub runs: Option<usize>,
+    /// Instead of the suite's.
+    pub memory_mb: Option<u64>,
+    /// Instead of the suite's.
+    pub threads: Option<Threads>,
+    /// Instead of the suite's.
+    pub pipelines: Option<Vec<usize>>,
+    /// Instead of the suite's.
+    pub warm_up_secs: Option<f64>,
+    /// Options that follow those of each phase's load.
+    #[serde(default)]
+    pub load: String,
+}
+
+/// Someone who is compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// As it is called in the report.
+    pub name: String,
+    /// The program and its arguments, with `{socket}` or `{port}`, `{threads}`, `{memory_mb}`.
+    pub command: Vec<String>,
+    /// Arguments on which the program prints its version and ends.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// The dialect, if it is not the load's.
+    pub protocol: Option<Protocol>,
+    /// The TCP port of a server that cannot be told one.
+    pub port: Option<u16>,
+}
+
+/// Phases that follow each other on one server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// As it is called in the report.
+    pub name: String,
+    /// What is done.
+    #[serde(rename = "phase")]
+    pub phases: Vec<Phase>,
+}
+
+/// One measurement: a load or a fill.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// As it is called in the report.
+    pub name: String,
+    /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`.
+    pub load: Option<String>,
+    /// How many items are held before old ones are missing.
+    pub fill: Option<Fill>,
+}
+
+/// Items to fill a server with.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fill {
+    /// Bytes in a value.
+    pub value_bytes: usize,
+}
+
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+impl Suite {
+    /// Reads a suite's text.
+    ///
+    /// # Errors
+    /// What is wrong, with its line, for people.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let suite: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        suite.check().map(|()| suite)
+    }
+
+    /// The short form.
+    #[must_use]
+    pub fn quick(mut self) -> Self {
+        let quick = std::mem::take(&mut self.quick);
+        self.runs = quick.runs.unwrap_or(self.runs);
+        self.memory_mb = quick.memory_mb.unwrap_or(self.memory_mb);
+        self.threads = quick.threads.unwrap_or(self.threads);
+        self.pipelines = quick.pipelines.unwrap_or(self.pipelines);
+        self.warm_up_secs = quick.warm_up_secs.unwrap_or(self.warm_up_secs);
+        let loads = self.workloads.iter_mut().flat_map(|workload| &mut workload.phases);
+        for load in loads.filter_map(|phase| phase.load.as_mut()) {
+            *load = format!("{load} {}", quick.load).trim_end().to_owned();
+        }
+        self
+    }
+
+    /// All that a type can't say.
+    fn check(&self) -> Result<(), String> {
+        if self.runs == 0 || self.pipelines.is_empty() || self.threads.numbers(1).is_empty() {
+            return Err("runs, pipelines and threads: at least one of each".to_owned());
+        }
+        if !(0.0..=3600.0).contains(&self.warm_up_secs) {
+            return Err("warm_up_secs: between 0 and 3600".to_owned());
+        }
+        distinct("server", self.servers.iter().map(|server| &server.name))?;
+        distinct("workload", self.workloads.iter().map(|workload| &workload.name))?;
+        if !self.servers.iter().any(|server| server.name == self.baseline) {
+            return Err(format!("baseline: there is no server `{}`", self.baseline));
+        }
+        self.servers.iter().try_for_each(Server::check)?;
+        for short in [self.clone(), self.clone().quick()] {
+            short.workloads.iter().try_for_each(Workload::check)?;
+        }
+        Ok(())
+    }
+}
+
+fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if name.is_empty() || !seen.insert(name) {
+            return Err(format!("{what} `{name}`: names must be there and differ"));
+        }
+    }
+    if seen.is_empty() { Err(format!("there is no {what}")) } else { Ok(()) }
+}
+
+impl Server {
+    /// Whether it is reached by a unix socket rather than TCP.
+    #[must_use]
+    pub fn on_unix_socket(&self) -> bool {
+        self.command.iter().any(|word| word.contains("{socket}"))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.command.is_empty() {
+            return Err(format!("server `{}`: no command", self.name));
+        }
+        for word in &self.command {
+            template::expand(word, &Values::examples())
+                .map_err(|error| format!("server `{}`: {error}", self.name))?;
+        }
+        let port = self.port.is_some() || self.command.iter().any(|w| w.contains("{port}"));
+        if port == self.on_unix_socket() {
+            return Err(format!("server `{}`: either {{socket}} or a port", self.name));
+        }
+        Ok(())
+    }
+}
+
+impl Workload {
+    fn check(&self) -> Result<(), String> {
+        distinct("phase", self.phases.iter().map(|phase| &phase.name))?;
+        for phase in &self.phases {
+            let wrong =
+                |error| format!("workload `{}`, phase `{}`: {error}", self.name, phase.name);
+            match (&phase.load, &phase.fill) {
+                (Some(load), None) => {
+                    arguments(load, &Values::examples()).map_err(wrong)?;
+                }
+                (None, Some(_)) => {}
+                _ => return Err(wrong("either load or fill".to_owned())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a load's line says.
+///
+/// # Errors
+/// It is no command line of `larder bench`.
+pub fn arguments(load: &str, values: &Values) -> Result<Arguments, String> {
+    let line = template::expand(load, values)?;
+    let words = shlex::split(&line).ok_or_else(|| format!("a quote without end: {line}"))?;
+    let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+    Ok(line.arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_up_to_the_cores() {
+        let up_to = |cores| Threads::Cores(UpToCores::Text).numbers(cores);
+        assert_eq!(up_to(1), [1, 2]);
+        assert_eq!(up_to(6), [1, 2, 4, 6]);
+        assert_eq!(up_to(8), [1, 2, 4, 8]);
+    }
+}
