@@ -11,6 +11,7 @@ use larder_store::{
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -101,10 +102,11 @@ fn main() {
         while engine.maintain(Seconds(1)) {}
     }
     engine.end_batch();
-    let stop = AtomicBool::new(false);
+    let (stop, ready) = (AtomicBool::new(false), Barrier::new(*threads as usize + 1));
     let work = |seed: u32| {
         let mut engine = cache.handle();
         let operations = draw(&mut SmallRng::seed_from_u64(seed.into()), *set_percent);
+        ready.wait();
         let (mut done, begun) = (0, Instant::now());
         for chunk in operations.as_chunks::<BATCH>().0.iter().cycle() {
             std::hint::black_box(batch(&mut engine, chunk));
@@ -117,6 +119,7 @@ fn main() {
     };
     let total: f64 = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..*threads).map(|seed| scope.spawn(move || work(seed))).collect();
+        ready.wait();
         std::thread::sleep(run_for);
         stop.store(true, Ordering::Relaxed);
         workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
