@@ -91,13 +91,36 @@ pub(crate) fn next_key(rest: &[u8]) -> NextKey<'_> {
     }
 }
 
-/// The key of a line that is a key and its end, as most are, and the line's length.
+/// The key of a line that is a key, CR and LF, as most are, and the line's length.
 #[inline]
-pub(crate) fn only_key(rest: &[u8]) -> Option<(&[u8], usize)> {
-    let window = rest.get(..KEY_LEN_MAX + 2).unwrap_or(rest);
-    let end = memchr::memchr2(b' ', b'\n', window)?;
-    let (key, behind) = window.split_at_checked(end.checked_sub(1)?)?;
-    (!key.is_empty() && behind.starts_with(b"\r\n")).then_some((key, end + 1))
+pub(crate) fn lone_key(rest: &[u8]) -> Option<(&[u8], usize)> {
+    let end = word_end(rest)?;
+    let behind = rest.get(end..end + 2)?;
+    let is_key = (1..=KEY_LEN_MAX).contains(&end) && behind == b"\r\n";
+    is_key.then(|| (rest.get(..end).unwrap_or_default(), end + 2))
+}
+
+/// Where the first space or control character is, if it is no further away than a key is long.
+/// Eight bytes at a time: keys are short, and a call to `memchr` would cost as much as all of this.
+#[inline]
+fn word_end(bytes: &[u8]) -> Option<usize> {
+    let (chunks, tail) = bytes.as_chunks::<8>();
+    for (i, chunk) in chunks.iter().take(KEY_LEN_MAX / 8 + 1).enumerate() {
+        let blanks = blanks(u64::from_le_bytes(*chunk));
+        if blanks != 0 {
+            return Some(8 * i + blanks.trailing_zeros() as usize / 8);
+        }
+    }
+    let tail_at = tail.iter().position(|&byte| byte <= b' ')?;
+    Some(8 * chunks.len() + tail_at)
+}
+
+/// The top bit of each byte up to the space, correct up to the first that is set.
+/// Source: "Determine if a word has a byte less than n", Bit Twiddling Hacks, S. E. Anderson.
+#[inline]
+fn blanks(word: u64) -> u64 {
+    const EACH: u64 = u64::MAX / 255;
+    word.wrapping_sub(EACH * (b' ' as u64 + 1)) & !word & (EACH * 128)
 }
 
 /// What is behind the line's end, if nothing but spaces comes before it.
@@ -115,17 +138,26 @@ pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {
 #[inline]
 pub(crate) fn get(key: &[u8], retrieval: Retrieval, last: bool) -> Request<'_> {
     let Retrieval { with_cas, touch } = retrieval;
-    Request::Get(Get {
-        key: raw(key),
-        value: true,
-        touch,
-        vivify: None,
-        recache: None,
-        compare: None,
-        new_cas: None,
-        untracked: false,
-        shape: Shape::Classic(Classic { noreply: false, with_cas, last }),
-    })
+    let shape = Shape::Classic(Classic { noreply: false, with_cas, last });
+    Request::Get(Get { touch, shape, ..Get::lone(key) })
+}
+
+impl<'b> Get<'b> {
+    /// What [`crate::Parser::lone_get`] found.
+    #[must_use]
+    pub fn lone(key: &'b [u8]) -> Self {
+        Self {
+            key: raw(key),
+            value: true,
+            touch: None,
+            vivify: None,
+            recache: None,
+            compare: None,
+            new_cas: None,
+            untracked: false,
+            shape: Shape::Classic(Classic { noreply: false, with_cas: false, last: true }),
+        }
+    }
 }
 
 /// A line other than a retrieval; `body` is what follows it, `consumed` the line's length.

@@ -36,6 +36,9 @@ pub(crate) struct Retrieval {
 }
 
 impl Parser {
+    /// At the start of a text line, as behind every [`Self::lone_get`].
+    pub const TEXT: Self = Self { state: State::Text };
+
     /// Looks at the front of `input`. Any split of a stream gives the same requests: what depends on
     /// bytes that are not here yet is [`Parsed::Incomplete`].
     #[inline]
@@ -50,6 +53,16 @@ impl Parser {
                 self.parse(input)
             }
         }
+    }
+
+    /// What nearly all requests are, `get KEY` alone on its line, if that is what comes next: the key
+    /// and the line's length. [`Self::parse`] reads it just the same, only slower.
+    #[inline]
+    #[must_use]
+    pub fn lone_get<'b>(&self, input: &'b [u8]) -> Option<(&'b [u8], usize)> {
+        let State::Text = self.state else { return None };
+        let (key, len) = classic::lone_key(input.strip_prefix(b"get ")?)?;
+        Some((key, len + 4))
     }
 
     /// Gives up the keys of a retrieval line that were not handed out yet. True if the line goes on:
@@ -138,13 +151,6 @@ impl Parser {
         rest: &'b [u8],
         first: bool,
     ) -> Parsed<'b> {
-        // Nearly all lines are one key and their end.
-        if let Some((key, line_len)) = classic::only_key(rest)
-            && first
-        {
-            let consumed = input.len() - rest.len() + line_len;
-            return Parsed::Request { request: classic::get(key, retrieval, true), consumed };
-        }
         let near = front(rest);
         match classic::next_key(near) {
             classic::NextKey::Key { key, behind } => {
