@@ -1,9 +1,8 @@
 //! `larderd`: reads the command line, binds, starts the engine that was chosen, and serves.
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use larder_server::memory::Memory;
-use larder_server::options::{EngineKind, EvictionPolicy, Options};
+use larder_server::options::{EngineKind, EvictionPolicy, Options, Unread};
 use larder_server::server::{Cache, Server};
 use larder_server::{driver, listener, platform, slab_classes, version};
 use larder_session::Settings;
@@ -30,13 +29,11 @@ const OUTPUT_MAX: usize = 256 << 10;
 const FILES_SPARE: u64 = 64;
 
 fn main() -> ExitCode {
-    let options = match Options::try_parse() {
+    let options = match Options::read(std::env::args_os()) {
         Ok(options) => options,
-        Err(error) => return say_usage(&error),
+        Err(Unread::Clap(error)) => return say_usage(&error),
+        Err(Unread::Misuse(misuse)) => return fail(misuse.status, misuse.message),
     };
-    if let Err(misuse) = options.check() {
-        return fail(misuse.status, misuse.message);
-    }
     let set_log_level = start_log(options.verbosity());
     match start(options, set_log_level) {
         Ok(()) => ExitCode::SUCCESS,
@@ -145,8 +142,8 @@ fn serve(
     }
     listener::write_port_file(&listeners).map_err(|error| failure(EX_OSERR)(&error))?;
     drop_privileges(options.user.as_deref())?;
-    if options.slab_growth_factor.is_some() || options.slab_min_size.is_some() {
-        tracing::info!("-f and -n have no effect: there are no slab classes");
+    for (name, why) in options.without_effect() {
+        tracing::info!("{name} has no effect: {why}");
     }
     let signals = signals().map_err(|error| failure(EX_OSERR)(&error))?;
     let settings = Settings {
