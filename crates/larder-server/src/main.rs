@@ -24,6 +24,10 @@ const EX_USAGE: u8 = 64;
 const EX_NOUSER: u8 = 67;
 const EX_OSERR: u8 = 71;
 
+const LICENCE: &str = "larderd is licensed under the MIT licence or the Apache License, Version 2.0,\n\
+                       as you like: https://opensource.org/license/mit,\n\
+                       https://www.apache.org/licenses/LICENSE-2.0";
+
 /// Unsent answers from which a connection has to wait for its peer, in bytes.
 const OUTPUT_MAX: usize = 256 << 10;
 
@@ -36,6 +40,9 @@ fn main() -> ExitCode {
         Err(Unread::Clap(error)) => return say_usage(&error),
         Err(Unread::Misuse(misuse)) => return fail(misuse.status, misuse.message),
     };
+    if options.license || options.check_config {
+        return say(if options.license { LICENCE } else { "The options are good." });
+    }
     let set_log_level = start_log(options.verbosity());
     match start(options, set_log_level) {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,6 +76,12 @@ fn say_usage(error: &clap::Error) -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+#[expect(clippy::print_stdout, reason = "it was asked for")]
+fn say(text: &str) -> ExitCode {
+    println!("{text}");
+    ExitCode::SUCCESS
 }
 
 #[expect(clippy::print_stderr, reason = "the log may not show it")]

@@ -1,6 +1,8 @@
 //! The command line: memcached's options where they have a meaning here, and Larder's own.
 
 mod check;
+mod file;
+mod layers;
 mod suboption_table;
 pub mod suboptions;
 pub mod tls;
@@ -22,6 +24,7 @@ use std::path::PathBuf;
     about,
     version = version::LARDER,
     disable_version_flag = true,
+    args_override_self = true,
     after_help = suboptions::help()
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
@@ -122,7 +125,7 @@ pub struct Options {
     pub disable_watch: bool,
 
     /// Count by what keys have before this character, and begin at once [default: :]
-    #[arg(short = 'D', value_name = "CHAR", value_parser = delimiter)]
+    #[arg(short = 'D', long, value_name = "CHAR", value_parser = delimiter)]
     pub prefix_delimiter: Option<u8>,
 
     /// auto, ascii or binary: what clients may speak; only auto, for now
@@ -181,6 +184,14 @@ pub struct Options {
     #[arg(short = 'v', long, action = ArgAction::Count)]
     pub verbose: u8,
 
+    /// A file of options: TOML, the long names here its keys
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Say whether the options are good, and exit
+    #[arg(long)]
+    pub check_config: bool,
+
     /// Print the licence and exit
     #[arg(short = 'i', long)]
     pub license: bool,
@@ -220,16 +231,36 @@ pub enum Runtime {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// Reads a command line.
+    /// Reads a command line, the environment below it, and the file that either names.
     ///
     /// # Errors
     /// [`Unread`]: it asks for help or the version, or it can't be served.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Unread> {
+        let arguments = arguments.into_iter().collect();
+        let mut options = layers::read(arguments, |name| std::env::var_os(name))?;
+        // A daemon leaves its directory.
+        if options.daemon && !options.enable_coredumps {
+            options.make_paths_absolute();
+        }
+        Ok(options)
+    }
+
+    /// Reads a command line that has everything on it.
+    fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Unread> {
         let mut options = Self::try_parse_from(arguments).map_err(Unread::Clap)?;
         let lists = options.extended.iter().map(String::as_str);
         options.suboptions = Suboptions::parse(lists).map_err(Unread::Misuse)?;
         options.check().map_err(Unread::Misuse)?;
         Ok(options)
+    }
+
+    fn make_paths_absolute(&mut self) {
+        let tls = &mut self.suboptions.tls;
+        let paths = [&mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
+        for path in paths.into_iter().flatten() {
+            // It fails for an empty path alone, which fails again when it is opened.
+            *path = std::path::absolute(&path).unwrap_or_default();
+        }
     }
 
     /// How much is to be logged, in memcached's levels.
