@@ -1,4 +1,5 @@
-//! What an operator asks of the server: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`.
+//! What an operator asks of the server: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`,
+//! `shutdown`.
 //!
 //! The words of a line are checked here, with memcached's error lines; whether the server does what
 //! they say is not known here.
@@ -31,6 +32,19 @@ pub enum Admin {
     Set(Tuning),
     /// `watch`: the log streams that follow, for as long as the connection lasts.
     Watch(Streams),
+    /// `shutdown`.
+    Shutdown(Shutdown),
+}
+
+/// How a server is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// At once.
+    Quick,
+    /// `shutdown graceful`: after the requests that are there.
+    Graceful,
+    /// What was given is neither.
+    Invalid,
 }
 
 /// A setting that an operator changes.
@@ -172,6 +186,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
         b"slabs" => slabs(&words),
         b"cache_memlimit" => memory_limit(&words),
         b"watch" => watch(&words),
+        b"shutdown" => Ok(Admin::Shutdown(shutdown(&words))),
         _ => return None,
     };
     Some(match parsed {
@@ -314,6 +329,14 @@ fn watch(words: &[&[u8]]) -> Command {
     }
 }
 
+fn shutdown(words: &[&[u8]]) -> Shutdown {
+    match words {
+        [] => Shutdown::Quick,
+        [b"graceful"] => Shutdown::Graceful,
+        _ => Shutdown::Invalid,
+    }
+}
+
 impl Admin {
     /// The command as it is typed.
     pub(crate) fn line(&self) -> String {
@@ -329,6 +352,9 @@ impl Admin {
             Self::Watch(streams) => {
                 streams.words().fold("watch".to_owned(), |line, word| line + " " + word)
             }
+            Self::Shutdown(Shutdown::Quick) => "shutdown".to_owned(),
+            Self::Shutdown(Shutdown::Graceful) => "shutdown graceful".to_owned(),
+            Self::Shutdown(Shutdown::Invalid) => "shutdown x".to_owned(),
         }
     }
 }
@@ -401,6 +427,9 @@ mod tests {
             "slabs automove freeratio 0.01",
             "slabs automove window 3",
             "cache_memlimit 64 noreply",
+            "shutdown",
+            "shutdown graceful",
+            "shutdown noreply",
             "watch",
             "watch fetch mutations evictions conn deletions sysevents rawcmds",
         ];

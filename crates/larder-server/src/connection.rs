@@ -6,8 +6,8 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// A stream of either kind.
 #[derive(Debug)]
@@ -68,8 +68,8 @@ pub struct ConnectionInfo {
     pub listener: String,
     state: AtomicU8,
     last_command: AtomicU32,
-    /// It ended because it failed.
-    failed: AtomicBool,
+    /// Why it ended, in memcached's words, unless by its peer's will.
+    ended: OnceLock<&'static str>,
 }
 
 impl ConnectionInfo {
@@ -77,7 +77,7 @@ impl ConnectionInfo {
     #[must_use]
     pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
         let (state, last_command) = (AtomicU8::new(0), AtomicU32::new(now));
-        Self { id, peer, listener, state, last_command, failed: AtomicBool::new(false) }
+        Self { id, peer, listener, state, last_command, ended: OnceLock::new() }
     }
 
     /// memcached's name for what it is at.
@@ -98,12 +98,22 @@ impl ConnectionInfo {
     }
 
     pub(crate) fn note_failure(&self) {
-        self.failed.store(true, Relaxed);
+        self.note_end("error");
     }
 
-    /// It ended because it failed, rather than by its peer's will.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Relaxed)
+    /// Notes why it ends: the first reason counts.
+    pub(crate) fn note_end(&self, reason: &'static str) {
+        let _ = self.ended.set(reason);
+    }
+
+    /// Why it ended, unless by its peer's will.
+    pub(crate) fn ended(&self) -> Option<&'static str> {
+        self.ended.get().copied()
+    }
+
+    /// Whether it came over a unix socket.
+    fn is_local(&self) -> bool {
+        self.peer.starts_with("unix:")
     }
 
     fn note(&self, state: State, now: u32) {
@@ -209,6 +219,30 @@ impl<E: Engine> Connection<E> {
     /// Has the session called again without input, for what it may have to say.
     pub fn call_again(&mut self) {
         self.goes_on = true;
+    }
+
+    /// Nothing was asked that is not answered, as far as was read.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let between = matches!(self.session.state(), State::Waiting | State::Watching);
+        let read = self.unread.is_empty() && !self.readable && !self.goes_on;
+        between && read && self.unsent.is_empty()
+    }
+
+    /// Since when it has had nothing to do but wait for a request, Unix seconds; `None` if it is
+    /// not waiting, or not over TCP.
+    pub(crate) fn idle_since(&self) -> Option<u32> {
+        let waits = self.session.state() == State::Waiting && self.unsent.is_empty();
+        let idle = waits && !self.info.is_local() && !self.awaits_value();
+        idle.then(|| self.info.last_command())
+    }
+
+    /// The head of a request is here, and its value is not; half a head is no request yet.
+    fn awaits_value(&self) -> bool {
+        const BINARY_HEAD_LEN: usize = 24;
+        match self.unread.first() {
+            Some(0x80) => self.unread.len() >= BINARY_HEAD_LEN,
+            _ => self.unread.contains(&b'\n'),
+        }
     }
 
     /// Memory of its own, in bytes.

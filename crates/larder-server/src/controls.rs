@@ -1,7 +1,8 @@
 //! What an operator has set while the server runs. Larder has no LRU lists and no slabs: most of it
 //! is kept so that `stats settings` shows it, as a memcached without its maintainer does.
 
-use larder_protocol::{Ratio, Tuning};
+use crate::options::suboptions::{Shown, Suboptions};
+use larder_protocol::Tuning;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,49 +12,20 @@ pub struct Controls {
     crawler: AtomicBool,
     crawls: AtomicU64,
     sizes: AtomicBool,
-    tuned: Mutex<Tuned>,
-}
-
-/// What is remembered for `stats settings`.
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the names are memcached's own, from `stats settings`")]
-pub struct Tuned {
-    pub crawler_sleep: u32,
-    pub crawler_tocrawl: u32,
-    pub hot_lru_pct: u32,
-    pub warm_lru_pct: u32,
-    pub hot_max_factor: Ratio,
-    pub warm_max_factor: Ratio,
-    pub slab_automove: u32,
-    pub slab_automove_ratio: Ratio,
-    pub slab_automove_freeratio: Ratio,
-    pub slab_automove_window: u32,
-}
-
-impl Default for Controls {
-    fn default() -> Self {
-        let tuned = Tuned {
-            crawler_sleep: 100,
-            crawler_tocrawl: 0,
-            hot_lru_pct: 20,
-            warm_lru_pct: 40,
-            hot_max_factor: Ratio::new(0.2),
-            warm_max_factor: Ratio::new(2.0),
-            slab_automove: 0,
-            slab_automove_ratio: Ratio::new(0.8),
-            slab_automove_freeratio: Ratio::new(0.01),
-            slab_automove_window: 10,
-        };
-        Self {
-            crawler: true.into(),
-            crawls: 0.into(),
-            sizes: false.into(),
-            tuned: Mutex::new(tuned),
-        }
-    }
+    tuned: Mutex<Shown>,
 }
 
 impl Controls {
+    /// What the command line has set.
+    pub(crate) fn new(options: &Suboptions) -> Self {
+        Self {
+            crawler: options.lru_crawler.into(),
+            crawls: 0.into(),
+            sizes: options.track_sizes.into(),
+            tuned: Mutex::new(options.shown),
+        }
+    }
+
     /// Whether expired items are looked for in the background.
     pub fn crawler_enabled(&self) -> bool {
         self.crawler.load(Relaxed)
@@ -81,29 +53,30 @@ impl Controls {
         self.sizes.load(Relaxed)
     }
 
-    pub(crate) fn tuned(&self) -> Tuned {
+    pub(crate) fn tuned(&self) -> Shown {
         *self.lock()
     }
 
     pub(crate) fn set(&self, tuning: Tuning) {
         let mut tuned = self.lock();
         match tuning {
-            Tuning::CrawlerSleep(micros) => tuned.crawler_sleep = micros,
-            Tuning::CrawlerToCrawl(items) => tuned.crawler_tocrawl = items,
+            Tuning::CrawlerSleep(micros) => tuned.lru_crawler_sleep = micros,
+            Tuning::CrawlerToCrawl(items) => tuned.lru_crawler_tocrawl = items,
             Tuning::Lru { hot_pct, warm_pct, hot_factor, warm_factor } => {
                 (tuned.hot_lru_pct, tuned.warm_lru_pct) = (hot_pct, warm_pct);
-                (tuned.hot_max_factor, tuned.warm_max_factor) = (hot_factor, warm_factor);
+                (tuned.hot_max_factor, tuned.warm_max_factor) =
+                    (hot_factor.get(), warm_factor.get());
             }
             Tuning::Automove(mode) => tuned.slab_automove = mode,
-            Tuning::AutomoveRatio(ratio) => tuned.slab_automove_ratio = ratio,
-            Tuning::AutomoveFreeRatio(ratio) => tuned.slab_automove_freeratio = ratio,
+            Tuning::AutomoveRatio(ratio) => tuned.slab_automove_ratio = ratio.get(),
+            Tuning::AutomoveFreeRatio(ratio) => tuned.slab_automove_freeratio = ratio.get(),
             Tuning::AutomoveWindow(secs) => tuned.slab_automove_window = secs,
             // The session refuses these.
             Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_) => (),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tuned> {
+    fn lock(&self) -> MutexGuard<'_, Shown> {
         // Numbers: whatever a panic left of them is still numbers.
         self.tuned.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,17 +2,22 @@
 //! mean is the session's matter.
 #![forbid(unsafe_code)]
 
+pub mod activation;
 pub mod clock;
 pub mod connection;
 pub mod controls;
 pub mod driver;
+pub mod gate;
+pub mod life_cycle;
 pub mod listener;
 pub mod log;
 pub mod memory;
 pub mod options;
+pub mod pid_file;
 pub mod platform;
 pub mod prefixes;
 pub mod server;
 pub mod slab_classes;
 mod stats;
+pub mod systemd;
 pub mod version;

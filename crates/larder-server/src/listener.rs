@@ -29,6 +29,8 @@ pub enum ListenError {
     Tcp(SocketAddr, io::Error),
     /// A unix socket.
     Unix(String, io::Error),
+    /// A socket that was passed to the server.
+    Inherited(String),
 }
 
 impl fmt::Display for ListenError {
@@ -41,6 +43,7 @@ impl fmt::Display for ListenError {
             Self::Unix(path, error) => {
                 write!(f, "failed to listen on UNIX socket: {path}: {error}")
             }
+            Self::Inherited(text) => write!(f, "failed to listen on what was passed: {text}"),
         }
     }
 }

@@ -11,14 +11,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Watchers at once; memcached's own limit.
 const WATCHERS_MAX: usize = 20;
-/// What is kept for a watcher, in bytes: memcached's `watcher_logbuf_size`.
-pub const WATCHER_LEN_MAX: usize = 256 << 10;
-
 /// The log, and those who watch it.
 #[derive(Debug)]
 pub struct Log {
     clock: Clock,
     classes: SizeClasses,
+    /// What is kept for a watcher, in bytes.
+    kept_max: usize,
     /// What anybody wants to know: the union of what the watchers watch.
     observed: AtomicU32,
     watchers: Mutex<Watchers>,
@@ -51,11 +50,11 @@ pub struct Counts {
 }
 
 impl Log {
-    /// A log that nobody watches.
+    /// A log that nobody watches, and that keeps `kept_max` bytes for each who does.
     #[must_use]
-    pub fn new(clock: Clock, classes: SizeClasses) -> Self {
+    pub fn new(clock: Clock, classes: SizeClasses, kept_max: usize) -> Self {
         let (observed, watchers) = (AtomicU32::default(), Mutex::default());
-        Self { clock, classes, observed, watchers, counts: Counts::default() }
+        Self { clock, classes, kept_max, observed, watchers, counts: Counts::default() }
     }
 
     /// What anybody wants to know.
@@ -114,7 +113,7 @@ impl Log {
         let Some(watcher) = watchers.list.iter_mut().find(|watcher| watcher.id == id) else {
             return;
         };
-        if watcher.skipped > 0 && watcher.lines.len() < WATCHER_LEN_MAX / 2 {
+        if watcher.skipped > 0 && watcher.lines.len() < self.kept_max / 2 {
             watcher.note_skipped();
         }
         let lines = std::mem::take(&mut watcher.lines);
@@ -194,7 +193,7 @@ impl Log {
         line.push(b'\n');
         self.counts.log_worker_written.fetch_add(1, Relaxed);
         for watcher in watchers.list.iter_mut().filter(|watcher| watcher.streams.has(stream)) {
-            if !watcher.push(&line) {
+            if !watcher.push(&line, self.kept_max) {
                 self.counts.log_watcher_skipped.fetch_add(1, Relaxed);
             }
         }
@@ -208,8 +207,8 @@ impl Log {
 
 impl Watcher {
     /// Keeps a line; false if it is left out.
-    fn push(&mut self, line: &[u8]) -> bool {
-        let room = WATCHER_LEN_MAX - self.lines.len().min(WATCHER_LEN_MAX);
+    fn push(&mut self, line: &[u8], kept_max: usize) -> bool {
+        let room = kept_max.saturating_sub(self.lines.len());
         if line.len() + SKIPPED_LEN_MAX > room {
             self.skipped += 1;
             return false;
@@ -256,7 +255,7 @@ mod tests {
     use crate::slab_classes::size_classes;
 
     fn log() -> Log {
-        Log::new(Clock::start(), size_classes(true))
+        Log::new(Clock::start(), size_classes(true), 256 << 10)
     }
 
     fn fetched(log: &Log) {

@@ -1,16 +1,17 @@
 //! `larderd`: reads the command line, binds, starts the engine that was chosen, and serves.
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use larder_server::life_cycle::LifeCycle;
+use larder_server::listener::Listener;
 use larder_server::memory::Memory;
-use larder_server::options::{EngineKind, EvictionPolicy, Options};
+use larder_server::options::{EngineKind, EvictionPolicy, Options, Unread};
+use larder_server::pid_file::PidFile;
 use larder_server::server::{Cache, Server};
-use larder_server::{driver, listener, platform, slab_classes, version};
+use larder_server::{activation, driver, listener, platform, slab_classes, version};
 use larder_session::Settings;
 use larder_store::{dashmap, moka, segment};
 use std::fmt::Display;
 use std::io::IsTerminal;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tracing_subscriber::filter::LevelFilter;
@@ -23,6 +24,10 @@ const EX_USAGE: u8 = 64;
 const EX_NOUSER: u8 = 67;
 const EX_OSERR: u8 = 71;
 
+const LICENCE: &str = "larderd is licensed under the MIT licence or the Apache License, Version 2.0,\n\
+                       as you like: https://opensource.org/license/mit,\n\
+                       https://www.apache.org/licenses/LICENSE-2.0";
+
 /// Unsent answers from which a connection has to wait for its peer, in bytes.
 const OUTPUT_MAX: usize = 256 << 10;
 
@@ -30,12 +35,13 @@ const OUTPUT_MAX: usize = 256 << 10;
 const FILES_SPARE: u64 = 64;
 
 fn main() -> ExitCode {
-    let options = match Options::try_parse() {
+    let options = match Options::read(std::env::args_os()) {
         Ok(options) => options,
-        Err(error) => return say_usage(&error),
+        Err(Unread::Clap(error)) => return say_usage(&error),
+        Err(Unread::Misuse(misuse)) => return fail(misuse.status, misuse.message),
     };
-    if let Err(misuse) = options.check() {
-        return fail(misuse.status, misuse.message);
+    if options.license || options.check_config {
+        return say(if options.license { LICENCE } else { "The options are good." });
     }
     let set_log_level = start_log(options.verbosity());
     match start(options, set_log_level) {
@@ -70,6 +76,12 @@ fn say_usage(error: &clap::Error) -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+#[expect(clippy::print_stdout, reason = "it was asked for")]
+fn say(text: &str) -> ExitCode {
+    println!("{text}");
+    ExitCode::SUCCESS
 }
 
 #[expect(clippy::print_stderr, reason = "the log may not show it")]
@@ -113,7 +125,9 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
                 item_size_max: options.max_item_size,
                 threads: options.threads,
             };
-            let max = Memory::items_max(options.memory_limit, platform::memory());
+            // Locked memory is not to be more than was asked for.
+            let machine = platform::memory().filter(|_| !options.lock_memory);
+            let max = Memory::items_max(options.memory_limit, machine);
             let cache =
                 segment::Cache::growable(config, max).map_err(|error| failure(EX_USAGE)(&error))?;
             serve(options, &cache, set_log_level)
@@ -138,17 +152,17 @@ fn serve(
     cache: &impl Cache,
     set_log_level: Box<dyn Fn(u32) + Send + Sync>,
 ) -> Result<(), Failure> {
+    let os = |error: &dyn Display| failure(EX_OSERR)(error);
     platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
-    let listeners = listener::bind_all(&options).map_err(|error| failure(EX_OSERR)(&error))?;
-    if listeners.is_empty() {
-        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -l or -s"));
+    let listeners = bind(&options)?;
+    detach(&options)?;
+    drop_privileges(&options)?;
+    let _pid_file = options.pidfile.as_deref().map(PidFile::write);
+    for (name, why) in options.without_effect() {
+        tracing::info!("{name} has no effect: {why}");
     }
-    listener::write_port_file(&listeners).map_err(|error| failure(EX_OSERR)(&error))?;
-    drop_privileges(options.user.as_deref())?;
-    if options.slab_growth_factor.is_some() || options.slab_min_size.is_some() {
-        tracing::info!("-f and -n have no effect: there are no slab classes");
-    }
-    let signals = signals().map_err(|error| failure(EX_OSERR)(&error))?;
+    let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
+    life.heed_signals().map_err(|error| os(&error))?;
     let settings = Settings {
         item_size_max: options.max_item_size,
         flush_enabled: !options.disable_flush_all,
@@ -156,43 +170,75 @@ fn serve(
         output_max: OUTPUT_MAX,
         classes: slab_classes::size_classes(!options.disable_cas),
     };
-    let server = Arc::new(Server::new(options, settings, cache, set_log_level));
+    let server = Arc::new(Server::new(options, settings, cache, life, set_log_level));
     server.note_listeners(&listeners);
     for listener in &listeners {
         tracing::info!(address = listener.name(), "listening");
     }
-    driver::per_core::run(&server, cache, listeners, signals)
-        .map_err(|error| failure(EX_OSERR)(&error))?;
+    driver::per_core::run(&server, cache, listeners, bell).map_err(|error| os(&error))?;
     tracing::info!("stopped");
     Ok(())
 }
 
-fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
-    match user {
+/// The sockets that were passed, or those that the command line asks for.
+fn bind(options: &Options) -> Result<Vec<Listener>, Failure> {
+    let os = |error: &dyn Display| failure(EX_OSERR)(error);
+    let inherited = activation::inherited().map_err(|error| os(&error))?;
+    let listeners = match inherited {
+        Some(listeners) => listeners,
+        None => listener::bind_all(options).map_err(|error| os(&error))?,
+    };
+    if listeners.is_empty() {
+        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -l or -s"));
+    }
+    listener::write_port_file(&listeners).map_err(|error| os(&error))?;
+    Ok(listeners)
+}
+
+/// What concerns the process as a whole: the background, core files, memory. Whoever started the
+/// server has heard of all that can go wrong before.
+fn detach(options: &Options) -> Result<(), Failure> {
+    if options.enable_coredumps {
+        platform::allow_core_files()
+            .map_err(|_| failure(EX_OSERR)(&"failed to ensure corefile creation"))?;
+    }
+    if options.daemon {
+        let (stay, talk) = (options.enable_coredumps, options.verbose > 0);
+        platform::daemonize(stay, talk)
+            .map_err(|_| failure(EX_OSERR)(&"failed to daemon() in order to daemonize"))?;
+    }
+    // After the fork, which would lose it.
+    if options.lock_memory
+        && let Err(error) = platform::lock_memory()
+    {
+        tracing::warn!("warning: -k invalid, mlockall() failed: {error}");
+    }
+    Ok(())
+}
+
+fn drop_privileges(options: &Options) -> Result<(), Failure> {
+    match options.user.as_deref() {
         _ if !platform::is_root() => Ok(()),
         None => {
             tracing::warn!("running as root: give -u USER to run as somebody else");
             Ok(())
         }
         Some("root") => Ok(()),
-        Some(name) => platform::become_user(name).map_err(|error| match error {
-            platform::UserError::Unknown => {
-                failure(EX_NOUSER)(&format!("can't find the user {name} to switch to"))
-            }
-            platform::UserError::Refused(error) => {
-                failure(EX_OSERR)(&format!("failed to assume identity of user {name}: {error}"))
-            }
-        }),
+        Some(name) => become_user(name, options.enable_coredumps),
     }
 }
 
-/// A byte arrives here for each signal that asks to stop. SIGHUP is taken and has no effect yet.
-fn signals() -> std::io::Result<UnixStream> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let (receiver, sender) = UnixStream::pair()?;
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+fn become_user(name: &str, dumpable: bool) -> Result<(), Failure> {
+    platform::become_user(name).map_err(|error| match error {
+        platform::UserError::Unknown => {
+            failure(EX_NOUSER)(&format!("can't find the user {name} to switch to"))
+        }
+        platform::UserError::Refused(error) => {
+            failure(EX_OSERR)(&format!("failed to assume identity of user {name}: {error}"))
+        }
+    })?;
+    if dumpable {
+        platform::stay_dumpable();
     }
-    signal_hook::flag::register(SIGHUP, Arc::default())?;
-    Ok(receiver)
+    Ok(())
 }

@@ -53,6 +53,80 @@ pub enum UserError {
     Refused(nix::errno::Errno),
 }
 
+/// Goes to the background: a new session without a terminal, in `/` unless `stay`, its standard
+/// streams closed unless `talk`. No other thread may run yet.
+///
+/// # Errors
+/// The system refuses.
+#[cfg(not(target_os = "macos"))]
+pub fn daemonize(stay: bool, talk: bool) -> nix::Result<()> {
+    nix::unistd::daemon(stay, talk)
+}
+
+/// Goes to the background; not on this system.
+///
+/// # Errors
+/// Always.
+#[cfg(target_os = "macos")]
+pub fn daemonize(_stay: bool, _talk: bool) -> nix::Result<()> {
+    Err(nix::errno::Errno::ENOTSUP)
+}
+
+/// Lets core files be as large as the system allows.
+///
+/// # Errors
+/// It allows none.
+pub fn allow_core_files() -> nix::Result<()> {
+    use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_CORE, getrlimit, setrlimit};
+    if setrlimit(RLIMIT_CORE, RLIM_INFINITY, RLIM_INFINITY).is_err() {
+        let (_, hard) = getrlimit(RLIMIT_CORE)?;
+        setrlimit(RLIMIT_CORE, hard, hard)?;
+    }
+    match getrlimit(RLIMIT_CORE)? {
+        (0, _) => Err(nix::errno::Errno::EPERM),
+        _ => Ok(()),
+    }
+}
+
+/// Allows core files again to a process that has changed its user, which the system denies it.
+pub fn stay_dumpable() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = nix::sys::prctl::set_dumpable(true) {
+        tracing::warn!(%error, "there will be no core files");
+    }
+}
+
+/// Keeps all memory out of swap, what comes later too: each page from its first use.
+///
+/// # Errors
+/// The system refuses: more than it lets this user lock.
+#[cfg(target_os = "linux")]
+pub fn lock_memory() -> nix::Result<()> {
+    use nix::sys::mman::{MlockAllFlags, mlockall};
+    use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, setrlimit};
+    // Root may; what it becomes afterwards could not.
+    let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+    let on_use = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
+    mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)
+}
+
+/// Keeps all memory out of swap.
+///
+/// # Errors
+/// The system refuses.
+#[cfg(not(target_os = "linux"))]
+pub fn lock_memory() -> nix::Result<()> {
+    use nix::sys::mman::{MlockAllFlags, mlockall};
+    mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
+}
+
+/// Whether a process of this id runs.
+#[must_use]
+pub fn runs(pid: i32) -> bool {
+    use nix::errno::Errno::EPERM;
+    matches!(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None), Ok(()) | Err(EPERM))
+}
+
 /// Whether this process may do anything.
 #[must_use]
 pub fn is_root() -> bool {

@@ -4,6 +4,8 @@
 use crate::clock::Clock;
 use crate::connection::ConnectionInfo;
 use crate::controls::Controls;
+use crate::gate::Gate;
+use crate::life_cycle::{LifeCycle, Phase};
 use crate::log::Log;
 use crate::memory::Memory;
 use crate::options::Options;
@@ -14,8 +16,10 @@ use larder_session::{Counters, Event, Host, PrefixEvent, Settings, StatsAnswer};
 use larder_store::{Engine, EvictionObserver, Gauges, LimitRefused, dashmap, moka, segment};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A cache that threads can make their own engines of.
 pub trait Cache: Clone + Send + Sync + 'static {
@@ -100,6 +104,7 @@ pub struct ConnectionCounts {
     pub current: AtomicUsize,
     pub total: AtomicU64,
     pub rejected: AtomicU64,
+    pub idle_kicks: AtomicU64,
 }
 
 /// The shared part of a server.
@@ -116,14 +121,18 @@ pub struct Server {
     pub counters: Vec<Arc<Counters>>,
     /// Addresses that are listened on, in memcached's form.
     pub listeners: Mutex<Vec<String>>,
-    /// Set once: accept nothing more, finish.
-    pub stopping: AtomicBool,
+    /// Its way to the end.
+    pub life: LifeCycle,
+    /// Whether connections are accepted.
+    pub gate: Gate,
     /// What watchers see.
     pub log: Arc<Log>,
     /// Counts by prefix.
     pub prefixes: Prefixes,
     /// What operators have set.
     pub controls: Controls,
+    /// When each worker was last seen alive, as [`Clock::now`].
+    pulses: Vec<AtomicU32>,
     verbosity: AtomicU32,
     set_log_level: Box<dyn Fn(u32) + Send + Sync>,
     conns: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
@@ -144,13 +153,18 @@ impl Server {
         options: Options,
         settings: Settings,
         cache: &impl Cache,
+        life: LifeCycle,
         set_log_level: Box<dyn Fn(u32) + Send + Sync>,
     ) -> Self {
         let classes = settings.classes.count();
         let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
         let (gauges, reset, limit) = (cache.clone(), cache.clone(), cache.clone());
         let clock = Clock::start();
-        let log = Arc::new(Log::new(clock, settings.classes.clone()));
+        let log = Arc::new(Log::new(
+            clock,
+            settings.classes.clone(),
+            options.suboptions.watcher_logbuf_size,
+        ));
         let evictions = Arc::clone(&log);
         cache.observe_evictions(Box::new(move |evicted| evictions.note_eviction(evicted)));
         log.set_prefixes(options.prefix_delimiter.is_some());
@@ -163,8 +177,10 @@ impl Server {
             connections: ConnectionCounts::default(),
             counters,
             listeners: Mutex::default(),
-            stopping: AtomicBool::new(false),
-            controls: Controls::default(),
+            life,
+            gate: Gate::default(),
+            controls: Controls::new(&options.suboptions),
+            pulses: (0..options.threads).map(|_| clock.now().0.into()).collect(),
             set_log_level,
             conns: Mutex::default(),
             next_conn: AtomicU64::new(1),
@@ -175,6 +191,26 @@ impl Server {
             limit_mib: options.memory_limit.into(),
             options,
         }
+    }
+
+    /// Whether another connection may be accepted now. If not, the bell rings once it may.
+    pub(crate) fn accepts(&self) -> bool {
+        let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
+        self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
+    }
+
+    /// Notes that a worker is alive.
+    pub(crate) fn beat(&self, worker: usize) {
+        if let Some(pulse) = self.pulses.get(worker) {
+            pulse.store(self.clock.now().0, Relaxed);
+        }
+    }
+
+    /// For how long the quietest worker has not been seen alive.
+    pub(crate) fn silence(&self) -> Duration {
+        let seen = self.pulses.iter().map(|pulse| pulse.load(Relaxed)).min();
+        let now = self.clock.now().0;
+        Duration::from_secs(now.saturating_sub(seen.unwrap_or(now)).into())
     }
 
     /// Takes a connection in, unless there are too many.
@@ -195,12 +231,15 @@ impl Server {
 
     /// Counts a connection out.
     pub fn dismiss(&self, info: &ConnectionInfo) {
-        self.connections.current.fetch_sub(1, Relaxed);
+        self.connections.current.fetch_sub(1, SeqCst);
+        if self.gate.is_closed() {
+            self.life.ring();
+        }
         self.conns().remove(&info.id);
-        let reason = match (info.has_failed(), self.stopping.load(Relaxed)) {
-            (true, _) => "error",
-            (false, true) => "shutdown",
-            (false, false) => "normal",
+        let reason = match info.ended() {
+            Some(reason) => reason,
+            None if self.life.phase() > Phase::Serving => "shutdown",
+            None => "normal",
         };
         self.log.note_connection(&info.peer, info.id, Some(reason));
     }
@@ -223,7 +262,11 @@ impl Server {
 
     /// The memory limit and its parts, as they are now.
     pub(crate) fn memory(&self) -> Memory {
-        Memory::new(self.limit_mib.load(Relaxed))
+        let memory = Memory::new(self.limit_mib.load(Relaxed));
+        match self.options.suboptions.read_buf_mem_limit {
+            0 => memory,
+            limit => Memory { connections: limit.min(memory.connections), ..memory },
+        }
     }
 
     pub(crate) fn gauges(&self) -> Gauges {
@@ -240,6 +283,8 @@ impl Server {
         self.counters.iter().for_each(|counters| counters.reset());
         self.connections.total.store(0, Relaxed);
         self.connections.rejected.store(0, Relaxed);
+        self.connections.idle_kicks.store(0, Relaxed);
+        self.gate.reset();
     }
 }
 
@@ -292,6 +337,14 @@ impl Host for Server {
         self.limit_mib.store(mib, Relaxed);
         tracing::info!("the memory limit is {mib} MiB now");
         Ok(())
+    }
+
+    fn shutdown_allowed(&self) -> bool {
+        self.options.enable_shutdown
+    }
+
+    fn shut_down(&self, graceful: bool) {
+        self.life.stop(graceful);
     }
 
     fn set(&self, tuning: Tuning) {

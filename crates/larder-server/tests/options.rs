@@ -2,22 +2,12 @@
 
 mod common;
 
-use common::Server;
+use common::{Server, larderd, stderr, wait_for};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-/// Runs larderd to its end.
-fn larderd(options: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_larderd")).args(options).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use std::process::{Child, Command, Stdio};
 
 fn asked(options: &[&str], request: &str) -> String {
     let all = [&["-t", "1"], options].concat();
@@ -43,14 +33,6 @@ fn run(options: &[&str], port_file: &PathBuf) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(options).env("MEMCACHED_PORT_FILENAME", port_file);
     Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-}
-
-fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_there() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "no {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What an operator asks of the server: the crawler and its dumps, memory, settings.
+//! What an operator asks of the server: the crawler and its dumps, memory, settings, its end.
 
 use crate::dump::{Dump, Style};
 use crate::pending::Pending;
-use crate::session::{Context, Session};
+use crate::session::{Context, Flow, Session};
 use crate::{Host, admin};
-use larder_protocol::{Admin, CLASS_MAX, Classic, Selection, Shape, Tuning, reply};
+use larder_protocol::{Admin, CLASS_MAX, Classic, Selection, Shape, Shutdown, Tuning, reply};
 use larder_store::Engine;
 use std::ops::RangeInclusive;
 
@@ -22,16 +22,22 @@ impl<E: Engine> Session<E> {
         command: &Admin,
         shape: &Shape<'_>,
         output: &mut Vec<u8>,
-    ) {
+    ) -> Flow {
         let answer = match *command {
             Admin::Crawler { enable } => switch_crawler(cx.host, enable),
             Admin::Crawl(selection) => crawl(cx, selection),
             Admin::Metadump(selection) => match may_dump(cx.host, selection, Style::Meta) {
-                Ok(()) => return self.begin_dump(cx, Style::Meta, selection, u64::MAX),
+                Ok(()) => {
+                    self.begin_dump(cx, Style::Meta, selection, u64::MAX);
+                    return Flow::GoOn;
+                }
                 Err(line) => line,
             },
             Admin::Mgdump(selection) => match may_dump(cx.host, selection, Style::Keys) {
-                Ok(()) => return self.begin_dump(cx, Style::Keys, selection, u64::MAX),
+                Ok(()) => {
+                    self.begin_dump(cx, Style::Keys, selection, u64::MAX);
+                    return Flow::GoOn;
+                }
                 Err(line) => line,
             },
             // There are no slabs to move.
@@ -44,7 +50,10 @@ impl<E: Engine> Session<E> {
             }
             Admin::MemoryLimit(mib) => match cx.host.set_memory_limit(mib) {
                 Ok(()) => OK,
-                Err(could) => return reply::admin(shape, &limit_refused(&could), output),
+                Err(could) => {
+                    reply::admin(shape, &limit_refused(&could), output);
+                    return Flow::GoOn;
+                }
             },
             Admin::Watch(streams) => match cx.host.watch(streams) {
                 Ok(watcher) => {
@@ -53,8 +62,13 @@ impl<E: Engine> Session<E> {
                 }
                 Err(line) => line,
             },
+            Admin::Shutdown(how) => match shut_down(cx.host, how) {
+                Ok(()) => return Flow::Close,
+                Err(line) => line,
+            },
         };
         reply::admin(shape, answer, output);
+        Flow::GoOn
     }
 
     /// `stats`: the pages that show items are walks over all of them.
@@ -134,6 +148,17 @@ fn cachedump_words(words: &[u8]) -> Result<(u32, u64), &'static str> {
         (Some(class), Some(0)) => Ok((class, u64::MAX)),
         (Some(class), Some(limit)) => Ok((class, limit.into())),
         _ => Err("CLIENT_ERROR bad command line format"),
+    }
+}
+
+fn shut_down(host: &impl Host, how: Shutdown) -> Result<(), &'static str> {
+    match how {
+        _ if !host.shutdown_allowed() => Err("SERVER_ERROR: shutdown not enabled"),
+        Shutdown::Invalid => Err("CLIENT_ERROR invalid shutdown mode"),
+        Shutdown::Quick | Shutdown::Graceful => {
+            host.shut_down(how == Shutdown::Graceful);
+            Ok(())
+        }
     }
 }
 

@@ -76,6 +76,14 @@ pub trait Host {
     /// Keeps no more lines for a watcher.
     fn unwatch(&self, _watcher: u64) {}
 
+    /// Whether clients may end the server (`-A`).
+    fn shutdown_allowed(&self) -> bool {
+        false
+    }
+
+    /// Has the server end: at once, or after the requests that are there.
+    fn shut_down(&self, _graceful: bool) {}
+
     /// Remembers a setting for `stats settings`.
     fn set(&self, _tuning: Tuning) {}
 }

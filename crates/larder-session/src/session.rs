@@ -408,7 +408,9 @@ impl<E: Engine> Session<E> {
                 // What it has changed holds for the very next request.
                 self.observed = cx.host.observed();
             }
-            Request::Admin { command, shape } => self.administer(cx, command, shape, output),
+            Request::Admin { command, shape } => {
+                return self.administer(cx, command, shape, output);
+            }
             Request::Quit(shape) => {
                 reply::quit(shape, output);
                 return Flow::Close;

@@ -3,9 +3,11 @@
 //! request.
 
 use crate::connection::{After, Connection, ConnectionInfo, Desk, Moved, Stream};
+use crate::life_cycle::{self, Phase};
 use crate::listener::Listener;
 use crate::platform;
 use crate::server::{Cache, Server};
+use crate::systemd::{self, Watchdog};
 use larder_session::{Context, Counters, State};
 use larder_store::Engine;
 use mio::net::UnixStream;
@@ -30,15 +32,17 @@ const LOG_INTERVAL: Duration = Duration::from_millis(20);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// The token of a worker's waker; connections count from 0.
 const WAKER: Token = Token(usize::MAX);
-/// The token of the signal pipe at the acceptor.
-const SIGNALS: Token = Token(usize::MAX - 1);
+/// The token of the bell at the acceptor.
+const BELL: Token = Token(usize::MAX - 1);
+/// How long a graceful end waits for requests to be answered.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A connection on its way to a worker.
 type Accepted = (Stream, Arc<ConnectionInfo>);
 
-/// Serves until a byte arrives on `signals`.
+/// Serves until the server's life cycle comes to its end; `bell` is what it rings.
 ///
 /// # Errors
 /// The system has no threads or event queues for it.
@@ -46,16 +50,16 @@ pub fn run<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
     listeners: Vec<Listener>,
-    signals: std::os::unix::net::UnixStream,
+    bell: std::os::unix::net::UnixStream,
 ) -> io::Result<()> {
     let workers = (0..server.options.threads)
         .map(|index| spawn(index, server, cache))
         .collect::<io::Result<Vec<_>>>()?;
-    let accepted = accept(server, &workers, listeners, signals);
-    server.stopping.store(true, Ordering::Release);
-    for Worker { waker, thread, connections } in workers {
+    let accepted = accept(server, &workers, listeners, bell);
+    systemd::stopping();
+    enter(server, Phase::Ended, &workers)?;
+    for Worker { thread, connections, .. } in workers {
         drop(connections);
-        waker.wake()?;
         if thread.join().is_err() {
             tracing::error!("a worker thread panicked");
         }
@@ -80,7 +84,7 @@ fn spawn<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) -> io::Result<
             platform::pin_to_core(index);
         }
         let counters = Arc::clone(&server.counters[index]);
-        EventLoop::new(poll, inbox, server, counters, cache.engine()).run();
+        EventLoop::new(index, poll, inbox, server, counters, cache.engine()).run();
     })?;
     Ok(Worker { connections, waker, thread })
 }
@@ -89,33 +93,71 @@ fn accept(
     server: &Server,
     workers: &[Worker],
     mut listeners: Vec<Listener>,
-    signals: std::os::unix::net::UnixStream,
+    bell: std::os::unix::net::UnixStream,
 ) -> io::Result<()> {
     let mut poll = Poll::new()?;
     for (index, listener) in listeners.iter_mut().enumerate() {
         listener.register(poll.registry(), Token(index))?;
     }
-    signals.set_nonblocking(true)?;
-    let mut signals = UnixStream::from_std(signals);
-    poll.registry().register(&mut signals, SIGNALS, Interest::READABLE)?;
+    let mut bell = UnixStream::from_std(bell);
+    poll.registry().register(&mut bell, BELL, Interest::READABLE)?;
     let mut events = Events::with_capacity(64);
     let mut turns = workers.iter().cycle();
     let mut paused = false;
+    let mut watchdog = Watchdog::ready();
     loop {
-        match poll.poll(&mut events, paused.then_some(ACCEPT_PAUSE)) {
+        let timeout = if paused { Some(ACCEPT_PAUSE) } else { watchdog.interval() };
+        match poll.poll(&mut events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             polled => polled?,
         }
-        if events.iter().any(|event| event.token() == SIGNALS) {
-            return Ok(());
+        watchdog.tell(server.silence());
+        let mut all = std::mem::take(&mut paused);
+        if events.iter().any(|event| event.token() == BELL) {
+            life_cycle::hear(&mut bell);
+            match server.life.attend() {
+                // There may be room for those that wait.
+                Phase::Serving => all = true,
+                Phase::Draining => break,
+                Phase::Ended => return Ok(()),
+            }
         }
-        let all = std::mem::take(&mut paused);
         let ready = events.iter().map(|event| event.token().0);
         let ready: Vec<usize> = if all { (0..listeners.len()).collect() } else { ready.collect() };
         for listener in ready.into_iter().filter_map(|index| listeners.get(index)) {
             paused |= !accept_all(server, listener, &mut turns);
         }
     }
+    tracing::warn!("Gracefully stopping");
+    drop(listeners);
+    drain(server, workers, &mut poll, &mut bell)
+}
+
+/// Waits for the workers to be done with their connections, but not for ever.
+fn drain(
+    server: &Server,
+    workers: &[Worker],
+    poll: &mut Poll,
+    bell: &mut UnixStream,
+) -> io::Result<()> {
+    enter(server, Phase::Draining, workers)?;
+    let begun = Instant::now();
+    let mut events = Events::with_capacity(1);
+    while server.connections.current.load(Ordering::Relaxed) > 0 && begun.elapsed() < DRAIN_MAX {
+        match poll.poll(&mut events, Some(LOG_INTERVAL)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => life_cycle::hear(bell),
+        }
+        if server.life.attend() == Phase::Ended {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn enter(server: &Server, phase: Phase, workers: &[Worker]) -> io::Result<()> {
+    server.life.enter(phase);
+    workers.iter().try_for_each(|worker| worker.waker.wake())
 }
 
 /// Accepts what waits at a listener; false if the system can't give more for now.
@@ -124,7 +166,7 @@ fn accept_all<'w>(
     listener: &Listener,
     turns: &mut impl Iterator<Item = &'w Worker>,
 ) -> bool {
-    loop {
+    while server.accepts() {
         match listener.accept() {
             Ok((mut stream, peer)) => match server.admit(peer, &listener.name()) {
                 Some(info) => {
@@ -143,6 +185,7 @@ fn accept_all<'w>(
             }
         }
     }
+    true
 }
 
 /// Errors of one connection, not of the listener.
@@ -161,6 +204,7 @@ fn hand_over(worker: &Worker, stream: Stream, info: Arc<ConnectionInfo>) {
 
 /// A worker as it sees itself.
 struct EventLoop<E: Engine> {
+    index: usize,
     poll: Poll,
     inbox: Receiver<Accepted>,
     server: Arc<Server>,
@@ -183,6 +227,7 @@ struct EventLoop<E: Engine> {
 
 impl<E: Engine> EventLoop<E> {
     fn new(
+        index: usize,
         poll: Poll,
         inbox: Receiver<Accepted>,
         server: Arc<Server>,
@@ -190,6 +235,7 @@ impl<E: Engine> EventLoop<E> {
         engine: E,
     ) -> Self {
         Self {
+            index,
             poll,
             inbox,
             server,
@@ -209,7 +255,7 @@ impl<E: Engine> EventLoop<E> {
 
     fn run(&mut self) {
         let mut events = Events::with_capacity(256);
-        while !self.server.stopping.load(Ordering::Acquire) {
+        while self.server.life.phase() < Phase::Ended {
             let busy = self.chores || !self.ready.is_empty();
             let timeout = match (busy, self.watching.is_empty()) {
                 (true, _) => Duration::ZERO,
@@ -242,6 +288,26 @@ impl<E: Engine> EventLoop<E> {
             }
             self.show_log(now);
             self.do_chores(now);
+            if self.server.life.phase() == Phase::Draining {
+                self.drain(now);
+            }
+        }
+    }
+
+    /// Closes the connections that have nothing more to ask.
+    fn drain(&mut self, now: larder_store::Seconds) {
+        let is_quiet = |connection: &Connection<E>| connection.is_quiet();
+        for index in 0..self.connections.len() {
+            let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
+            if !is_quiet(connection) {
+                continue;
+            }
+            // What has come before the end was announced is answered, whether its event is here.
+            connection.note_event(true, false);
+            self.serve(index, now);
+            if self.connections[index].as_ref().is_some_and(is_quiet) {
+                self.close(index);
+            }
         }
     }
 
@@ -338,13 +404,37 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn do_chores(&mut self, now: larder_store::Seconds) {
-        if self.chores || self.maintained.elapsed() >= MAINTENANCE {
+        let due = self.maintained.elapsed() >= MAINTENANCE;
+        if due {
             self.maintained = Instant::now();
+            self.server.beat(self.index);
+            self.kick_idle(now);
+        }
+        if self.chores || due {
             self.chores = if self.server.controls.crawler_enabled() {
                 self.engine.maintain(now)
             } else {
                 self.engine.shrink()
             };
+        }
+    }
+}
+
+impl<E: Engine> EventLoop<E> {
+    /// Closes connections that have waited for too long (`-o idle_timeout`).
+    fn kick_idle(&mut self, now: larder_store::Seconds) {
+        let timeout = self.server.options.suboptions.idle_timeout;
+        if timeout == 0 {
+            return;
+        }
+        for index in 0..self.connections.len() {
+            let Some(connection) = &self.connections[index] else { continue };
+            let idle = connection.idle_since().map_or(0, |since| now.0.saturating_sub(since));
+            if idle > timeout {
+                connection.info.note_end("idle_timeout");
+                self.server.connections.idle_kicks.fetch_add(1, Ordering::Relaxed);
+                self.close(index);
+            }
         }
     }
 }

@@ -32,7 +32,9 @@ fn connections(server: &Server, page: &mut Page<'_>) {
     page.line("max_connections", server.options.conn_limit);
     page.line("curr_connections", current);
     page.line("total_connections", counts.total.load(Relaxed));
-    page.line("rejected_connections", counts.rejected.load(Relaxed));
+    if server.options.suboptions.maxconns_fast {
+        page.line("rejected_connections", counts.rejected.load(Relaxed));
+    }
     page.line("connection_structures", current);
     page.line("response_obj_oom", thread(server, |t| &t.response_obj_oom));
     page.line("response_obj_count", 0);
@@ -72,6 +74,9 @@ fn commands(server: &Server, page: &mut Page<'_>) {
     page.line("store_no_memory", thread(|t| &t.store_no_memory));
     page.line("auth_cmds", thread(|t| &t.auth_cmds));
     page.line("auth_errors", thread(|t| &t.auth_errors));
+    if server.options.suboptions.idle_timeout > 0 {
+        page.line("idle_kicks", server.connections.idle_kicks.load(Relaxed));
+    }
     page.line("bytes_read", thread(|t| &t.bytes_read));
     page.line("bytes_written", thread(|t| &t.bytes_written));
 }
@@ -79,9 +84,9 @@ fn commands(server: &Server, page: &mut Page<'_>) {
 fn limits(server: &Server, page: &mut Page<'_>) {
     let gauges = server.gauges();
     page.line("limit_maxbytes", server.memory().limit);
-    page.line("accepting_conns", 1);
-    page.line("listen_disabled_num", 0);
-    page.line("time_in_listen_disabled_us", 0);
+    page.line("accepting_conns", u8::from(!server.gate.is_closed()));
+    page.line("listen_disabled_num", server.gate.closings());
+    page.line("time_in_listen_disabled_us", server.gate.closed_for().as_micros());
     page.line("threads", server.options.threads);
     page.line("conn_yields", thread(server, |t| &t.conn_yields));
     page.line("hash_power_level", gauges.index_power);

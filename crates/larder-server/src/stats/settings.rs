@@ -28,7 +28,7 @@ fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.line("evictions", if options.disable_evictions { "off" } else { "on" });
     page.line("domain_socket", or_null(socket.unwrap_or_default()));
     page.line("umask", format_args!("{:o}", options.unix_mask));
-    page.flag("shutdown_command", false);
+    page.flag("shutdown_command", options.enable_shutdown);
 }
 
 fn memory(server: &Server, options: &Options, page: &mut Page<'_>) {
@@ -46,7 +46,7 @@ fn memory(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.flag("auth_enabled_sasl", false);
     page.line("auth_enabled_ascii", "no");
     page.line("item_size_max", options.max_item_size);
-    page.flag("maxconns_fast", true);
+    page.flag("maxconns_fast", options.suboptions.maxconns_fast);
     page.line("hashpower_init", 0);
     page.flag("slab_reassign", false);
 }
@@ -55,12 +55,12 @@ fn memory(server: &Server, options: &Options, page: &mut Page<'_>) {
 fn tuned(server: &Server, page: &mut Page<'_>) {
     let tuned = server.controls.tuned();
     page.line("slab_automove", tuned.slab_automove);
-    page.line("slab_automove_ratio", format_args!("{:.2}", tuned.slab_automove_ratio.get()));
+    page.line("slab_automove_ratio", format_args!("{:.2}", tuned.slab_automove_ratio));
     page.line("slab_automove_window", tuned.slab_automove_window);
     page.line("slab_chunk_max", CHUNK_MAX);
     page.flag("lru_crawler", server.controls.crawler_enabled());
-    page.line("lru_crawler_sleep", tuned.crawler_sleep);
-    page.line("lru_crawler_tocrawl", tuned.crawler_tocrawl);
+    page.line("lru_crawler_sleep", tuned.lru_crawler_sleep);
+    page.line("lru_crawler_tocrawl", tuned.lru_crawler_tocrawl);
     page.line("tail_repair_time", 0);
     page.flag("flush_enabled", !server.options.disable_flush_all);
     page.flag("dump_enabled", !server.options.disable_dumping);
@@ -69,22 +69,19 @@ fn tuned(server: &Server, page: &mut Page<'_>) {
     page.flag("lru_segmented", false);
     page.line("hot_lru_pct", tuned.hot_lru_pct);
     page.line("warm_lru_pct", tuned.warm_lru_pct);
-    page.line("hot_max_factor", format_args!("{:.2}", tuned.hot_max_factor.get()));
-    page.line("warm_max_factor", format_args!("{:.2}", tuned.warm_max_factor.get()));
+    page.line("hot_max_factor", format_args!("{:.2}", tuned.hot_max_factor));
+    page.line("warm_max_factor", format_args!("{:.2}", tuned.warm_max_factor));
 }
 
 /// What has no counterpart here, as memcached shows it with the feature off.
 fn constants(server: &Server, page: &mut Page<'_>) {
-    for (name, value) in [
-        ("temp_lru", "no"),
-        ("temporary_ttl", "61"),
-        ("idle_timeout", "0"),
-        ("watcher_logbuf_size", "262144"),
-        ("worker_logbuf_size", "65536"),
-        ("read_buf_mem_limit", "0"),
-    ] {
-        page.line(name, value);
-    }
+    let set = &server.options.suboptions;
+    page.line("temp_lru", "no");
+    page.line("temporary_ttl", 61);
+    page.line("idle_timeout", set.idle_timeout);
+    page.line("watcher_logbuf_size", set.watcher_logbuf_size);
+    page.line("worker_logbuf_size", 65_536);
+    page.line("read_buf_mem_limit", set.read_buf_mem_limit);
     page.flag("track_sizes", server.controls.tracks_sizes());
     for (name, value) in [
         ("inline_ascii_response", "no"),

@@ -5,7 +5,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running server. Dropping it ends it.
@@ -105,4 +106,145 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs larderd to its end.
+pub fn larderd(options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_larderd")).args(options).output().unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Waits for something that has to come.
+pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_there() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A directory of a test's own, gone with it.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// `name` is no other test's.
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("larderd-{}-{name}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that was started in a way of its own, on any free port of the loopback, which it writes
+/// to a file; what it says goes to another.
+pub struct Started {
+    pub scratch: Scratch,
+    pub child: Child,
+}
+
+impl Started {
+    /// larderd with these options and variables.
+    pub fn new(name: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+        command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1"]).args(options);
+        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        Self::spawn(Scratch::new(name), &mut command)
+    }
+
+    /// Whatever becomes larderd.
+    pub fn spawn(scratch: Scratch, command: &mut Command) -> Self {
+        let said = std::fs::File::create(scratch.path("said")).unwrap();
+        command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
+        let child = command.stdout(Stdio::null()).stderr(said).spawn().unwrap();
+        Self { scratch, child }
+    }
+
+    /// The port, once it is known.
+    pub fn port(&self) -> u16 {
+        wait_for("port file", || self.scratch.path("ports").exists());
+        let ports = self.scratch.read("ports");
+        ports.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// Sends `bytes` on a connection of their own and reads until the server closes it.
+    pub fn ask(&self, bytes: &str) -> String {
+        let mut stream = self.connect();
+        let _ = stream.write_all(bytes.as_bytes());
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    pub fn said(&self) -> String {
+        self.scratch.read("said")
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for its end: how it ended.
+    pub fn ends(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_for("end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A statistic or a setting out of its page.
+pub fn stat<'p>(page: &'p str, name: &str) -> &'p str {
+    let found = page.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    found.unwrap_or_else(|| panic!("no {name} in {page}"))
+}
+
+/// What the kernel says of a process, by the name of its line.
+pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
+    let text =
+        std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(file)).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
 }

@@ -1,12 +1,32 @@
 //! The command line: memcached's options where they have a meaning here, and Larder's own.
 
+mod check;
+mod file;
+mod layers;
+mod suboption_table;
+pub mod suboptions;
+pub mod tls;
+
+pub use check::Misuse;
+pub use suboptions::Suboptions;
+pub use tls::Tls;
+
 use crate::version;
+use check::USAGE;
 use clap::{ArgAction, Parser, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Larder, a cache server for memcached's clients.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "larderd", about, version = version::LARDER, disable_version_flag = true)]
+#[command(
+    name = "larderd",
+    about,
+    version = version::LARDER,
+    disable_version_flag = true,
+    args_override_self = true,
+    after_help = suboptions::help()
+)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
 pub struct Options {
     /// TCP port; 0 listens on none, -1 on any free one
@@ -31,13 +51,29 @@ pub struct Options {
     #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal)]
     pub unix_mask: u32,
 
+    /// Obey the shutdown command
+    #[arg(short = 'A', long)]
+    pub enable_shutdown: bool,
+
     /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *
     #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
     pub listen: Vec<String>,
 
+    /// Go to the background once everything is bound
+    #[arg(short = 'd', long)]
+    pub daemon: bool,
+
+    /// Let core files be as large as the system allows
+    #[arg(short = 'r', long)]
+    pub enable_coredumps: bool,
+
     /// User to become when started as root
     #[arg(short = 'u', long, value_name = "USER")]
     pub user: Option<String>,
+
+    /// Write the process id here, and remove it at the end
+    #[arg(short = 'P', long, value_name = "FILE")]
+    pub pidfile: Option<PathBuf>,
 
     /// Memory for items and what belongs to them, in MiB
     #[arg(short = 'm', long, value_name = "MB", default_value_t = 64)]
@@ -46,6 +82,10 @@ pub struct Options {
     /// Answer with an error when memory is full rather than dropping items
     #[arg(short = 'M', long)]
     pub disable_evictions: bool,
+
+    /// Keep all memory out of swap
+    #[arg(short = 'k', long)]
+    pub lock_memory: bool,
 
     /// Connections at once
     #[arg(short = 'c', long, value_name = "NUM", default_value_t = 1024)]
@@ -85,8 +125,36 @@ pub struct Options {
     pub disable_watch: bool,
 
     /// Count by what keys have before this character, and begin at once [default: :]
-    #[arg(short = 'D', value_name = "CHAR", value_parser = delimiter)]
+    #[arg(short = 'D', long, value_name = "CHAR", value_parser = delimiter)]
     pub prefix_delimiter: Option<u8>,
+
+    /// auto, ascii or binary: what clients may speak; only auto, for now
+    #[arg(short = 'B', long, value_name = "NAME", default_value = "auto")]
+    pub protocol: String,
+
+    /// TLS on TCP, with -o ssl_chain_cert and ssl_key; not there yet
+    #[arg(short = 'Z', long)]
+    pub enable_ssl: bool,
+
+    /// Extended options: see below
+    #[arg(short = 'o', long, value_name = "LIST", value_delimiter = ',')]
+    pub extended: Vec<String>,
+
+    /// What the extended options say.
+    #[arg(skip)]
+    pub suboptions: Suboptions,
+
+    /// Items in a file that outlives the process; not there yet
+    #[arg(short = 'e', long, value_name = "FILE")]
+    pub memory_file: Option<PathBuf>,
+
+    /// No effect: the kernel's transparent huge pages are used as it gives them
+    #[arg(short = 'L', long)]
+    pub enable_largepages: bool,
+
+    /// No effect: connections go to threads in turn
+    #[arg(short = 'N', long = "napi_ids", alias = "napi-ids", value_name = "NUM")]
+    pub napi_ids: Option<u32>,
 
     /// No effect: there are no slab classes
     #[arg(short = 'f', long, value_name = "FACTOR")]
@@ -115,6 +183,18 @@ pub struct Options {
     /// Say more: -v what happens, -vv requests' errors, -vvv everything
     #[arg(short = 'v', long, action = ArgAction::Count)]
     pub verbose: u8,
+
+    /// A file of options: TOML, the long names here its keys
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Say whether the options are good, and exit
+    #[arg(long)]
+    pub check_config: bool,
+
+    /// Print the licence and exit
+    #[arg(short = 'i', long)]
+    pub license: bool,
 
     /// Print the version and exit
     #[arg(short = 'V', long, action = ArgAction::Version)]
@@ -148,21 +228,41 @@ pub enum Runtime {
     PerCore,
 }
 
-/// A command line that can't be served, and the exit status that memcached gives it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Misuse {
-    /// What to tell the operator.
-    pub message: String,
-    /// 1 for a value that is refused by itself, 64 (`EX_USAGE`) for one that does not go with others.
-    pub status: u8,
-}
-
-const USAGE: u8 = 64;
-const ITEM_SIZE_MIN: usize = 1024;
-const ITEM_SIZE_MAX: usize = 1 << 30;
 const MIB: usize = 1 << 20;
 
 impl Options {
+    /// Reads a command line, the environment below it, and the file that either names.
+    ///
+    /// # Errors
+    /// [`Unread`]: it asks for help or the version, or it can't be served.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Unread> {
+        let arguments = arguments.into_iter().collect();
+        let mut options = layers::read(arguments, |name| std::env::var_os(name))?;
+        // A daemon leaves its directory.
+        if options.daemon && !options.enable_coredumps {
+            options.make_paths_absolute();
+        }
+        Ok(options)
+    }
+
+    /// Reads a command line that has everything on it.
+    fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Unread> {
+        let mut options = Self::try_parse_from(arguments).map_err(Unread::Clap)?;
+        let lists = options.extended.iter().map(String::as_str);
+        options.suboptions = Suboptions::parse(lists).map_err(Unread::Misuse)?;
+        options.check().map_err(Unread::Misuse)?;
+        Ok(options)
+    }
+
+    fn make_paths_absolute(&mut self) {
+        let tls = &mut self.suboptions.tls;
+        let paths = [&mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
+        for path in paths.into_iter().flatten() {
+            // It fails for an empty path alone, which fails again when it is opened.
+            *path = std::path::absolute(&path).unwrap_or_default();
+        }
+    }
+
     /// How much is to be logged, in memcached's levels.
     #[must_use]
     pub fn verbosity(&self) -> u32 {
@@ -175,75 +275,30 @@ impl Options {
         self.memory_limit.saturating_mul(MIB)
     }
 
-    /// Refuses what can't be done.
-    ///
-    /// # Errors
-    /// [`Misuse`], with memcached's message where it has one.
-    pub fn check(&self) -> Result<(), Misuse> {
-        let refuse = |status, message: &str| Err(Misuse { message: message.to_owned(), status });
-        if self.conn_limit == 0 {
-            return refuse(1, "Maximum connections must be greater than 0");
-        }
-        if self.threads == 0 {
-            return refuse(1, "Number of threads must be greater than 0");
-        }
-        if self.max_reqs_per_event == 0 {
-            return refuse(1, "Number of requests per event must be greater than 0");
-        }
-        if self.slab_growth_factor.is_some_and(|factor| factor <= 1.0) {
-            return refuse(1, "Factor must be greater than 1");
-        }
-        if self.slab_min_size == Some(0) {
-            return refuse(1, "Chunk size must be greater than 0");
-        }
-        if !(-1..=65_535).contains(&self.port) {
-            return refuse(USAGE, "The TCP port must be 0 to 65535, or -1 for any");
-        }
-        if self.udp_port != 0 {
-            return refuse(USAGE, "UDP is not supported: leave -U out, or give -U 0");
-        }
-        self.check_sizes()?;
-        self.check_engine()
-    }
-
-    fn check_sizes(&self) -> Result<(), Misuse> {
-        let refuse = |message: String| Err(Misuse { message, status: USAGE });
-        if self.max_item_size < ITEM_SIZE_MIN {
-            return refuse("Item max size cannot be less than 1024 bytes.".to_owned());
-        }
-        if self.max_item_size > ITEM_SIZE_MAX {
-            return refuse("Cannot set item size limit higher than a gigabyte.".to_owned());
-        }
-        if self.memory_limit < MEMORY_LIMIT_MIN {
-            return refuse(format!(
-                "The memory limit must be at least {MEMORY_LIMIT_MIN} MiB (-m)"
-            ));
-        }
-        if self.max_item_size > self.limit_bytes() / 2 {
-            return refuse("Cannot set item size limit higher than 1/2 of memory max.".to_owned());
-        }
-        Ok(())
-    }
-
-    fn check_engine(&self) -> Result<(), Misuse> {
-        let refuse = |message: &str| Err(Misuse { message: message.to_owned(), status: USAGE });
-        match self.engine {
-            EngineKind::Dashmap if !self.disable_evictions => {
-                refuse("--engine dashmap cannot evict: add -M, or choose another engine")
-            }
-            EngineKind::Moka if self.disable_evictions => {
-                refuse("--engine moka always evicts: leave -M out, or choose another engine")
-            }
-            EngineKind::Segment | EngineKind::Dashmap if self.eviction_policy.is_some() => {
-                refuse("--eviction-policy is a choice of --engine moka alone")
-            }
-            _ => Ok(()),
-        }
+    /// What was given and has no effect: its name on the command line, and why.
+    #[must_use]
+    pub fn without_effect(&self) -> Vec<(String, &'static str)> {
+        let given = [
+            (self.slab_growth_factor.is_some(), "-f", "there are no slab classes"),
+            (self.slab_min_size.is_some(), "-n", "there are no slab classes"),
+            (self.enable_largepages, "-L", "the kernel's transparent huge pages are used"),
+            (self.napi_ids.is_some(), "-N", "connections go to threads in turn"),
+        ];
+        let short = given.into_iter().filter(|given| given.0);
+        let extended = self.suboptions.without_effect.iter();
+        let extended = extended.map(|(name, why)| (format!("-o {name}"), *why));
+        short.map(|(_, name, why)| (name.to_owned(), why)).chain(extended).collect()
     }
 }
 
-/// Below this queues and index have no room, in MiB.
-const MEMORY_LIMIT_MIN: usize = 3;
+/// A command line that does not lead to a server.
+#[derive(Debug)]
+pub enum Unread {
+    /// Help, the version, or words that make no sense.
+    Clap(clap::Error),
+    /// Something that can't be served.
+    Misuse(Misuse),
+}
 
 fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {

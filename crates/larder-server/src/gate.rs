@@ -1,0 +1,96 @@
+//! Whether connections are accepted, under `-o no_maxconns_fast`: at the limit those that come
+//! wait at the listener until one closes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The gate. Only the thread that accepts connections moves it.
+#[derive(Debug, Default)]
+pub struct Gate {
+    closed: AtomicBool,
+    /// How often it was closed.
+    closings: AtomicU64,
+    /// Since when, and for how long before.
+    closed_for: Mutex<(Option<Instant>, Duration)>,
+}
+
+impl Gate {
+    /// Whether connections have to wait.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(SeqCst)
+    }
+
+    /// How often they had to.
+    pub(crate) fn closings(&self) -> u64 {
+        self.closings.load(SeqCst)
+    }
+
+    /// For how long, all together.
+    pub(crate) fn closed_for(&self) -> Duration {
+        let (since, before) = *self.lock();
+        before + since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Forgets how often and for how long (`stats reset`).
+    pub(crate) fn reset(&self) {
+        self.closings.store(0, SeqCst);
+        self.lock().1 = Duration::ZERO;
+    }
+
+    /// Lets a connection through if `has_room` says so, else closes; who makes room then has to say.
+    pub(crate) fn passes(&self, has_room: impl Fn() -> bool) -> bool {
+        if has_room() {
+            self.open();
+            return true;
+        }
+        self.close();
+        // One may have gone before it could see the gate closed.
+        let passes = has_room();
+        if passes {
+            self.open();
+        }
+        passes
+    }
+
+    fn close(&self) {
+        if !self.closed.swap(true, SeqCst) {
+            self.closings.fetch_add(1, SeqCst);
+            self.lock().0 = Some(Instant::now());
+        }
+    }
+
+    fn open(&self) {
+        if self.closed.load(SeqCst) {
+            self.closed.store(false, SeqCst);
+            let mut times = self.lock();
+            let since = times.0.take();
+            times.1 += since.map_or(Duration::ZERO, |since| since.elapsed());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Option<Instant>, Duration)> {
+        // Times: whatever a panic left of them is still times.
+        self.closed_for.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closing_counts_once_until_it_opens() {
+        let gate = Gate::default();
+        assert!(gate.passes(|| true));
+        assert!(!gate.is_closed());
+        assert!(!gate.passes(|| false) && !gate.passes(|| false));
+        assert_eq!((gate.is_closed(), gate.closings()), (true, 1));
+        assert!(gate.passes(|| true));
+        let closed_for = gate.closed_for();
+        assert!(!gate.is_closed() && closed_for > Duration::ZERO);
+        assert_eq!(gate.closed_for(), closed_for, "it stands still while the gate is open");
+        assert!(!gate.passes(|| false));
+        assert_eq!(gate.closings(), 2);
+    }
+}

@@ -1,0 +1,186 @@
+//! From serving to the end: who asks for it, and how threads hear of it.
+//!
+//! ```text
+//! Serving ──graceful──▶ Draining ──all closed, or too late──▶ Ended
+//!    └─────────────────────── quick ───────────────────────────▲
+//! ```
+//!
+//! Signals and commands only leave a wish and ring a bell, a byte in a pipe. The thread that accepts
+//! connections hears it, and moves the phase, which the workers see.
+
+use crate::systemd;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where a server is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It accepts connections and answers them.
+    Serving,
+    /// It accepts none; each that it has is closed once its requests are answered.
+    Draining,
+    /// Threads end, whatever is open.
+    Ended,
+}
+
+/// Something to be done at SIGHUP: read a file again.
+type Reload = Box<dyn Fn() + Send + Sync>;
+
+/// A server's way to its end.
+pub struct LifeCycle {
+    phase: AtomicU8,
+    quick: Arc<AtomicBool>,
+    graceful: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+    bell: UnixStream,
+    reloads: Mutex<Vec<Reload>>,
+}
+
+impl LifeCycle {
+    /// A way to the end, and the bell's other end, which becomes readable when it is rung.
+    ///
+    /// # Errors
+    /// The system has no file descriptors left.
+    pub fn new() -> io::Result<(Self, UnixStream)> {
+        let (listener, bell) = UnixStream::pair()?;
+        listener.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        let new = Self {
+            phase: AtomicU8::new(Phase::Serving as u8),
+            quick: Arc::default(),
+            graceful: Arc::default(),
+            reload: Arc::default(),
+            bell,
+            reloads: Mutex::default(),
+        };
+        Ok((new, listener))
+    }
+
+    /// Has SIGINT and SIGTERM end the server at once, SIGUSR1 gracefully, SIGHUP read files again.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn heed_signals(&self) -> io::Result<()> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+        let wishes = [
+            (SIGINT, &self.quick),
+            (SIGTERM, &self.quick),
+            (SIGUSR1, &self.graceful),
+            (SIGHUP, &self.reload),
+        ];
+        for (signal, wish) in wishes {
+            // In this order: the wish is there before the bell rings.
+            signal_hook::flag::register(signal, Arc::clone(wish))?;
+            signal_hook::low_level::pipe::register(signal, self.bell.try_clone()?)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the end.
+    pub fn stop(&self, graceful: bool) {
+        let wish = if graceful { &self.graceful } else { &self.quick };
+        wish.store(true, SeqCst);
+        self.ring();
+    }
+
+    /// Wakes who accepts connections.
+    pub fn ring(&self) {
+        // A full pipe has rung already.
+        let _ = (&self.bell).write(&[0]);
+    }
+
+    /// The phase that is wished for.
+    #[must_use]
+    pub fn wished(&self) -> Phase {
+        match (self.quick.load(SeqCst), self.graceful.load(SeqCst)) {
+            (true, _) => Phase::Ended,
+            (false, true) => Phase::Draining,
+            (false, false) => Phase::Serving,
+        }
+    }
+
+    /// The phase that it is in.
+    #[inline]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(SeqCst) {
+            0 => Phase::Serving,
+            1 => Phase::Draining,
+            _ => Phase::Ended,
+        }
+    }
+
+    /// Goes on to a phase.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, SeqCst);
+    }
+
+    /// Has `reload` called at each SIGHUP, on the thread that accepts connections.
+    pub fn on_reload(&self, reload: impl Fn() + Send + Sync + 'static) {
+        self.reloads.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(reload));
+    }
+
+    /// Does what was asked for by signals; the phase to go on to.
+    pub(crate) fn attend(&self) -> Phase {
+        if self.reload.swap(false, SeqCst) {
+            tracing::info!("reading files again");
+            systemd::reloading(|| self.reload());
+        }
+        self.wished()
+    }
+
+    /// Reads again what SIGHUP has read again.
+    pub fn reload(&self) {
+        self.reloads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .for_each(|reload| reload());
+    }
+}
+
+/// Empties the bell's pipe.
+pub(crate) fn hear(bell: &mut impl Read) {
+    while matches!(bell.read(&mut [0; 64]), Ok(1..)) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_quick_end_overrides_a_graceful_one() {
+        let (cycle, _bell) = LifeCycle::new().unwrap();
+        assert_eq!((cycle.phase(), cycle.wished()), (Phase::Serving, Phase::Serving));
+        cycle.stop(true);
+        assert_eq!(cycle.wished(), Phase::Draining);
+        cycle.stop(false);
+        assert_eq!((cycle.phase(), cycle.wished()), (Phase::Serving, Phase::Ended));
+    }
+
+    #[test]
+    fn the_bell_never_blocks_who_rings_it() {
+        let (cycle, mut bell) = LifeCycle::new().unwrap();
+        (0..1_000_000).for_each(|_| cycle.ring());
+        hear(&mut bell);
+        assert!(bell.read(&mut [0; 1]).is_err(), "emptied");
+        cycle.ring();
+        assert_eq!(bell.read(&mut [0; 1]).unwrap(), 1);
+    }
+
+    #[test]
+    fn everything_is_read_again() {
+        let (cycle, _bell) = LifeCycle::new().unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        for _ in 0..2 {
+            let count = Arc::clone(&count);
+            cycle.on_reload(move || {
+                count.fetch_add(1, SeqCst);
+            });
+        }
+        cycle.reload();
+        assert_eq!(count.load(SeqCst), 2);
+    }
+}

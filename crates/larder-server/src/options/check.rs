@@ -1,0 +1,111 @@
+//! What can't be served, though each word of it makes sense.
+
+use super::{EngineKind, Options};
+
+/// A command line that can't be served, and the exit status that memcached gives it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Misuse {
+    /// What to tell the operator.
+    pub message: String,
+    /// 1 for a value that is refused by itself, 64 (`EX_USAGE`) for one that does not go with others.
+    pub status: u8,
+}
+
+/// `EX_USAGE`.
+pub(super) const USAGE: u8 = 64;
+const ITEM_SIZE_MIN: usize = 1024;
+const ITEM_SIZE_MAX: usize = 1 << 30;
+/// Below this queues and index have no room, in MiB.
+const MEMORY_LIMIT_MIN: usize = 3;
+
+impl Options {
+    /// Refuses what can't be done.
+    ///
+    /// # Errors
+    /// [`Misuse`], with memcached's message where it has one.
+    pub fn check(&self) -> Result<(), Misuse> {
+        let refuse = |status, message: &str| Err(Misuse { message: message.to_owned(), status });
+        if self.conn_limit == 0 {
+            return refuse(1, "Maximum connections must be greater than 0");
+        }
+        if self.threads == 0 {
+            return refuse(1, "Number of threads must be greater than 0");
+        }
+        if self.max_reqs_per_event == 0 {
+            return refuse(1, "Number of requests per event must be greater than 0");
+        }
+        if self.slab_growth_factor.is_some_and(|factor| factor <= 1.0) {
+            return refuse(1, "Factor must be greater than 1");
+        }
+        if self.slab_min_size == Some(0) {
+            return refuse(1, "Chunk size must be greater than 0");
+        }
+        if !(-1..=65_535).contains(&self.port) {
+            return refuse(USAGE, "The TCP port must be 0 to 65535, or -1 for any");
+        }
+        if self.udp_port != 0 {
+            return refuse(USAGE, "UDP is not supported: leave -U out, or give -U 0");
+        }
+        if self.napi_ids == Some(0) {
+            return refuse(1, "Maximum number of NAPI IDs must be greater than 0");
+        }
+        self.check_sizes()?;
+        self.check_absent()?;
+        self.check_engine()
+    }
+
+    fn check_sizes(&self) -> Result<(), Misuse> {
+        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+        if self.max_item_size < ITEM_SIZE_MIN {
+            return refuse("Item max size cannot be less than 1024 bytes.".to_owned());
+        }
+        if self.max_item_size > ITEM_SIZE_MAX {
+            return refuse("Cannot set item size limit higher than a gigabyte.".to_owned());
+        }
+        if self.memory_limit < MEMORY_LIMIT_MIN {
+            return refuse(format!(
+                "The memory limit must be at least {MEMORY_LIMIT_MIN} MiB (-m)"
+            ));
+        }
+        if self.max_item_size > self.limit_bytes() / 2 {
+            return refuse("Cannot set item size limit higher than 1/2 of memory max.".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What memcached has and Larder has not yet.
+    fn check_absent(&self) -> Result<(), Misuse> {
+        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+        if !["auto", "ascii", "binary"].contains(&self.protocol.as_str()) {
+            return refuse(format!(
+                "Invalid value for binding protocol: {}\n -- should be one of auto, binary, or ascii",
+                self.protocol
+            ));
+        }
+        let absent = [
+            (self.protocol != "auto", "-B ascii and -B binary are"),
+            (self.enable_ssl, "TLS is"),
+            (self.memory_file.is_some(), "-e, a file of items that outlives the process, is"),
+        ];
+        match absent.into_iter().find(|absent| absent.0) {
+            Some((_, what)) => refuse(format!("{what} not supported yet")),
+            None => Ok(()),
+        }
+    }
+
+    fn check_engine(&self) -> Result<(), Misuse> {
+        let refuse = |message: &str| Err(Misuse { message: message.to_owned(), status: USAGE });
+        match self.engine {
+            EngineKind::Dashmap if !self.disable_evictions => {
+                refuse("--engine dashmap cannot evict: add -M, or choose another engine")
+            }
+            EngineKind::Moka if self.disable_evictions => {
+                refuse("--engine moka always evicts: leave -M out, or choose another engine")
+            }
+            EngineKind::Segment | EngineKind::Dashmap if self.eviction_policy.is_some() => {
+                refuse("--eviction-policy is a choice of --engine moka alone")
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The configuration file: TOML, its keys the long names of options.
+
+use super::layers::Given;
+use std::ops::Range;
+use toml::de::{DeTable, DeValue};
+
+/// One key of the file.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) given: Given,
+    /// Counted from 1.
+    pub(super) line: usize,
+}
+
+/// What is wrong, and in which line.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) line: usize,
+    pub(super) message: String,
+}
+
+/// The file's keys in its order. A table is a list of what is in it: each of its lines is an entry of
+/// its own, so that a fault has its line.
+///
+/// # Errors
+/// [`Fault`]: it is not TOML, or has a value of a kind that no option takes.
+pub(super) fn entries(text: &str) -> Result<Vec<Entry>, Fault> {
+    let line = |span: Range<usize>| line_of(text, span.start);
+    let table = DeTable::parse(text).map_err(|error| Fault {
+        line: line(error.span().unwrap_or_default()),
+        message: error.message().to_owned(),
+    })?;
+    let mut entries = Vec::new();
+    for (key, value) in table.get_ref() {
+        let mut add = |line, given: Result<Given, String>| {
+            let key = key.get_ref().to_string();
+            match given {
+                Ok(given) => entries.push(Entry { key, given, line }),
+                Err(message) => return Err(Fault { line, message: format!("{key}: {message}") }),
+            }
+            Ok(())
+        };
+        match value.get_ref() {
+            DeValue::Table(list) => {
+                for (name, value) in list {
+                    let element = element(name.get_ref(), value.get_ref());
+                    add(line(name.span()), element.map(Given::One))?;
+                }
+            }
+            value => add(line(key.span()), given(value))?,
+        }
+    }
+    entries.sort_by_key(|entry| entry.line);
+    Ok(entries)
+}
+
+fn given(value: &DeValue<'_>) -> Result<Given, String> {
+    match value {
+        DeValue::Boolean(flag) => Ok(Given::Flag(*flag)),
+        DeValue::Array(values) => {
+            let values = values.iter().map(|value| text_of(value.get_ref()));
+            values.collect::<Result<_, _>>().map(Given::Many)
+        }
+        value => text_of(value).map(Given::One),
+    }
+}
+
+/// `idle_timeout = 5` is `idle_timeout=5`, `lru_crawler = false` is `no_lru_crawler`.
+fn element(name: &str, value: &DeValue<'_>) -> Result<String, String> {
+    let name = name.replace('-', "_");
+    match value {
+        DeValue::Boolean(true) => Ok(name),
+        DeValue::Boolean(false) => Ok(format!("no_{name}")),
+        value => Ok(format!("{name}={}", text_of(value)?)),
+    }
+}
+
+/// As it would be typed. An octal number stays one: file modes are.
+fn text_of(value: &DeValue<'_>) -> Result<String, String> {
+    match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        DeValue::Integer(number) if matches!(number.radix(), 8 | 10) => {
+            Ok(number.as_str().to_owned())
+        }
+        other => Err(format!("a value of this kind ({}) is not understood", other.type_str())),
+    }
+}
+
+/// Counted from 1.
+fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
+}

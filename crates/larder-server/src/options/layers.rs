@@ -1,0 +1,284 @@
+//! Where options come from: the command line, over the environment, over a file. What lies below
+//! becomes words of a command line too, so that there is one meaning of each option, in one place.
+
+use super::file::{self, Fault};
+use super::{Misuse, Options, Suboptions, Unread};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, Parser};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// An option that was set below the command line.
+#[derive(Debug)]
+pub(super) struct Setting {
+    /// clap's name for it.
+    id: String,
+    /// What it would be on the command line.
+    words: Vec<String>,
+    /// Where it was set, for the operator: `larder.toml:3: memory-limit`.
+    origin: String,
+}
+
+/// A value as a file or the environment has it.
+#[derive(Debug)]
+pub(super) enum Given {
+    /// Yes or no.
+    Flag(bool),
+    /// One value.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+/// Reads a command line, and what lies below it.
+///
+/// # Errors
+/// [`Unread`].
+pub(super) fn read(
+    arguments: Vec<OsString>,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<Options, Unread> {
+    let command = Options::command();
+    let matches = command.clone().try_get_matches_from(&arguments).map_err(Unread::Clap)?;
+    let path = matches.get_one::<PathBuf>("config").map(|path| path.clone().into_os_string());
+    let path = path.or_else(|| environment("LARDER_CONFIG"));
+    let mut settings = match &path {
+        Some(path) => from_file(&command, Path::new(path))?,
+        None => Vec::new(),
+    };
+    let above = from_environment(&command, environment)?;
+    settings.retain(|below| above.iter().all(|setting| setting.id != below.id));
+    settings.extend(above);
+    settings.retain(|setting| !is_given(&matches, &setting.id));
+    settings.iter().try_for_each(check_alone)?;
+    let all = |without: Option<usize>| parse(&arguments, &settings, without);
+    all(None).map_err(|unread| blame(unread, &settings, |index| all(Some(index))))
+}
+
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+fn parse(
+    arguments: &[OsString],
+    settings: &[Setting],
+    without: Option<usize>,
+) -> Result<Options, Unread> {
+    let kept = settings.iter().enumerate().filter(|(index, _)| Some(*index) != without);
+    let words = kept.flat_map(|(_, setting)| &setting.words).map(OsString::from);
+    let (program, rest) = arguments.split_at(arguments.len().min(1));
+    Options::read_words(program.iter().cloned().chain(words).chain(rest.iter().cloned()))
+}
+
+/// Options that are refused together: names the first setting without which they would not be.
+fn blame(
+    unread: Unread,
+    settings: &[Setting],
+    parse_without: impl Fn(usize) -> Result<Options, Unread>,
+) -> Unread {
+    let Unread::Misuse(misuse) = &unread else { return unread };
+    let guilty = settings.iter().enumerate().find(|(index, _)| match parse_without(*index) {
+        Err(Unread::Misuse(other)) => other != *misuse,
+        _ => true,
+    });
+    match guilty {
+        Some((_, setting)) => refuse(misuse.status, &setting.origin, &misuse.message),
+        None => unread,
+    }
+}
+
+/// Refuses a value that makes no sense by itself.
+fn check_alone(setting: &Setting) -> Result<(), Unread> {
+    let words = std::iter::once("larderd").chain(setting.words.iter().map(String::as_str));
+    let options = Options::try_parse_from(words)
+        .map_err(|error| refuse(1, &setting.origin, &first_line(&error)))?;
+    Suboptions::parse(options.extended.iter().map(String::as_str))
+        .map_err(|misuse| refuse(misuse.status, &setting.origin, &misuse.message))?;
+    Ok(())
+}
+
+fn refuse(status: u8, origin: &str, message: &str) -> Unread {
+    Unread::Misuse(Misuse { message: format!("{origin}: {message}"), status })
+}
+
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+fn from_file(command: &Command, path: &Path) -> Result<Vec<Setting>, Unread> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| refuse(1, &format!("cannot read {name}"), &error.to_string()))?;
+    let at = |line: usize| format!("{name}:{line}");
+    let fault = |Fault { line, message }| refuse(1, &at(line), &message);
+    let mut settings: Vec<Setting> = Vec::new();
+    for entry in file::entries(&text).map_err(fault)? {
+        let origin = format!("{}: {}", at(entry.line), entry.key);
+        let Some(arg) = find(command, &entry.key) else {
+            return Err(refuse(1, &origin, "there is no such option"));
+        };
+        let setting = setting(arg, entry.given, origin)?;
+        let list = matches!(arg.get_action(), ArgAction::Append);
+        if !list && settings.iter().any(|other| other.id == setting.id) {
+            return Err(refuse(1, &setting.origin, "given before"));
+        }
+        settings.push(setting);
+    }
+    Ok(settings)
+}
+
+fn from_environment(
+    command: &Command,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<Vec<Setting>, Unread> {
+    let mut settings = Vec::new();
+    for arg in command.get_arguments().filter(|arg| is_option(arg)) {
+        let name = format!("LARDER_{}", dashed(long(arg)).replace('-', "_").to_uppercase());
+        let Some(value) = environment(&name).filter(|value| !is_service_link(value)) else {
+            continue;
+        };
+        let Some(value) = value.to_str() else {
+            return Err(refuse(1, &name, "not UTF-8"));
+        };
+        let given = match (arg.get_action(), value.to_ascii_lowercase().as_str()) {
+            (ArgAction::SetTrue, "1" | "true" | "yes" | "on") => Given::Flag(true),
+            (ArgAction::SetTrue, "0" | "false" | "no" | "off" | "") => Given::Flag(false),
+            _ => Given::One(value.to_owned()),
+        };
+        settings.push(setting(arg, given, name)?);
+    }
+    Ok(settings)
+}
+
+/// Kubernetes sets `LARDER_PORT=tcp://10.0.0.7:11211` where there is a service named larder.
+fn is_service_link(value: &OsStr) -> bool {
+    value.to_str().is_some_and(|value| value.starts_with("tcp://"))
+}
+
+/// A value as words of a command line.
+fn setting(arg: &Arg, given: Given, origin: String) -> Result<Setting, Unread> {
+    let option = format!("--{}", long(arg));
+    let with = |value: &String| format!("{option}={value}");
+    let words = match (arg.get_action(), &given) {
+        (ArgAction::SetTrue | ArgAction::Count, Given::Flag(true)) => vec![option],
+        (ArgAction::SetTrue | ArgAction::Count, Given::Flag(false)) => Vec::new(),
+        (ArgAction::SetTrue, _) => return Err(refuse(1, &origin, "must be true or false")),
+        (ArgAction::Count, Given::One(number)) => match number.parse::<u8>() {
+            Ok(number) => vec![option; number.into()],
+            Err(_) => return Err(refuse(1, &origin, "must be a small number")),
+        },
+        (ArgAction::Append, Given::Many(values)) => values.iter().map(with).collect(),
+        (ArgAction::Append | ArgAction::Set, Given::One(value)) => vec![with(value)],
+        _ => return Err(refuse(1, &origin, "must be one value")),
+    };
+    Ok(Setting { id: arg.get_id().to_string(), words, origin })
+}
+
+fn find<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
+    command.get_arguments().find(|arg| is_option(arg) && dashed(long(arg)) == dashed(key))
+}
+
+/// Not what only asks for something to be printed, nor where the file is.
+fn is_option(arg: &Arg) -> bool {
+    let asks = ["help", "version", "license", "config", "check-config", ""].contains(&long(arg));
+    !asks && !arg.is_positional()
+}
+
+fn long(arg: &Arg) -> &str {
+    arg.get_long().unwrap_or_default()
+}
+
+fn dashed(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(file: &str, environment: &[(&str, &str)], line: &str) -> Result<Options, String> {
+        let path = std::env::temp_dir().join(format!(
+            "larder-layers-{}-{:?}.toml",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        std::fs::write(&path, file).unwrap();
+        let mut words: Vec<OsString> =
+            vec!["larderd".into(), "--config".into(), path.clone().into()];
+        words.extend(line.split_whitespace().map(OsString::from));
+        let look_up = |name: &str| {
+            let found = environment.iter().find(|(other, _)| *other == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let options = read(words, look_up).map_err(|unread| match unread {
+            Unread::Misuse(misuse) => {
+                misuse.message.replace(&path.display().to_string(), "larder.toml")
+            }
+            Unread::Clap(error) => error.to_string(),
+        });
+        std::fs::remove_file(&path).unwrap();
+        options
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_file() {
+        let file = "memory-limit = 100\nthreads = 3\nconn_limit = 10\nlisten = ['a', 'b']\n";
+        let environment = [("LARDER_THREADS", "5"), ("LARDER_CONN_LIMIT", "20")];
+        let options = options(file, &environment, "-c 30 -l c").unwrap();
+        assert_eq!((options.memory_limit, options.threads, options.conn_limit), (100, 5, 30));
+        assert_eq!(options.listen, ["c"]);
+    }
+
+    #[test]
+    fn every_kind_of_value_can_be_set() {
+        let file = "disable-cas = true\nlock_memory = false\nverbose = 2\nunix-mask = '770'\n\
+                    slab-growth-factor = 1.5\nport = -1\nengine = 'moka'\nprefix-delimiter = '/'\n\
+                    [extended]\nidle_timeout = 9\nmaxconns_fast = false\ntrack_sizes = true\n";
+        let options = options(file, &[], "").unwrap();
+        assert!(options.disable_cas && !options.lock_memory);
+        assert_eq!((options.verbose, options.unix_mask, options.port), (2, 0o770, -1));
+        assert_eq!(options.prefix_delimiter, Some(b'/'));
+        let extended = options.suboptions;
+        assert_eq!(
+            (extended.idle_timeout, extended.maxconns_fast, extended.track_sizes),
+            (9, false, true)
+        );
+    }
+
+    #[test]
+    fn a_fault_is_named_with_its_line() {
+        for (file, said) in [
+            ("threads = 2\nmemory-limt = 3", "larder.toml:2: memory-limt: there is no such option"),
+            ("\n\nthreads = 'many'", "larder.toml:3: threads: invalid value 'many'"),
+            ("threads = 0", "larder.toml:1: threads: Number of threads must be greater than 0"),
+            ("threads = 1\nthreads = 2", "larder.toml:2: "),
+            ("conn-limit = 1\nconn_limit = 2", "larder.toml:2: conn_limit: given before"),
+            ("threads = [1, 2]", "larder.toml:1: threads: must be one value"),
+            ("disable-cas = 1", "larder.toml:1: disable-cas: must be true or false"),
+            ("threads = 1\nport = = 1", "larder.toml:2: "),
+            ("[extended]\n\nfrob = 1", "larder.toml:3: extended: Illegal suboption \"frob=1\""),
+            ("extended = 'idle_timeout'", "larder.toml:1: extended: Missing numeric argument"),
+            ("threads = 2\nmax-item-size = '40m'", "larder.toml:2: max-item-size: Cannot set item"),
+            ("[memory]\nlimit = 3", "larder.toml:2: memory: there is no such option"),
+            ("config = 'other'", "larder.toml:1: config: there is no such option"),
+        ] {
+            let message = options(file, &[], "").unwrap_err();
+            assert!(message.starts_with(said), "{file:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_environment_is_named_too() {
+        let refused = |name, value| options("", &[(name, value)], "").unwrap_err();
+        assert!(refused("LARDER_THREADS", "x").starts_with("LARDER_THREADS: invalid value 'x'"));
+        assert!(refused("LARDER_CONN_LIMIT", "0").starts_with("LARDER_CONN_LIMIT: Maximum"));
+        assert!(refused("LARDER_DISABLE_CAS", "x").starts_with("LARDER_DISABLE_CAS: must be"));
+    }
+
+    #[test]
+    fn what_kubernetes_says_of_a_service_is_no_setting() {
+        let options = options("", &[("LARDER_PORT", "tcp://10.0.0.7:11211")], "").unwrap();
+        assert_eq!(options.port, 11211);
+    }
+}

@@ -1,0 +1,280 @@
+//! memcached's extended options: what each takes, and what it does here.
+
+use super::suboptions::Suboptions;
+use super::tls::{KeyFormat, VerifyMode, Version};
+use std::ops::RangeInclusive;
+
+/// One suboption.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) takes: Takes,
+    pub(super) does: Does,
+}
+
+/// What may stand behind the `=`, and what is said of what is out of range.
+pub(super) enum Takes {
+    /// Nothing; what stands there is ignored, as memcached does.
+    Nothing,
+    /// A whole number.
+    Number(RangeInclusive<u64>, &'static str),
+    /// A whole number, or nothing, which is 1.
+    Switch(RangeInclusive<u64>, &'static str),
+    /// A fraction above 0, and at most this.
+    Fraction(f64, &'static str),
+    /// One of these words.
+    Word(&'static [&'static str], &'static str),
+    /// Anything.
+    Text,
+}
+
+/// What it does.
+pub(super) enum Does {
+    /// Something: a line for `-h`, and how.
+    Set(&'static str, fn(&mut Suboptions, &Value<'_>)),
+    /// Nothing, and why.
+    Nothing(&'static str),
+}
+
+/// A value that was checked: its text, and the number that it is where one is asked for.
+pub(super) struct Value<'t> {
+    pub(super) text: &'t str,
+    pub(super) number: u64,
+    pub(super) fraction: f64,
+}
+
+impl Value<'_> {
+    fn u32(&self) -> u32 {
+        u32::try_from(self.number).unwrap_or(u32::MAX)
+    }
+
+    fn bytes(&self, unit: usize) -> usize {
+        usize::try_from(self.number).unwrap_or(usize::MAX).saturating_mul(unit)
+    }
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const U32: RangeInclusive<u64> = 0..=u32::MAX as u64;
+const ANY: RangeInclusive<u64> = 0..=u64::MAX;
+/// Nothing is out of range.
+const NEVER: &str = "";
+
+const GROWS: &str = "the index grows by itself, in small steps";
+const NO_LISTS: &str = "there are no LRU lists";
+const NO_SLABS: &str = "there are no slabs";
+const NO_FLASH: &str = "there is no external storage yet: all items are kept in memory";
+const SHOWN: &str = "shown by stats settings; no other effect";
+
+/// Memcached's list.
+pub(super) const TABLE: &[Row] = &{
+    use Takes::{Fraction, Nothing, Number, Switch, Text, Word};
+    [
+        set("maxconns_fast", Nothing, "refuse connections above -c at once (default)", |o, _| {
+            o.maxconns_fast = true
+        }),
+        set("no_maxconns_fast", Nothing, "let them wait until one closes", |o, _| {
+            o.maxconns_fast = false
+        }),
+        without(
+            "hashpower",
+            Number(12..=32, "Initial hashtable multiplier must be between 12 and 32"),
+            GROWS,
+        ),
+        without("no_hashexpand", Nothing, GROWS),
+        without(
+            "tail_repair_time",
+            Number(10..=u64::MAX, "Cannot set tail_repair_time to less than 10 seconds"),
+            NO_LISTS,
+        ),
+        without(
+            "hash_algorithm",
+            Word(
+                &["jenkins", "murmur3", "xxh3"],
+                "Unknown hash_algorithm option (jenkins, murmur3, xxh3)",
+            ),
+            "keys are hashed with rapidhash and a secret seed",
+        ),
+        set(
+            "lru_crawler",
+            Nothing,
+            "look for expired items in the background (default)",
+            |o, _| o.lru_crawler = true,
+        ),
+        set("no_lru_crawler", Nothing, "leave them until something comes across them", |o, _| {
+            o.lru_crawler = false
+        }),
+        set(
+            "lru_crawler_sleep",
+            Number(0..=1_000_000, "LRU crawler sleep must be between 0 and 1 second"),
+            SHOWN,
+            |o, v| o.shown.lru_crawler_sleep = v.u32(),
+        ),
+        set(
+            "lru_crawler_tocrawl",
+            Number(U32, "lru_crawler_tocrawl takes a numeric 32bit value"),
+            SHOWN,
+            |o, v| o.shown.lru_crawler_tocrawl = v.u32(),
+        ),
+        without("lru_maintainer", Nothing, NO_LISTS),
+        without("no_lru_maintainer", Nothing, NO_LISTS),
+        set("hot_lru_pct", Number(1..=79, "hot_lru_pct must be > 1 and < 80"), SHOWN, |o, v| {
+            o.shown.hot_lru_pct = v.u32()
+        }),
+        set("warm_lru_pct", Number(1..=79, "warm_lru_pct must be > 1 and < 80"), SHOWN, |o, v| {
+            o.shown.warm_lru_pct = v.u32()
+        }),
+        set("hot_max_factor", Fraction(f64::MAX, "hot_max_factor must be > 0"), SHOWN, |o, v| {
+            o.shown.hot_max_factor = v.fraction
+        }),
+        set("warm_max_factor", Fraction(f64::MAX, "warm_max_factor must be > 0"), SHOWN, |o, v| {
+            o.shown.warm_max_factor = v.fraction
+        }),
+        without(
+            "temporary_ttl",
+            Number(U32, "temporary_ttl takes a numeric 32bit value"),
+            NO_LISTS,
+        ),
+        set(
+            "idle_timeout",
+            Number(U32, "idle_timeout takes a numeric 32bit value"),
+            "close TCP connections idle for longer, in seconds (default: 0, never)",
+            |o, v| o.idle_timeout = v.u32(),
+        ),
+        without("slab_reassign", Nothing, NO_SLABS),
+        without("no_slab_reassign", Nothing, NO_SLABS),
+        set(
+            "slab_automove",
+            Switch(0..=2, "slab_automove must be between 0 and 2"),
+            SHOWN,
+            |o, v| o.shown.slab_automove = v.u32(),
+        ),
+        set("no_slab_automove", Nothing, SHOWN, |o, _| o.shown.slab_automove = 0),
+        set(
+            "slab_automove_ratio",
+            Fraction(1.0, "slab_automove_ratio must be > 0 and < 1"),
+            SHOWN,
+            |o, v| o.shown.slab_automove_ratio = v.fraction,
+        ),
+        set(
+            "slab_automove_window",
+            Number(3..=1800, "slab_automove_window must be > 2 and <= 1800"),
+            SHOWN,
+            |o, v| o.shown.slab_automove_window = v.u32(),
+        ),
+        set(
+            "slab_automove_freeratio",
+            Fraction(1.0, "slab_automove_freeratio must be > 0 and < 1"),
+            SHOWN,
+            |o, v| o.shown.slab_automove_freeratio = v.fraction,
+        ),
+        without("slab_sizes", Text, NO_SLABS),
+        without(
+            "slab_chunk_max",
+            Number(1..=1024, "slab_chunk_max must be 1 to 1024 kilobytes"),
+            NO_SLABS,
+        ),
+        without("no_chunked_items", Nothing, "large items span whole segments"),
+        set(
+            "watcher_logbuf_size",
+            Number(1..=1_048_576, "watcher_logbuf_size must be 1 to 1048576 kilobytes"),
+            "kilobytes kept for a slow watcher (default: 256)",
+            |o, v| o.watcher_logbuf_size = v.bytes(KIB),
+        ),
+        without(
+            "worker_logbuf_size",
+            Number(ANY, NEVER),
+            "lines go to watchers without a buffer between",
+        ),
+        set("track_sizes", Nothing, "count items by size for stats sizes", |o, _| {
+            o.track_sizes = true
+        }),
+        without("inline_ascii_resp", Nothing, "nor has it with memcached: items hold no answers"),
+        without(
+            "no_inline_ascii_resp",
+            Nothing,
+            "nor has it with memcached: items hold no answers",
+        ),
+        without("modern", Nothing, "its defaults are the defaults"),
+        set("no_modern", Nothing, "no_maxconns_fast and no_lru_crawler", |o, _| {
+            (o.maxconns_fast, o.lru_crawler) = (false, false)
+        }),
+        without(
+            "drop_privileges",
+            Nothing,
+            "system calls are limited from outside: see contrib/larderd.service",
+        ),
+        without(
+            "no_drop_privileges",
+            Nothing,
+            "system calls are limited from outside: see contrib/larderd.service",
+        ),
+        set(
+            "read_buf_mem_limit",
+            Number(0..=1_048_576, "read_buf_mem_limit must be at most 1048576 megabytes"),
+            "megabytes that connections may hold together (default: 0, a share of -m)",
+            |o, v| o.read_buf_mem_limit = v.bytes(MIB),
+        ),
+        without("resp_obj_mem_limit", Text, "deprecated: use read_buf_mem_limit"),
+        without("sock_cookie_id", Text, "sockets are not marked"),
+        without("ext_path", Text, NO_FLASH),
+        without("ext_page_size", Number(ANY, NEVER), NO_FLASH),
+        without("ext_wbuf_size", Number(ANY, NEVER), NO_FLASH),
+        without("ext_threads", Number(ANY, NEVER), NO_FLASH),
+        without("ext_io_depth", Number(ANY, NEVER), NO_FLASH),
+        without("ext_item_size", Number(ANY, NEVER), NO_FLASH),
+        without("ext_item_age", Number(ANY, NEVER), NO_FLASH),
+        without("ext_low_ttl", Number(ANY, NEVER), NO_FLASH),
+        without("ext_recache_rate", Number(ANY, NEVER), NO_FLASH),
+        without("ext_compact_under", Number(ANY, NEVER), NO_FLASH),
+        without("ext_drop_under", Number(ANY, NEVER), NO_FLASH),
+        without("ext_max_sleep", Number(ANY, NEVER), NO_FLASH),
+        without("ext_max_frag", Fraction(f64::MAX, "ext_max_frag must be > 0"), NO_FLASH),
+        without("ext_drop_unread", Nothing, NO_FLASH),
+        set("ssl_chain_cert", Text, "certificate chain file in PEM format", |o, v| {
+            o.tls.chain_cert = Some(v.text.into())
+        }),
+        set("ssl_key", Text, "private key, if it is not in the chain's file", |o, v| {
+            o.tls.key = Some(v.text.into())
+        }),
+        set(
+            "ssl_keyformat",
+            Word(&["1", "2", "PEM", "DER"], "ssl_keyformat must be PEM (1) or DER (2)"),
+            "its format, PEM or DER (default: PEM)",
+            |o, v| o.tls.key_format = KeyFormat::parse(v.text).unwrap_or_default(),
+        ),
+        set(
+            "ssl_verify_mode",
+            Number(0..=3, "Invalid ssl_verify_mode. Use help to see valid options."),
+            "client certificates: 0 none (default), 1 request, 2 require, 3 once",
+            |o, v| o.tls.verify_mode = VerifyMode::new(v.number),
+        ),
+        set("ssl_ca_cert", Text, "who may have signed clients' certificates, PEM", |o, v| {
+            o.tls.ca_cert = Some(v.text.into())
+        }),
+        set(
+            "ssl_min_version",
+            Number(0..=3, "Invalid ssl_min_version. Use help to see valid options."),
+            "2 is TLS 1.2 (default), 3 is TLS 1.3; 0 and 1 get 1.2",
+            |o, v| o.tls.min_version = Version::new(v.number),
+        ),
+        set("ssl_session_cache", Nothing, "let clients resume sessions", |o, _| {
+            o.tls.session_cache = true
+        }),
+        without("ssl_ciphers", Text, "rustls has no weak suites to leave out"),
+        without("ssl_wbuf_size", Number(ANY, NEVER), "output is encrypted where it lies"),
+        without("ssl_kernel_tls", Nothing, "encryption stays in the process"),
+    ]
+};
+
+const fn set(
+    name: &'static str,
+    takes: Takes,
+    help: &'static str,
+    set: fn(&mut Suboptions, &Value<'_>),
+) -> Row {
+    Row { name, takes, does: Does::Set(help, set) }
+}
+
+const fn without(name: &'static str, takes: Takes, why: &'static str) -> Row {
+    Row { name, takes, does: Does::Nothing(why) }
+}

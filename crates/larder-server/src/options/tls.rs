@@ -1,0 +1,83 @@
+//! What `-o ssl_*` asks of TLS: values as they were given, files not read yet.
+
+use std::path::PathBuf;
+
+/// How TLS is to be done, where `-Z` or a listener asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// `ssl_chain_cert`: the server's certificate and those above it, PEM.
+    pub chain_cert: Option<PathBuf>,
+    /// `ssl_key`: the private key; it may be in the chain's file instead.
+    pub key: Option<PathBuf>,
+    /// `ssl_keyformat`: how the key is written.
+    pub key_format: KeyFormat,
+    /// `ssl_ca_cert`: who may have signed clients' certificates, PEM.
+    pub ca_cert: Option<PathBuf>,
+    /// `ssl_verify_mode`: what is asked of clients.
+    pub verify_mode: VerifyMode,
+    /// `ssl_min_version`: the oldest version that is spoken.
+    pub min_version: Version,
+    /// `ssl_session_cache`: sessions are kept, so that clients can resume them.
+    pub session_cache: bool,
+}
+
+/// `ssl_keyformat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyFormat {
+    /// `1` or `PEM`.
+    #[default]
+    Pem,
+    /// `2` or `DER`.
+    Der,
+}
+
+/// `ssl_verify_mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerifyMode {
+    /// 0: clients show no certificate.
+    #[default]
+    None,
+    /// 1: clients are asked for one; what they show has to be good.
+    Request,
+    /// 2: no client without a good one.
+    Require,
+    /// 3: as 1; memcached does not ask again when a session is negotiated anew, which is not done.
+    Once,
+}
+
+/// `ssl_min_version`. TLS 1.0 and 1.1 may be asked for, and get 1.2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// 0, 1 or 2.
+    #[default]
+    Tls12,
+    /// 3.
+    Tls13,
+}
+
+impl KeyFormat {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text.to_ascii_uppercase().as_str() {
+            "1" | "PEM" => Some(Self::Pem),
+            "2" | "DER" => Some(Self::Der),
+            _ => None,
+        }
+    }
+}
+
+impl VerifyMode {
+    pub(super) fn new(number: u64) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::Request,
+            2 => Self::Require,
+            _ => Self::Once,
+        }
+    }
+}
+
+impl Version {
+    pub(super) fn new(number: u64) -> Self {
+        if number >= 3 { Self::Tls13 } else { Self::Tls12 }
+    }
+}

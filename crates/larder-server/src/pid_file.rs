@@ -1,0 +1,53 @@
+//! The file that tells others this process's id (`-P`).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file that was written, and goes at the end.
+#[derive(Debug)]
+pub struct PidFile(PathBuf);
+
+impl PidFile {
+    /// Writes it. As with memcached, a process that the file names and that still runs is only
+    /// warned of, and a file that can't be written keeps nobody from serving.
+    #[must_use]
+    pub fn write(path: &Path) -> Option<Self> {
+        if let Some(pid) = running(path) {
+            tracing::warn!("The pid file contained the following (running) pid: {pid}");
+        }
+        match replace(path, &format!("{}\n", std::process::id())) {
+            Ok(()) => Some(Self(path.to_owned())),
+            Err(error) => {
+                tracing::warn!(
+                    "Could not open the pid file {} for writing: {error}",
+                    path.display()
+                );
+                None
+            }
+        }
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            tracing::warn!("Could not remove the pid file {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// Readers see the old file or the new one, never half of one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    fs::write(&temporary, text)?;
+    fs::rename(&temporary, path)
+}
+
+/// The process that a pid file names, if it runs and is not this one.
+fn running(path: &Path) -> Option<i32> {
+    let pid: i32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    let other = pid > 0 && pid.unsigned_abs() != std::process::id();
+    (other && crate::platform::runs(pid)).then_some(pid)
+}

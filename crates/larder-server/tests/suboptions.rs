@@ -1,0 +1,223 @@
+//! The `-o` list, as seen from outside.
+
+mod common;
+
+use common::{Started, larderd, stat, stderr, wait_for};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn exchange(stream: &mut TcpStream, request: &str, answer: &str) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut got = vec![0; answer.len()];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), answer);
+}
+
+fn page(stream: &mut TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).unwrap();
+    let (mut page, mut bytes) = (String::new(), [0; 16 << 10]);
+    while !page.ends_with("END\r\n") {
+        let len = stream.read(&mut bytes).unwrap();
+        assert!(len > 0, "closed after {page}");
+        page.push_str(std::str::from_utf8(&bytes[..len]).unwrap());
+    }
+    page.replace('\r', "")
+}
+
+/// memcached's words and exit status: both are started on a port that nobody can have, so that what
+/// is not refused ends too.
+#[test]
+fn what_cannot_be_is_refused_as_memcached_refuses_it() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for list in [
+        "frob",
+        "frob=1",
+        "maxconns_fast,frob",
+        "hashpower",
+        "tail_repair_time",
+        "tail_repair_time=5",
+        "hash_algorithm",
+        "hash_algorithm=md5",
+        "lru_crawler_sleep",
+        "lru_crawler_sleep=2000000",
+        "lru_crawler_tocrawl",
+        "hot_lru_pct",
+        "hot_lru_pct=90",
+        "hot_lru_pct=50,warm_lru_pct=50",
+        "warm_lru_pct",
+        "hot_max_factor=0",
+        "warm_max_factor",
+        "temporary_ttl",
+        "idle_timeout",
+        "slab_automove=9",
+        "slab_automove_ratio",
+        "slab_automove_ratio=2",
+        "slab_automove_freeratio",
+        "watcher_logbuf_size",
+        "watcher_logbuf_size=x",
+        "read_buf_mem_limit=x",
+        "ext_page_size",
+        "ext_page_size=x",
+        "ssl_chain_cert",
+        "ssl_verify_mode=9",
+        "ssl_verify_mode=x",
+        "ssl_min_version=9",
+        "proxy_config=/x",
+    ] {
+        let words = ["-l", "127.0.0.1", "-p", &port, "-o", list];
+        let ours = larderd(&words);
+        let mut memcached = Command::new("memcached");
+        let theirs = memcached.args(["-u", "root", "-U", "0"]).args(words).stdin(Stdio::null());
+        let theirs = theirs.output().expect("memcached; scripts/test installs it");
+        assert_eq!(ours.status.code(), theirs.status.code(), "{list}: {}", stderr(&ours));
+        let first = |text: String| text.lines().next().unwrap_or_default().trim().to_owned();
+        assert_eq!(first(stderr(&ours)), first(stderr(&theirs)), "{list}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_accepted_and_said() {
+    let list = "hashpower=20,no_hashexpand,tail_repair_time=10,hash_algorithm=xxh3,lru_maintainer,\
+                no_lru_maintainer,temporary_ttl=5,slab_reassign,no_slab_reassign,slab_sizes=1-2,\
+                slab_chunk_max=512,no_chunked_items,worker_logbuf_size=64,inline_ascii_resp,\
+                no_inline_ascii_resp,modern,drop_privileges,no_drop_privileges,\
+                resp_obj_mem_limit=1,sock_cookie_id=1,ext_path=/nowhere:1g,ext_page_size=64,\
+                ext_wbuf_size=4,ext_threads=1,ext_io_depth=1,ext_item_size=512,ext_item_age=1,\
+                ext_low_ttl=1,ext_recache_rate=1,ext_compact_under=1,ext_drop_under=1,\
+                ext_max_sleep=1,ext_max_frag=0.8,ext_drop_unread,ssl_ciphers=A,ssl_wbuf_size=16,\
+                ssl_kernel_tls";
+    let server = Started::new("without-effect", &["-v", "-f", "2", "-L", "-o", list], &[]);
+    assert_eq!(server.ask("mn\r\n"), "MN\r\n");
+    let said = server.said();
+    for name in list.split(',').map(|text| text.split('=').next().unwrap()) {
+        assert!(said.contains(&format!("-o {name} has no effect: ")), "{name} in {said}");
+    }
+    assert!(said.contains("-f has no effect: ") && said.contains("-L has no effect: "), "{said}");
+}
+
+#[test]
+fn what_is_set_is_shown() {
+    let list = "no_lru_crawler,lru_crawler_sleep=7,lru_crawler_tocrawl=8,hot_lru_pct=30,\
+                warm_lru_pct=31,hot_max_factor=0.5,warm_max_factor=3,slab_automove=2,\
+                slab_automove_ratio=0.7,slab_automove_window=9,idle_timeout=99,\
+                watcher_logbuf_size=512,read_buf_mem_limit=12,track_sizes";
+    let server = Started::new("shown", &["-o", list, "-o", "no_maxconns_fast"], &[]);
+    let settings = page(&mut server.connect(), "stats settings\r\n");
+    for (name, value) in [
+        ("lru_crawler", "no"),
+        ("lru_crawler_sleep", "7"),
+        ("lru_crawler_tocrawl", "8"),
+        ("hot_lru_pct", "30"),
+        ("warm_lru_pct", "31"),
+        ("hot_max_factor", "0.50"),
+        ("warm_max_factor", "3.00"),
+        ("slab_automove", "2"),
+        ("slab_automove_ratio", "0.70"),
+        ("slab_automove_window", "9"),
+        ("idle_timeout", "99"),
+        ("watcher_logbuf_size", "524288"),
+        ("read_buf_mem_limit", "12582912"),
+        ("track_sizes", "yes"),
+        ("maxconns_fast", "no"),
+    ] {
+        assert_eq!(stat(&settings, name), value, "{name}");
+    }
+}
+
+#[test]
+fn a_connection_too_many_is_refused() {
+    let server = Started::new("refused", &["-c", "2"], &[]);
+    let mut first = server.connect();
+    let mut second = server.connect();
+    exchange(&mut second, "mn\r\n", "MN\r\n");
+    let mut refused = String::new();
+    server.connect().read_to_string(&mut refused).unwrap();
+    assert_eq!(refused, "ERROR Too many open connections\r\n");
+    let stats = page(&mut first, "stats\r\n");
+    assert_eq!(stat(&stats, "rejected_connections"), "1");
+    assert_eq!(stat(&stats, "listen_disabled_num"), "0");
+    assert_eq!(stat(&stats, "accepting_conns"), "1");
+}
+
+#[test]
+fn a_connection_too_many_waits_where_it_is_not_to_be_refused() {
+    let server = Started::new("waits", &["-c", "2", "-o", "no_maxconns_fast"], &[]);
+    let mut first = server.connect();
+    for times in 1..4 {
+        let mut second = server.connect();
+        exchange(&mut second, "mn\r\n", "MN\r\n");
+        let mut third = server.connect();
+        third.write_all(b"mn\r\n").unwrap();
+        third.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let waits = third.read(&mut [0; 1]).unwrap_err().kind();
+        assert!(matches!(waits, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
+        let stats = page(&mut first, "stats\r\n");
+        assert_eq!(stat(&stats, "accepting_conns"), "0");
+        // Each time round, both the second and the third were the last that it could have.
+        assert_eq!(stat(&stats, "listen_disabled_num"), (2 * times - 1).to_string());
+        assert!(!stats.contains("rejected_connections"));
+        drop(second);
+        third.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        exchange(&mut third, "", "MN\r\n");
+        drop(third);
+        wait_for("open gate", || {
+            let stats = page(&mut first, "stats\r\n");
+            stat(&stats, "curr_connections") == "1" && stat(&stats, "accepting_conns") == "1"
+        });
+    }
+    let stats = page(&mut first, "stats\r\n");
+    assert!(stat(&stats, "time_in_listen_disabled_us").parse::<u64>().unwrap() > 100_000);
+}
+
+#[test]
+fn who_is_idle_is_closed_and_who_is_not_is_not() {
+    let server = Started::new("idle", &["-o", "idle_timeout=1"], &[]);
+    let mut busy = server.connect();
+    let mut idle = server.connect();
+    exchange(&mut idle, "mn\r\n", "MN\r\n");
+    // Half a value is no idleness.
+    let mut sending = server.connect();
+    sending.write_all(b"set a 0 0 5\r\nab").unwrap();
+    let ended = std::thread::spawn(move || idle.read(&mut [0; 1]).unwrap());
+    let begun = Instant::now();
+    while !ended.is_finished() || begun.elapsed() < Duration::from_secs(4) {
+        exchange(&mut busy, "mn\r\n", "MN\r\n");
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is still open");
+    }
+    assert_eq!(ended.join().unwrap(), 0);
+    exchange(&mut sending, "cde\r\n", "STORED\r\n");
+    let stats = page(&mut busy, "stats\r\n");
+    assert_eq!(stat(&stats, "idle_kicks"), "1");
+}
+
+#[test]
+fn a_slow_watcher_has_the_memory_that_was_asked_for() {
+    let server = Started::new("slow-watcher", &["-o", "watcher_logbuf_size=1"], &[]);
+    let mut watcher = server.connect();
+    exchange(&mut watcher, "watch fetchers\r\n", "OK\r\n");
+    server.ask(&"get a\r\n".repeat(1000));
+    let stats = server.ask("stats\r\n").replace('\r', "");
+    let skipped: u64 = stat(&stats, "log_watcher_skipped").parse().unwrap();
+    // A line has some 90 bytes.
+    assert!((500..1000).contains(&skipped), "{skipped}");
+}
+
+#[test]
+fn connections_hold_no_more_than_they_may() {
+    let server = Started::new("greedy", &["-o", "read_buf_mem_limit=1"], &[]);
+    let value = "x".repeat(60_000);
+    server.ask(&format!("set a 0 0 60000\r\n{value}\r\n"));
+    let gets = "get a\r\n".repeat(500);
+    let greedy: Vec<TcpStream> = (0..12).map(|_| server.connect()).collect();
+    for mut stream in &greedy {
+        stream.write_all(gets.as_bytes()).unwrap();
+    }
+    wait_for("refusal", || {
+        let stats = server.ask("stats\r\n").replace('\r', "");
+        stats.contains("STAT read_buf_oom ") && stat(&stats, "read_buf_oom") != "0"
+    });
+}
