@@ -1,5 +1,6 @@
 //! A peer, a server around, and engines to try.
 
+use larder_protocol::Parser;
 use larder_session::{Context, Counters, Host, Next, Session, Settings, State, StatsAnswer, Turn};
 use larder_store::{Engine, Seconds, SizeClasses, dashmap, segment};
 use std::cell::Cell;
@@ -118,6 +119,7 @@ impl<E: Subject> World<E> {
         let classes = classes();
         let counters = Counters::new(classes.count());
         let settings = Settings {
+            opening: Parser::default(),
             item_size_max: ITEM_SIZE_MAX,
             flush_enabled: true,
             requests_per_turn: 20,
