@@ -1,6 +1,6 @@
 //! A peer, a server around, and engines to try.
 
-use larder_protocol::Parser;
+use larder_protocol::{Credentials, Parser};
 use larder_session::{Context, Counters, Host, Next, Session, Settings, State, StatsAnswer, Turn};
 use larder_store::{Engine, Seconds, SizeClasses, dashmap, segment};
 use std::cell::Cell;
@@ -92,6 +92,10 @@ impl Host for Server {
             b"reset" => StatsAnswer::Reset,
             _ => StatsAnswer::Unknown,
         }
+    }
+
+    fn admits(&self, credentials: &Credentials<'_>) -> bool {
+        credentials.user == b"ann" && credentials.password.0 == b"pass word"
     }
 
     fn reserve(&self, bytes: usize) -> bool {
