@@ -151,8 +151,9 @@ fn read(path: &Path) -> Result<Vec<Entry>, AuthError> {
     File::open(path)
         .and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut text))
         .map_err(|error| AuthError::Unreadable(path.to_owned(), error))?;
+    let is_empty = text.is_empty();
     let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    let lines = text.split(|&byte| byte == b'\n').filter(|_| !text.is_empty());
+    let lines = text.split(|&byte| byte == b'\n').filter(|_| !is_empty);
     if lines.clone().nth(ENTRIES_MAX).is_some() {
         tracing::warn!("{}: only the first {ENTRIES_MAX} lines are used", path.display());
     }
