@@ -20,4 +20,5 @@ pub mod server;
 pub mod slab_classes;
 mod stats;
 pub mod systemd;
+pub mod tls;
 pub mod version;

@@ -15,9 +15,35 @@ use std::path::Path;
 #[derive(Debug)]
 pub enum Listener {
     /// TCP over IPv4 or IPv6.
-    Tcp(mio::net::TcpListener, SocketAddr),
+    Tcp(mio::net::TcpListener, SocketAddr, Security),
     /// A unix socket.
     Unix(mio::net::UnixListener, String),
+}
+
+/// Whether those who connect have to speak TLS, as an address to listen on begins with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// Nothing said: under `-Z`, as the options have it.
+    Usual,
+    /// `notls:`
+    Plain,
+    /// `btls:`: they show no certificate.
+    Anonymous,
+    /// `mtls:`: they show a good certificate.
+    Certified,
+}
+
+impl Security {
+    const PREFIXES: [(&'static str, Self); 3] =
+        [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];
+
+    /// What an address begins with, and the rest of it.
+    fn split(text: &str) -> (Self, &str) {
+        let found = Self::PREFIXES
+            .iter()
+            .find_map(|(prefix, security)| Some((*security, text.strip_prefix(prefix)?)));
+        found.unwrap_or((Self::Usual, text))
+    }
 }
 
 /// An address that can't be listened on.
@@ -58,7 +84,7 @@ impl Listener {
 
     fn source(&mut self) -> &mut dyn Source {
         match self {
-            Self::Tcp(listener, _) => listener,
+            Self::Tcp(listener, ..) => listener,
             Self::Unix(listener, _) => listener,
         }
     }
@@ -67,7 +93,7 @@ impl Listener {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Self::Tcp(_, address) => tcp_name(*address),
+            Self::Tcp(_, address, _) => tcp_name(*address),
             Self::Unix(_, path) => format!("unix:{path}"),
         }
     }
@@ -76,15 +102,24 @@ impl Listener {
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(_, address) => Some(*address),
+            Self::Tcp(_, address, _) => Some(*address),
             Self::Unix(..) => None,
+        }
+    }
+
+    /// What those who connect have to speak. A unix socket is never encrypted.
+    #[must_use]
+    pub fn security(&self) -> Security {
+        match self {
+            Self::Tcp(_, _, security) => *security,
+            Self::Unix(..) => Security::Plain,
         }
     }
 
     /// Takes the next connection, and its peer's name.
     pub fn accept(&self) -> io::Result<(Stream, String)> {
         match self {
-            Self::Tcp(listener, _) => {
+            Self::Tcp(listener, ..) => {
                 let (stream, peer) = listener.accept()?;
                 // A peer that is gone already shows when it is read from.
                 let _ = stream.set_nodelay(true);
@@ -116,16 +151,17 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     }
     let Some(port) = port(options) else { return Ok(Vec::new()) };
     if options.listen.is_empty() {
-        return bind_everywhere(port, options.listen_backlog);
+        return bind_everywhere(port, options.listen_backlog, Security::Usual);
     }
     let mut listeners = Vec::new();
     for text in options.listen.iter().flat_map(|list| list.split(';')).map(str::trim) {
+        let (security, text) = Security::split(text);
         if text == "*" {
-            listeners.extend(bind_everywhere(port, options.listen_backlog)?);
+            listeners.extend(bind_everywhere(port, options.listen_backlog, security)?);
             continue;
         }
         for address in resolve(text, port)? {
-            listeners.push(bind_tcp(address, options.listen_backlog)?);
+            listeners.push(bind_tcp(address, options.listen_backlog, security)?);
         }
     }
     Ok(listeners)
@@ -141,10 +177,14 @@ fn port(options: &Options) -> Option<u16> {
 }
 
 /// All IPv4 and IPv6 addresses, on one port.
-fn bind_everywhere(port: u16, backlog: i32) -> Result<Vec<Listener>, ListenError> {
-    let v4 = bind_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), backlog)?;
+fn bind_everywhere(
+    port: u16,
+    backlog: i32,
+    security: Security,
+) -> Result<Vec<Listener>, ListenError> {
+    let v4 = bind_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), backlog, security)?;
     let port = v4.tcp_address().map_or(port, |address| address.port());
-    let v6 = bind_tcp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), backlog);
+    let v6 = bind_tcp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), backlog, security);
     match v6 {
         Ok(v6) => Ok(vec![v4, v6]),
         Err(ListenError::Tcp(_, error)) if error.kind() != io::ErrorKind::AddrInUse => Ok(vec![v4]),
@@ -167,7 +207,11 @@ fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     if found.is_empty() { Err(bad()) } else { Ok(found) }
 }
 
-fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Listener, ListenError> {
+fn bind_tcp(
+    address: SocketAddr,
+    backlog: i32,
+    security: Security,
+) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<std::net::TcpListener> {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -182,7 +226,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Listener, ListenError> 
     };
     let listener = bind().map_err(|error| ListenError::Tcp(address, error))?;
     let address = listener.local_addr().unwrap_or(address);
-    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address))
+    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address, security))
 }
 
 fn bind_unix(path: &Path, mask: u32, backlog: i32) -> Result<Listener, ListenError> {

@@ -2,11 +2,12 @@
 
 use clap::error::ErrorKind;
 use larder_server::life_cycle::LifeCycle;
-use larder_server::listener::Listener;
+use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
 use larder_server::options::{EngineKind, EvictionPolicy, Options, Unread};
 use larder_server::pid_file::PidFile;
 use larder_server::server::{Cache, Server};
+use larder_server::tls::Tls;
 use larder_server::{activation, driver, listener, platform, slab_classes, version};
 use larder_session::Settings;
 use larder_store::{dashmap, moka, segment};
@@ -155,6 +156,8 @@ fn serve(
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
     let listeners = bind(&options)?;
+    // Its files may be for root alone.
+    let tls = start_tls(&options, &listeners)?;
     detach(&options)?;
     drop_privileges(&options)?;
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
@@ -163,6 +166,9 @@ fn serve(
     }
     let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
     life.heed_signals().map_err(|error| os(&error))?;
+    if let Some(tls) = &tls {
+        reload_tls(&life, tls);
+    }
     let settings = Settings {
         item_size_max: options.max_item_size,
         flush_enabled: !options.disable_flush_all,
@@ -170,7 +176,7 @@ fn serve(
         output_max: OUTPUT_MAX,
         classes: slab_classes::size_classes(!options.disable_cas),
     };
-    let server = Arc::new(Server::new(options, settings, cache, life, set_log_level));
+    let server = Arc::new(Server::new(options, settings, cache, life, tls, set_log_level));
     server.note_listeners(&listeners);
     for listener in &listeners {
         tracing::info!(address = listener.name(), "listening");
@@ -193,6 +199,31 @@ fn bind(options: &Options) -> Result<Vec<Listener>, Failure> {
     }
     listener::write_port_file(&listeners).map_err(|error| os(&error))?;
     Ok(listeners)
+}
+
+/// Reads certificates, under `-Z`.
+fn start_tls(options: &Options, listeners: &[Listener]) -> Result<Option<Arc<Tls>>, Failure> {
+    if options.enable_ssl {
+        let tls = Tls::new(options.suboptions.tls.clone(), listeners);
+        return tls.map(|tls| Some(Arc::new(tls))).map_err(|error| failure(EX_USAGE)(&error));
+    }
+    let secure = |listener: &Listener| {
+        matches!(listener.security(), Security::Anonymous | Security::Certified)
+    };
+    if listeners.iter().any(secure) {
+        return Err(failure(EX_USAGE)(&"mtls: and btls: need -Z"));
+    }
+    Ok(None)
+}
+
+/// Has SIGHUP read certificates again.
+fn reload_tls(life: &LifeCycle, tls: &Arc<Tls>) {
+    let tls = Arc::clone(tls);
+    life.on_reload(move || {
+        if let Err(error) = tls.refresh() {
+            tracing::warn!("{error}; the certificates before stay");
+        }
+    });
 }
 
 /// What concerns the process as a whole: the background, core files, memory. Whoever started the

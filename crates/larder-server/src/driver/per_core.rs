@@ -8,10 +8,12 @@ use crate::listener::Listener;
 use crate::platform;
 use crate::server::{Cache, Server};
 use crate::systemd::{self, Watchdog};
+use crate::tls::channel::Channel;
 use larder_session::{Context, Counters, State};
 use larder_store::Engine;
 use mio::net::UnixStream;
 use mio::{Events, Interest, Poll, Token, Waker};
+use rustls::ServerConfig;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -40,7 +42,11 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A connection on its way to a worker.
-type Accepted = (Stream, Arc<ConnectionInfo>);
+struct Accepted {
+    stream: Stream,
+    info: Arc<ConnectionInfo>,
+    tls: Option<Arc<ServerConfig>>,
+}
 
 /// Serves until the server's life cycle comes to its end; `bell` is what it rings.
 ///
@@ -170,8 +176,9 @@ fn accept_all<'w>(
         match listener.accept() {
             Ok((mut stream, peer)) => match server.admit(peer, &listener.name()) {
                 Some(info) => {
+                    let tls = server.tls_at(listener);
                     if let Some(worker) = turns.next() {
-                        hand_over(worker, stream, info);
+                        hand_over(worker, Accepted { stream, info, tls });
                     }
                 }
                 // It fits the socket's empty buffer; if not, the peer sees it close.
@@ -194,8 +201,8 @@ fn is_peers(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-fn hand_over(worker: &Worker, stream: Stream, info: Arc<ConnectionInfo>) {
-    if worker.connections.send((stream, info)).is_ok()
+fn hand_over(worker: &Worker, accepted: Accepted) {
+    if worker.connections.send(accepted).is_ok()
         && let Err(error) = worker.waker.wake()
     {
         tracing::error!(%error, "cannot wake a worker");
@@ -220,6 +227,10 @@ struct EventLoop<E: Engine> {
     shown: Instant,
     input: Box<[u8]>,
     output: Vec<u8>,
+    opened: Vec<u8>,
+    sealed: Vec<u8>,
+    /// Connections that have to agree on TLS by then, in that order.
+    handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
     maintained: Instant,
     /// Housekeeping has more to do.
     chores: bool,
@@ -248,6 +259,9 @@ impl<E: Engine> EventLoop<E> {
             shown: Instant::now(),
             input: vec![0; READ_LEN].into_boxed_slice(),
             output: Vec::new(),
+            opened: Vec::new(),
+            sealed: Vec::new(),
+            handshakes: VecDeque::new(),
             maintained: Instant::now(),
             chores: false,
         }
@@ -328,19 +342,38 @@ impl<E: Engine> EventLoop<E> {
 
     /// Takes in what the acceptor sent.
     fn welcome(&mut self) {
-        while let Ok((mut stream, info)) = self.inbox.try_recv() {
+        while let Ok(accepted) = self.inbox.try_recv() {
+            let info = Arc::clone(&accepted.info);
             let index = self.vacant.pop().unwrap_or(self.connections.len());
-            if let Err(error) = stream.register(self.poll.registry(), Token(index)) {
-                tracing::warn!(%error, "cannot watch a connection");
-                self.server.dismiss(&info);
-                self.vacant.push(index);
-                continue;
+            match self.begin(index, accepted) {
+                Ok(connection) => {
+                    if index == self.connections.len() {
+                        self.connections.push(None);
+                    }
+                    self.connections[index] = Some(connection);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot watch a connection");
+                    self.server.dismiss(&info);
+                    self.vacant.push(index);
+                }
             }
-            if index == self.connections.len() {
-                self.connections.push(None);
-            }
-            self.connections[index] = Some(Connection::new(stream, info));
         }
+    }
+
+    fn begin(&mut self, index: usize, accepted: Accepted) -> io::Result<Connection<E>> {
+        let Accepted { mut stream, info, tls } = accepted;
+        let tls = match (tls, &self.server.tls) {
+            (Some(config), Some(tls)) => {
+                let by = Instant::now() + tls.handshake_timeout();
+                self.handshakes.push_back((by, index, Arc::clone(&info)));
+                let counts = Arc::clone(tls.counts());
+                Some(Channel::new(config, counts).map_err(io::Error::other)?)
+            }
+            _ => None,
+        };
+        stream.register(self.poll.registry(), Token(index))?;
+        Ok(Connection::new(stream, info, tls))
     }
 
     fn serve(&mut self, index: usize, now: larder_store::Seconds) {
@@ -350,6 +383,8 @@ impl<E: Engine> EventLoop<E> {
         let mut desk = Desk {
             input: &mut self.input,
             output: &mut self.output,
+            opened: &mut self.opened,
+            sealed: &mut self.sealed,
             registry: self.poll.registry(),
             now: now.0,
         };
@@ -361,8 +396,10 @@ impl<E: Engine> EventLoop<E> {
             });
         counters.thread.bytes_read.add(moved.read as u64);
         counters.thread.bytes_written.add(moved.written as u64);
-        if self.output.capacity() > OUTPUT_KEPT {
-            self.output = Vec::new();
+        for buffer in [&mut self.output, &mut self.sealed] {
+            if buffer.capacity() > OUTPUT_KEPT {
+                *buffer = Vec::new();
+            }
         }
         let change = connection.held_change();
         let fits = change == 0 || server.count_held(change);
@@ -395,6 +432,7 @@ impl<E: Engine> EventLoop<E> {
             return;
         };
         connection.session.close(&*self.server);
+        connection.end(&mut self.sealed);
         self.server.release_held(&mut connection);
         connection.stream.deregister(self.poll.registry());
         self.server.dismiss(&connection.info);
@@ -409,6 +447,7 @@ impl<E: Engine> EventLoop<E> {
             self.maintained = Instant::now();
             self.server.beat(self.index);
             self.kick_idle(now);
+            self.kick_handshakes();
         }
         if self.chores || due {
             self.chores = if self.server.controls.crawler_enabled() {
@@ -439,6 +478,24 @@ impl<E: Engine> EventLoop<E> {
     }
 }
 
+impl<E: Engine> EventLoop<E> {
+    /// Closes connections that take too long to agree on TLS.
+    fn kick_handshakes(&mut self) {
+        let now = Instant::now();
+        while let Some((_, index, info)) = self.handshakes.pop_front_if(|(by, ..)| *by <= now) {
+            // Its place may be another's by now.
+            let late =
+                self.connections.get(index).and_then(Option::as_ref).is_some_and(|connection| {
+                    connection.is_shaking_hands() && connection.info.id == info.id
+                });
+            if late {
+                info.note_failure();
+                self.close(index);
+            }
+        }
+    }
+}
+
 impl<E: Engine> Drop for EventLoop<E> {
     fn drop(&mut self) {
         (0..self.connections.len()).for_each(|index| self.close(index));
@@ -446,6 +503,11 @@ impl<E: Engine> Drop for EventLoop<E> {
 }
 
 impl Server {
+    /// How a connection at `listener` is encrypted, if it is.
+    fn tls_at(&self, listener: &Listener) -> Option<Arc<ServerConfig>> {
+        self.tls.as_ref()?.configuration(listener.security())
+    }
+
     /// Counts out what a connection that ends held.
     fn release_held<E: Engine>(&self, connection: &mut Connection<E>) {
         self.count_held(-connection.counted_held());

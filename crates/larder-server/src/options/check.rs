@@ -49,6 +49,9 @@ impl Options {
         if self.napi_ids == Some(0) {
             return refuse(1, "Maximum number of NAPI IDs must be greater than 0");
         }
+        if self.enable_ssl && self.port == 0 {
+            return refuse(USAGE, "ERROR: You cannot enable SSL without a TCP port.");
+        }
         self.check_sizes()?;
         self.check_absent()?;
         self.check_engine()
@@ -84,7 +87,6 @@ impl Options {
         }
         let absent = [
             (self.protocol != "auto", "-B ascii and -B binary are"),
-            (self.enable_ssl, "TLS is"),
             (self.memory_file.is_some(), "-e, a file of items that outlives the process, is"),
         ];
         match absent.into_iter().find(|absent| absent.0) {

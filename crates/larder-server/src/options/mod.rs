@@ -55,7 +55,8 @@ pub struct Options {
     #[arg(short = 'A', long)]
     pub enable_shutdown: bool,
 
-    /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *
+    /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *; under -Z with
+    /// notls: before those that are not encrypted, mtls: those that want certificates, btls: none
     #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
     pub listen: Vec<String>,
 
@@ -132,7 +133,7 @@ pub struct Options {
     #[arg(short = 'B', long, value_name = "NAME", default_value = "auto")]
     pub protocol: String,
 
-    /// TLS on TCP, with -o ssl_chain_cert and ssl_key; not there yet
+    /// TLS on TCP, with -o ssl_chain_cert and ssl_key
     #[arg(short = 'Z', long)]
     pub enable_ssl: bool,
 

@@ -83,13 +83,13 @@ fn constants(server: &Server, page: &mut Page<'_>) {
     page.line("worker_logbuf_size", 65_536);
     page.line("read_buf_mem_limit", set.read_buf_mem_limit);
     page.flag("track_sizes", server.controls.tracks_sizes());
-    for (name, value) in [
-        ("inline_ascii_response", "no"),
-        ("drop_privileges", "no"),
-        ("num_napi_ids", "0"),
-        ("memory_file", "(null)"),
-        ("client_flags_size", "4"),
-    ] {
+    for name in ["inline_ascii_response", "drop_privileges"] {
+        page.line(name, "no");
+    }
+    super::tls::settings(server, page);
+    for (name, value) in
+        [("num_napi_ids", "0"), ("memory_file", "(null)"), ("client_flags_size", "4")]
+    {
         page.line(name, value);
     }
 }
