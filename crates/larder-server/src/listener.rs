@@ -3,6 +3,7 @@
 use crate::connection::Stream;
 use crate::options::Options;
 use mio::event::Source;
+use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::fmt;
@@ -53,6 +54,8 @@ pub enum ListenError {
     Address(String),
     /// TCP.
     Tcp(SocketAddr, io::Error),
+    /// UDP.
+    Udp(SocketAddr, io::Error),
     /// A unix socket.
     Unix(String, io::Error),
     /// A socket that was passed to the server.
@@ -65,6 +68,9 @@ impl fmt::Display for ListenError {
             Self::Address(text) => write!(f, "failed to resolve the address to listen on: {text}"),
             Self::Tcp(address, error) => {
                 write!(f, "failed to listen on TCP port {}: {error} ({address})", address.port())
+            }
+            Self::Udp(address, error) => {
+                write!(f, "failed to listen on UDP port {}: {error} ({address})", address.port())
             }
             Self::Unix(path, error) => {
                 write!(f, "failed to listen on UNIX socket: {path}: {error}")
@@ -135,10 +141,23 @@ impl Listener {
 }
 
 fn tcp_name(address: SocketAddr) -> String {
+    named("tcp", address)
+}
+
+pub(crate) fn udp_name(address: SocketAddr) -> String {
+    named("udp", address)
+}
+
+fn named(transport: &str, address: SocketAddr) -> String {
     match address.ip() {
-        IpAddr::V4(ip) => format!("tcp:{ip}:{}", address.port()),
-        IpAddr::V6(ip) => format!("tcp6:[{ip}]:{}", address.port()),
+        IpAddr::V4(ip) => format!("{transport}:{ip}:{}", address.port()),
+        IpAddr::V6(ip) => format!("{transport}6:[{ip}]:{}", address.port()),
     }
+}
+
+/// The addresses of `-l`, and what stands before them.
+pub(crate) fn split_list(lists: &[String]) -> impl Iterator<Item = (Security, &str)> {
+    lists.iter().flat_map(|list| list.split(';')).map(str::trim).map(Security::split)
 }
 
 /// Binds everything that the command line asks for.
@@ -154,8 +173,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
         return bind_everywhere(port, options.listen_backlog, Security::Usual);
     }
     let mut listeners = Vec::new();
-    for text in options.listen.iter().flat_map(|list| list.split(';')).map(str::trim) {
-        let (security, text) = Security::split(text);
+    for (security, text) in split_list(&options.listen) {
         if text == "*" {
             listeners.extend(bind_everywhere(port, options.listen_backlog, security)?);
             continue;
@@ -193,7 +211,7 @@ fn bind_everywhere(
 }
 
 /// `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
-fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
+pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let bad = || ListenError::Address(text.to_owned());
     if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
@@ -251,12 +269,14 @@ fn bind_unix(path: &Path, mask: u32, backlog: i32) -> Result<Listener, ListenErr
 ///
 /// # Errors
 /// The file can't be written.
-pub fn write_port_file(listeners: &[Listener]) -> io::Result<()> {
+pub fn write_port_file(listeners: &[Listener], udp: &[UdpSocket]) -> io::Result<()> {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else { return Ok(()) };
     let mut text = String::new();
-    for address in listeners.iter().filter_map(Listener::tcp_address) {
+    let tcp = listeners.iter().filter_map(Listener::tcp_address).map(|address| ("TCP", address));
+    let udp = udp.iter().filter_map(|socket| Some(("UDP", socket.local_addr().ok()?)));
+    for (transport, address) in tcp.chain(udp) {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
-        text.push_str(&format!("TCP {family}: {}\n", address.port()));
+        text.push_str(&format!("{transport} {family}: {}\n", address.port()));
     }
     if text.is_empty() {
         return Ok(());

@@ -8,9 +8,10 @@ use larder_server::options::{EngineKind, EvictionPolicy, Options, Unread};
 use larder_server::pid_file::PidFile;
 use larder_server::server::{Cache, Server};
 use larder_server::tls::Tls;
-use larder_server::{activation, driver, listener, platform, slab_classes, version};
+use larder_server::{activation, driver, listener, platform, slab_classes, udp, version};
 use larder_session::Settings;
 use larder_store::{dashmap, moka, segment};
+use mio::net::UdpSocket;
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -155,7 +156,7 @@ fn serve(
 ) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
-    let listeners = bind(&options)?;
+    let (listeners, udp) = bind(&options)?;
     // Its files may be for root alone.
     let tls = start_tls(&options, &listeners)?;
     detach(&options)?;
@@ -177,28 +178,29 @@ fn serve(
         classes: slab_classes::size_classes(!options.disable_cas),
     };
     let server = Arc::new(Server::new(options, settings, cache, life, tls, set_log_level));
-    server.note_listeners(&listeners);
-    for listener in &listeners {
-        tracing::info!(address = listener.name(), "listening");
+    server.note_listeners(&listeners, &udp);
+    for address in server.listening() {
+        tracing::info!(address, "listening");
     }
-    driver::per_core::run(&server, cache, listeners, bell).map_err(|error| os(&error))?;
+    driver::per_core::run(&server, cache, listeners, udp, bell).map_err(|error| os(&error))?;
     tracing::info!("stopped");
     Ok(())
 }
 
 /// The sockets that were passed, or those that the command line asks for.
-fn bind(options: &Options) -> Result<Vec<Listener>, Failure> {
+fn bind(options: &Options) -> Result<(Vec<Listener>, Vec<UdpSocket>), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited().map_err(|error| os(&error))?;
     let listeners = match inherited {
         Some(listeners) => listeners,
         None => listener::bind_all(options).map_err(|error| os(&error))?,
     };
-    if listeners.is_empty() {
-        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -l or -s"));
+    let udp = udp::bind_all(options).map_err(|error| os(&error))?;
+    if listeners.is_empty() && udp.is_empty() {
+        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -U, -l or -s"));
     }
-    listener::write_port_file(&listeners).map_err(|error| os(&error))?;
-    Ok(listeners)
+    listener::write_port_file(&listeners, &udp).map_err(|error| os(&error))?;
+    Ok((listeners, udp))
 }
 
 /// Reads certificates, under `-Z`.

@@ -9,9 +9,10 @@ use crate::platform;
 use crate::server::{Cache, Server};
 use crate::systemd::{self, Watchdog};
 use crate::tls::channel::Channel;
-use larder_session::{Context, Counters, State};
+use crate::udp::{self, Endpoint};
+use larder_session::{Context, Counters, Settings, State};
 use larder_store::Engine;
-use mio::net::UnixStream;
+use mio::net::{UdpSocket, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustls::ServerConfig;
 use std::collections::VecDeque;
@@ -34,6 +35,8 @@ const LOG_INTERVAL: Duration = Duration::from_millis(20);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// The token of a worker's waker; connections count from 0.
 const WAKER: Token = Token(usize::MAX);
+/// The token of a worker's first UDP socket; above those of connections, below its waker's.
+const FIRST_ENDPOINT: usize = usize::MAX / 2;
 /// The token of the bell at the acceptor.
 const BELL: Token = Token(usize::MAX - 1);
 /// How long a graceful end waits for requests to be answered.
@@ -56,10 +59,18 @@ pub fn run<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
     listeners: Vec<Listener>,
+    udp: Vec<UdpSocket>,
     bell: std::os::unix::net::UnixStream,
 ) -> io::Result<()> {
-    let workers = (0..server.options.threads)
-        .map(|index| spawn(index, server, cache))
+    let threads = server.options.threads;
+    let mut shares: Vec<Vec<UdpSocket>> = (0..threads).map(|_| Vec::new()).collect();
+    for (index, socket) in udp.into_iter().enumerate() {
+        shares[index % threads].push(socket);
+    }
+    let workers = shares
+        .into_iter()
+        .enumerate()
+        .map(|(index, udp)| spawn(index, server, cache, udp))
         .collect::<io::Result<Vec<_>>>()?;
     let accepted = accept(server, &workers, listeners, bell);
     systemd::stopping();
@@ -80,7 +91,12 @@ struct Worker {
     thread: JoinHandle<()>,
 }
 
-fn spawn<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) -> io::Result<Worker> {
+fn spawn<C: Cache>(
+    index: usize,
+    server: &Arc<Server>,
+    cache: &C,
+    udp: Vec<UdpSocket>,
+) -> io::Result<Worker> {
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
     let (connections, inbox) = channel();
@@ -90,7 +106,11 @@ fn spawn<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) -> io::Result<
             platform::pin_to_core(index);
         }
         let counters = Arc::clone(&server.counters[index]);
-        EventLoop::new(index, poll, inbox, server, counters, cache.engine()).run();
+        let mut worker = EventLoop::new(index, poll, inbox, server, counters, cache.engine());
+        match worker.attach(udp) {
+            Ok(()) => worker.run(),
+            Err(error) => tracing::error!(%error, "the event queue failed: a worker ends"),
+        }
     })?;
     Ok(Worker { connections, waker, thread })
 }
@@ -222,6 +242,10 @@ struct EventLoop<E: Engine> {
     vacant: Vec<usize>,
     /// Connections that have more to do, in turn.
     ready: VecDeque<usize>,
+    /// UDP sockets.
+    endpoints: Vec<Endpoint<E>>,
+    /// What sessions of datagrams are told.
+    udp_settings: Settings,
     /// Connections that show the log.
     watching: Vec<usize>,
     shown: Instant,
@@ -249,6 +273,8 @@ impl<E: Engine> EventLoop<E> {
             index,
             poll,
             inbox,
+            endpoints: Vec::new(),
+            udp_settings: udp::settings(&server.settings),
             server,
             counters,
             engine,
@@ -265,6 +291,15 @@ impl<E: Engine> EventLoop<E> {
             maintained: Instant::now(),
             chores: false,
         }
+    }
+
+    /// Takes UDP sockets to serve.
+    fn attach(&mut self, udp: Vec<UdpSocket>) -> io::Result<()> {
+        for (index, socket) in udp.into_iter().enumerate() {
+            let token = Token(FIRST_ENDPOINT + index);
+            self.endpoints.push(Endpoint::new(socket, self.poll.registry(), token)?);
+        }
+        Ok(())
     }
 
     fn run(&mut self) {
@@ -290,14 +325,18 @@ impl<E: Engine> EventLoop<E> {
             for event in &events {
                 if event.token() == WAKER {
                     self.welcome();
+                } else if event.token().0 >= FIRST_ENDPOINT {
+                    self.serve_datagrams(event.token().0, now);
                 } else if let Some(Some(connection)) = self.connections.get_mut(event.token().0) {
                     connection.note_event(event.is_readable(), event.is_read_closed());
                     self.serve(event.token().0, now);
                 }
             }
             for _ in 0..waiting {
-                if let Some(index) = self.ready.pop_front() {
-                    self.serve(index, now);
+                match self.ready.pop_front() {
+                    Some(index) if index >= FIRST_ENDPOINT => self.serve_datagrams(index, now),
+                    Some(index) => self.serve(index, now),
+                    None => break,
                 }
             }
             self.show_log(now);
@@ -427,6 +466,19 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
+    fn serve_datagrams(&mut self, index: usize, now: larder_store::Seconds) {
+        let Some(endpoint) = self.endpoints.get_mut(index - FIRST_ENDPOINT) else { return };
+        let (host, counters, engine) = (&*self.server, &*self.counters, &mut self.engine);
+        let mut moved = Moved::default();
+        let mut cx = Context { engine, host, counters, settings: &self.udp_settings, now };
+        let after = endpoint.serve(&mut cx, &mut self.input, &mut self.output, &mut moved);
+        counters.thread.bytes_read.add(moved.read as u64);
+        counters.thread.bytes_written.add(moved.written as u64);
+        if after == After::Again && !self.ready.contains(&index) {
+            self.ready.push_back(index);
+        }
+    }
+
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
             return;
@@ -514,8 +566,14 @@ impl Server {
     }
 
     /// Notes the listeners for `stats conns`.
-    pub fn note_listeners(&self, listeners: &[Listener]) {
+    pub fn note_listeners(&self, listeners: &[Listener], udp: &[UdpSocket]) {
         let mut names = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        *names = listeners.iter().map(Listener::name).collect();
+        *names = listeners.iter().map(Listener::name).chain(udp.iter().map(udp::name)).collect();
+    }
+
+    /// Addresses that are listened on, in memcached's form.
+    #[must_use]
+    pub fn listening(&self) -> Vec<String> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -43,8 +43,8 @@ impl Options {
         if !(-1..=65_535).contains(&self.port) {
             return refuse(USAGE, "The TCP port must be 0 to 65535, or -1 for any");
         }
-        if self.udp_port != 0 {
-            return refuse(USAGE, "UDP is not supported: leave -U out, or give -U 0");
+        if !(-1..=65_535).contains(&self.udp_port) {
+            return refuse(USAGE, "The UDP port must be 0 to 65535, or -1 for any");
         }
         if self.napi_ids == Some(0) {
             return refuse(1, "Maximum number of NAPI IDs must be greater than 0");

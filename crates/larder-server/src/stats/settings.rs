@@ -21,7 +21,7 @@ fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.line("maxbytes", server.memory().limit);
     page.line("maxconns", options.conn_limit);
     page.line("tcpport", if socket.is_some() { 0 } else { options.port.max(0) });
-    page.line("udpport", 0);
+    page.line("udpport", if socket.is_some() { 0 } else { options.udp_port.max(0) });
     page.line("inter", or_null(options.listen.join(",")));
     page.line("verbosity", server.verbosity());
     page.line("oldest", 0);
