@@ -1,5 +1,6 @@
 //! A whole session over an engine.
 
+use larder_protocol::Parser;
 use larder_session::{Context, Counters, Host, Next, Session, Settings, StatsAnswer};
 use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
@@ -30,6 +31,7 @@ pub fn converse<'s, E: Engine>(
 ) -> Answers {
     let counters = Counters::new(classes().count());
     let settings = Settings {
+        opening: Parser::default(),
         item_size_max: ITEM_SIZE_MAX,
         flush_enabled: true,
         requests_per_turn,

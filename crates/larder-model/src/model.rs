@@ -79,6 +79,8 @@ impl Model {
             Request::Stats { shape, .. } => reply::stats_unknown(shape, &mut out),
             // So is what an operator asks of a server.
             Request::Admin { shape, .. } => reply::admin(shape, "ERROR", &mut out),
+            // It knows nobody.
+            Request::Login(login) => reply::not_admitted(&login.shape, &mut out),
             Request::Quit(shape) => reply::quit(shape, &mut out),
             Request::Fault(fault) => reply::fault(fault, &mut out),
         }

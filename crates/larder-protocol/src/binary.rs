@@ -12,6 +12,7 @@ use crate::request::{
     Arithmetic, BinaryHead, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Request, Shape,
     Status, Store, StoreMode, Then,
 };
+use crate::sasl::has_sasl_shape;
 
 /// The first byte of a request.
 pub(crate) const MAGIC: u8 = 0x80;
@@ -54,23 +55,26 @@ pub(crate) mod opcode {
     pub(crate) const TOUCH: u8 = 0x1c;
     pub(crate) const GAT: u8 = 0x1d;
     pub(crate) const GATQ: u8 = 0x1e;
+    pub(crate) const SASL_LIST: u8 = 0x20;
+    pub(crate) const SASL_AUTH: u8 = 0x21;
+    pub(crate) const SASL_STEP: u8 = 0x22;
     pub(crate) const GATK: u8 = 0x23;
     pub(crate) const GATKQ: u8 = 0x24;
 }
 
 /// A head's fields.
-struct Head {
-    opcode: u8,
-    key_len: usize,
-    extras_len: usize,
-    body_len: usize,
+pub(crate) struct Head {
+    pub(crate) opcode: u8,
+    pub(crate) key_len: usize,
+    pub(crate) extras_len: usize,
+    pub(crate) body_len: usize,
     opaque: [u8; 4],
     cas: u64,
 }
 
 impl Head {
     #[inline]
-    fn read(input: &[u8]) -> Option<Self> {
+    pub(crate) fn read(input: &[u8]) -> Option<Self> {
         let &[_, opcode, k0, k1, extras_len, _, _, _, b0, b1, b2, b3, o0, o1, o2, o3, ref cas @ ..] =
             input.first_chunk::<HEAD_LEN>()?;
         Some(Self {
@@ -83,11 +87,11 @@ impl Head {
         })
     }
 
-    fn value_len(&self) -> usize {
+    pub(crate) fn value_len(&self) -> usize {
         self.body_len - self.key_len - self.extras_len
     }
 
-    fn binary_head(&self) -> BinaryHead {
+    pub(crate) fn binary_head(&self) -> BinaryHead {
         use opcode::*;
         let with_key = matches!(self.opcode, GETK | GETKQ | GATK | GATKQ);
         BinaryHead {
@@ -152,14 +156,23 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     }
 }
 
+/// What is wrong with a head's lengths, whatever it asks for.
+#[inline]
+pub(crate) fn bad_lengths(head: &Head) -> Option<(Status, Then)> {
+    if head.key_len + head.extras_len > head.body_len {
+        return Some((Status::UnknownCommand, Then::Close));
+    }
+    (head.body_len > BODY_LEN_MAX).then_some((Status::InvalidArguments, Then::Close))
+}
+
 /// What is wrong with a head, before its body has arrived.
 #[inline]
 fn objection(head: &Head) -> Option<(Status, Then)> {
     use opcode::*;
-    if head.key_len + head.extras_len > head.body_len {
-        return Some((Status::UnknownCommand, Then::Close));
+    if let Some(bad) = bad_lengths(head) {
+        return Some(bad);
     }
-    if head.body_len > BODY_LEN_MAX || head.key_len > KEY_LEN_MAX {
+    if head.key_len > KEY_LEN_MAX {
         return Some((Status::InvalidArguments, Then::Close));
     }
     let (extras, has_key, has_value) = (head.extras_len, head.key_len > 0, head.value_len() > 0);
@@ -173,6 +186,7 @@ fn objection(head: &Head) -> Option<(Status, Then)> {
         FLUSH | FLUSHQ => !has_key && !has_value && matches!(extras, 0 | 4),
         // A page's name is short; no reason to gather more.
         STAT => extras == 0 && head.value_len() <= KEY_LEN_MAX,
+        SASL_LIST | SASL_AUTH | SASL_STEP if !has_sasl_shape(head) => false,
         _ => return Some((Status::UnknownCommand, Then::Swallow(head.body_len as u64))),
     };
     if right { None } else { Some((Status::InvalidArguments, Then::Close)) }

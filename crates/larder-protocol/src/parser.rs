@@ -1,7 +1,7 @@
 //! The front of a connection's bytes, in whichever dialect its first byte chose.
 
 use crate::request::{Exptime, Fault, FaultReply, Key, Parsed, Request, Store, Then};
-use crate::{binary, classic, meta};
+use crate::{binary, classic, login, meta, sasl};
 
 /// The longest text line in bytes, its LF included. memcached closes a connection that sends more
 /// without an LF; lines of keys to get are the exception: they may go on for ever, as long as the
@@ -26,6 +26,10 @@ enum State {
     Keys(Retrieval),
     /// Binary, for the connection's lifetime.
     Binary,
+    /// Text before its login.
+    TextLogin,
+    /// Binary with a login.
+    Sasl(sasl::Stage),
 }
 
 /// What the keys of a classic retrieval line share.
@@ -36,6 +40,32 @@ pub(crate) struct Retrieval {
 }
 
 impl Parser {
+    /// A conversation in text alone (`-B ascii`).
+    pub const TEXT: Self = Self { state: State::Text };
+    /// A conversation in binary alone (`-B binary`).
+    pub const BINARY: Self = Self { state: State::Binary };
+    /// A conversation in text alone that begins with a login (`-Y`).
+    pub const TEXT_LOGIN: Self = Self { state: State::TextLogin };
+    /// A conversation in binary alone that begins with a login (`-S`).
+    pub const BINARY_LOGIN: Self = Self { state: State::Sasl(sasl::Stage::New) };
+
+    /// Whether nothing has been parsed that chose a dialect, and nothing was chosen before.
+    #[inline]
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.state == State::Start
+    }
+
+    /// Opens the conversation to the peer whose claim ([`crate::Claim::Credentials`]) is right. To
+    /// be called before anything behind the login is parsed.
+    pub fn admit(&mut self) {
+        self.state = match self.state {
+            State::TextLogin => State::Text,
+            State::Sasl(_) => State::Sasl(sasl::Stage::Authenticated),
+            open => open,
+        };
+    }
+
     /// Looks at the front of `input`. Any split of a stream gives the same requests: what depends on
     /// bytes that are not here yet is [`Parsed::Incomplete`].
     #[inline]
@@ -44,6 +74,8 @@ impl Parser {
             State::Text => self.parse_text(input),
             State::Keys(retrieval) => self.parse_keys(retrieval, input),
             State::Binary => binary::parse(input),
+            State::TextLogin => login::parse(input),
+            State::Sasl(ref mut stage) => sasl::parse(stage, input),
             State::Start => {
                 let Some(&first) = input.first() else { return Parsed::Incomplete };
                 self.state = if first == binary::MAGIC { State::Binary } else { State::Text };
@@ -209,6 +241,6 @@ fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
     }
 }
 
-fn hang_up<'b>(input: &[u8]) -> Parsed<'b> {
+pub(crate) fn hang_up<'b>(input: &[u8]) -> Parsed<'b> {
     faulty(FaultReply::Silent, Then::Close, input.len())
 }

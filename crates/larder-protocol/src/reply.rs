@@ -1,12 +1,16 @@
 //! Replies in, bytes out: each function writes the answer to one kind of request, in the dialect of
 //! its [`Shape`]. A suppressed answer (`noreply`, quiet) writes nothing.
 
+mod login;
+
 use crate::base64;
 use crate::request::{
     Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags, Shape,
     Status, Store, StoreMode,
 };
 use crate::tokens::Tokens;
+
+pub use login::*;
 
 /// The seconds that an item has left, as a request's flags change them in their order; `None` is for
 /// ever. `t` shows what holds at its place among them.

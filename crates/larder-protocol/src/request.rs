@@ -4,6 +4,7 @@
 //! lowered into it by their parsers. What only matters to the answer travels in [`Shape`].
 
 use crate::admin::Admin;
+use crate::login::Login;
 use crate::tokens::Tokens;
 
 /// The longest key in bytes, as sent in text (base64 included) or in binary.
@@ -56,6 +57,8 @@ pub enum Request<'b> {
         /// How to answer.
         shape: Shape<'b>,
     },
+    /// The peer says who it is. Nothing behind it may be parsed before it is answered.
+    Login(Login<'b>),
     /// Answer what came before, then close.
     Quit(Shape<'b>),
     /// The peer broke the protocol. Not an error of ours: a request with a known answer.

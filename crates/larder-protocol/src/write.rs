@@ -5,6 +5,7 @@
 )]
 
 use crate::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
+use crate::login::{Claim, Credentials, Login, Password};
 use crate::request::{
     Arithmetic, BinaryHead, Delete, Exptime, Get, Key, Request, Shape, Store, StoreMode,
 };
@@ -27,7 +28,29 @@ pub fn write_request(request: &Request<'_>, out: &mut Vec<u8>) {
         }
         Request::Stats { topic, shape } => write_stats(topic, shape, out),
         Request::Admin { command, shape } => words(&[&command.line()], shape, out),
+        Request::Login(login) => write_login(login, out),
         Request::GetEnd | Request::Fault(_) => (),
+    }
+}
+
+/// Binary logs in by SASL PLAIN; what has no credentials is written as the list of mechanisms.
+fn write_login(login: &Login<'_>, out: &mut Vec<u8>) {
+    let Claim::Credentials(Credentials { user, password: Password(password) }) = login.claim else {
+        return bare(&login.shape, opcode::SASL_LIST, "", out);
+    };
+    match &login.shape {
+        Shape::Binary(head) => {
+            let head = BinaryHead { opcode: opcode::SASL_AUTH, ..*head };
+            let message = [&[0], user, &[0], password].concat();
+            binary(&head, &[], b"PLAIN", &message, None, out);
+        }
+        Shape::Classic(_) | Shape::Meta(_) => {
+            let len = user.len() + 1 + password.len();
+            words(&["set auth 0 0", &len.to_string()], &login.shape, out);
+            for part in [user, b" ", password, b"\r\n"] {
+                out.extend_from_slice(part);
+            }
+        }
     }
 }
 

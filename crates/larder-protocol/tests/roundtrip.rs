@@ -1,7 +1,10 @@
 //! A request that is written and read again is the same request; whatever arrives, the parser says
 //! something sensible and goes on.
 
-use larder_protocol::{Get, Parsed, Parser, Request, Shape, write_request};
+use larder_protocol::{
+    BinaryHead, Claim, Classic, Credentials, Get, Login, Parsed, Parser, Password, Request, Shape,
+    write_request,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -173,5 +176,21 @@ proptest! {
             prop_assert!((1..=rest.len()).contains(&consumed));
             rest = &rest[consumed..];
         }
+    }
+}
+
+#[test]
+fn a_login_comes_back_and_hides_its_password() {
+    let credentials = Credentials { user: b"ann", password: Password(b"se cret") };
+    let binary = Shape::Binary(BinaryHead { opcode: 0x21, ..BinaryHead::default() });
+    for (mut parser, shape) in
+        [(Parser::TEXT_LOGIN, Shape::Classic(Classic::default())), (Parser::BINARY_LOGIN, binary)]
+    {
+        let request = Request::Login(Login { claim: Claim::Credentials(credentials), shape });
+        let mut wire = Vec::new();
+        write_request(&request, &mut wire);
+        assert_eq!(parser.parse(&wire), Parsed::Request { request, consumed: wire.len() });
+        let shown = format!("{request:?}");
+        assert!(!shown.contains("cret") && !shown.contains("99, 114"), "{shown}");
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activation;
+pub mod auth;
 pub mod clock;
 pub mod connection;
 pub mod controls;

@@ -8,7 +8,7 @@ use larder_server::options::{EngineKind, EvictionPolicy, Options, Unread};
 use larder_server::pid_file::PidFile;
 use larder_server::server::{Cache, Server};
 use larder_server::tls::Tls;
-use larder_server::{activation, driver, listener, platform, slab_classes, udp, version};
+use larder_server::{activation, auth, driver, listener, platform, slab_classes, udp, version};
 use larder_session::Settings;
 use larder_store::{dashmap, moka, segment};
 use mio::net::UdpSocket;
@@ -155,6 +155,8 @@ fn serve(
     set_log_level: Box<dyn Fn(u32) + Send + Sync>,
 ) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
+    let database = std::env::var_os("MEMCACHED_SASL_PWDB");
+    let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
     platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
     let (listeners, udp) = bind(&options)?;
     // Its files may be for root alone.
@@ -171,13 +173,15 @@ fn serve(
         reload_tls(&life, tls);
     }
     let settings = Settings {
+        opening: auth::opening(&options),
         item_size_max: options.max_item_size,
         flush_enabled: !options.disable_flush_all,
         requests_per_turn: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
         classes: slab_classes::size_classes(!options.disable_cas),
     };
-    let server = Arc::new(Server::new(options, settings, cache, life, tls, set_log_level));
+    let server =
+        Arc::new(Server::new(options, settings, passwords, cache, life, tls, set_log_level));
     server.note_listeners(&listeners, &udp);
     for address in server.listening() {
         tracing::info!(address, "listening");

@@ -1,6 +1,7 @@
 //! What all threads of a server share: settings, counts, the connections' memory, and how `stats`
 //! reaches them.
 
+use crate::auth::PasswordFile;
 use crate::clock::Clock;
 use crate::connection::ConnectionInfo;
 use crate::controls::Controls;
@@ -12,7 +13,7 @@ use crate::options::Options;
 use crate::prefixes::Prefixes;
 use crate::tls::Tls;
 use crate::{stats, version};
-use larder_protocol::{Streams, Tuning};
+use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{Counters, Event, Host, PrefixEvent, Settings, StatsAnswer};
 use larder_store::{Engine, EvictionObserver, Gauges, LimitRefused, dashmap, moka, segment};
 use std::collections::BTreeMap;
@@ -114,6 +115,8 @@ pub struct Server {
     pub options: Options,
     /// What sessions share.
     pub settings: Settings,
+    /// Who may come in; `None` if anybody may. Read again at SIGHUP.
+    passwords: Option<Arc<PasswordFile>>,
     /// The clock.
     pub clock: Clock,
     /// Connections in numbers.
@@ -155,6 +158,7 @@ impl Server {
     pub fn new(
         options: Options,
         settings: Settings,
+        passwords: Option<PasswordFile>,
         cache: &impl Cache,
         life: LifeCycle,
         tls: Option<Arc<Tls>>,
@@ -171,12 +175,17 @@ impl Server {
         ));
         let evictions = Arc::clone(&log);
         cache.observe_evictions(Box::new(move |evicted| evictions.note_eviction(evicted)));
+        let passwords = passwords.map(Arc::new);
+        if let Some(passwords) = passwords.clone() {
+            life.on_reload(move || passwords.reload());
+        }
         log.set_prefixes(options.prefix_delimiter.is_some());
         Self {
             log,
             prefixes: Prefixes::new(options.prefix_delimiter.unwrap_or(b':')),
             verbosity: AtomicU32::new(options.verbosity()),
             settings,
+            passwords,
             clock,
             connections: ConnectionCounts::default(),
             counters,
@@ -308,6 +317,10 @@ impl Host for Server {
 
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
         stats::answer(self, topic, stat)
+    }
+
+    fn admits(&self, credentials: &Credentials<'_>) -> bool {
+        self.passwords.as_ref().is_some_and(|passwords| passwords.admits(credentials))
     }
 
     fn reserve(&self, bytes: usize) -> bool {

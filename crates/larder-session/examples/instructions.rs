@@ -2,6 +2,7 @@
 //! for another of 100,000 items (keys of 20 bytes, values of 100), in one turn each. Counting two runs
 //! and taking the difference leaves the requests alone; `scripts/instructions` does.
 
+use larder_protocol::Parser;
 use larder_session::{Context, Counters, Host, Session, Settings, StatsAnswer};
 use larder_store::{Seconds, SizeClasses, segment};
 use std::io::Write;
@@ -74,6 +75,7 @@ fn main() {
     let counters = Counters::new(classes.count());
     let mut engine = engine(classes.clone());
     let settings = Settings {
+        opening: Parser::default(),
         item_size_max: 1 << 20,
         flush_enabled: true,
         requests_per_turn: 64,

@@ -1,7 +1,7 @@
 //! What a session may ask of the server around it.
 
 use crate::{Event, PrefixEvent};
-use larder_protocol::{Streams, Tuning};
+use larder_protocol::{Credentials, Streams, Tuning};
 use std::ops::RangeInclusive;
 
 /// The server, as far as commands reach it. Tests bring a small one of their own.
@@ -14,6 +14,12 @@ pub trait Host {
 
     /// Answers `stats <topic>` by calling `stat` for each line (`""` is the general page).
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
+
+    /// Whether a peer may come in that says so. Asked only where conversations begin with a login
+    /// ([`crate::Settings::opening`]).
+    fn admits(&self, _credentials: &Credentials<'_>) -> bool {
+        false
+    }
 
     /// Asks for `bytes` of memory to be held by connections beyond what they hold now. False when
     /// the bound on all connections together is reached.

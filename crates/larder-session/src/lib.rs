@@ -16,6 +16,7 @@ mod dump;
 mod events;
 mod get;
 mod host;
+mod login;
 mod pending;
 mod session;
 mod store;

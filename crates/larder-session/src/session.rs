@@ -12,6 +12,8 @@ use larder_store::{Engine, HashedKey, Seconds, SizeClasses};
 /// What all sessions of a server share and none changes.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// How conversations begin: in any dialect, in one, or with a login.
+    pub opening: Parser,
     /// The largest item in memcached's reckoning (`-I`), in bytes.
     pub item_size_max: usize,
     /// `flush_all` works (no `-F`).
@@ -170,6 +172,9 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Turn {
+        if self.parser.is_fresh() {
+            self.parser = cx.settings.opening;
+        }
         cx.engine.begin_batch(cx.now);
         self.observed = cx.host.observed();
         let mut scratch = [0; KEY_LEN_MAX];
@@ -362,6 +367,7 @@ impl<E: Engine> Session<E> {
             Request::Admin { command, shape } => {
                 return self.administer(cx, command, shape, output);
             }
+            Request::Login(claimed) => self.log_in(cx, claimed, output),
             Request::Quit(shape) => {
                 reply::quit(shape, output);
                 return Flow::Close;
@@ -408,7 +414,7 @@ fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
 fn ends_batch(request: &Request<'_>) -> bool {
     match request {
         Request::Fault(fault) => fault.then != Then::GoOn,
-        Request::Quit(_) => true,
+        Request::Quit(_) | Request::Login(_) => true,
         _ => false,
     }
 }

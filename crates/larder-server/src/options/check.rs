@@ -46,6 +46,7 @@ impl Options {
         if !(-1..=65_535).contains(&self.udp_port) {
             return refuse(USAGE, "The UDP port must be 0 to 65535, or -1 for any");
         }
+        self.check_logins()?;
         if self.napi_ids == Some(0) {
             return refuse(1, "Maximum number of NAPI IDs must be greater than 0");
         }
@@ -53,6 +54,7 @@ impl Options {
             return refuse(USAGE, "ERROR: You cannot enable SSL without a TCP port.");
         }
         self.check_sizes()?;
+        self.check_protocol()?;
         self.check_absent()?;
         self.check_engine()
     }
@@ -76,19 +78,45 @@ impl Options {
         Ok(())
     }
 
+    fn check_protocol(&self) -> Result<(), Misuse> {
+        if ["auto", "ascii", "binary"].contains(&self.protocol.as_str()) {
+            return Ok(());
+        }
+        let message = format!(
+            "Invalid value for binding protocol: {}\n -- should be one of auto, binary, or ascii",
+            self.protocol
+        );
+        Err(Misuse { message, status: USAGE })
+    }
+
+    /// What does not go with logins. `-Y` beside `-S` only names the file.
+    fn check_logins(&self) -> Result<(), Misuse> {
+        let (sasl, text) = (self.enable_sasl, self.auth_file.is_some() && !self.enable_sasl);
+        let (protocol, udp) = (self.protocol.as_str(), self.udp_port != 0);
+        let refused = [
+            (
+                sasl && protocol == "ascii",
+                "ERROR: You cannot allow the ASCII protocol while using SASL.",
+            ),
+            (sasl && udp, "ERROR: Cannot enable UDP while using binary SASL authentication."),
+            (
+                text && protocol == "binary",
+                "ERROR: You cannot allow the BINARY protocol while using ascii authentication \
+                 tokens.",
+            ),
+            (text && udp, "Cannot use UDP with ascii authentication enabled (-U 0 to disable)"),
+        ];
+        match refused.into_iter().find(|refused| refused.0) {
+            Some((_, message)) => Err(Misuse { message: message.to_owned(), status: USAGE }),
+            None => Ok(()),
+        }
+    }
+
     /// What memcached has and Larder has not yet.
     fn check_absent(&self) -> Result<(), Misuse> {
         let refuse = |message: String| Err(Misuse { message, status: USAGE });
-        if !["auto", "ascii", "binary"].contains(&self.protocol.as_str()) {
-            return refuse(format!(
-                "Invalid value for binding protocol: {}\n -- should be one of auto, binary, or ascii",
-                self.protocol
-            ));
-        }
-        let absent = [
-            (self.protocol != "auto", "-B ascii and -B binary are"),
-            (self.memory_file.is_some(), "-e, a file of items that outlives the process, is"),
-        ];
+        let absent =
+            [(self.memory_file.is_some(), "-e, a file of items that outlives the process, is")];
         match absent.into_iter().find(|absent| absent.0) {
             Some((_, what)) => refuse(format!("{what} not supported yet")),
             None => Ok(()),

@@ -130,7 +130,16 @@ pub struct Options {
     #[arg(short = 'D', long, value_name = "CHAR", value_parser = delimiter)]
     pub prefix_delimiter: Option<u8>,
 
-    /// auto, ascii or binary: what clients may speak; only auto, for now
+    /// Logins in binary (SASL PLAIN), and binary alone; the passwords are those of -Y FILE, or of
+    /// the file that MEMCACHED_SASL_PWDB names
+    #[arg(short = 'S', long)]
+    pub enable_sasl: bool,
+
+    /// Logins in text, and text alone, unless -S is given: FILE has lines of user:password
+    #[arg(short = 'Y', long, value_name = "FILE")]
+    pub auth_file: Option<PathBuf>,
+
+    /// auto, ascii or binary: what clients may speak
     #[arg(short = 'B', long, value_name = "NAME", default_value = "auto")]
     pub protocol: String,
 

@@ -1,10 +1,11 @@
 //! `stats settings`.
 
 use super::Page;
+use crate::auth;
 use crate::options::{EngineKind, Options};
 use crate::server::Server;
 use crate::slab_classes::CHUNK_MAX;
-use larder_protocol::Streams;
+use larder_protocol::{Parser, Streams};
 
 pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     let options = &server.options;
@@ -42,9 +43,11 @@ fn memory(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.line("reqs_per_event", options.max_reqs_per_event);
     page.flag("cas_enabled", !options.disable_cas);
     page.line("tcp_backlog", options.listen_backlog);
-    page.line("binding_protocol", "auto-negotiate");
-    page.flag("auth_enabled_sasl", false);
-    page.line("auth_enabled_ascii", "no");
+    page.line("binding_protocol", protocol(options));
+    page.flag("auth_enabled_sasl", options.enable_sasl);
+    let text_logins = options.auth_file.as_ref().filter(|_| !options.enable_sasl);
+    let text_logins = text_logins.map(|path| path.display().to_string());
+    page.line("auth_enabled_ascii", text_logins.as_deref().unwrap_or("no"));
     page.line("item_size_max", options.max_item_size);
     page.flag("maxconns_fast", options.suboptions.maxconns_fast);
     page.line("hashpower_init", 0);
@@ -91,6 +94,14 @@ fn constants(server: &Server, page: &mut Page<'_>) {
         [("num_napi_ids", "0"), ("memory_file", "(null)"), ("client_flags_size", "4")]
     {
         page.line(name, value);
+    }
+}
+
+fn protocol(options: &Options) -> &'static str {
+    match auth::opening(options) {
+        Parser::TEXT | Parser::TEXT_LOGIN => "ascii",
+        Parser::BINARY | Parser::BINARY_LOGIN => "binary",
+        _ => "auto-negotiate",
     }
 }
 

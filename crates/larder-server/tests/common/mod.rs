@@ -18,23 +18,34 @@ pub struct Server {
 impl Server {
     /// larderd with these options, on a free port of the loopback.
     pub fn larderd(options: &[&str]) -> Self {
-        Self::start(env!("CARGO_BIN_EXE_larderd"), options)
+        Self::larderd_with(options, &[])
+    }
+
+    /// The same with these variables in its environment.
+    pub fn larderd_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start(env!("CARGO_BIN_EXE_larderd"), options, environment)
     }
 
     /// Debian's memcached; `None` if it is not installed.
     pub fn memcached(options: &[&str]) -> Option<Self> {
-        let found = Command::new("memcached").arg("-V").output().is_ok();
-        let options = [&["-u", "root", "-U", "0"], options].concat();
-        found.then(|| Self::start("memcached", &options))
+        Self::memcached_with(options, &[])
     }
 
-    fn start(program: &str, options: &[&str]) -> Self {
+    /// The same with these variables in its environment.
+    pub fn memcached_with(options: &[&str], environment: &[(&str, &str)]) -> Option<Self> {
+        let found = Command::new("memcached").arg("-V").output().is_ok();
+        let options = [&["-u", "root", "-U", "0"], options].concat();
+        found.then(|| Self::start("memcached", &options, environment))
+    }
+
+    fn start(program: &str, options: &[&str], environment: &[(&str, &str)]) -> Self {
         // Somebody else may take the port before the server does; then another is tried.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let child = Command::new(program)
                 .args(["-l", "127.0.0.1", "-p", &port.to_string()])
                 .args(options)
+                .envs(environment.iter().copied())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()

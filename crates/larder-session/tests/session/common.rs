@@ -1,5 +1,6 @@
 //! A peer, a server around, and engines to try.
 
+use larder_protocol::{Credentials, Parser};
 use larder_session::{Context, Counters, Host, Next, Session, Settings, State, StatsAnswer, Turn};
 use larder_store::{Engine, Seconds, SizeClasses, dashmap, segment};
 use std::cell::Cell;
@@ -93,6 +94,10 @@ impl Host for Server {
         }
     }
 
+    fn admits(&self, credentials: &Credentials<'_>) -> bool {
+        credentials.user == b"ann" && credentials.password.0 == b"pass word"
+    }
+
     fn reserve(&self, bytes: usize) -> bool {
         let fits = self.held.get() + bytes <= self.limit;
         self.held.set(self.held.get() + if fits { bytes } else { 0 });
@@ -118,6 +123,7 @@ impl<E: Subject> World<E> {
         let classes = classes();
         let counters = Counters::new(classes.count());
         let settings = Settings {
+            opening: Parser::default(),
             item_size_max: ITEM_SIZE_MAX,
             flush_enabled: true,
             requests_per_turn: 20,

@@ -6,12 +6,14 @@
 //! | `pressure` | what a peer that does not read, or does not finish, can make a session hold |
 //! | `large` | values that come and go in pieces |
 //! | `dumps` | that they show everything, in small steps, as fast as their peer reads |
+//! | `logins` | that nothing but a login works before one, and what memcached says to each |
 //! | `meaning` | what memcached 1.6.18 answered and counted when it was asked the same |
 
 #[macro_use]
 mod common;
 mod dumps;
 mod large;
+mod logins;
 mod meaning;
 mod pressure;
 mod splits;

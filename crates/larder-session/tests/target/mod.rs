@@ -1,6 +1,7 @@
 //! Sessions over an engine, as a target of the judge's.
 
 use larder_model::{Received, Target};
+use larder_protocol::Parser;
 use larder_session::{Context, Counters, Host, Next, Session, Settings, StatsAnswer};
 use larder_store::{Engine, Seconds, SizeClasses, dashmap, moka, segment};
 use std::collections::BTreeMap;
@@ -101,6 +102,7 @@ impl<E: Engine> Sessions<E> {
         let classes = classes();
         let counters = Counters::new(classes.count());
         let settings = Settings {
+            opening: Parser::default(),
             item_size_max: ITEM_SIZE_MAX,
             flush_enabled: true,
             requests_per_turn: 20,

@@ -1,0 +1,287 @@
+//! Who may come in: a file of `user:password` lines.
+//!
+//! Nothing here shows a password: what holds one has no `Debug`, errors name the file and the line,
+//! and comparing takes as long whatever is compared with whatever, so that time tells nothing.
+
+use crate::options::Options;
+use larder_protocol::{Credentials, Parser};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+use subtle::{Choice, ConstantTimeEq};
+
+/// Lines that are used, as in memcached: it is not supposed to be a large database.
+const ENTRIES_MAX: usize = 8;
+/// The longest line, in bytes.
+const LINE_LEN_MAX: usize = 255;
+/// As much of a file is looked at, in bytes.
+const FILE_LEN_MAX: u64 = 64 << 10;
+
+/// A file of passwords, and what was last read from it.
+pub struct PasswordFile {
+    path: PathBuf,
+    entries: RwLock<Vec<Entry>>,
+}
+
+/// One line.
+struct Entry {
+    user: Secret,
+    password: Secret,
+}
+
+/// Bytes that take the same time to compare, whatever they are and however many.
+struct Secret {
+    bytes: [u8; LINE_LEN_MAX],
+    len: u64,
+}
+
+/// Why there are no passwords.
+#[derive(Debug)]
+pub enum AuthError {
+    /// `-S` alone: nobody has said where they are.
+    NoFile,
+    /// It can't be read.
+    Unreadable(PathBuf, io::Error),
+    /// A line of it, counted from 1, is not `user:password`, or too long.
+    Malformed(PathBuf, usize),
+}
+
+impl std::error::Error for AuthError {}
+
+impl std::fmt::Display for AuthError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoFile => f.write_str(
+                "-S needs a file of passwords: give -Y FILE, or set MEMCACHED_SASL_PWDB",
+            ),
+            Self::Unreadable(path, error) => {
+                let path = path.display();
+                write!(f, "Could not open authfile [{path}] for reading, error {error}")
+            }
+            Self::Malformed(path, line) => write!(
+                f,
+                "Authfile [{}] has a malformed entry. Should be 'user:password' (line {line}, at \
+                 most {LINE_LEN_MAX} bytes)",
+                path.display()
+            ),
+        }
+    }
+}
+
+/// How conversations begin under these options.
+#[must_use]
+pub fn opening(options: &Options) -> Parser {
+    match options.protocol.as_str() {
+        _ if options.enable_sasl => Parser::BINARY_LOGIN,
+        _ if options.auth_file.is_some() => Parser::TEXT_LOGIN,
+        "ascii" => Parser::TEXT,
+        "binary" => Parser::BINARY,
+        _ => Parser::default(),
+    }
+}
+
+/// Reads the file that `-Y` names, or `MEMCACHED_SASL_PWDB` (`database`) under `-S`; `None` if
+/// anybody may come in.
+///
+/// # Errors
+/// [`AuthError`]: then nobody could.
+pub fn open(
+    options: &Options,
+    database: Option<OsString>,
+) -> Result<Option<PasswordFile>, AuthError> {
+    match (&options.auth_file, database) {
+        (Some(path), _) => PasswordFile::open(path).map(Some),
+        (None, _) if !options.enable_sasl => Ok(None),
+        (None, Some(path)) => PasswordFile::open(Path::new(&path)).map(Some),
+        (None, None) => Err(AuthError::NoFile),
+    }
+}
+
+impl PasswordFile {
+    /// Reads a file. A relative path is meant from here, also when it is read again.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub fn open(path: &Path) -> Result<Self, AuthError> {
+        // It fails for an empty path alone, which can't be opened either.
+        let path = std::path::absolute(path).unwrap_or_default();
+        let entries = RwLock::new(read(&path)?);
+        Ok(Self { path, entries })
+    }
+
+    /// Reads it again. What can't be read changes nothing.
+    pub fn reload(&self) {
+        match read(&self.path) {
+            Ok(entries) => {
+                *self.entries.write().unwrap_or_else(PoisonError::into_inner) = entries;
+                tracing::info!("read {} again", self.path.display());
+            }
+            Err(error) => tracing::error!("{error}; the passwords from before still hold"),
+        }
+    }
+
+    /// Whether these are right. Every entry is looked at, whichever is right.
+    pub fn admits(&self, credentials: &Credentials<'_>) -> bool {
+        let user = Secret::new(credentials.user);
+        let password = Secret::new(credentials.password.0);
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let matches = |entry: &Entry| entry.user.is(&user) & entry.password.is(&password);
+        entries.iter().fold(Choice::from(0), |any, entry| any | matches(entry)).into()
+    }
+}
+
+impl Secret {
+    /// What is too long to be in the file is cut: its length alone makes it another.
+    fn new(from: &[u8]) -> Self {
+        let kept = from.get(..LINE_LEN_MAX).unwrap_or(from);
+        let mut bytes = [0; LINE_LEN_MAX];
+        bytes[..kept.len()].copy_from_slice(kept);
+        Self { bytes, len: from.len() as u64 }
+    }
+
+    fn is(&self, other: &Self) -> Choice {
+        self.bytes.ct_eq(&other.bytes) & self.len.ct_eq(&other.len)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Entry>, AuthError> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut text))
+        .map_err(|error| AuthError::Unreadable(path.to_owned(), error))?;
+    let is_empty = text.is_empty();
+    let text = text.strip_suffix(b"\n").unwrap_or(&text);
+    let lines = text.split(|&byte| byte == b'\n').filter(|_| !is_empty);
+    if lines.clone().nth(ENTRIES_MAX).is_some() {
+        tracing::warn!("{}: only the first {ENTRIES_MAX} lines are used", path.display());
+    }
+    lines
+        .take(ENTRIES_MAX)
+        .enumerate()
+        .map(|(index, line)| {
+            entry(line).ok_or_else(|| AuthError::Malformed(path.to_owned(), index + 1))
+        })
+        .collect()
+}
+
+/// Reads `user:password`: the first colon ends the name, a CR or NUL the password.
+fn entry(line: &[u8]) -> Option<Entry> {
+    if line.len() > LINE_LEN_MAX {
+        return None;
+    }
+    let colon = line.iter().position(|&byte| byte == b':')?;
+    let (user, rest) = (&line[..colon], &line[colon + 1..]);
+    let password = rest.split(|byte| matches!(byte, b'\r' | 0)).next().unwrap_or_default();
+    Some(Entry { user: Secret::new(user), password: Secret::new(password) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_protocol::Password;
+
+    /// A file that is gone with the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(text: &[u8]) -> Self {
+            let thread = std::thread::current();
+            let name = format!("larder-auth-{}-{:?}", std::process::id(), thread.id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::write(&path, text).unwrap();
+            Self(path)
+        }
+
+        fn open(&self) -> Result<PasswordFile, AuthError> {
+            PasswordFile::open(&self.0)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn admits(file: &PasswordFile, user: &str, password: &str) -> bool {
+        let password = Password(password.as_bytes());
+        file.admits(&Credentials { user: user.as_bytes(), password })
+    }
+
+    #[test]
+    fn each_line_is_a_name_and_a_password() {
+        let scratch = Scratch::new(b"ann:first\r\nbob:se:co nd\n:\neve:");
+        let file = scratch.open().unwrap();
+        for (user, password) in [("ann", "first"), ("bob", "se:co nd"), ("", ""), ("eve", "")] {
+            assert!(admits(&file, user, password), "{user}");
+        }
+        for (user, password) in [
+            ("ann", ""),
+            ("ann", "firs"),
+            ("ann", "first\r"),
+            ("bob", "first"),
+            ("bob", "se"),
+            ("an", "n:first"),
+        ] {
+            assert!(!admits(&file, user, password), "{user} {password}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_right_by_being_long() {
+        let longest = "p".repeat(LINE_LEN_MAX - 2);
+        let scratch = Scratch::new(format!("u:{longest}\n").as_bytes());
+        let file = scratch.open().unwrap();
+        assert!(admits(&file, "u", &longest));
+        assert!(!admits(&file, "u", &"p".repeat(16_384)));
+        assert!(!admits(&file, &"u".repeat(16_384), &longest));
+        assert!(!admits(&file, "u\0", &longest) && !admits(&file, "u", &format!("{longest}\0")));
+    }
+
+    #[test]
+    fn eight_lines_are_used() {
+        let text: String = (0..9).map(|n| format!("u{n}:p\n")).collect();
+        let file = Scratch::new(text.as_bytes()).open().unwrap();
+        assert!(admits(&file, "u0", "p") && admits(&file, "u7", "p"));
+        assert!(!admits(&file, "u8", "p"));
+    }
+
+    #[test]
+    fn what_is_broken_is_named_by_its_line_alone() {
+        for (text, line) in [("a:b\nsecret\n", 2), ("\n", 1), ("a:b\n\n", 2)] {
+            let scratch = Scratch::new(text.as_bytes());
+            let Err(error) = scratch.open() else { panic!("{text:?} is taken") };
+            assert!(matches!(error, AuthError::Malformed(_, at) if at == line), "{error}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+        }
+        let long = format!("u:{}", "p".repeat(LINE_LEN_MAX));
+        assert!(Scratch::new(long.as_bytes()).open().is_err());
+        assert!(matches!(
+            PasswordFile::open(Path::new("/nonexistent/file")),
+            Err(AuthError::Unreadable(..))
+        ));
+    }
+
+    #[test]
+    fn an_empty_file_lets_nobody_in() {
+        let file = Scratch::new(b"").open().unwrap();
+        assert!(!admits(&file, "", ""));
+    }
+
+    #[test]
+    fn a_broken_new_file_keeps_the_old_passwords() {
+        let scratch = Scratch::new(b"ann:first\n");
+        let file = scratch.open().unwrap();
+        std::fs::write(&scratch.0, "ann:second\n").unwrap();
+        assert!(admits(&file, "ann", "first"), "not read yet");
+        file.reload();
+        assert!(admits(&file, "ann", "second") && !admits(&file, "ann", "first"));
+        std::fs::write(&scratch.0, "broken").unwrap();
+        file.reload();
+        std::fs::remove_file(&scratch.0).unwrap();
+        file.reload();
+        assert!(admits(&file, "ann", "second"));
+    }
+}

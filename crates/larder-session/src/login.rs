@@ -1,0 +1,32 @@
+//! Who may speak. That nothing but a login is understood before one is the parser's matter; who is
+//! right is the host's.
+
+use crate::Host;
+use crate::session::{Context, Session};
+use larder_protocol::{Claim, Login, reply};
+use larder_store::Engine;
+
+impl<E: Engine> Session<E> {
+    #[cold]
+    pub(crate) fn log_in<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        login: &Login<'_>,
+        output: &mut Vec<u8>,
+    ) {
+        let admitted = match &login.claim {
+            Claim::Mechanisms => return reply::mechanisms(&login.shape, output),
+            Claim::Begun => return reply::login_begun(&login.shape, output),
+            Claim::Credentials(credentials) => cx.host.admits(credentials),
+            Claim::Invalid => false,
+        };
+        cx.counters.thread.auth_cmds.add(1);
+        if admitted {
+            self.parser.admit();
+            reply::admitted(&login.shape, output);
+        } else {
+            cx.counters.thread.auth_errors.add(1);
+            reply::not_admitted(&login.shape, output);
+        }
+    }
+}
