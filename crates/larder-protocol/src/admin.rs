@@ -1,5 +1,5 @@
 //! What an operator asks of the server: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`,
-//! `shutdown`.
+//! `shutdown`, `refresh_certs`.
 //!
 //! The words of a line are checked here, with memcached's error lines; whether the server does what
 //! they say is not known here.
@@ -34,6 +34,8 @@ pub enum Admin {
     Watch(Streams),
     /// `shutdown`.
     Shutdown(Shutdown),
+    /// `refresh_certs`: read the certificates again.
+    RefreshCerts,
 }
 
 /// How a server is to end.
@@ -187,6 +189,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
         b"cache_memlimit" => memory_limit(&words),
         b"watch" => watch(&words),
         b"shutdown" => Ok(Admin::Shutdown(shutdown(&words))),
+        b"refresh_certs" => Ok(Admin::RefreshCerts),
         _ => return None,
     };
     Some(match parsed {
@@ -355,6 +358,7 @@ impl Admin {
             Self::Shutdown(Shutdown::Quick) => "shutdown".to_owned(),
             Self::Shutdown(Shutdown::Graceful) => "shutdown graceful".to_owned(),
             Self::Shutdown(Shutdown::Invalid) => "shutdown x".to_owned(),
+            Self::RefreshCerts => "refresh_certs".to_owned(),
         }
     }
 }
@@ -430,6 +434,7 @@ mod tests {
             "shutdown",
             "shutdown graceful",
             "shutdown noreply",
+            "refresh_certs",
             "watch",
             "watch fetch mutations evictions conn deletions sysevents rawcmds",
         ];

@@ -1,6 +1,6 @@
 //! Listening sockets that whoever started the server has bound for it: systemd's socket activation.
 
-use crate::listener::{ListenError, Listener};
+use crate::listener::{ListenError, Listener, Security};
 use listenfd::ListenFd;
 use std::io;
 
@@ -33,5 +33,5 @@ fn take(passed: &mut ListenFd, index: usize) -> io::Result<Listener> {
     };
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address))
+    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address, Security::Usual))
 }

@@ -1,5 +1,6 @@
 //! A client's connection as a driver sees it: a stream, a session, and what is between them.
 
+use crate::tls::channel::Channel;
 use larder_session::{Next, Session, State, Turn};
 use larder_store::Engine;
 use mio::event::Source;
@@ -147,11 +148,13 @@ pub enum After {
 /// One connection.
 pub struct Connection<E: Engine> {
     pub(crate) stream: Stream,
+    /// What stands between the stream and the session, if anything does.
+    tls: Option<Box<Channel>>,
     pub(crate) session: Session<E>,
     pub(crate) info: Arc<ConnectionInfo>,
     /// Input that the session has not consumed. Empty, and without memory, between requests.
     unread: Vec<u8>,
-    /// Output that the peer has not taken.
+    /// Output that the peer has not taken, as it goes out.
     unsent: Vec<u8>,
     /// Memory that both hold, as the server was told.
     held: usize,
@@ -175,13 +178,17 @@ pub struct Desk<'a> {
     pub input: &'a mut [u8],
     /// For answers. Empty between turns.
     pub output: &'a mut Vec<u8>,
+    /// For what was read, decrypted.
+    pub opened: &'a mut Vec<u8>,
+    /// For answers, encrypted. Empty between turns.
+    pub sealed: &'a mut Vec<u8>,
     /// For watching.
     pub registry: &'a Registry,
     /// Seconds.
     pub now: u32,
 }
 
-/// Bytes that a turn moved.
+/// Bytes that a turn moved, as the session sees them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moved {
     /// Read from the peer.
@@ -193,9 +200,10 @@ pub struct Moved {
 impl<E: Engine> Connection<E> {
     /// A new connection. Registering it brings its first event.
     #[must_use]
-    pub fn new(stream: Stream, info: Arc<ConnectionInfo>) -> Self {
+    pub fn new(stream: Stream, info: Arc<ConnectionInfo>, tls: Option<Channel>) -> Self {
         Self {
             stream,
+            tls: tls.map(Box::new),
             session: Session::numbered(info.id),
             info,
             unread: Vec::new(),
@@ -224,7 +232,8 @@ impl<E: Engine> Connection<E> {
     /// Nothing was asked that is not answered, as far as was read.
     pub(crate) fn is_quiet(&self) -> bool {
         let between = matches!(self.session.state(), State::Waiting | State::Watching);
-        let read = self.unread.is_empty() && !self.readable && !self.goes_on;
+        let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
+        let read = self.unread.is_empty() && whole && !self.readable && !self.goes_on;
         between && read && self.unsent.is_empty()
     }
 
@@ -245,10 +254,16 @@ impl<E: Engine> Connection<E> {
         }
     }
 
+    /// Whether it is still being agreed on how to encrypt.
+    pub(crate) fn is_shaking_hands(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_shaking_hands())
+    }
+
     /// Memory of its own, in bytes.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.unread.capacity() + self.unsent.capacity()
+        let tls = self.tls.as_ref().map_or(0, |tls| tls.held());
+        self.unread.capacity() + self.unsent.capacity() + tls
     }
 
     /// What it holds now against what the server was last told.
@@ -274,8 +289,9 @@ impl<E: Engine> Connection<E> {
     ) -> After {
         match self.try_serve(token, desk, moved, answer) {
             Ok(after) => after,
-            // The peer is gone; nothing is left to say to it.
-            Err(_) => {
+            // The peer is gone, or does not speak TLS; nothing is left to say to it.
+            Err(error) => {
+                tracing::debug!(peer = self.info.peer, %error, "a connection fails");
                 self.info.note_failure();
                 After::Close
             }
@@ -290,7 +306,9 @@ impl<E: Engine> Connection<E> {
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
     ) -> io::Result<After> {
         if !self.unsent.is_empty() {
-            moved.written += self.send_unsent()?;
+            let sent = self.send_unsent()?;
+            // What was encrypted has been counted already.
+            moved.written += if self.tls.is_some() { 0 } else { sent };
             if !self.unsent.is_empty() {
                 return Ok(After::Wait);
             }
@@ -302,18 +320,33 @@ impl<E: Engine> Connection<E> {
         let mut read = 0;
         if !self.goes_on {
             read = self.read(desk.input)?;
-            moved.read += read;
             if read == 0 && !self.ended {
                 return Ok(After::Wait);
             }
         }
+        moved.read += self.open(read, desk)?;
         let turn = self.answer(read, desk, answer);
         self.info.note(self.session.state(), desk.now);
-        moved.written += self.send(desk.output)?;
+        moved.written += self.send(desk)?;
         if !self.unsent.is_empty() {
             self.watch_writing(desk.registry, token, true)?;
         }
         Ok(self.after(turn.next))
+    }
+
+    /// Decrypts what was read; how many bytes came of it.
+    fn open(&mut self, read: usize, desk: &mut Desk<'_>) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return Ok(read) };
+        desk.opened.clear();
+        let fresh = desk.input.get_mut(..read).unwrap_or_default();
+        if let Err(error) = tls.open(fresh, desk.opened, desk.sealed) {
+            // The socket's buffer takes an alert, or the peer does not hear why.
+            let _ = self.stream.write(desk.sealed);
+            desk.sealed.clear();
+            return Err(error);
+        }
+        self.ended |= tls.has_ended();
+        Ok(desk.opened.len())
     }
 
     /// Lets the session see the input: the shared buffer, unless something was left from before.
@@ -323,7 +356,10 @@ impl<E: Engine> Connection<E> {
         desk: &mut Desk<'_>,
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
     ) -> Turn {
-        let fresh = desk.input.get(..read).unwrap_or_default();
+        let fresh = match self.tls {
+            Some(_) => desk.opened.as_slice(),
+            None => desk.input.get(..read).unwrap_or_default(),
+        };
         if self.unread.is_empty() {
             let turn = answer(&mut self.session, fresh, desk.output);
             self.unread.extend_from_slice(fresh.get(turn.consumed..).unwrap_or_default());
@@ -375,8 +411,29 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// Sends `output` and keeps what the peer does not take.
-    fn send(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
+    /// Sends the answers, encrypted if need be.
+    fn send(&mut self, desk: &mut Desk<'_>) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.put(desk.output) };
+        let len = desk.output.len();
+        let sealed = if len == 0 { Ok(()) } else { tls.seal(desk.output, desk.sealed) };
+        desk.output.clear();
+        let sent = self.put(desk.sealed);
+        sealed.and(sent).map(|_| len)
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn end(&mut self, sealed: &mut Vec<u8>) {
+        let Some(tls) = &mut self.tls else { return };
+        tls.close(sealed);
+        // In the middle of a record it would be noise; a peer that takes nothing need not hear it.
+        if self.unsent.is_empty() && !sealed.is_empty() {
+            let _ = self.stream.write(sealed);
+        }
+        sealed.clear();
+    }
+
+    /// Writes `output` and keeps what the peer does not take.
+    fn put(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
         let sent = if output.is_empty() { Ok(0) } else { write(&mut self.stream, output) };
         let kept = sent.as_ref().map_or(output.len(), |&sent| sent);
         self.unsent.extend_from_slice(output.get(kept..).unwrap_or_default());

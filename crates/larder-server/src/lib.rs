@@ -21,4 +21,6 @@ pub mod server;
 pub mod slab_classes;
 mod stats;
 pub mod systemd;
+pub mod tls;
+pub mod udp;
 pub mod version;

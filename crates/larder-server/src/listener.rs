@@ -3,6 +3,7 @@
 use crate::connection::Stream;
 use crate::options::Options;
 use mio::event::Source;
+use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::fmt;
@@ -15,9 +16,35 @@ use std::path::Path;
 #[derive(Debug)]
 pub enum Listener {
     /// TCP over IPv4 or IPv6.
-    Tcp(mio::net::TcpListener, SocketAddr),
+    Tcp(mio::net::TcpListener, SocketAddr, Security),
     /// A unix socket.
     Unix(mio::net::UnixListener, String),
+}
+
+/// Whether those who connect have to speak TLS, as an address to listen on begins with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// Nothing said: under `-Z`, as the options have it.
+    Usual,
+    /// `notls:`
+    Plain,
+    /// `btls:`: they show no certificate.
+    Anonymous,
+    /// `mtls:`: they show a good certificate.
+    Certified,
+}
+
+impl Security {
+    const PREFIXES: [(&'static str, Self); 3] =
+        [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];
+
+    /// What an address begins with, and the rest of it.
+    fn split(text: &str) -> (Self, &str) {
+        let found = Self::PREFIXES
+            .iter()
+            .find_map(|(prefix, security)| Some((*security, text.strip_prefix(prefix)?)));
+        found.unwrap_or((Self::Usual, text))
+    }
 }
 
 /// An address that can't be listened on.
@@ -27,6 +54,8 @@ pub enum ListenError {
     Address(String),
     /// TCP.
     Tcp(SocketAddr, io::Error),
+    /// UDP.
+    Udp(SocketAddr, io::Error),
     /// A unix socket.
     Unix(String, io::Error),
     /// A socket that was passed to the server.
@@ -39,6 +68,9 @@ impl fmt::Display for ListenError {
             Self::Address(text) => write!(f, "failed to resolve the address to listen on: {text}"),
             Self::Tcp(address, error) => {
                 write!(f, "failed to listen on TCP port {}: {error} ({address})", address.port())
+            }
+            Self::Udp(address, error) => {
+                write!(f, "failed to listen on UDP port {}: {error} ({address})", address.port())
             }
             Self::Unix(path, error) => {
                 write!(f, "failed to listen on UNIX socket: {path}: {error}")
@@ -58,7 +90,7 @@ impl Listener {
 
     fn source(&mut self) -> &mut dyn Source {
         match self {
-            Self::Tcp(listener, _) => listener,
+            Self::Tcp(listener, ..) => listener,
             Self::Unix(listener, _) => listener,
         }
     }
@@ -67,7 +99,7 @@ impl Listener {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Self::Tcp(_, address) => tcp_name(*address),
+            Self::Tcp(_, address, _) => tcp_name(*address),
             Self::Unix(_, path) => format!("unix:{path}"),
         }
     }
@@ -76,15 +108,24 @@ impl Listener {
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(_, address) => Some(*address),
+            Self::Tcp(_, address, _) => Some(*address),
             Self::Unix(..) => None,
+        }
+    }
+
+    /// What those who connect have to speak. A unix socket is never encrypted.
+    #[must_use]
+    pub fn security(&self) -> Security {
+        match self {
+            Self::Tcp(_, _, security) => *security,
+            Self::Unix(..) => Security::Plain,
         }
     }
 
     /// Takes the next connection, and its peer's name.
     pub fn accept(&self) -> io::Result<(Stream, String)> {
         match self {
-            Self::Tcp(listener, _) => {
+            Self::Tcp(listener, ..) => {
                 let (stream, peer) = listener.accept()?;
                 // A peer that is gone already shows when it is read from.
                 let _ = stream.set_nodelay(true);
@@ -100,10 +141,23 @@ impl Listener {
 }
 
 fn tcp_name(address: SocketAddr) -> String {
+    named("tcp", address)
+}
+
+pub(crate) fn udp_name(address: SocketAddr) -> String {
+    named("udp", address)
+}
+
+fn named(transport: &str, address: SocketAddr) -> String {
     match address.ip() {
-        IpAddr::V4(ip) => format!("tcp:{ip}:{}", address.port()),
-        IpAddr::V6(ip) => format!("tcp6:[{ip}]:{}", address.port()),
+        IpAddr::V4(ip) => format!("{transport}:{ip}:{}", address.port()),
+        IpAddr::V6(ip) => format!("{transport}6:[{ip}]:{}", address.port()),
     }
+}
+
+/// The addresses of `-l`, and what stands before them.
+pub(crate) fn split_list(lists: &[String]) -> impl Iterator<Item = (Security, &str)> {
+    lists.iter().flat_map(|list| list.split(';')).map(str::trim).map(Security::split)
 }
 
 /// Binds everything that the command line asks for.
@@ -116,16 +170,16 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     }
     let Some(port) = port(options) else { return Ok(Vec::new()) };
     if options.listen.is_empty() {
-        return bind_everywhere(port, options.listen_backlog);
+        return bind_everywhere(port, options.listen_backlog, Security::Usual);
     }
     let mut listeners = Vec::new();
-    for text in options.listen.iter().flat_map(|list| list.split(';')).map(str::trim) {
+    for (security, text) in split_list(&options.listen) {
         if text == "*" {
-            listeners.extend(bind_everywhere(port, options.listen_backlog)?);
+            listeners.extend(bind_everywhere(port, options.listen_backlog, security)?);
             continue;
         }
         for address in resolve(text, port)? {
-            listeners.push(bind_tcp(address, options.listen_backlog)?);
+            listeners.push(bind_tcp(address, options.listen_backlog, security)?);
         }
     }
     Ok(listeners)
@@ -141,10 +195,14 @@ fn port(options: &Options) -> Option<u16> {
 }
 
 /// All IPv4 and IPv6 addresses, on one port.
-fn bind_everywhere(port: u16, backlog: i32) -> Result<Vec<Listener>, ListenError> {
-    let v4 = bind_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), backlog)?;
+fn bind_everywhere(
+    port: u16,
+    backlog: i32,
+    security: Security,
+) -> Result<Vec<Listener>, ListenError> {
+    let v4 = bind_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), backlog, security)?;
     let port = v4.tcp_address().map_or(port, |address| address.port());
-    let v6 = bind_tcp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), backlog);
+    let v6 = bind_tcp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), backlog, security);
     match v6 {
         Ok(v6) => Ok(vec![v4, v6]),
         Err(ListenError::Tcp(_, error)) if error.kind() != io::ErrorKind::AddrInUse => Ok(vec![v4]),
@@ -153,7 +211,7 @@ fn bind_everywhere(port: u16, backlog: i32) -> Result<Vec<Listener>, ListenError
 }
 
 /// `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
-fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
+pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let bad = || ListenError::Address(text.to_owned());
     if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
@@ -167,7 +225,11 @@ fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     if found.is_empty() { Err(bad()) } else { Ok(found) }
 }
 
-fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Listener, ListenError> {
+fn bind_tcp(
+    address: SocketAddr,
+    backlog: i32,
+    security: Security,
+) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<std::net::TcpListener> {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -182,7 +244,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Listener, ListenError> 
     };
     let listener = bind().map_err(|error| ListenError::Tcp(address, error))?;
     let address = listener.local_addr().unwrap_or(address);
-    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address))
+    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address, security))
 }
 
 fn bind_unix(path: &Path, mask: u32, backlog: i32) -> Result<Listener, ListenError> {
@@ -207,12 +269,14 @@ fn bind_unix(path: &Path, mask: u32, backlog: i32) -> Result<Listener, ListenErr
 ///
 /// # Errors
 /// The file can't be written.
-pub fn write_port_file(listeners: &[Listener]) -> io::Result<()> {
+pub fn write_port_file(listeners: &[Listener], udp: &[UdpSocket]) -> io::Result<()> {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else { return Ok(()) };
     let mut text = String::new();
-    for address in listeners.iter().filter_map(Listener::tcp_address) {
+    let tcp = listeners.iter().filter_map(Listener::tcp_address).map(|address| ("TCP", address));
+    let udp = udp.iter().filter_map(|socket| Some(("UDP", socket.local_addr().ok()?)));
+    for (transport, address) in tcp.chain(udp) {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
-        text.push_str(&format!("TCP {family}: {}\n", address.port()));
+        text.push_str(&format!("{transport} {family}: {}\n", address.port()));
     }
     if text.is_empty() {
         return Ok(());

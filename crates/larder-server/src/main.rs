@@ -2,14 +2,16 @@
 
 use clap::error::ErrorKind;
 use larder_server::life_cycle::LifeCycle;
-use larder_server::listener::Listener;
+use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
 use larder_server::options::{EngineKind, EvictionPolicy, Options, Unread};
 use larder_server::pid_file::PidFile;
 use larder_server::server::{Cache, Server};
-use larder_server::{activation, auth, driver, listener, platform, slab_classes, version};
+use larder_server::tls::Tls;
+use larder_server::{activation, auth, driver, listener, platform, slab_classes, udp, version};
 use larder_session::Settings;
 use larder_store::{dashmap, moka, segment};
+use mio::net::UdpSocket;
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -156,7 +158,9 @@ fn serve(
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
     platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
-    let listeners = bind(&options)?;
+    let (listeners, udp) = bind(&options)?;
+    // Its files may be for root alone.
+    let tls = start_tls(&options, &listeners)?;
     detach(&options)?;
     drop_privileges(&options)?;
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
@@ -165,6 +169,9 @@ fn serve(
     }
     let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
     life.heed_signals().map_err(|error| os(&error))?;
+    if let Some(tls) = &tls {
+        reload_tls(&life, tls);
+    }
     let settings = Settings {
         opening: auth::opening(&options),
         item_size_max: options.max_item_size,
@@ -173,29 +180,56 @@ fn serve(
         output_max: OUTPUT_MAX,
         classes: slab_classes::size_classes(!options.disable_cas),
     };
-    let server = Arc::new(Server::new(options, settings, passwords, cache, life, set_log_level));
-    server.note_listeners(&listeners);
-    for listener in &listeners {
-        tracing::info!(address = listener.name(), "listening");
+    let server =
+        Arc::new(Server::new(options, settings, passwords, cache, life, tls, set_log_level));
+    server.note_listeners(&listeners, &udp);
+    for address in server.listening() {
+        tracing::info!(address, "listening");
     }
-    driver::per_core::run(&server, cache, listeners, bell).map_err(|error| os(&error))?;
+    driver::per_core::run(&server, cache, listeners, udp, bell).map_err(|error| os(&error))?;
     tracing::info!("stopped");
     Ok(())
 }
 
 /// The sockets that were passed, or those that the command line asks for.
-fn bind(options: &Options) -> Result<Vec<Listener>, Failure> {
+fn bind(options: &Options) -> Result<(Vec<Listener>, Vec<UdpSocket>), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited().map_err(|error| os(&error))?;
     let listeners = match inherited {
         Some(listeners) => listeners,
         None => listener::bind_all(options).map_err(|error| os(&error))?,
     };
-    if listeners.is_empty() {
-        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -l or -s"));
+    let udp = udp::bind_all(options).map_err(|error| os(&error))?;
+    if listeners.is_empty() && udp.is_empty() {
+        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -U, -l or -s"));
     }
-    listener::write_port_file(&listeners).map_err(|error| os(&error))?;
-    Ok(listeners)
+    listener::write_port_file(&listeners, &udp).map_err(|error| os(&error))?;
+    Ok((listeners, udp))
+}
+
+/// Reads certificates, under `-Z`.
+fn start_tls(options: &Options, listeners: &[Listener]) -> Result<Option<Arc<Tls>>, Failure> {
+    if options.enable_ssl {
+        let tls = Tls::new(options.suboptions.tls.clone(), listeners);
+        return tls.map(|tls| Some(Arc::new(tls))).map_err(|error| failure(EX_USAGE)(&error));
+    }
+    let secure = |listener: &Listener| {
+        matches!(listener.security(), Security::Anonymous | Security::Certified)
+    };
+    if listeners.iter().any(secure) {
+        return Err(failure(EX_USAGE)(&"mtls: and btls: need -Z"));
+    }
+    Ok(None)
+}
+
+/// Has SIGHUP read certificates again.
+fn reload_tls(life: &LifeCycle, tls: &Arc<Tls>) {
+    let tls = Arc::clone(tls);
+    life.on_reload(move || {
+        if let Err(error) = tls.refresh() {
+            tracing::warn!("{error}; the certificates before stay");
+        }
+    });
 }
 
 /// What concerns the process as a whole: the background, core files, memory. Whoever started the

@@ -11,6 +11,7 @@ use crate::log::Log;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::prefixes::Prefixes;
+use crate::tls::Tls;
 use crate::{stats, version};
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{Counters, Event, Host, PrefixEvent, Settings, StatsAnswer};
@@ -132,6 +133,8 @@ pub struct Server {
     pub log: Arc<Log>,
     /// Counts by prefix.
     pub prefixes: Prefixes,
+    /// TLS, under `-Z`.
+    pub tls: Option<Arc<Tls>>,
     /// What operators have set.
     pub controls: Controls,
     /// When each worker was last seen alive, as [`Clock::now`].
@@ -158,6 +161,7 @@ impl Server {
         passwords: Option<PasswordFile>,
         cache: &impl Cache,
         life: LifeCycle,
+        tls: Option<Arc<Tls>>,
         set_log_level: Box<dyn Fn(u32) + Send + Sync>,
     ) -> Self {
         let classes = settings.classes.count();
@@ -187,6 +191,7 @@ impl Server {
             counters,
             listeners: Mutex::default(),
             life,
+            tls,
             gate: Gate::default(),
             controls: Controls::new(&options.suboptions),
             pulses: (0..options.threads).map(|_| clock.now().0.into()).collect(),
@@ -294,6 +299,9 @@ impl Server {
         self.connections.rejected.store(0, Relaxed);
         self.connections.idle_kicks.store(0, Relaxed);
         self.gate.reset();
+        if let Some(tls) = &self.tls {
+            tls.counts().reset();
+        }
     }
 }
 
@@ -358,6 +366,13 @@ impl Host for Server {
 
     fn shut_down(&self, graceful: bool) {
         self.life.stop(graceful);
+    }
+
+    fn refresh_certs(&self) -> Result<(), String> {
+        match &self.tls {
+            Some(tls) => tls.refresh().map_err(|error| error.to_string()),
+            None => Err("Error TLS not enabled".to_owned()),
+        }
     }
 
     fn set(&self, tuning: Tuning) {

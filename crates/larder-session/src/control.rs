@@ -66,6 +66,13 @@ impl<E: Engine> Session<E> {
                 Ok(()) => return Flow::Close,
                 Err(line) => line,
             },
+            Admin::RefreshCerts => match cx.host.refresh_certs() {
+                Ok(()) => OK,
+                Err(why) => {
+                    reply::admin(shape, &why, output);
+                    return Flow::GoOn;
+                }
+            },
         };
         reply::admin(shape, answer, output);
         Flow::GoOn

@@ -90,6 +90,14 @@ pub trait Host {
     /// Has the server end: at once, or after the requests that are there.
     fn shut_down(&self, _graceful: bool) {}
 
+    /// Reads certificates again, for connections to come.
+    ///
+    /// # Errors
+    /// A line that says why not; those that were there are kept.
+    fn refresh_certs(&self) -> Result<(), String> {
+        Err("Error TLS not enabled".to_owned())
+    }
+
     /// Remembers a setting for `stats settings`.
     fn set(&self, _tuning: Tuning) {}
 }

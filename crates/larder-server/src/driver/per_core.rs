@@ -8,10 +8,13 @@ use crate::listener::Listener;
 use crate::platform;
 use crate::server::{Cache, Server};
 use crate::systemd::{self, Watchdog};
-use larder_session::{Context, Counters, State};
+use crate::tls::channel::Channel;
+use crate::udp::{self, Endpoint};
+use larder_session::{Context, Counters, Settings, State};
 use larder_store::Engine;
-use mio::net::UnixStream;
+use mio::net::{UdpSocket, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use rustls::ServerConfig;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -32,6 +35,8 @@ const LOG_INTERVAL: Duration = Duration::from_millis(20);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// The token of a worker's waker; connections count from 0.
 const WAKER: Token = Token(usize::MAX);
+/// The token of a worker's first UDP socket; above those of connections, below its waker's.
+const FIRST_ENDPOINT: usize = usize::MAX / 2;
 /// The token of the bell at the acceptor.
 const BELL: Token = Token(usize::MAX - 1);
 /// How long a graceful end waits for requests to be answered.
@@ -40,7 +45,11 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A connection on its way to a worker.
-type Accepted = (Stream, Arc<ConnectionInfo>);
+struct Accepted {
+    stream: Stream,
+    info: Arc<ConnectionInfo>,
+    tls: Option<Arc<ServerConfig>>,
+}
 
 /// Serves until the server's life cycle comes to its end; `bell` is what it rings.
 ///
@@ -50,10 +59,18 @@ pub fn run<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
     listeners: Vec<Listener>,
+    udp: Vec<UdpSocket>,
     bell: std::os::unix::net::UnixStream,
 ) -> io::Result<()> {
-    let workers = (0..server.options.threads)
-        .map(|index| spawn(index, server, cache))
+    let threads = server.options.threads;
+    let mut shares: Vec<Vec<UdpSocket>> = (0..threads).map(|_| Vec::new()).collect();
+    for (index, socket) in udp.into_iter().enumerate() {
+        shares[index % threads].push(socket);
+    }
+    let workers = shares
+        .into_iter()
+        .enumerate()
+        .map(|(index, udp)| spawn(index, server, cache, udp))
         .collect::<io::Result<Vec<_>>>()?;
     let accepted = accept(server, &workers, listeners, bell);
     systemd::stopping();
@@ -74,7 +91,12 @@ struct Worker {
     thread: JoinHandle<()>,
 }
 
-fn spawn<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) -> io::Result<Worker> {
+fn spawn<C: Cache>(
+    index: usize,
+    server: &Arc<Server>,
+    cache: &C,
+    udp: Vec<UdpSocket>,
+) -> io::Result<Worker> {
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
     let (connections, inbox) = channel();
@@ -84,7 +106,11 @@ fn spawn<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) -> io::Result<
             platform::pin_to_core(index);
         }
         let counters = Arc::clone(&server.counters[index]);
-        EventLoop::new(index, poll, inbox, server, counters, cache.engine()).run();
+        let mut worker = EventLoop::new(index, poll, inbox, server, counters, cache.engine());
+        match worker.attach(udp) {
+            Ok(()) => worker.run(),
+            Err(error) => tracing::error!(%error, "the event queue failed: a worker ends"),
+        }
     })?;
     Ok(Worker { connections, waker, thread })
 }
@@ -170,8 +196,9 @@ fn accept_all<'w>(
         match listener.accept() {
             Ok((mut stream, peer)) => match server.admit(peer, &listener.name()) {
                 Some(info) => {
+                    let tls = server.tls_at(listener);
                     if let Some(worker) = turns.next() {
-                        hand_over(worker, stream, info);
+                        hand_over(worker, Accepted { stream, info, tls });
                     }
                 }
                 // It fits the socket's empty buffer; if not, the peer sees it close.
@@ -194,8 +221,8 @@ fn is_peers(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-fn hand_over(worker: &Worker, stream: Stream, info: Arc<ConnectionInfo>) {
-    if worker.connections.send((stream, info)).is_ok()
+fn hand_over(worker: &Worker, accepted: Accepted) {
+    if worker.connections.send(accepted).is_ok()
         && let Err(error) = worker.waker.wake()
     {
         tracing::error!(%error, "cannot wake a worker");
@@ -215,11 +242,19 @@ struct EventLoop<E: Engine> {
     vacant: Vec<usize>,
     /// Connections that have more to do, in turn.
     ready: VecDeque<usize>,
+    /// UDP sockets.
+    endpoints: Vec<Endpoint<E>>,
+    /// What sessions of datagrams are told.
+    udp_settings: Settings,
     /// Connections that show the log.
     watching: Vec<usize>,
     shown: Instant,
     input: Box<[u8]>,
     output: Vec<u8>,
+    opened: Vec<u8>,
+    sealed: Vec<u8>,
+    /// Connections that have to agree on TLS by then, in that order.
+    handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
     maintained: Instant,
     /// Housekeeping has more to do.
     chores: bool,
@@ -238,6 +273,8 @@ impl<E: Engine> EventLoop<E> {
             index,
             poll,
             inbox,
+            endpoints: Vec::new(),
+            udp_settings: udp::settings(&server.settings),
             server,
             counters,
             engine,
@@ -248,9 +285,21 @@ impl<E: Engine> EventLoop<E> {
             shown: Instant::now(),
             input: vec![0; READ_LEN].into_boxed_slice(),
             output: Vec::new(),
+            opened: Vec::new(),
+            sealed: Vec::new(),
+            handshakes: VecDeque::new(),
             maintained: Instant::now(),
             chores: false,
         }
+    }
+
+    /// Takes UDP sockets to serve.
+    fn attach(&mut self, udp: Vec<UdpSocket>) -> io::Result<()> {
+        for (index, socket) in udp.into_iter().enumerate() {
+            let token = Token(FIRST_ENDPOINT + index);
+            self.endpoints.push(Endpoint::new(socket, self.poll.registry(), token)?);
+        }
+        Ok(())
     }
 
     fn run(&mut self) {
@@ -276,14 +325,18 @@ impl<E: Engine> EventLoop<E> {
             for event in &events {
                 if event.token() == WAKER {
                     self.welcome();
+                } else if event.token().0 >= FIRST_ENDPOINT {
+                    self.serve_datagrams(event.token().0, now);
                 } else if let Some(Some(connection)) = self.connections.get_mut(event.token().0) {
                     connection.note_event(event.is_readable(), event.is_read_closed());
                     self.serve(event.token().0, now);
                 }
             }
             for _ in 0..waiting {
-                if let Some(index) = self.ready.pop_front() {
-                    self.serve(index, now);
+                match self.ready.pop_front() {
+                    Some(index) if index >= FIRST_ENDPOINT => self.serve_datagrams(index, now),
+                    Some(index) => self.serve(index, now),
+                    None => break,
                 }
             }
             self.show_log(now);
@@ -328,19 +381,38 @@ impl<E: Engine> EventLoop<E> {
 
     /// Takes in what the acceptor sent.
     fn welcome(&mut self) {
-        while let Ok((mut stream, info)) = self.inbox.try_recv() {
+        while let Ok(accepted) = self.inbox.try_recv() {
+            let info = Arc::clone(&accepted.info);
             let index = self.vacant.pop().unwrap_or(self.connections.len());
-            if let Err(error) = stream.register(self.poll.registry(), Token(index)) {
-                tracing::warn!(%error, "cannot watch a connection");
-                self.server.dismiss(&info);
-                self.vacant.push(index);
-                continue;
+            match self.begin(index, accepted) {
+                Ok(connection) => {
+                    if index == self.connections.len() {
+                        self.connections.push(None);
+                    }
+                    self.connections[index] = Some(connection);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot watch a connection");
+                    self.server.dismiss(&info);
+                    self.vacant.push(index);
+                }
             }
-            if index == self.connections.len() {
-                self.connections.push(None);
-            }
-            self.connections[index] = Some(Connection::new(stream, info));
         }
+    }
+
+    fn begin(&mut self, index: usize, accepted: Accepted) -> io::Result<Connection<E>> {
+        let Accepted { mut stream, info, tls } = accepted;
+        let tls = match (tls, &self.server.tls) {
+            (Some(config), Some(tls)) => {
+                let by = Instant::now() + tls.handshake_timeout();
+                self.handshakes.push_back((by, index, Arc::clone(&info)));
+                let counts = Arc::clone(tls.counts());
+                Some(Channel::new(config, counts).map_err(io::Error::other)?)
+            }
+            _ => None,
+        };
+        stream.register(self.poll.registry(), Token(index))?;
+        Ok(Connection::new(stream, info, tls))
     }
 
     fn serve(&mut self, index: usize, now: larder_store::Seconds) {
@@ -350,6 +422,8 @@ impl<E: Engine> EventLoop<E> {
         let mut desk = Desk {
             input: &mut self.input,
             output: &mut self.output,
+            opened: &mut self.opened,
+            sealed: &mut self.sealed,
             registry: self.poll.registry(),
             now: now.0,
         };
@@ -361,8 +435,10 @@ impl<E: Engine> EventLoop<E> {
             });
         counters.thread.bytes_read.add(moved.read as u64);
         counters.thread.bytes_written.add(moved.written as u64);
-        if self.output.capacity() > OUTPUT_KEPT {
-            self.output = Vec::new();
+        for buffer in [&mut self.output, &mut self.sealed] {
+            if buffer.capacity() > OUTPUT_KEPT {
+                *buffer = Vec::new();
+            }
         }
         let change = connection.held_change();
         let fits = change == 0 || server.count_held(change);
@@ -390,11 +466,25 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
+    fn serve_datagrams(&mut self, index: usize, now: larder_store::Seconds) {
+        let Some(endpoint) = self.endpoints.get_mut(index - FIRST_ENDPOINT) else { return };
+        let (host, counters, engine) = (&*self.server, &*self.counters, &mut self.engine);
+        let mut moved = Moved::default();
+        let mut cx = Context { engine, host, counters, settings: &self.udp_settings, now };
+        let after = endpoint.serve(&mut cx, &mut self.input, &mut self.output, &mut moved);
+        counters.thread.bytes_read.add(moved.read as u64);
+        counters.thread.bytes_written.add(moved.written as u64);
+        if after == After::Again && !self.ready.contains(&index) {
+            self.ready.push_back(index);
+        }
+    }
+
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
             return;
         };
         connection.session.close(&*self.server);
+        connection.end(&mut self.sealed);
         self.server.release_held(&mut connection);
         connection.stream.deregister(self.poll.registry());
         self.server.dismiss(&connection.info);
@@ -409,6 +499,7 @@ impl<E: Engine> EventLoop<E> {
             self.maintained = Instant::now();
             self.server.beat(self.index);
             self.kick_idle(now);
+            self.kick_handshakes();
         }
         if self.chores || due {
             self.chores = if self.server.controls.crawler_enabled() {
@@ -439,6 +530,24 @@ impl<E: Engine> EventLoop<E> {
     }
 }
 
+impl<E: Engine> EventLoop<E> {
+    /// Closes connections that take too long to agree on TLS.
+    fn kick_handshakes(&mut self) {
+        let now = Instant::now();
+        while let Some((_, index, info)) = self.handshakes.pop_front_if(|(by, ..)| *by <= now) {
+            // Its place may be another's by now.
+            let late =
+                self.connections.get(index).and_then(Option::as_ref).is_some_and(|connection| {
+                    connection.is_shaking_hands() && connection.info.id == info.id
+                });
+            if late {
+                info.note_failure();
+                self.close(index);
+            }
+        }
+    }
+}
+
 impl<E: Engine> Drop for EventLoop<E> {
     fn drop(&mut self) {
         (0..self.connections.len()).for_each(|index| self.close(index));
@@ -446,14 +555,25 @@ impl<E: Engine> Drop for EventLoop<E> {
 }
 
 impl Server {
+    /// How a connection at `listener` is encrypted, if it is.
+    fn tls_at(&self, listener: &Listener) -> Option<Arc<ServerConfig>> {
+        self.tls.as_ref()?.configuration(listener.security())
+    }
+
     /// Counts out what a connection that ends held.
     fn release_held<E: Engine>(&self, connection: &mut Connection<E>) {
         self.count_held(-connection.counted_held());
     }
 
     /// Notes the listeners for `stats conns`.
-    pub fn note_listeners(&self, listeners: &[Listener]) {
+    pub fn note_listeners(&self, listeners: &[Listener], udp: &[UdpSocket]) {
         let mut names = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        *names = listeners.iter().map(Listener::name).collect();
+        *names = listeners.iter().map(Listener::name).chain(udp.iter().map(udp::name)).collect();
+    }
+
+    /// Addresses that are listened on, in memcached's form.
+    #[must_use]
+    pub fn listening(&self) -> Vec<String> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -43,12 +43,15 @@ impl Options {
         if !(-1..=65_535).contains(&self.port) {
             return refuse(USAGE, "The TCP port must be 0 to 65535, or -1 for any");
         }
-        self.check_logins()?;
-        if self.udp_port != 0 {
-            return refuse(USAGE, "UDP is not supported: leave -U out, or give -U 0");
+        if !(-1..=65_535).contains(&self.udp_port) {
+            return refuse(USAGE, "The UDP port must be 0 to 65535, or -1 for any");
         }
+        self.check_logins()?;
         if self.napi_ids == Some(0) {
             return refuse(1, "Maximum number of NAPI IDs must be greater than 0");
+        }
+        if self.enable_ssl && self.port == 0 {
+            return refuse(USAGE, "ERROR: You cannot enable SSL without a TCP port.");
         }
         self.check_sizes()?;
         self.check_protocol()?;
@@ -112,10 +115,8 @@ impl Options {
     /// What memcached has and Larder has not yet.
     fn check_absent(&self) -> Result<(), Misuse> {
         let refuse = |message: String| Err(Misuse { message, status: USAGE });
-        let absent = [
-            (self.enable_ssl, "TLS is"),
-            (self.memory_file.is_some(), "-e, a file of items that outlives the process, is"),
-        ];
+        let absent =
+            [(self.memory_file.is_some(), "-e, a file of items that outlives the process, is")];
         match absent.into_iter().find(|absent| absent.0) {
             Some((_, what)) => refuse(format!("{what} not supported yet")),
             None => Ok(()),

@@ -13,7 +13,8 @@ pub use tls::Tls;
 
 use crate::version;
 use check::USAGE;
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -39,7 +40,7 @@ pub struct Options {
     )]
     pub port: i32,
 
-    /// UDP port; only 0, off, for now
+    /// UDP port; 0 is none, -1 any free one. Without -l on the loopback alone
     #[arg(short = 'U', long, value_name = "NUM", default_value_t = 0, allow_hyphen_values = true)]
     pub udp_port: i32,
 
@@ -55,7 +56,8 @@ pub struct Options {
     #[arg(short = 'A', long)]
     pub enable_shutdown: bool,
 
-    /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *
+    /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *; under -Z with
+    /// notls: before those that are not encrypted, mtls: those that want certificates, btls: none
     #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
     pub listen: Vec<String>,
 
@@ -141,7 +143,7 @@ pub struct Options {
     #[arg(short = 'B', long, value_name = "NAME", default_value = "auto")]
     pub protocol: String,
 
-    /// TLS on TCP, with -o ssl_chain_cert and ssl_key; not there yet
+    /// TLS on TCP, with -o ssl_chain_cert and ssl_key
     #[arg(short = 'Z', long)]
     pub enable_ssl: bool,
 
@@ -256,7 +258,13 @@ impl Options {
 
     /// Reads a command line that has everything on it.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Unread> {
-        let mut options = Self::try_parse_from(arguments).map_err(Unread::Clap)?;
+        let matches = Self::command().try_get_matches_from(arguments).map_err(Unread::Clap)?;
+        let mut options = Self::from_arg_matches(&matches).map_err(Unread::Clap)?;
+        // Who says -U alone means both.
+        if options.udp_port != 0 && matches.value_source("port") == Some(ValueSource::DefaultValue)
+        {
+            options.port = options.udp_port;
+        }
         let lists = options.extended.iter().map(String::as_str);
         options.suboptions = Suboptions::parse(lists).map_err(Unread::Misuse)?;
         options.check().map_err(Unread::Misuse)?;
@@ -370,7 +378,7 @@ mod tests {
         assert_eq!(misuse("-I 1000").0, 64);
         assert_eq!(misuse("-I 40m").0, 64);
         assert_eq!(misuse("-I 2g -m 8192").0, 64);
-        assert_eq!(misuse("-U 11211").0, 64);
+        assert_eq!(misuse("-U 70000").0, 64);
         assert!(misuse("--engine dashmap").1.contains("-M"));
         assert!(misuse("--engine moka -M").1.contains("-M"));
         assert!(misuse("--eviction-policy lru").1.contains("moka"));

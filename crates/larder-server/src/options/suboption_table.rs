@@ -245,7 +245,7 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "ssl_verify_mode",
             Number(0..=3, "Invalid ssl_verify_mode. Use help to see valid options."),
-            "client certificates: 0 none (default), 1 request, 2 require, 3 once",
+            "client certificates: 0 none (default), 1 request, 2 and 3 require",
             |o, v| o.tls.verify_mode = VerifyMode::new(v.number),
         ),
         set("ssl_ca_cert", Text, "who may have signed clients' certificates, PEM", |o, v| {
@@ -257,9 +257,18 @@ pub(super) const TABLE: &[Row] = &{
             "2 is TLS 1.2 (default), 3 is TLS 1.3; 0 and 1 get 1.2",
             |o, v| o.tls.min_version = Version::new(v.number),
         ),
-        set("ssl_session_cache", Nothing, "let clients resume sessions", |o, _| {
-            o.tls.session_cache = true
-        }),
+        set(
+            "ssl_session_cache",
+            Nothing,
+            "let clients that know no tickets resume sessions too",
+            |o, _| o.tls.session_cache = true,
+        ),
+        set(
+            "ssl_handshake_timeout",
+            Number(1..=3600, "ssl_handshake_timeout must be 1 to 3600 seconds"),
+            "seconds that a handshake may take (default: 30; not of memcached's)",
+            |o, v| o.tls.handshake_timeout = Some(v.u32()),
+        ),
         without("ssl_ciphers", Text, "rustls has no weak suites to leave out"),
         without("ssl_wbuf_size", Number(ANY, NEVER), "output is encrypted where it lies"),
         without("ssl_kernel_tls", Nothing, "encryption stays in the process"),

@@ -17,8 +17,10 @@ pub struct Tls {
     pub verify_mode: VerifyMode,
     /// `ssl_min_version`: the oldest version that is spoken.
     pub min_version: Version,
-    /// `ssl_session_cache`: sessions are kept, so that clients can resume them.
+    /// `ssl_session_cache`: sessions are kept, so that clients without tickets can resume them too.
     pub session_cache: bool,
+    /// `ssl_handshake_timeout`, which is Larder's own: seconds that a handshake may take, if given.
+    pub handshake_timeout: Option<u32>,
 }
 
 /// `ssl_keyformat`.
@@ -41,7 +43,7 @@ pub enum VerifyMode {
     Request,
     /// 2: no client without a good one.
     Require,
-    /// 3: as 1; memcached does not ask again when a session is negotiated anew, which is not done.
+    /// 3: as 2; memcached does not ask again when a session is negotiated anew, which is not done.
     Once,
 }
 

@@ -3,14 +3,17 @@
 
 use super::Page;
 use crate::server::Server;
-use std::sync::PoisonError;
 
 pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     let now = server.clock.now().0;
-    let listeners = server.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    for (index, name) in listeners.iter().enumerate() {
+    for (index, name) in server.listening().iter().enumerate() {
+        let udp = name.starts_with("udp");
+        if udp {
+            page.line(&format!("L{index}:UDP"), "UDP");
+        }
         page.line(&format!("L{index}:addr"), name);
-        page.line(&format!("L{index}:state"), "conn_listening");
+        let state = if udp { "conn_read" } else { "conn_listening" };
+        page.line(&format!("L{index}:state"), state);
         page.line(&format!("L{index}:secs_since_last_cmd"), server.clock.uptime());
     }
     for (id, conn) in server.conns().iter() {

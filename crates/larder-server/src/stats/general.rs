@@ -115,6 +115,7 @@ fn limits(server: &Server, page: &mut Page<'_>) {
     page.line("log_watcher_skipped", logged.log_watcher_skipped.load(Relaxed));
     page.line("log_watcher_sent", logged.log_watcher_sent.load(Relaxed));
     page.line("log_watchers", server.log.watchers());
+    super::tls::counts(server, page);
     for name in ["unexpected_napi_ids", "round_robin_fallback"] {
         page.line(name, 0);
     }

@@ -6,6 +6,7 @@ mod general;
 mod items;
 mod settings;
 mod slabs;
+mod tls;
 
 use crate::server::Server;
 use larder_session::StatsAnswer;

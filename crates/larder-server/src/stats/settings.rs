@@ -22,7 +22,7 @@ fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.line("maxbytes", server.memory().limit);
     page.line("maxconns", options.conn_limit);
     page.line("tcpport", if socket.is_some() { 0 } else { options.port.max(0) });
-    page.line("udpport", 0);
+    page.line("udpport", if socket.is_some() { 0 } else { options.udp_port.max(0) });
     page.line("inter", or_null(options.listen.join(",")));
     page.line("verbosity", server.verbosity());
     page.line("oldest", 0);
@@ -86,13 +86,13 @@ fn constants(server: &Server, page: &mut Page<'_>) {
     page.line("worker_logbuf_size", 65_536);
     page.line("read_buf_mem_limit", set.read_buf_mem_limit);
     page.flag("track_sizes", server.controls.tracks_sizes());
-    for (name, value) in [
-        ("inline_ascii_response", "no"),
-        ("drop_privileges", "no"),
-        ("num_napi_ids", "0"),
-        ("memory_file", "(null)"),
-        ("client_flags_size", "4"),
-    ] {
+    for name in ["inline_ascii_response", "drop_privileges"] {
+        page.line(name, "no");
+    }
+    super::tls::settings(server, page);
+    for (name, value) in
+        [("num_napi_ids", "0"), ("memory_file", "(null)"), ("client_flags_size", "4")]
+    {
         page.line(name, value);
     }
 }

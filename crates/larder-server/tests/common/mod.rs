@@ -1,6 +1,8 @@
 //! A server that a test starts for itself and ends with it.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod tls;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{Read, Write};

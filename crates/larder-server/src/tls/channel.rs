@@ -1,0 +1,248 @@
+//! TLS of one connection, without its socket: records in, bytes out, and the other way round.
+//!
+//! Records are decrypted where they were read, into a buffer that a thread's connections share, and
+//! answers are encrypted once a turn into another. What a connection keeps between turns is the part
+//! of a record that has not all come: usually nothing.
+
+use super::TlsCounts;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::{Error, ServerConfig};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The longest piece of input that may wait for its rest, in bytes: a record of TLS has at most
+/// 16 KiB and some, a message of a handshake 64 KiB.
+const PARTIAL_MAX: usize = 96 << 10;
+/// What a record adds to its bytes, at most, in both versions.
+const RECORD_EXTRA: usize = 64;
+/// Bytes in a record, at most.
+const RECORD_LEN: usize = 16 << 10;
+/// What rustls holds on the heap for an idle connection, as measured, in bytes.
+const STATE_LEN: usize = 2 << 10;
+
+/// A connection's TLS.
+pub struct Channel {
+    rustls: UnbufferedServerConnection,
+    /// Input from the first record on that is not whole.
+    partial: Vec<u8>,
+    phase: Phase,
+    counts: Arc<TlsCounts>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Handshake,
+    Open,
+    /// The peer sends no more.
+    HalfClosed,
+    /// Nothing goes either way.
+    Broken,
+}
+
+impl Channel {
+    /// A conversation that has not begun.
+    ///
+    /// # Errors
+    /// rustls refuses the configuration.
+    pub(crate) fn new(config: Arc<ServerConfig>, counts: Arc<TlsCounts>) -> Result<Self, Error> {
+        let rustls = UnbufferedServerConnection::new(config)?;
+        Ok(Self { rustls, partial: Vec::new(), phase: Phase::Handshake, counts })
+    }
+
+    /// Whether no request can have come yet.
+    pub(crate) fn is_shaking_hands(&self) -> bool {
+        self.phase == Phase::Handshake
+    }
+
+    /// The peer has said that nothing more comes.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.phase == Phase::HalfClosed
+    }
+
+    /// No part of a record waits for its rest.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.partial.is_empty()
+    }
+
+    /// Memory of its own, in bytes.
+    pub(crate) fn held(&self) -> usize {
+        size_of::<Self>() + STATE_LEN + self.partial.capacity()
+    }
+
+    /// Takes in what was read: what the peer has said goes behind `opened`, what TLS itself has to
+    /// say behind `sealed`.
+    ///
+    /// # Errors
+    /// What came is not TLS, or not what was agreed on. `sealed` says so to the peer.
+    pub(crate) fn open(
+        &mut self,
+        fresh: &mut [u8],
+        opened: &mut Vec<u8>,
+        sealed: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        if self.partial.is_empty() {
+            let done = self.process(fresh, opened, sealed)?;
+            self.partial.extend_from_slice(fresh.get(done..).unwrap_or_default());
+        } else {
+            let mut input = std::mem::take(&mut self.partial);
+            input.extend_from_slice(fresh);
+            let done = self.process(&mut input, opened, sealed)?;
+            if done < input.len() {
+                input.drain(..done);
+                self.partial = input;
+            }
+        }
+        if self.partial.len() > PARTIAL_MAX {
+            return Err(self.broken("a message of a handshake is too long"));
+        }
+        Ok(())
+    }
+
+    /// Goes through the records that are whole; how many bytes are done with.
+    fn process(
+        &mut self,
+        input: &mut [u8],
+        opened: &mut Vec<u8>,
+        sealed: &mut Vec<u8>,
+    ) -> io::Result<usize> {
+        let mut done = 0;
+        loop {
+            let rest = input.get_mut(done..).unwrap_or_default();
+            let UnbufferedStatus { mut discard, state } = self.rustls.process_tls_records(rest);
+            let mut waits = false;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(io::Error::other)?;
+                        discard += record.discard;
+                        opened.extend_from_slice(record.payload);
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut message)) => {
+                    encode(sealed, |room| message.encode(room))?;
+                }
+                Ok(ConnectionState::TransmitTlsData(message)) => message.done(),
+                Ok(ConnectionState::PeerClosed) => self.phase = Phase::HalfClosed,
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    if self.phase == Phase::Handshake {
+                        self.phase = Phase::Open;
+                    }
+                    waits = true;
+                }
+                // Early data is not offered.
+                Ok(_) => waits = true,
+                Err(error) => {
+                    done += discard;
+                    self.explain(input.get_mut(done..).unwrap_or_default(), sealed);
+                    return Err(self.broken(error));
+                }
+            }
+            done += discard;
+            if waits {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Has the peer hear why it ends. An alert that waits comes first; rustls must not be asked for
+    /// more, for it would go through the input that has failed once more.
+    fn explain(&mut self, input: &mut [u8], sealed: &mut Vec<u8>) {
+        if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut alert)), .. } =
+            self.rustls.process_tls_records(input)
+        {
+            // Without it the peer sees the socket close.
+            let _ = encode(sealed, |room| alert.encode(room));
+        }
+    }
+
+    fn broken(&mut self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+        if self.phase != Phase::Handshake {
+            self.counts.proto_errors.fetch_add(1, Relaxed);
+            self.phase = Phase::Broken;
+        }
+        io::Error::other(why)
+    }
+
+    /// Puts `plain`, encrypted, behind `sealed`.
+    ///
+    /// # Errors
+    /// There is nobody to say it to.
+    pub(crate) fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
+        let UnbufferedStatus { discard, state } =
+            self.rustls.process_tls_records(&mut self.partial);
+        let Ok(ConnectionState::WriteTraffic(mut traffic)) = state else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        debug_assert_eq!(discard, 0, "all that is whole was gone through");
+        let room = plain.len() + (plain.len() / RECORD_LEN + 1) * RECORD_EXTRA;
+        append(sealed, room, |room| encrypted(traffic.encrypt(plain, room)))
+    }
+
+    /// Says that nothing more comes, behind `sealed`, if there is somebody to say it to; and counts
+    /// what ends before it has begun.
+    pub(crate) fn close(&mut self, sealed: &mut Vec<u8>) {
+        if self.phase == Phase::Handshake {
+            self.counts.handshake_errors.fetch_add(1, Relaxed);
+            self.phase = Phase::Broken;
+        }
+        if self.phase == Phase::Broken {
+            return;
+        }
+        let UnbufferedStatus { state, .. } = self.rustls.process_tls_records(&mut self.partial);
+        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
+            // Without it the peer sees the socket close.
+            let close = |room: &mut [u8]| encrypted(traffic.queue_close_notify(room));
+            let _ = append(sealed, RECORD_EXTRA, close);
+        }
+    }
+}
+
+/// Whether there was room.
+enum Fit {
+    Written(usize),
+    Needs(usize),
+}
+
+fn encrypted(written: Result<usize, EncryptError>) -> io::Result<Fit> {
+    match written {
+        Ok(len) => Ok(Fit::Written(len)),
+        Err(EncryptError::InsufficientSize(needed)) => Ok(Fit::Needs(needed.required_size)),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+fn encode(
+    sealed: &mut Vec<u8>,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> io::Result<()> {
+    append(sealed, 0, |room| match write(room) {
+        Ok(len) => Ok(Fit::Written(len)),
+        Err(EncodeError::InsufficientSize(needed)) => Ok(Fit::Needs(needed.required_size)),
+        Err(error) => Err(io::Error::other(error)),
+    })
+}
+
+/// Has `write` put something behind `sealed`, where there are `room` bytes, or as many as it needs.
+fn append(
+    sealed: &mut Vec<u8>,
+    mut room: usize,
+    mut write: impl FnMut(&mut [u8]) -> io::Result<Fit>,
+) -> io::Result<()> {
+    let before = sealed.len();
+    loop {
+        sealed.resize(before + room, 0);
+        match write(sealed.get_mut(before..).unwrap_or_default()) {
+            Ok(Fit::Written(len)) => {
+                sealed.truncate(before + len);
+                return Ok(());
+            }
+            Ok(Fit::Needs(more)) => room = more,
+            Err(error) => {
+                sealed.truncate(before);
+                return Err(error);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! From PEM and DER files to a configuration of rustls.
+
+use super::TlsCounts;
+use crate::options;
+use crate::options::tls::{KeyFormat, VerifyMode, Version};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::Ticketer;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    NoServerSessionStorage, ProducesTickets, ServerSessionMemoryCache, StoresServerSessions,
+    WebPkiClientVerifier,
+};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Sessions kept for clients that know no tickets, with `ssl_session_cache`: OpenSSL's number.
+const SESSIONS_MAX: usize = 20 * 1024;
+
+/// Why certificates can't be used. Shown in memcached's words.
+#[derive(Debug)]
+pub enum LoadError {
+    /// `-Z` without `ssl_chain_cert`.
+    NoChain,
+    /// Clients are asked for certificates, and nobody may have signed them; by what.
+    NoAuthority(&'static str),
+    /// The server's certificates.
+    Chain(PathBuf, String),
+    /// Its key.
+    Key(PathBuf, String),
+    /// Those who may have signed clients' certificates.
+    Authority(PathBuf, String),
+    /// The system has no randomness, or rustls is not made for what is asked.
+    Unusable(Error),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, path, why) = match self {
+            Self::NoChain => return f.write_str("-Z needs a certificate: -o ssl_chain_cert=FILE"),
+            Self::NoAuthority(what) => {
+                return write!(f, "{what} asks for certificates: -o ssl_ca_cert=FILE is needed");
+            }
+            Self::Unusable(error) => return write!(f, "TLS cannot be had: {error}"),
+            Self::Chain(path, why) => ("certificate chain", path, why),
+            Self::Key(path, why) => ("key", path, why),
+            Self::Authority(path, why) => ("CA certificate", path, why),
+        };
+        write!(f, "Error loading the {what}: {} : {why}", path.display())
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// What is asked of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clients {
+    /// No certificate.
+    Anonymous,
+    /// A good one or none.
+    Asked,
+    /// A good one.
+    Certified,
+}
+
+impl Clients {
+    pub(super) fn asked_by(mode: VerifyMode) -> Self {
+        match mode {
+            VerifyMode::None => Self::Anonymous,
+            VerifyMode::Request => Self::Asked,
+            VerifyMode::Require | VerifyMode::Once => Self::Certified,
+        }
+    }
+}
+
+/// Reads the files and makes a configuration of them.
+pub(super) fn load(
+    options: &options::Tls,
+    clients: Clients,
+    provider: &Arc<CryptoProvider>,
+    counts: &Arc<TlsCounts>,
+) -> Result<ServerConfig, LoadError> {
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(versions(options.min_version))
+        .map_err(LoadError::Unusable)?;
+    let builder = match verifier(options, clients, provider)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let identity = SingleCertAndKey::from(identity(options, provider)?);
+    let mut config = builder.with_cert_resolver(Arc::new(identity));
+    // As OpenSSL has it: tickets always, memory for sessions if asked for.
+    let tickets = Ticketer::new().map_err(LoadError::Unusable)?;
+    config.ticketer = Arc::new(Counted { inner: tickets, counts: Arc::clone(counts) });
+    config.session_storage = if options.session_cache {
+        let inner = ServerSessionMemoryCache::new(SESSIONS_MAX);
+        Arc::new(Counted { inner, counts: Arc::clone(counts) })
+    } else {
+        Arc::new(NoServerSessionStorage {})
+    };
+    Ok(config)
+}
+
+static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&version::TLS13];
+
+fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
+    match min {
+        Version::Tls12 => rustls::ALL_VERSIONS,
+        Version::Tls13 => TLS13_ALONE,
+    }
+}
+
+fn identity(options: &options::Tls, provider: &CryptoProvider) -> Result<CertifiedKey, LoadError> {
+    let chain_path = options.chain_cert.as_ref().ok_or(LoadError::NoChain)?;
+    let bad_chain = |why: String| LoadError::Chain(chain_path.clone(), why);
+    let chain = certificates(chain_path).map_err(bad_chain)?;
+    let key_path = options.key.as_ref().unwrap_or(chain_path);
+    let bad_key = |why: String| LoadError::Key(key_path.clone(), why);
+    let key = private_key(key_path, options.key_format).map_err(bad_key)?;
+    let key =
+        provider.key_provider.load_private_key(key).map_err(|why| bad_key(why.to_string()))?;
+    let identity = CertifiedKey::new(chain, key);
+    match identity.keys_match() {
+        // A key that does not know its public half can't be compared.
+        Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(identity),
+        Err(Error::InconsistentKeys(_)) => Err(bad_key("it is not the certificate's".to_owned())),
+        Err(why) => Err(bad_chain(why.to_string())),
+    }
+}
+
+/// All certificates of a PEM file; at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    match read {
+        Ok(read) if read.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(read) => Ok(read),
+        Err(error) => Err(explain(error)),
+    }
+}
+
+fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>, String> {
+    match format {
+        KeyFormat::Pem => PrivateKeyDer::from_pem_file(path).map_err(explain),
+        KeyFormat::Der => {
+            let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+            PrivateKeyDer::try_from(bytes).map_err(str::to_owned)
+        }
+    }
+}
+
+fn explain(error: pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "there is none in it that can be read".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn verifier(
+    options: &options::Tls,
+    clients: Clients,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, LoadError> {
+    if clients == Clients::Anonymous {
+        return Ok(None);
+    }
+    let path = options.ca_cert.as_ref().ok_or(LoadError::NoAuthority("ssl_verify_mode"))?;
+    let bad = |why: String| LoadError::Authority(path.clone(), why);
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path).map_err(bad)? {
+        roots.add(certificate).map_err(|why| bad(why.to_string()))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
+    let builder = match clients {
+        Clients::Asked => builder.allow_unauthenticated(),
+        Clients::Anonymous | Clients::Certified => builder,
+    };
+    builder.build().map(Some).map_err(|why| bad(why.to_string()))
+}
+
+/// Counts the sessions that are begun.
+#[derive(Debug)]
+struct Counted<T> {
+    inner: T,
+    counts: Arc<TlsCounts>,
+}
+
+impl ProducesTickets for Counted<Arc<dyn ProducesTickets>> {
+    fn enabled(&self) -> bool {
+        self.inner.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.inner.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.counts.new_sessions.fetch_add(1, Relaxed);
+        self.inner.encrypt(plain)
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        self.inner.decrypt(cipher)
+    }
+}
+
+impl StoresServerSessions for Counted<Arc<ServerSessionMemoryCache>> {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        self.counts.new_sessions.fetch_add(1, Relaxed);
+        self.inner.put(key, value)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.inner.get(key)
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.inner.take(key)
+    }
+
+    fn can_cache(&self) -> bool {
+        self.inner.can_cache()
+    }
+}

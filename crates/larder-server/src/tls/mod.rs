@@ -1,0 +1,139 @@
+//! TLS: certificates and what is done with them, from files to a server's present configuration.
+//! What it makes of bytes is in [`channel`].
+
+pub mod channel;
+mod load;
+
+pub use load::LoadError;
+
+use crate::clock::Clock;
+use crate::listener::{Listener, Security};
+use crate::options;
+use load::{Clients, load};
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a handshake may take, unless `ssl_handshake_timeout` says otherwise, in seconds.
+const HANDSHAKE_TIMEOUT: u32 = 30;
+
+/// TLS as all connections of a server share it.
+#[derive(Debug)]
+pub struct Tls {
+    options: options::Tls,
+    provider: Arc<CryptoProvider>,
+    present: Mutex<Configurations>,
+    /// When certificates were read, as [`Clock::now`].
+    refreshed: AtomicU32,
+    clock: Clock,
+    counts: Arc<TlsCounts>,
+}
+
+/// What new connections get, by what is asked of them.
+#[derive(Debug)]
+struct Configurations {
+    usual: Arc<ServerConfig>,
+    /// `btls:`
+    anonymous: Arc<ServerConfig>,
+    /// `mtls:`; there is none without `ssl_ca_cert`.
+    certified: Option<Arc<ServerConfig>>,
+}
+
+/// What went wrong, and what sessions were begun.
+#[derive(Debug, Default)]
+#[expect(missing_docs, reason = "the names are memcached's own")]
+pub struct TlsCounts {
+    pub new_sessions: AtomicU64,
+    pub handshake_errors: AtomicU64,
+    pub proto_errors: AtomicU64,
+}
+
+impl Tls {
+    /// Reads what the options name; `listeners` are those that will need it.
+    ///
+    /// # Errors
+    /// [`LoadError`] for the first file that is not what it should be.
+    pub fn new(options: options::Tls, listeners: &[Listener]) -> Result<Self, LoadError> {
+        let clock = Clock::start();
+        let counts = Arc::new(TlsCounts::default());
+        let provider = Arc::new(ring::default_provider());
+        let present = Configurations::read(&options, &provider, &counts)?;
+        let asks = listeners.iter().any(|listener| listener.security() == Security::Certified);
+        if asks && present.certified.is_none() {
+            return Err(LoadError::NoAuthority("mtls:"));
+        }
+        let refreshed = clock.now().0.into();
+        Ok(Self { options, provider, present: Mutex::new(present), refreshed, clock, counts })
+    }
+
+    /// Reads the files again. What is there now stays if anything is wrong with them.
+    ///
+    /// # Errors
+    /// [`LoadError`], as at start.
+    pub fn refresh(&self) -> Result<(), LoadError> {
+        let read = Configurations::read(&self.options, &self.provider, &self.counts)?;
+        *self.present() = read;
+        self.refreshed.store(self.clock.now().0, Relaxed);
+        tracing::info!("certificates were read again");
+        Ok(())
+    }
+
+    /// What a new connection at a listener gets; `None` if it is not encrypted.
+    #[must_use]
+    pub fn configuration(&self, security: Security) -> Option<Arc<ServerConfig>> {
+        let present = self.present();
+        match security {
+            Security::Plain => None,
+            Security::Usual => Some(Arc::clone(&present.usual)),
+            Security::Anonymous => Some(Arc::clone(&present.anonymous)),
+            Security::Certified => present.certified.clone(),
+        }
+    }
+
+    /// How long a handshake may take.
+    pub(crate) fn handshake_timeout(&self) -> Duration {
+        Duration::from_secs(self.options.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT).into())
+    }
+
+    /// How long ago certificates were read, in seconds.
+    pub(crate) fn since_refresh(&self) -> u32 {
+        self.clock.now().0.saturating_sub(self.refreshed.load(Relaxed))
+    }
+
+    pub(crate) fn counts(&self) -> &Arc<TlsCounts> {
+        &self.counts
+    }
+
+    fn present(&self) -> MutexGuard<'_, Configurations> {
+        // It is replaced as a whole: whatever a panic left is whole.
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TlsCounts {
+    pub(crate) fn reset(&self) {
+        for count in [&self.new_sessions, &self.handshake_errors, &self.proto_errors] {
+            count.store(0, Relaxed);
+        }
+    }
+}
+
+impl Configurations {
+    /// Each has tickets of its own, so that a session that was begun without a certificate is not
+    /// resumed where one is asked for, nor after a refresh one that would now be refused.
+    fn read(
+        options: &options::Tls,
+        provider: &Arc<CryptoProvider>,
+        counts: &Arc<TlsCounts>,
+    ) -> Result<Self, LoadError> {
+        let read = |clients| load(options, clients, provider, counts).map(Arc::new);
+        let certified = options.ca_cert.is_some().then(|| read(Clients::Certified));
+        Ok(Self {
+            usual: read(Clients::asked_by(options.verify_mode))?,
+            anonymous: read(Clients::Anonymous)?,
+            certified: certified.transpose()?,
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! UDP, as memcached frames it: eight bytes before each datagram, four numbers in network order.
+//!
+//! ```text
+//! 0         2          4           6          8
+//! │ request │ sequence │ datagrams │ reserved │ text or binary, as over TCP
+//! ```
+//!
+//! A request is one datagram and has a session of its own. Each command in it is answered by a
+//! message of its own, which goes out in as many datagrams as it takes.
+
+use crate::connection::{After, Moved};
+use crate::listener::{ListenError, resolve, split_list, udp_name};
+use crate::options::Options;
+use larder_session::{Context, Host, Next, Session, Settings, State};
+use larder_store::Engine;
+use mio::net::UdpSocket;
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// What stands before the payload of a datagram, in bytes.
+const HEADER_LEN: usize = 8;
+/// A datagram of an answer, in bytes: it fits an Ethernet frame.
+const DATAGRAM_LEN: usize = 1400;
+const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
+/// A longer answer is not sent, in bytes.
+const MESSAGE_MAX: usize = 16 << 20;
+/// Requests that are answered before others have their turn.
+const REQUESTS_PER_TURN: usize = 64;
+
+/// The sockets that the command line asks for: on the addresses of `-l`, else on the loopback.
+///
+/// # Errors
+/// [`ListenError`] for the first address that can't be had.
+pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
+    let port = match options.udp_port {
+        -1 => 0,
+        port => u16::try_from(port).unwrap_or_default(),
+    };
+    if options.udp_port == 0 || options.unix_socket.is_some() {
+        return Ok(Vec::new());
+    }
+    if options.listen.is_empty() {
+        return bind_pair(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, port);
+    }
+    let mut sockets = Vec::new();
+    for (_, text) in split_list(&options.listen) {
+        if text == "*" {
+            sockets.extend(bind_pair(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, port)?);
+            continue;
+        }
+        for address in resolve(text, port)? {
+            sockets.push(bind(address)?);
+        }
+    }
+    Ok(sockets)
+}
+
+/// Both families on one port, or IPv4 alone where the machine has no other.
+fn bind_pair(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Result<Vec<UdpSocket>, ListenError> {
+    let first = bind(SocketAddr::new(v4.into(), port))?;
+    let port = first.local_addr().map_or(port, |address| address.port());
+    match bind(SocketAddr::new(v6.into(), port)) {
+        Ok(second) => Ok(vec![first, second]),
+        Err(ListenError::Udp(_, error)) if error.kind() != io::ErrorKind::AddrInUse => {
+            Ok(vec![first])
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
+    let bind = || -> io::Result<UdpSocket> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        Ok(UdpSocket::from_std(socket.into()))
+    };
+    bind().map_err(|error| ListenError::Udp(address, error))
+}
+
+/// What sessions of datagrams are told: answer one command at a time, for each has a message of its
+/// own, and all of it at once.
+pub(crate) fn settings(settings: &Settings) -> Settings {
+    Settings { requests_per_turn: 1, output_max: MESSAGE_MAX, ..settings.clone() }
+}
+
+/// A socket's address in memcached's form.
+#[must_use]
+pub fn name(socket: &UdpSocket) -> String {
+    socket.local_addr().map_or_else(|_| "udp:".to_owned(), udp_name)
+}
+
+/// A socket, and the request that is being answered on it.
+pub(crate) struct Endpoint<E: Engine> {
+    socket: UdpSocket,
+    exchange: Option<Exchange<E>>,
+}
+
+impl<E: Engine> Endpoint<E> {
+    pub(crate) fn new(
+        mut socket: UdpSocket,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Self> {
+        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self { socket, exchange: None })
+    }
+
+    /// One turn: answers requests until there are no more, the socket takes no more, or it is time
+    /// for others.
+    pub(crate) fn serve<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        input: &mut [u8],
+        output: &mut Vec<u8>,
+        moved: &mut Moved,
+    ) -> After {
+        for _ in 0..REQUESTS_PER_TURN {
+            if self.exchange.is_none() {
+                match self.socket.recv_from(input) {
+                    Ok((len, peer)) => {
+                        moved.read += len;
+                        self.exchange = Exchange::begin(input.get(..len).unwrap_or_default(), peer);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return After::Wait,
+                    // What came of an answer that nobody was there for.
+                    Err(_) => continue,
+                }
+            }
+            if let Some(exchange) = &mut self.exchange {
+                if !exchange.go_on(&self.socket, cx, output, moved) {
+                    return After::Wait;
+                }
+                exchange.session.close(cx.host);
+                self.exchange = None;
+            }
+        }
+        After::Again
+    }
+}
+
+/// A request, and how far it is answered.
+struct Exchange<E: Engine> {
+    peer: SocketAddr,
+    id: u16,
+    session: Session<E>,
+    request: Vec<u8>,
+    /// Bytes of the request that are done with.
+    done: usize,
+    leaving: Option<Message>,
+    /// Nothing more is asked.
+    ended: bool,
+}
+
+/// A message on its way out.
+struct Message {
+    bytes: Vec<u8>,
+    /// Datagrams that are sent.
+    sent: u16,
+}
+
+impl<E: Engine> Exchange<E> {
+    /// What a datagram asks; `None` if it is not all of a request.
+    fn begin(datagram: &[u8], peer: SocketAddr) -> Option<Self> {
+        let (header, request) = datagram.split_first_chunk::<HEADER_LEN>()?;
+        let [id_high, id_low, _, _, total_high, total_low, ..] = *header;
+        let total = u16::from_be_bytes([total_high, total_low]);
+        (total == 1 && !request.is_empty()).then(|| Self {
+            peer,
+            id: u16::from_be_bytes([id_high, id_low]),
+            session: Session::new(),
+            request: request.to_vec(),
+            done: 0,
+            leaving: None,
+            ended: false,
+        })
+    }
+
+    /// Answers until all is answered, or the socket takes no more: false.
+    fn go_on<H: Host>(
+        &mut self,
+        socket: &UdpSocket,
+        cx: &mut Context<'_, E, H>,
+        output: &mut Vec<u8>,
+        moved: &mut Moved,
+    ) -> bool {
+        loop {
+            if let Some(message) = &mut self.leaving {
+                match message.send(socket, self.id, self.peer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                    // Nobody is there: what is left of the message may as well be lost on its way.
+                    Ok(()) | Err(_) => moved.written += message.bytes.len(),
+                }
+                self.leaving = None;
+            }
+            if self.ended {
+                return true;
+            }
+            self.answer(cx, output);
+        }
+    }
+
+    fn answer<H: Host>(&mut self, cx: &mut Context<'_, E, H>, output: &mut Vec<u8>) {
+        let rest = self.request.get(self.done..).unwrap_or_default();
+        let turn = self.session.receive(cx, rest, output);
+        self.done += turn.consumed;
+        self.ended = turn.next != Next::Yield;
+        // Neither the log nor a dump of everything goes to an address that nobody has vouched for;
+        // half a message is for nobody.
+        let endless = matches!(self.session.state(), State::Dumping | State::Watching);
+        if endless || turn.next == Next::Write {
+            self.ended = true;
+            output.clear();
+        }
+        if !output.is_empty() {
+            self.leaving = Some(Message { bytes: std::mem::take(output), sent: 0 });
+        }
+    }
+}
+
+impl Message {
+    /// Sends the datagrams that are left.
+    fn send(&mut self, socket: &UdpSocket, id: u16, peer: SocketAddr) -> io::Result<()> {
+        let payloads = self.bytes.chunks(PAYLOAD_LEN);
+        // Within MESSAGE_MAX.
+        let total = u16::try_from(payloads.len()).unwrap_or(u16::MAX);
+        let mut datagram = Vec::with_capacity(DATAGRAM_LEN);
+        for payload in payloads.skip(self.sent.into()) {
+            datagram.clear();
+            for number in [id, self.sent, total, 0] {
+                datagram.extend_from_slice(&number.to_be_bytes());
+            }
+            datagram.extend_from_slice(payload);
+            while let Err(error) = socket.send_to(&datagram, peer) {
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            self.sent += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Certificates of a test's own, larderd under `-Z` with them, and a client that trusts them.
+
+use super::{Scratch, Started};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Somebody who signs certificates.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+pub struct Identity {
+    pub chain: String,
+    pub key: String,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "an authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Vouches for `cache.test`.
+    pub fn issue(&self) -> Identity {
+        let params = CertificateParams::new(["cache.test".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let chain = params.signed_by(&key, &self.0).unwrap().pem();
+        Identity { chain, key: key.serialize_pem() }
+    }
+}
+
+/// A client's side of a connection.
+pub type Client = StreamOwned<ClientConnection, TcpStream>;
+
+/// larderd under `-Z`, with files `chain.pem`, `key.pem` and `ca.pem` in its scratch directory.
+pub struct Secure {
+    pub server: Started,
+    pub authority: Authority,
+}
+
+impl Secure {
+    /// On a first port that is encrypted; `options` may name more addresses, `suboptions` follow
+    /// those of the certificates.
+    pub fn start(name: &str, options: &[&str], suboptions: &str) -> Self {
+        let (scratch, authority) = (Scratch::new(&format!("tls-{name}")), Authority::new());
+        write_identity(&scratch, &authority.issue());
+        scratch.file("ca.pem", &authority.pem());
+        let list = format!("ssl_chain_cert=chain.pem,ssl_key=key.pem,{suboptions}");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+        command.current_dir(scratch.path("")).stdin(Stdio::null());
+        command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-Z", "-o", &list]).args(options);
+        Self { server: Started::spawn(scratch, &mut command), authority }
+    }
+
+    /// The ports that it listens on, in the order of its command line.
+    pub fn ports(&self) -> Vec<u16> {
+        self.server.port();
+        let ports = self.server.scratch.read("ports");
+        ports.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+    }
+
+    /// What a client is told that trusts this server's authority.
+    pub fn client_config(&self) -> ClientConfig {
+        client_config(&self.authority, rustls::ALL_VERSIONS, None)
+    }
+
+    /// A client that trusts the server.
+    pub fn connect(&self) -> Client {
+        connect(self.server.port(), &Arc::new(self.client_config()))
+    }
+
+    /// Asks on a connection of its own, which ends behind the answers.
+    pub fn ask(&self, requests: &str) -> String {
+        let mut client = self.connect();
+        client.write_all(requests.as_bytes()).unwrap();
+        client.write_all(b"quit\r\n").unwrap();
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).unwrap();
+        answers
+    }
+}
+
+/// Puts an identity where the server looks for its own.
+pub fn write_identity(scratch: &Scratch, identity: &Identity) {
+    scratch.file("chain.pem", &identity.chain);
+    scratch.file("key.pem", &identity.key);
+}
+
+pub fn client_config(
+    trusted: &Authority,
+    versions: &[&'static SupportedProtocolVersion],
+    identity: Option<&Identity>,
+) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusted.pem().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots);
+    match identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { chain, key }) => {
+            let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![chain], key).unwrap()
+        }
+    }
+}
+
+pub fn connect(port: u16, config: &Arc<ClientConfig>) -> Client {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let name = ServerName::try_from("cache.test").unwrap();
+    StreamOwned::new(ClientConnection::new(Arc::clone(config), name).unwrap(), stream)
+}
