@@ -1,9 +1,10 @@
-//! The transcripts of `conformance/`, against larderd under each engine, and against memcached as
-//! far as the installed one has what a case needs.
+//! The transcripts of `conformance/`, against larderd under each engine and over TLS, and against
+//! memcached as far as the installed one has what a case needs.
 
 mod common;
 
 use common::Server;
+use common::tls::{Client, Secure};
 use larder_model::{Case, Received, Target, Version, read_folder, run};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -15,26 +16,79 @@ use std::time::Duration;
 /// How long an answer is waited for: only what does not conform takes so long.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A server with the peers of a case.
-struct Running {
-    server: Server,
-    peers: BTreeMap<usize, TcpStream>,
+/// A server as a case needs it.
+trait Running {
+    type Peer: Peer;
+
+    fn connect(&self) -> Self::Peer;
+
+    /// What a connection of its own is answered.
+    fn ask(&self, requests: &str) -> String;
 }
 
-impl Running {
-    fn peer(&mut self, id: usize) -> &mut TcpStream {
-        self.peers.entry(id).or_insert_with(|| {
-            let stream = self.server.connect();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            stream
-        })
+/// One end of a connection. Reads give up after some patience.
+trait Peer: Read + Write {
+    /// Says that nothing more comes.
+    fn end_input(&mut self);
+}
+
+impl Running for Server {
+    type Peer = TcpStream;
+
+    fn connect(&self) -> TcpStream {
+        let stream = Self::connect(self);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn ask(&self, requests: &str) -> String {
+        String::from_utf8(Self::ask(self, requests.as_bytes())).unwrap()
     }
 }
 
-impl Target for Running {
+impl Peer for TcpStream {
+    fn end_input(&mut self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+}
+
+impl Running for Secure {
+    type Peer = Client;
+
+    fn connect(&self) -> Client {
+        let client = Self::connect(self);
+        client.sock.set_read_timeout(Some(PATIENCE)).unwrap();
+        client
+    }
+
+    fn ask(&self, requests: &str) -> String {
+        Self::ask(self, requests)
+    }
+}
+
+impl Peer for Client {
+    fn end_input(&mut self) {
+        self.conn.send_close_notify();
+        let _ = self.flush();
+    }
+}
+
+/// A server with the peers of a case.
+struct Playing<R: Running> {
+    server: R,
+    peers: BTreeMap<usize, R::Peer>,
+}
+
+impl<R: Running> Playing<R> {
+    fn peer(&mut self, id: usize) -> &mut R::Peer {
+        self.peers.entry(id).or_insert_with(|| self.server.connect())
+    }
+}
+
+impl<R: Running> Target for Playing<R> {
     fn reset(&mut self) {
         self.peers.clear();
-        assert_eq!(self.server.ask(b"flush_all\r\nverbosity 0\r\n"), b"OK\r\nOK\r\n");
+        assert_eq!(self.server.ask("flush_all\r\nverbosity 0\r\n"), "OK\r\nOK\r\n");
     }
 
     fn send(&mut self, peer: usize, bytes: &[u8]) {
@@ -56,7 +110,7 @@ impl Target for Running {
     }
 
     fn end_input(&mut self, peer: usize) {
-        let _ = self.peer(peer).shutdown(Shutdown::Write);
+        self.peer(peer).end_input();
     }
 
     fn advance(&mut self, secs: u32) {
@@ -65,10 +119,10 @@ impl Target for Running {
     }
 }
 
-fn play(server: Server, runs: impl Fn(&Case) -> bool) {
+fn play(server: impl Running, runs: impl Fn(&Case) -> bool) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let cases = read_folder(&folder).unwrap();
-    let mut target = Running { server, peers: BTreeMap::new() };
+    let mut target = Playing { server, peers: BTreeMap::new() };
     let chosen: Vec<&Case> =
         cases.iter().filter(|case| (!case.needs_clock() || case.sleep) && runs(case)).collect();
     let failures: Vec<String> =
@@ -95,6 +149,11 @@ fn larderd_over_dashmap() {
 #[test]
 fn larderd_over_moka() {
     larderd(&["moka"]);
+}
+
+#[test]
+fn larderd_over_tls() {
+    play(Secure::start("conformance", &[], ""), |_| true);
 }
 
 /// Cases that the judge itself gets wrong test nothing.
