@@ -7,7 +7,7 @@ use crate::request::{
     Arithmetic, Classic, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Request, Shape,
     Store, StoreMode, Then, VALUE_LEN_MAX,
 };
-use crate::tokens::{Tokens, skip_spaces, trim_end_spaces};
+use crate::tokens::{Tokens, blank, skip_spaces, trim_end_spaces};
 
 pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
@@ -94,33 +94,10 @@ pub(crate) fn next_key(rest: &[u8]) -> NextKey<'_> {
 /// The key of a line that is a key, CR and LF, as most are, and the line's length.
 #[inline]
 pub(crate) fn lone_key(rest: &[u8]) -> Option<(&[u8], usize)> {
-    let end = word_end(rest)?;
+    let end = blank(rest, KEY_LEN_MAX)?;
     let behind = rest.get(end..end + 2)?;
     let is_key = (1..=KEY_LEN_MAX).contains(&end) && behind == b"\r\n";
     is_key.then(|| (rest.get(..end).unwrap_or_default(), end + 2))
-}
-
-/// Where the first space or control character is, if it is no further away than a key is long.
-/// Eight bytes at a time: keys are short, and a call to `memchr` would cost as much as all of this.
-#[inline]
-fn word_end(bytes: &[u8]) -> Option<usize> {
-    let (chunks, tail) = bytes.as_chunks::<8>();
-    for (i, chunk) in chunks.iter().take(KEY_LEN_MAX / 8 + 1).enumerate() {
-        let blanks = blanks(u64::from_le_bytes(*chunk));
-        if blanks != 0 {
-            return Some(8 * i + blanks.trailing_zeros() as usize / 8);
-        }
-    }
-    let tail_at = tail.iter().position(|&byte| byte <= b' ')?;
-    Some(8 * chunks.len() + tail_at)
-}
-
-/// The top bit of each byte up to the space, correct up to the first that is set.
-/// Source: "Determine if a word has a byte less than n", Bit Twiddling Hacks, S. E. Anderson.
-#[inline]
-fn blanks(word: u64) -> u64 {
-    const EACH: u64 = u64::MAX / 255;
-    word.wrapping_sub(EACH * (b' ' as u64 + 1)) & !word & (EACH * 128)
 }
 
 /// What is behind the line's end, if nothing but spaces comes before it.

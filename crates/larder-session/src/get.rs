@@ -176,8 +176,10 @@ impl Seen {
         let Shape::Meta(flags) = &get.shape else {
             return Self { attributes, won: false, win_taken: false };
         };
-        let seen_by_recache =
-            if flags.precedes(b'R', b'T') { before.expiry } else { attributes.expiry };
+        let seen_by_recache = match get.touch {
+            Some(_) if !flags.precedes(b'R', b'T') => attributes.expiry,
+            _ => before.expiry,
+        };
         let recaches = get.recache.is_some_and(|within| ends_within(seen_by_recache, within, now));
         let won = !before.won && (before.stale || recaches);
         attributes.won |= won;

@@ -226,6 +226,7 @@ mod tests {
             verify_mode: VerifyMode::Require,
             min_version: Version::Tls13,
             session_cache: true,
+            handshake_timeout: None,
         };
         assert_eq!(tls, expected);
     }
