@@ -35,6 +35,15 @@ fn shipped_suites_are_sound() {
     }
 }
 
+#[test]
+fn the_suite_in_the_documentation_is_one() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compare.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let (suite, _) = rest.split_once("```").unwrap();
+    assert_eq!(Suite::parse(suite).map(|suite| suite.servers.len()), Ok(2));
+}
+
 /// Each is checked to be a command line of `larder bench` when its suite is read.
 #[test]
 fn published_lines_are_in_the_suites_as_they_were() {
