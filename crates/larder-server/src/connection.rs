@@ -241,7 +241,17 @@ impl<E: Engine> Connection<E> {
     /// not waiting, or not over TCP.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         let waits = self.session.state() == State::Waiting && self.unsent.is_empty();
-        (waits && !self.info.is_local()).then(|| self.info.last_command())
+        let idle = waits && !self.info.is_local() && !self.awaits_value();
+        idle.then(|| self.info.last_command())
+    }
+
+    /// The head of a request is here, and its value is not; half a head is no request yet.
+    fn awaits_value(&self) -> bool {
+        const BINARY_HEAD_LEN: usize = 24;
+        match self.unread.first() {
+            Some(0x80) => self.unread.len() >= BINARY_HEAD_LEN,
+            _ => self.unread.contains(&b'\n'),
+        }
     }
 
     /// Whether it is still being agreed on how to encrypt.
