@@ -1,6 +1,6 @@
 //! A whole session over an engine.
 
-use larder_protocol::Parser;
+use larder_protocol::{Credentials, Parser};
 use larder_session::{Context, Counters, Host, Next, Session, Settings, StatsAnswer};
 use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
@@ -25,33 +25,58 @@ pub fn classes() -> SizeClasses {
 /// # Panics
 /// The session claims bytes that it was not given, or keeps memory.
 pub fn converse<'s, E: Engine>(
-    mut engine: E,
+    engine: E,
     pieces: impl Iterator<Item = &'s [u8]>,
     requests_per_turn: usize,
 ) -> Answers {
+    converse_from(Parser::default(), engine, pieces, requests_per_turn)
+}
+
+/// The same, begun as `opening` says. `u` comes in with the password `p`.
+///
+/// # Panics
+/// As [`converse`], or somebody was served who did not come in.
+pub fn converse_from<'s, E: Engine>(
+    opening: Parser,
+    engine: E,
+    pieces: impl Iterator<Item = &'s [u8]>,
+    requests_per_turn: usize,
+) -> Answers {
+    let host = Server::default();
     let counters = Counters::new(classes().count());
+    let answers = talk(opening, engine, &host, &counters, pieces, requests_per_turn);
+    let begins_with_login = [Parser::TEXT_LOGIN, Parser::BINARY_LOGIN].contains(&opening);
+    if begins_with_login && !host.admitted.get() {
+        let of_items = counters.classes.iter().flat_map(|class| class.each());
+        let of_all = counters.thread.each().filter(|(name, _)| !name.starts_with("auth_"));
+        assert!(of_items.chain(of_all).all(|(_, count)| count.get() == 0), "served a stranger");
+    }
+    answers
+}
+
+fn talk<'s, E: Engine>(
+    opening: Parser,
+    mut engine: E,
+    host: &Server,
+    counters: &Counters,
+    pieces: impl Iterator<Item = &'s [u8]>,
+    requests_per_turn: usize,
+) -> Answers {
     let settings = Settings {
-        opening: Parser::default(),
+        opening,
         item_size_max: ITEM_SIZE_MAX,
         flush_enabled: true,
         requests_per_turn,
         output_max: 4096,
         classes: classes(),
     };
-    let host = Server(Cell::new(0));
     let mut session = Session::new();
     let (mut input, mut output, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
         loop {
             let now = Seconds(START);
-            let mut cx = Context {
-                engine: &mut engine,
-                host: &host,
-                counters: &counters,
-                settings: &settings,
-                now,
-            };
+            let mut cx = Context { engine: &mut engine, host, counters, settings: &settings, now };
             let turn = session.receive(&mut cx, &input, &mut output);
             assert!(turn.consumed <= input.len());
             input.drain(..turn.consumed);
@@ -62,8 +87,8 @@ pub fn converse<'s, E: Engine>(
                     break;
                 }
                 Next::Close => {
-                    session.close(&host);
-                    assert_eq!(host.0.get(), 0, "memory is given back");
+                    session.close(host);
+                    assert_eq!(host.held.get(), 0, "memory is given back");
                     return (answers, true);
                 }
                 Next::Yield | Next::Write => (),
@@ -71,12 +96,16 @@ pub fn converse<'s, E: Engine>(
         }
         engine.maintain(Seconds(START));
     }
-    session.close(&host);
-    assert_eq!(host.0.get(), 0, "memory is given back");
+    session.close(host);
+    assert_eq!(host.held.get(), 0, "memory is given back");
     (answers, false)
 }
 
-struct Server(Cell<usize>);
+#[derive(Default)]
+struct Server {
+    held: Cell<usize>,
+    admitted: Cell<bool>,
+}
 
 impl Host for Server {
     fn version(&self) -> &str {
@@ -96,13 +125,19 @@ impl Host for Server {
         }
     }
 
+    fn admits(&self, credentials: &Credentials<'_>) -> bool {
+        let right = (credentials.user, credentials.password.0) == (b"u", b"p");
+        self.admitted.set(self.admitted.get() || right);
+        right
+    }
+
     fn reserve(&self, bytes: usize) -> bool {
-        let fits = self.0.get() + bytes <= HELD_MAX;
-        self.0.set(self.0.get() + if fits { bytes } else { 0 });
+        let fits = self.held.get() + bytes <= HELD_MAX;
+        self.held.set(self.held.get() + if fits { bytes } else { 0 });
         fits
     }
 
     fn release(&self, bytes: usize) {
-        self.0.set(self.0.get().checked_sub(bytes).expect("no more than was reserved"));
+        self.held.set(self.held.get().checked_sub(bytes).expect("no more than was reserved"));
     }
 }

@@ -3,7 +3,7 @@
 mod conversation;
 mod parsing;
 
-pub use conversation::{Answers, classes, converse};
+pub use conversation::{Answers, classes, converse, converse_from};
 pub use parsing::requests;
 
 /// How a stream arrives: lengths of pieces, over and over; in one piece if there are none.

@@ -74,13 +74,21 @@ impl Parser {
             State::Text => self.parse_text(input),
             State::Keys(retrieval) => self.parse_keys(retrieval, input),
             State::Binary => binary::parse(input),
-            State::TextLogin => login::parse(input),
-            State::Sasl(ref mut stage) => sasl::parse(stage, input),
+            State::TextLogin | State::Sasl(_) => self.parse_with_login(input),
             State::Start => {
                 let Some(&first) = input.first() else { return Parsed::Incomplete };
                 self.state = if first == binary::MAGIC { State::Binary } else { State::Text };
                 self.parse(input)
             }
+        }
+    }
+
+    /// Where a login is asked for; apart, so that where none is nothing is paid for it.
+    #[cold]
+    fn parse_with_login<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
+        match &mut self.state {
+            State::Sasl(stage) => sasl::parse(stage, input),
+            _ => login::parse(input),
         }
     }
 

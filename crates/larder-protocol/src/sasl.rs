@@ -30,6 +30,9 @@ const MECHANISM_LEN_MAX: usize = 32;
 
 /// Looks at the front of a stream in which a login comes before all else.
 pub(crate) fn parse<'b>(stage: &mut Stage, input: &'b [u8]) -> Parsed<'b> {
+    if *stage == Stage::Authenticated && !input.get(1).is_some_and(|&op| is_sasl(op)) {
+        return binary::parse(input);
+    }
     let (Some(&MAGIC), Some(head)) = (input.first(), Head::read(input)) else {
         // Not whole, or not binary.
         return binary::parse(input);
@@ -42,10 +45,9 @@ pub(crate) fn parse<'b>(stage: &mut Stage, input: &'b [u8]) -> Parsed<'b> {
         return refuse(status, then);
     }
     if !is_sasl(head.opcode) {
-        return if *stage == Stage::Authenticated || head.opcode == opcode::VERSION {
-            binary::parse(input)
-        } else {
-            refuse(Status::AuthFailure, Then::Close)
+        return match head.opcode {
+            opcode::VERSION => binary::parse(input),
+            _ => refuse(Status::AuthFailure, Then::Close),
         };
     }
     if !has_sasl_shape(&head) || head.key_len > KEY_LEN_MAX {
@@ -66,7 +68,7 @@ pub(crate) fn parse<'b>(stage: &mut Stage, input: &'b [u8]) -> Parsed<'b> {
     Parsed::Request { request: Request::Login(login), consumed }
 }
 
-pub(crate) fn is_sasl(op: u8) -> bool {
+fn is_sasl(op: u8) -> bool {
     matches!(op, opcode::SASL_LIST | opcode::SASL_AUTH | opcode::SASL_STEP)
 }
 

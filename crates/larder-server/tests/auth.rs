@@ -430,6 +430,7 @@ fn sasl_logins_are_answered_as_memcached_does() {
         vec![begin(), begin(), step(b"\0ann\0first"), noop()],
         vec![begin(), list(), step(b"\0ann\0first"), noop()],
         vec![begin(), noop(), noop()],
+        vec![begin(), bad(), step(b"\0ann\0first"), noop(), noop()],
         vec![begin(), step(b""), list()],
         vec![begin(), named(STEP, b"OTHER"), noop()],
         vec![step(b"\0ann\0first"), list()],

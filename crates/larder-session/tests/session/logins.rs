@@ -156,6 +156,9 @@ fn text_logs_in<E: Subject>() {
         let input = [&store(line, b"ann pass word")[..], b"get any k\r\n"].concat();
         answers(&mut world, &input, b"STORED\r\nEND\r\n", false);
     }
+    for input in [&b"set a 0 0 4\r\nbob \r\n"[..], b"set a 0 0 9\r\n nameless\r\n"] {
+        answers(&mut world, input, b"STORED\r\n", false);
+    }
     let twice = [LOGIN, LOGIN, b"get any\r\n"].concat();
     let stored = b"STORED\r\nSTORED\r\nVALUE any 0 13\r\nann pass word\r\nEND\r\n";
     answers(&mut world, &twice, stored, false);
@@ -230,10 +233,11 @@ fn binary_logs_in<E: Subject>() {
         let requests = [sasl(AUTH, message), packet(NOOP, &[], &[], &[])];
         assert_eq!(statuses(&mut world, &requests), (vec![OK, OK], false), "{}", text(message));
     }
-    let bad: [&[u8]; 9] = [
+    let bad: [&[u8]; 10] = [
         b"\0ann\0pass",
         b"\0ann\0",
-        b"\0\0pass word",
+        b"\0\0nameless",
+        b"\0bob\0",
         b"\0ann",
         b"\0ann\0pass word\0",
         b"\0ann\0pass word\0more",
@@ -291,7 +295,7 @@ fn a_sasl_login_is_one_and_the_last<E: Subject>() {
     for (name, requests, expected) in open {
         assert_eq!(statuses(&mut world, &requests), (expected.to_vec(), false), "{name}");
     }
-    let closed: [Case; 9] = [
+    let closed: [Case; 11] = [
         ("a step before all", vec![step(MESSAGE), noop()], &[FAILURE, FAILURE]),
         (
             "a step after a failure",
@@ -301,7 +305,17 @@ fn a_sasl_login_is_one_and_the_last<E: Subject>() {
         ("only begun", vec![begin(), noop()], &[CONTINUE, FAILURE]),
         ("a second login", vec![good(), good(), noop()], &[OK, FAILURE, FAILURE]),
         ("a step behind", vec![good(), step(MESSAGE), noop()], &[OK, FAILURE, FAILURE]),
-        ("a list behind", vec![good(), list(), good(), noop()], &[OK, OK, FAILURE, FAILURE]),
+        (
+            "begun, refused, a step",
+            vec![begin(), bad(), step(MESSAGE), noop()],
+            &[CONTINUE, FAILURE, FAILURE, FAILURE],
+        ),
+        ("a list behind", vec![good(), list(), noop()], &[OK, OK, FAILURE]),
+        (
+            "a login behind a list",
+            vec![good(), list(), good(), noop()],
+            &[OK, OK, FAILURE, FAILURE],
+        ),
         ("no name", vec![packet(AUTH, &[], &[], MESSAGE), list()], &[INVALID]),
         ("extras", vec![packet(AUTH, &[0; 4], b"PLAIN", MESSAGE), list()], &[INVALID]),
         ("a list with a key", vec![packet(LIST, &[], b"a", &[]), list()], &[INVALID]),
