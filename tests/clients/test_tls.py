@@ -2,6 +2,7 @@
 
 import ssl
 import subprocess
+from contextlib import closing
 from concurrent.futures import ThreadPoolExecutor
 
 import bmemcached
@@ -59,7 +60,7 @@ def server(start, folder):
 
 def client(server, context):
     address = (server.host, server.port)
-    return Client(address, timeout=10, default_noreply=False, tls_context=context)
+    return closing(Client(address, timeout=10, default_noreply=False, tls_context=context))
 
 
 def test_values_of_every_size(server, context):
