@@ -43,7 +43,8 @@ impl Security {
         let found = Self::PREFIXES
             .iter()
             .find_map(|(prefix, security)| Some((*security, text.strip_prefix(prefix)?)));
-        found.unwrap_or((Self::Usual, text))
+        let (security, rest) = found.unwrap_or((Self::Usual, text));
+        (security, without_tag(rest))
     }
 }
 
@@ -81,6 +82,16 @@ impl fmt::Display for ListenError {
 }
 
 impl std::error::Error for ListenError {}
+
+/// Proxies tell their listeners apart by `tag[NAME]:`; here it means nothing. `proto[..]:` may say
+/// what is so anyway.
+fn without_tag(text: &str) -> &str {
+    let text = text.strip_prefix("proto[negotiating]:").unwrap_or(text);
+    match text.strip_prefix("tag[").and_then(|rest| rest.split_once("]:")) {
+        Some((tag, rest)) if (1..=8).contains(&tag.len()) => rest,
+        _ => text,
+    }
+}
 
 impl Listener {
     /// Watches for connections.
@@ -285,4 +296,22 @@ pub fn write_port_file(listeners: &[Listener], udp: &[UdpSocket]) -> io::Result<
     temporary.push(".lck");
     std::fs::write(&temporary, text)?;
     std::fs::rename(&temporary, &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_before_an_address_is_told_from_it() {
+        let lists =
+            ["notls:[::1]:7;mtls:tag[a]:host".to_owned(), "proto[negotiating]:*".to_owned()];
+        let expected =
+            [(Security::Plain, "[::1]:7"), (Security::Certified, "host"), (Security::Usual, "*")];
+        assert_eq!(split_list(&lists).collect::<Vec<_>>(), expected);
+        for text in ["tag[too-long-a-tag]:host", "proto[ascii]:host", "tls:host"] {
+            let (_, rest) = Security::split(text);
+            assert!(resolve(rest, 1).is_err(), "{text}");
+        }
+    }
 }

@@ -123,7 +123,7 @@ fn who_cannot_be_served_is_told() {
         (&["--engine", "dashmap"], 64, "-M"),
         (&["--engine", "moka", "-M"], 64, "moka"),
         (&["--eviction-policy", "lru"], 64, "eviction"),
-        (&["-U", "65536"], 64, "UDP"),
+        (&["-U", "70000"], 64, "UDP"),
         (&["-u", "nobody-of-that-name"], 67, "nobody-of-that-name"),
     ] {
         let output = larderd(&[&["-p", "-1", "-l", "127.0.0.1"], options].concat());

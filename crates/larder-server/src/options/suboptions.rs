@@ -215,7 +215,7 @@ mod tests {
     fn tls_is_read() {
         let tls = parse(
             "ssl_chain_cert=/a b.pem,ssl_key=k=1,ssl_keyformat=der,ssl_verify_mode=2,\
-             ssl_ca_cert=ca,ssl_min_version=3,ssl_session_cache",
+             ssl_ca_cert=ca,ssl_min_version=3,ssl_session_cache,ssl_handshake_timeout=5",
         )
         .tls;
         let expected = Tls {
@@ -226,7 +226,7 @@ mod tests {
             verify_mode: VerifyMode::Require,
             min_version: Version::Tls13,
             session_cache: true,
-            handshake_timeout: None,
+            handshake_timeout: Some(5),
         };
         assert_eq!(tls, expected);
     }

@@ -1,0 +1,114 @@
+"""Clients with TLS: pymemcache (text) and python-binary-memcached, over Python's `ssl`."""
+
+import ssl
+import subprocess
+from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+
+import bmemcached
+import pytest
+from pymemcache.client.base import Client, PooledClient
+
+SUBJECT = "/CN=cache.test"
+
+
+def openssl(folder, *words):
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+
+def issue(folder, name):
+    """A key and a certificate that the authority in `folder` has signed."""
+    openssl(
+        folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+        "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", SUBJECT,
+    )  # fmt: skip
+    (folder / "extensions").write_text("basicConstraints=CA:FALSE\nsubjectAltName=IP:127.0.0.1\n")
+    openssl(
+        folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+        "-CAcreateserial", "-out", f"{name}.pem", "-days", "2", "-extfile", "extensions",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An authority, and a server and a client that it vouches for."""
+    folder = tmp_path_factory.mktemp("tls")
+    openssl(
+        folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+        "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2",
+    )  # fmt: skip
+    issue(folder, "server")
+    issue(folder, "client")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def context(folder):
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+    context.load_cert_chain(folder / "client.pem", folder / "client.key")
+    return context
+
+
+@pytest.fixture(scope="module")
+def server(start, folder):
+    """It wants certificates."""
+    files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key"
+    trust = f"ssl_ca_cert={folder}/ca.pem,ssl_verify_mode=2"
+    with start("-t", "2", "-Z", "-o", f"{files},{trust}") as server:
+        yield server
+
+
+def client(server, context):
+    address = (server.host, server.port)
+    return closing(Client(address, timeout=10, default_noreply=False, tls_context=context))
+
+
+def test_values_of_every_size(server, context):
+    with client(server, context) as cache:
+        for length in (0, 1, 1000, 20_000, 1_000_000):
+            value = bytes(n % 251 for n in range(length))
+            assert cache.set("key", value)
+            assert cache.get("key") == value
+        assert cache.get_many(["key", "none"]) == {"key": value}
+
+
+def test_binary(server, context):
+    cache = bmemcached.Client(f"{server.host}:{server.port}", tls_context=context)
+    try:
+        assert cache.set("binary", "v" * 50_000)
+        assert cache.get("binary") == "v" * 50_000
+        assert cache.delete("binary")
+    finally:
+        cache.disconnect_all()
+
+
+def test_many_connections_at_once(server, context):
+    pool = PooledClient(
+        (server.host, server.port), timeout=20, max_pool_size=16, default_noreply=False,
+        tls_context=context,
+    )  # fmt: skip
+
+    def work(n):
+        return all(pool.set(f"k{n}-{m}", b"%d" % m) and pool.get(f"k{n}-{m}") for m in range(50))
+
+    with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(work, range(16)))
+    pool.close()
+
+
+def test_who_shows_no_certificate_is_refused(server, folder):
+    stranger = ssl.create_default_context(cafile=folder / "ca.pem")
+    with pytest.raises((ssl.SSLError, OSError)), client(server, stranger) as cache:
+        cache.get("key")
+
+
+def test_certificates_are_read_again(server, folder, context):
+    with client(server, context) as old:
+        assert old.version()
+        before = old.sock.getpeercert(True)
+        issue(folder, "server")
+        assert old.raw_command("refresh_certs") == b"OK"
+        assert old.version()
+        with client(server, context) as new:
+            assert new.version()
+            assert new.sock.getpeercert(True) != before
