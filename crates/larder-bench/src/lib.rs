@@ -7,6 +7,7 @@ mod arguments;
 pub mod blocking;
 mod command;
 pub mod compare;
+pub mod empty_loop;
 pub mod fill;
 pub mod hitratio;
 pub mod launch;

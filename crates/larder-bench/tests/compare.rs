@@ -25,7 +25,7 @@ fn suite(name: &str) -> Suite {
 #[test]
 fn shipped_suites_are_sound() {
     let suites = shipped();
-    assert_eq!(suites.len(), 5);
+    assert_eq!(suites.len(), 7);
     for (path, text) in suites {
         let suite =
             Suite::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -33,6 +33,15 @@ fn shipped_suites_are_sound() {
         assert!(names.contains(&"memcached") && names.contains(&"larder"), "{}", path.display());
         assert!(suite.clone().quick().runs < suite.runs, "{}", path.display());
     }
+}
+
+#[test]
+fn the_suite_in_the_documentation_is_one() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compare.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let (suite, _) = rest.split_once("```").unwrap();
+    assert_eq!(Suite::parse(suite).map(|suite| suite.servers.len()), Ok(2));
 }
 
 /// Each is checked to be a command line of `larder bench` when its suite is read.

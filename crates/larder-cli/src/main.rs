@@ -1,7 +1,7 @@
 //! `larder`: the tool for people.
 
 use clap::{Args, Parser, Subcommand};
-use larder_bench::{compare, fill, hitratio};
+use larder_bench::{compare, empty_loop, fill, hitratio};
 use std::process::ExitCode;
 
 /// Loads caches, and compares them.
@@ -32,6 +32,8 @@ enum Measure {
     Fill(WithHelp<fill::Arguments>),
     /// Replay look-aside requests and report the miss ratio, next to simulated caches
     Hitratio(Box<WithHelp<hitratio::Arguments>>),
+    /// Serve without parsing anything: the floor that servers are compared with
+    EmptyLoop(WithHelp<empty_loop::Arguments>),
 }
 
 /// `bench` gives up clap's own `-h`, which is memtier's for the host, and its measures with it.
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
             None => said(larder_bench::bench(&load, &mut std::io::stdout())),
             Some(Measure::Fill(with_help)) => said(fill::command(&with_help.arguments)),
             Some(Measure::Hitratio(with_help)) => said(hitratio::command(&with_help.arguments)),
+            Some(Measure::EmptyLoop(with_help)) => said(empty_loop::command(&with_help.arguments)),
         },
     };
     match result {

@@ -98,7 +98,9 @@ impl<'b> Flags<'b> {
         if raw.is_empty() {
             return Ok(flags);
         }
-        if Tokens(raw).count() + before > TOKENS_MAX {
+        // Counted only where there may be as many.
+        let most = raw.len().div_ceil(2) + before;
+        if most > TOKENS_MAX && Tokens(raw).count() + before > TOKENS_MAX {
             return Err("CLIENT_ERROR options flags are too long");
         }
         let mut error = None;

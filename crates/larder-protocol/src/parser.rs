@@ -40,7 +40,7 @@ pub(crate) struct Retrieval {
 }
 
 impl Parser {
-    /// A conversation in text alone (`-B ascii`).
+    /// A conversation in text alone (`-B ascii`), or any behind a [`Self::lone_get`].
     pub const TEXT: Self = Self { state: State::Text };
     /// A conversation in binary alone (`-B binary`).
     pub const BINARY: Self = Self { state: State::Binary };
@@ -81,6 +81,16 @@ impl Parser {
                 self.parse(input)
             }
         }
+    }
+
+    /// What nearly all requests are, `get KEY` alone on its line, if that is what comes next: the key
+    /// and the line's length. [`Self::parse`] reads it just the same, only slower.
+    #[inline]
+    #[must_use]
+    pub fn lone_get<'b>(&self, input: &'b [u8]) -> Option<(&'b [u8], usize)> {
+        let State::Text = self.state else { return None };
+        let (key, len) = classic::lone_key(input.strip_prefix(b"get ")?)?;
+        Some((key, len + 4))
     }
 
     /// Where a login is asked for; apart, so that where none is nothing is paid for it.
@@ -178,13 +188,6 @@ impl Parser {
         rest: &'b [u8],
         first: bool,
     ) -> Parsed<'b> {
-        // Nearly all lines are one key and their end.
-        if let Some((key, line_len)) = classic::only_key(rest)
-            && first
-        {
-            let consumed = input.len() - rest.len() + line_len;
-            return Parsed::Request { request: classic::get(key, retrieval, true), consumed };
-        }
         let near = front(rest);
         match classic::next_key(near) {
             classic::NextKey::Key { key, behind } => {

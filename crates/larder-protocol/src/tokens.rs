@@ -11,11 +11,52 @@ impl<'b> Iterator for Tokens<'b> {
     #[inline]
     fn next(&mut self) -> Option<&'b [u8]> {
         let rest = skip_spaces(self.0);
-        let end = memchr::memchr(b' ', rest).unwrap_or(rest.len());
-        let (token, rest) = rest.split_at_checked(end)?;
+        let (token, rest) = rest.split_at_checked(token_len(rest))?;
         self.0 = rest;
         if token.is_empty() { None } else { Some(token) }
     }
+}
+
+/// Bytes before the first space. Eight at a time: tokens are short, and a call to `memchr` for each
+/// would cost more than all the rest.
+#[inline]
+fn token_len(bytes: &[u8]) -> usize {
+    let (chunks, tail) = bytes.as_chunks::<8>();
+    for (i, chunk) in chunks.iter().enumerate() {
+        let spaces = zeros(u64::from_le_bytes(*chunk) ^ (EACH * b' ' as u64));
+        if spaces != 0 {
+            return 8 * i + spaces.trailing_zeros() as usize / 8;
+        }
+    }
+    let in_tail = tail.iter().position(|&byte| byte == b' ').unwrap_or(tail.len());
+    8 * chunks.len() + in_tail
+}
+
+/// A word of ones: one in each byte.
+const EACH: u64 = u64::MAX / 255;
+
+/// The top bit of each byte that is zero, correct up to the first that is.
+/// Source: "Determine if a word has a zero byte", Bit Twiddling Hacks, S. E. Anderson.
+#[inline]
+fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(EACH) & !word & (EACH * 128)
+}
+
+/// Where the first space or control character is, if it is among the first `within` bytes or a
+/// little behind them.
+#[inline]
+pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
+    let (chunks, tail) = bytes.as_chunks::<8>();
+    for (i, chunk) in chunks.iter().take(within / 8 + 1).enumerate() {
+        let word = u64::from_le_bytes(*chunk);
+        // "Determine if a word has a byte less than n", ibid.
+        let blanks = word.wrapping_sub(EACH * (b' ' as u64 + 1)) & !word & (EACH * 128);
+        if blanks != 0 {
+            return Some(8 * i + blanks.trailing_zeros() as usize / 8);
+        }
+    }
+    let in_tail = tail.iter().position(|&byte| byte <= b' ')?;
+    Some(8 * chunks.len() + in_tail)
 }
 
 /// The rest behind leading spaces.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Scratch, Started, stat, stderr, wait_for};
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
@@ -218,8 +218,13 @@ fn it_is_off_unless_asked_for_and_on_the_loopback_unless_told() {
 
 #[test]
 fn a_udp_port_alone_is_tcps_too_and_one_in_use_is_named() {
-    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
+    // One that TCP has free, too.
+    let (taken, port) = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .find_map(|socket| {
+            let address = socket.local_addr().unwrap();
+            TcpListener::bind(address).ok().map(|_| (socket, address.port().to_string()))
+        })
+        .unwrap();
     let output = common::larderd(&["-l", "127.0.0.1", "-U", &port]);
     assert_eq!(output.status.code(), Some(71), "{}", stderr(&output));
     assert!(stderr(&output).contains(&format!("UDP port {port}")), "{}", stderr(&output));

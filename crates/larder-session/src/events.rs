@@ -2,7 +2,7 @@
 //! observes: whether anybody does is asked once a turn.
 
 use crate::Host;
-use crate::session::{Context, Flow, Ready, Session};
+use crate::session::{Context, Flow, Session};
 use crate::time::resolve;
 use crate::{delete, store};
 use larder_protocol::reply::{Deleted, Stored};
@@ -104,20 +104,20 @@ impl<E: Engine> Session<E> {
     pub(crate) fn execute_observed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        ready: &Ready<'_>,
+        request: &Request<'_>,
         key: HashedKey<'_>,
         output: &mut Vec<u8>,
     ) -> Flow {
         let before = if key.bytes.is_empty() { None } else { Some(glance(cx, key)) };
-        let (Some(before), false) = (before, matches!(ready.request, Request::Fault(_))) else {
-            return self.perform(cx, ready, key, output);
+        let (Some(before), false) = (before, matches!(request, Request::Fault(_))) else {
+            return self.perform(cx, request, key, output);
         };
         let Glance { status, class, size, .. } = before;
         self.tell(cx, Streams::FETCHERS, &Event::Fetched { key: key.bytes, status, class, size });
-        self.count_prefix(cx, &ready.request, key.bytes, &before);
+        self.count_prefix(cx, request, key.bytes, &before);
         // The look may have taken away what was dead: it is still this request that found it.
         let dead = self.dead_found(cx);
-        let flow = match &ready.request {
+        let flow = match request {
             Request::Store(store) => {
                 let outcome = store::store(cx, store, key, &mut None, output);
                 self.tell_stored(cx, store, key, outcome);
@@ -128,16 +128,16 @@ impl<E: Engine> Session<E> {
                 self.tell_deleted(cx, delete, key, outcome, &before);
                 Flow::GoOn
             }
-            _ => self.perform(cx, ready, key, output),
+            _ => self.perform(cx, request, key, output),
         };
-        if matches!(ready.request, Request::Get(_)) && self.dead_found(cx) == dead {
+        if matches!(request, Request::Get(_)) && self.dead_found(cx) == dead {
             match status {
                 "expired" => cx.counters.thread.get_expired.add(1),
                 "flushed" => cx.counters.thread.get_flushed.add(1),
                 _ => (),
             }
         }
-        if !before.found() && vivifies(&ready.request) {
+        if !before.found() && vivifies(request) {
             self.tell_created(cx, key);
         }
         flow

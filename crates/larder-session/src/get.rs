@@ -46,8 +46,36 @@ impl Traces {
     }
 }
 
-/// Answers a look-up.
+/// Answers `get KEY` if the item lies whole in memory; false if it takes more than that.
 #[inline]
+pub(crate) fn lone_get<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+    output: &mut Vec<u8>,
+) -> bool {
+    let classes = &cx.settings.classes;
+    let found = cx.engine.content(key, |content| {
+        let Value::Whole(value) = content.value else { return None };
+        reply::lone_value(key.bytes, content.client_flags, value, output);
+        let size = classes.footprint(key.bytes.len(), value.len(), content.client_flags);
+        Some(classes.class_of(size))
+    });
+    match found {
+        Lookup::Hit(Some(class)) => {
+            if let Some(class) = cx.counters.classes.get(class) {
+                class.get_hits.add(1);
+            }
+        }
+        Lookup::Hit(None) => return false,
+        gone => {
+            bury(cx.engine, key, &gone);
+            missed(cx, &Get::lone(key.bytes), key, &gone, output);
+        }
+    }
+    true
+}
+
+/// Answers a look-up.
 pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
@@ -148,8 +176,10 @@ impl Seen {
         let Shape::Meta(flags) = &get.shape else {
             return Self { attributes, won: false, win_taken: false };
         };
-        let seen_by_recache =
-            if flags.precedes(b'R', b'T') { before.expiry } else { attributes.expiry };
+        let seen_by_recache = match get.touch {
+            Some(_) if !flags.precedes(b'R', b'T') => attributes.expiry,
+            _ => before.expiry,
+        };
         let recaches = get.recache.is_some_and(|within| ends_within(seen_by_recache, within, now));
         let won = !before.won && (before.stale || recaches);
         attributes.won |= won;

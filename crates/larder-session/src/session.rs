@@ -5,7 +5,7 @@ use crate::pending::{Body, Pending, Step};
 use crate::{Counters, Host, admin, arithmetic, delete, get, store};
 use arrayvec::ArrayVec;
 use larder_protocol::{
-    Fault, KEY_LEN_MAX, Key, Parsed, Parser, Request, Store, Streams, Then, reply,
+    Fault, Get, KEY_LEN_MAX, Key, Parsed, Parser, Request, Store, Streams, Then, reply,
 };
 use larder_store::{Engine, HashedKey, Seconds, SizeClasses};
 
@@ -97,14 +97,31 @@ pub enum State {
 /// Requests looked at together: enough to hide memory's latency, few enough to stay in the cache.
 const BATCH_MAX: usize = 32;
 
-/// A request of a batch.
-pub(crate) struct Ready<'b> {
-    pub(crate) request: Request<'b>,
+/// A request of a batch: small, so that what is asked most is not moved about in memory.
+struct Ready<'b> {
+    what: What<'b>,
     hash: u64,
     /// Where the next request begins.
     end: usize,
-    /// The parser as it is there.
+}
+
+enum What<'b> {
+    /// `get KEY`.
+    Get(&'b [u8]),
+    /// One of the batch's other requests.
+    Other(usize),
+}
+
+/// Any request, and the parser as it is behind it.
+struct Other<'b> {
+    request: Request<'b>,
     parser: Parser,
+}
+
+/// Requests that are looked at together.
+struct Batch<'b> {
+    ready: ArrayVec<Ready<'b>, BATCH_MAX>,
+    others: ArrayVec<Other<'b>, BATCH_MAX>,
 }
 
 /// Why a batch ended where it did.
@@ -221,14 +238,14 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
-        let mut batch = ArrayVec::new();
+        let mut batch = Batch { ready: ArrayVec::new(), others: ArrayVec::new() };
         let stop = self.gather(cx.engine, input, *left, scratch, &mut batch);
         let (done, end, flow) = self.answer(cx, &batch, output, scratch);
         *left -= done;
         if let Flow::Close = flow {
             return Step::end(end, Next::Close);
         }
-        if done < batch.len() || !self.pending.is_nothing() {
+        if done < batch.ready.len() || !self.pending.is_nothing() {
             return Step::go_on(end);
         }
         match stop {
@@ -251,15 +268,22 @@ impl<E: Engine> Session<E> {
         input: &'b [u8],
         max: usize,
         scratch: &mut [u8; KEY_LEN_MAX],
-        batch: &mut ArrayVec<Ready<'b>, BATCH_MAX>,
+        batch: &mut Batch<'b>,
     ) -> Stop<'b> {
         let mut parser = self.parser;
         let mut at = 0;
         let stop = loop {
-            if batch.len() == max.min(BATCH_MAX) {
+            if batch.ready.len() == max.min(BATCH_MAX) {
                 break Stop::Full;
             }
             let rest = input.get(at..).unwrap_or_default();
+            if let Some((key, len)) = parser.lone_get(rest) {
+                at += len;
+                let hash = engine.hash(key);
+                engine.announce(hash);
+                batch.ready.push(Ready { what: What::Get(key), hash, end: at });
+                continue;
+            }
             match parser.parse(rest) {
                 Parsed::Request { request, consumed } => {
                     at += consumed;
@@ -269,7 +293,9 @@ impl<E: Engine> Session<E> {
                         hash
                     });
                     let ends = ends_batch(&request);
-                    batch.push(Ready { request, hash, end: at, parser });
+                    let what = What::Other(batch.others.len());
+                    batch.others.push(Other { request, parser });
+                    batch.ready.push(Ready { what, hash, end: at });
                     if ends {
                         break Stop::Full;
                     }
@@ -288,38 +314,61 @@ impl<E: Engine> Session<E> {
     fn answer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        batch: &[Ready<'_>],
+        batch: &Batch<'_>,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> (usize, usize, Flow) {
         let mut end = 0;
-        for (done, ready) in batch.iter().enumerate() {
+        for (done, ready) in batch.ready.iter().enumerate() {
             if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
                 return (done, end, Flow::GoOn);
             }
             end = ready.end;
-            self.parser = ready.parser;
-            if let Flow::Close = self.execute(cx, ready, output, scratch) {
+            let flow = match ready.what {
+                What::Get(key) => {
+                    self.parser = Parser::TEXT;
+                    self.answer_get(cx, HashedKey { bytes: key, hash: ready.hash }, output)
+                }
+                What::Other(index) => {
+                    let Some(other) = batch.others.get(index) else { continue };
+                    self.parser = other.parser;
+                    let request = &other.request;
+                    let bytes = key_of(request).map_or(&[][..], |key| key.decode(scratch));
+                    self.execute(cx, request, HashedKey { bytes, hash: ready.hash }, output)
+                }
+            };
+            if let Flow::Close = flow {
                 return (done + 1, end, Flow::Close);
             }
         }
-        (batch.len(), end, Flow::GoOn)
+        (batch.ready.len(), end, Flow::GoOn)
     }
 
+    /// Answers `get KEY`.
     #[inline]
+    fn answer_get<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        key: HashedKey<'_>,
+        output: &mut Vec<u8>,
+    ) -> Flow {
+        if self.observed == Streams::default() && get::lone_get(cx, key, output) {
+            return Flow::GoOn;
+        }
+        self.execute(cx, &Request::Get(Get::lone(key.bytes)), key, output)
+    }
+
     fn execute<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        ready: &Ready<'_>,
+        request: &Request<'_>,
+        key: HashedKey<'_>,
         output: &mut Vec<u8>,
-        scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Flow {
-        let bytes = key_of(&ready.request).map_or(&[][..], |key| key.decode(scratch));
-        let key = HashedKey { bytes, hash: ready.hash };
         if self.observed == Streams::default() {
-            self.perform(cx, ready, key, output)
+            self.perform(cx, request, key, output)
         } else {
-            self.execute_observed(cx, ready, key, output)
+            self.execute_observed(cx, request, key, output)
         }
     }
 
@@ -327,11 +376,11 @@ impl<E: Engine> Session<E> {
     pub(crate) fn perform<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        ready: &Ready<'_>,
+        request: &Request<'_>,
         key: HashedKey<'_>,
         output: &mut Vec<u8>,
     ) -> Flow {
-        match &ready.request {
+        match request {
             Request::Get(get) => match get::get(cx, get, key, output) {
                 Answered::Whole => (),
                 Answered::Large(sending) => self.pending = Pending::Sending(Box::new(sending)),

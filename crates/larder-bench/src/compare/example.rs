@@ -62,6 +62,8 @@ pub(crate) fn setup() -> Setup {
         version: (server.name == "memcached").then(|| "memcached 1.6.18".to_owned()),
     };
     Setup {
+        date: "2026-11-21".to_owned(),
+        command: "larder compare suites/example.toml".to_owned(),
         larder: "0.0.0".to_owned(),
         servers: suite.servers.iter().map(installed).collect(),
         suite,

@@ -23,6 +23,8 @@ pub enum Metric {
     Max,
     /// User and system CPU that the server takes for a request.
     Cpu,
+    /// The user part of it: the server's own work, without the system's.
+    UserCpu,
     /// Keys found, of those asked for.
     Hits,
     /// How busy the load's own cores were. Near 100, the load may be what is measured.
@@ -37,7 +39,7 @@ pub enum Metric {
 
 impl Metric {
     /// All of them, as they are shown.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Throughput,
         Self::P50,
         Self::P90,
@@ -46,6 +48,7 @@ impl Metric {
         Self::P99_99,
         Self::Max,
         Self::Cpu,
+        Self::UserCpu,
         Self::Hits,
         Self::LoadBusy,
         Self::OthersBusy,
@@ -65,6 +68,7 @@ impl Metric {
             Self::P99_99 => "Latency p99.99",
             Self::Max => "Latency max",
             Self::Cpu => "CPU per request",
+            Self::UserCpu => "User CPU per request",
             Self::Hits => "Hits",
             Self::LoadBusy => "Load's cores busy",
             Self::OthersBusy => "Machine busy with others",
@@ -96,6 +100,7 @@ impl Metric {
             Self::P99_99 => "p99.99",
             Self::Max => "max",
             Self::Cpu => "cpu",
+            Self::UserCpu => "user-cpu",
             Self::Hits => "hits",
             Self::LoadBusy => "load-busy",
             Self::OthersBusy => "others-busy",
@@ -141,6 +146,7 @@ impl Metric {
             Self::P99_99 => Some(total.latency.p99_99),
             Self::Max => Some(total.latency.max),
             Self::Cpu => outcome.server.map(|cost| cost.user_micros + cost.system_micros),
+            Self::UserCpu => outcome.server.map(|cost| cost.user_micros),
             Self::Hits => {
                 let asked = total.hits + total.misses;
                 (asked > 0).then(|| 100.0 * total.hits as f64 / asked as f64)

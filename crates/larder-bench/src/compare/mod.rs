@@ -30,6 +30,7 @@ use plan::{Visit, visits};
 use report::Report;
 use results::{Installed, Record, Results, Setup};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -156,6 +157,23 @@ pub fn compare(
     Ok(())
 }
 
+/// What changes the figures, as it is typed.
+impl fmt::Display for Arguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "larder compare {}", self.suite.display())?;
+        if self.quick {
+            f.write_str(" --quick")?;
+        }
+        if let Some(runs) = self.runs {
+            write!(f, " --runs {runs}")?;
+        }
+        if let (Some(server), Some(load)) = (&self.server_cores, &self.load_cores) {
+            write!(f, " --server-cores {server} --load-cores {load}")?;
+        }
+        Ok(())
+    }
+}
+
 impl Arguments {
     fn read_suite(&self) -> Result<Suite, Error> {
         let wrong = |why| Error::Suite { path: self.suite.clone(), why };
@@ -191,7 +209,16 @@ impl Arguments {
         }
         let larder = env!("CARGO_PKG_VERSION").to_owned();
         let servers = suite.servers.iter().map(installed).collect();
-        Ok(Setup { larder, suite, servers, server_cores, load_cores, machine: Machine::this() })
+        Ok(Setup {
+            date: jiff::Timestamp::now().strftime("%F").to_string(),
+            command: self.to_string(),
+            larder,
+            suite,
+            servers,
+            server_cores,
+            load_cores,
+            machine: Machine::this(),
+        })
     }
 }
 

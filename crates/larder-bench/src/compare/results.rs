@@ -16,6 +16,10 @@ use std::path::{Path, PathBuf};
 /// Everything that figures depend on. Results of another setup are not gone on with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
+    /// The day, as in 2026-11-21, in UTC.
+    pub date: String,
+    /// How to do it again.
+    pub command: String,
     /// Larder's version.
     pub larder: String,
     /// The suite as it is run, in its short form if that was asked for.
@@ -162,7 +166,8 @@ fn line(value: &impl Serialize) -> String {
 fn same_setup(first: &str, setup: &Setup, folder: &Path) -> Result<(), Error> {
     let before: serde_json::Value = serde_json::from_str(first).unwrap_or_default();
     let now = serde_json::to_value(setup).expect("plain data is JSON");
-    let differs = |name: &&String| before.get(name) != now.get(name);
+    let matters = |name: &str| !matches!(name, "date" | "command");
+    let differs = |name: &&String| matters(name) && before.get(name) != now.get(name);
     let names = now.as_object().into_iter().flatten().map(|(name, _)| name);
     let differing: Vec<&str> = names.filter(differs).map(String::as_str).collect();
     if differing.is_empty() {

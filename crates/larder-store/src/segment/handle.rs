@@ -109,7 +109,7 @@ impl Handle {
             let witness = Witness::pinned(guard);
             let verify = |word, slot| {
                 let record = shared.record(slot, witness);
-                (record.key() == key.bytes).then_some(Found { word, slot, record })
+                if record.key() == key.bytes { Some(Found { word, slot, record }) } else { None }
             };
             let hinted = hint.and_then(|word| {
                 let word = shared.table().region.word(word);
@@ -128,10 +128,16 @@ impl Handle {
     /// Runs `f` under this batch's pin, or one of its own.
     #[inline]
     pub(super) fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
-        match &self.guard {
-            Some(guard) => f(&self.shared, guard, self.now),
-            None => f(&self.shared, &pin(), self.now),
-        }
+        let own;
+        let guard = match &self.guard {
+            Some(guard) => guard,
+            None => {
+                own = pin();
+                &own
+            }
+        };
+        // Called from one place, so that it is inlined there.
+        f(&self.shared, guard, self.now)
     }
 }
 
@@ -140,7 +146,7 @@ impl Handle {
 pub(super) fn void<R>(shared: &Shared, record: &Record<'_>, now: Seconds) -> Option<Lookup<R>> {
     if shared.is_flushed(record) {
         Some(Lookup::Flushed)
-    } else if record.expiry().is_past(now) {
+    } else if record.is_past(now) {
         Some(Lookup::Expired)
     } else {
         None

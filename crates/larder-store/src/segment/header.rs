@@ -48,6 +48,9 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header(pub(super) u64);
 
+/// States that something follows the header for.
+const EXTRAS: u64 = (State::Flags as u64 | State::Wide as u64 | State::Chain as u64) << 48;
+
 impl Header {
     pub(super) fn new(key_len: usize, inline_len: usize) -> Self {
         debug_assert!((1..=255).contains(&key_len) && inline_len <= INLINE_LEN_MAX);
@@ -80,6 +83,12 @@ impl Header {
         (self.0 >> 32) as u16
     }
 
+    /// Whether it ends at all.
+    #[inline]
+    pub(super) fn may_expire(self) -> bool {
+        self.expiry_code() != NEVER
+    }
+
     #[must_use]
     pub(super) fn with_expiry_code(self, code: u16) -> Self {
         Self(self.0 & !(0xffff << 32) | u64::from(code) << 32)
@@ -99,11 +108,12 @@ impl Header {
     /// Bytes between the header word and the key.
     #[inline]
     pub(super) fn extras_len(self, cas: bool) -> usize {
-        let state = (self.0 >> 48) as usize;
-        let flags = state & State::Flags as usize;
-        let chain = state >> 5 & 1;
-        let wide = state >> 6 & 1;
-        8 * usize::from(cas) + 4 * flags + 4 * wide + 8 * chain
+        let cas = 8 * usize::from(cas);
+        if self.0 & EXTRAS == 0 {
+            return cas;
+        }
+        let len = |state, len| if self.has(state) { len } else { 0 };
+        cas + len(State::Flags, 4) + len(State::Wide, 4) + len(State::Chain, 8)
     }
 
     /// The whole item's bytes in its segment, padding included.
@@ -137,6 +147,13 @@ const ACCESS_BEFORE: u16 = 1 << 11;
 /// up to 255, later with 7 bits behind the first. Items that were moved here were read before it.
 #[inline]
 pub(super) fn access_code(base: Seconds, at: Seconds) -> u16 {
+    match at.0.checked_sub(base.0) {
+        Some(secs @ 0..256) => secs as u16,
+        _ => far_access_code(base, at),
+    }
+}
+
+fn far_access_code(base: Seconds, at: Seconds) -> u16 {
     let secs = at.0.abs_diff(base.0);
     let shift = (u32::BITS - secs.leading_zeros()).saturating_sub(8);
     let code = ((shift << 7) + (secs >> shift)).min(u32::from(ACCESS_BEFORE) - 1) as u16;

@@ -208,9 +208,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
     /// The word with this hash for which `verify` holds.
     #[inline]
     pub(super) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<Place<'i>> {
-        self.words()
-            .map(|word| Place { word, slot: Slot(word.load(Ordering::Acquire)) })
-            .find(|place| place.slot.may_hold(self.hash) && verify(place.slot))
+        let mut place = |word, slot| if verify(slot) { Some(Place { word, slot }) } else { None };
+        let [first, second] = self.index.buckets_of(self.hash);
+        scan(first, self.hash, &mut place).or_else(|| scan(second, self.hash, &mut place))
     }
 
     /// The first candidate bucket.

@@ -35,6 +35,8 @@ pub(super) const REGION_MIN: usize = SEGMENTS_MIN * (SEGMENT_LEN_MIN + ENTRY_LEN
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) segment_len: usize,
+    /// log2 of it.
+    segment_shift: u32,
     /// Segments that there may ever be.
     pub(super) segments: usize,
     /// Segments that there are at first.
@@ -57,7 +59,13 @@ impl Layout {
         let segment_len = (1 << ideal.ilog2()).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX);
         let segments = limit_max / (segment_len + ENTRY_LEN);
         let first_segment = (segments * ENTRY_LEN).next_multiple_of(PAGE_LEN_MAX);
-        let mut layout = Self { segment_len, segments, segments_first: 0, first_segment };
+        let mut layout = Self {
+            segment_len,
+            segment_shift: segment_len.ilog2(),
+            segments,
+            segments_first: 0,
+            first_segment,
+        };
         layout.segments_first = layout.segments_within(limit);
         Some(layout)
     }
@@ -86,7 +94,7 @@ impl Layout {
     /// The segment that a location is in. Segment lengths are powers of two.
     #[inline]
     pub(super) fn segment_of(&self, offset: usize) -> u32 {
-        ((offset - self.first_segment) >> self.segment_len.trailing_zeros()) as u32
+        ((offset - self.first_segment) >> self.segment_shift) as u32
     }
 
     /// The largest value that is kept whole in one place. Larger ones have a chain of segments for

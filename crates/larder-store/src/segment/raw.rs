@@ -19,16 +19,29 @@ use std::io;
 #[derive(Debug)]
 pub(super) struct Region {
     map: MmapRaw,
+    /// The last offset at which words may begin: a bucket's length before the end of the mapping.
+    last: usize,
 }
+
+/// Bytes of a bucket, the longest thing of fixed length.
+const FIXED_LEN: usize = BUCKET_SLOTS * 8;
 
 impl Region {
     /// Maps `len` bytes of zeroed memory. Pages are taken from the system as they are touched.
     pub(super) fn new(len: usize) -> io::Result<Self> {
-        Ok(Self {
-            map: MmapRaw::from(memmap2::MmapOptions::new().len(len).no_reserve_swap().map_anon()?),
-        })
+        // What is behind the end is never touched; it makes the check of a word's place one compare.
+        let options = memmap2::MmapOptions::new().len(len + FIXED_LEN).no_reserve_swap().clone();
+        Ok(Self { map: MmapRaw::from(options.map_anon()?), last: len })
     }
 
+    /// Where something of at most [`FIXED_LEN`] bytes begins.
+    #[inline]
+    fn fixed(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.last, "inside the region");
+        self.map.as_mut_ptr().wrapping_add(offset)
+    }
+
+    #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.map.len() && len <= self.map.len() - offset, "inside the region");
         self.map.as_mut_ptr().wrapping_add(offset)
@@ -38,7 +51,7 @@ impl Region {
     #[inline]
     pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset.is_multiple_of(8));
-        let pointer = self.at(offset, 8).cast::<AtomicU64>();
+        let pointer = self.fixed(offset).cast::<AtomicU64>();
         // SAFETY: inside the mapping and aligned (the mapping is page-aligned, all users pass
         // multiples of 8); sentence 1: everybody uses atomics here.
         unsafe { &*pointer }
@@ -54,7 +67,7 @@ impl Region {
     #[inline]
     pub(super) fn bucket(&self, offset: usize) -> &[AtomicU64; BUCKET_SLOTS] {
         debug_assert!(offset.is_multiple_of(64));
-        let pointer = self.at(offset, BUCKET_SLOTS * 8).cast::<[AtomicU64; BUCKET_SLOTS]>();
+        let pointer = self.fixed(offset).cast::<[AtomicU64; BUCKET_SLOTS]>();
         // SAFETY: as in `word`, for all of them.
         unsafe { &*pointer }
     }
@@ -63,7 +76,7 @@ impl Region {
     #[inline]
     pub(super) fn half(&self, offset: usize) -> &AtomicU32 {
         debug_assert!(offset.is_multiple_of(4));
-        let pointer = self.at(offset, 4).cast::<AtomicU32>();
+        let pointer = self.fixed(offset).cast::<AtomicU32>();
         // SAFETY: as in `word`, for multiples of 4.
         unsafe { &*pointer }
     }

@@ -68,10 +68,12 @@ impl<'p> Record<'p> {
         self.header.record_len(self.cas)
     }
 
+    #[inline]
     pub(super) fn segment(&self) -> u32 {
         self.table.layout.segment_of(self.offset)
     }
 
+    #[inline]
     pub(super) fn entry(&self) -> Entry<'p> {
         self.table.entry(self.segment())
     }
@@ -105,10 +107,12 @@ impl<'p> Record<'p> {
         self.chain().map_or(self.header.inline_len(), |chain| chain.value_len as usize)
     }
 
+    #[inline]
     fn cas_word(&self) -> Option<&'p AtomicU64> {
         self.cas.then(|| self.table.region.word(self.offset + 8))
     }
 
+    #[inline]
     pub(super) fn cas(&self) -> u64 {
         self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
     }
@@ -127,6 +131,7 @@ impl<'p> Record<'p> {
         4 * usize::from(self.header.has(State::Flags))
     }
 
+    #[inline]
     pub(super) fn client_flags(&self) -> u32 {
         if self.header.has(State::Flags) { self.half(0).load(Ordering::Relaxed) } else { 0 }
     }
@@ -137,6 +142,12 @@ impl<'p> Record<'p> {
             let read = |at| self.half(at).load(Ordering::Relaxed);
             Chain { first: read(at), value_len: read(at + 4) }
         })
+    }
+
+    /// Whether it has ended.
+    #[inline]
+    pub(super) fn is_past(&self, now: Seconds) -> bool {
+        self.header.may_expire() && self.expiry().is_past(now)
     }
 
     pub(super) fn expiry(&self) -> Expiry {

@@ -42,7 +42,7 @@ pub(crate) fn facts(report: &Report<'_>) -> Vec<String> {
     let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
     let shared = if setup.server_cores == setup.load_cores { ", shared" } else { "" };
     vec![
-        format!("Larder {}", setup.larder),
+        format!("{}, Larder {}: {}", setup.date, setup.larder, setup.command),
         format!("{}, {} cores, {gib:.1} GiB, {}", machine.cpu, machine.cores, machine.system),
         format!(
             "servers on cores {}, load on cores {}{shared}; {} MiB for items",

@@ -72,7 +72,7 @@ fn spreadsheets_have_a_line_a_cell() {
     assert_eq!(&first[column("p99.9_micros")], "2222.2222");
 }
 
-/// 7 latencies and costs and a throughput, by 2 phases, 2 numbers of threads and 2 depths, on 2
+/// 8 latencies and costs and a throughput, by 2 phases, 2 numbers of threads and 2 depths, on 2
 /// scales.
 fn plots_are_files_too(plots: &Path) {
     let names: Vec<String> = std::fs::read_dir(plots)
@@ -80,7 +80,7 @@ fn plots_are_files_too(plots: &Path) {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     let of = |end: &str| names.iter().filter(|name| name.ends_with(end)).count();
-    let figures = 8 * (2 * 2 + 2 * 2) * 2;
+    let figures = 9 * (2 * 2 + 2 * 2) * 2;
     assert_eq!((of(".svg"), of(".png")), (figures, figures));
     assert!(names.contains(&"mixed-get-1-thread-p99.99-logarithmic.svg".to_owned()), "{names:?}");
     let svg = read(plots, "mixed-set-pipeline-10-throughput-linear.svg");

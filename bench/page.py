@@ -1,0 +1,284 @@
+"""docs/performance.md: what was measured goes between its markers, all else is left as it is."""
+
+import re
+import shutil
+from pathlib import Path
+from statistics import median
+
+from bench import parts
+from bench.servers import ROOT
+
+PATH = ROOT / "docs/performance.md"
+PLOTS = ROOT / "docs/plots"
+# The plots that are copied beside the page: suite, file, what they show.
+SHOWN = [
+    ("caches", "1-1024-b-get-1-thread-throughput-linear.svg", "gets over a unix socket"),
+    ("caches", "1-1024-b-set-1-thread-throughput-linear.svg", "sets over a unix socket"),
+    ("caches", "1-1024-b-get-1-thread-p99-logarithmic.svg", "p99 of gets over a unix socket"),
+    ("pipelined", "text-1-10-1-thread-user-cpu-linear.svg", "user CPU of a request over TCP"),
+]
+
+
+def write():
+    text = PATH.read_text()
+    sections = {name: section(name) for name in parts.ALL}
+    sections["targets"] = targets()
+    for name, found in sections.items():
+        if found:
+            marked = f"<!-- {name} -->\n\n{found.strip()}\n\n<!-- end of {name} -->"
+            pattern = f"<!-- {name} -->.*<!-- end of {name} -->"
+            assert re.search(pattern, text, re.S), f"{PATH.name} has no place for {name}"
+            text = re.sub(pattern, lambda _, marked=marked: marked, text, flags=re.S)
+    PATH.write_text(text)
+
+
+def section(name):
+    known = parts.known(name)
+    if not known:
+        return None
+    where = known["where"]
+    command = f"`scripts/bench {name}`, {where['date']}, {where['machine']}"
+    versions = f"{where['larder']}; {where['memcached']}"
+    return f"{command}; {versions}; {known['seconds']} s.\n\n{SECTIONS[name](known['found'])}"
+
+
+def table(head, rows):
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+
+
+def spread(values, unit=""):
+    """The median, and the least and the most in brackets."""
+    low, mid, high = (short(value) for value in (min(values), median(values), max(values)))
+    return f"{mid}{unit} ({low}–{high})"
+
+
+def short(value):
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.3g}"
+
+
+def suites(found):
+    PLOTS.mkdir(exist_ok=True)
+    text = ""
+    for suite, file, caption in SHOWN:
+        plot = ROOT / f"compare/{suite}-quick/plots" / file
+        if plot.exists():
+            shutil.copy(plot, PLOTS / f"{suite}-{file}")
+            text += f"![{caption}](plots/{suite}-{file})\n"
+    for name, suite in found.items():
+        tables = re.sub(r"^#", "###", suite["markdown"], flags=re.M)
+        text += f"\n{tables}"
+    return text
+
+
+def tails(found):
+    rows = [
+        [name, *(spread([run[key] for run in found[name]]) for key in ("p50", "p99", "p99_9", "max"))]
+        for name in ("memcached", "larder")
+    ]
+    text = table(["µs", "p50", "p99", "p99.9", "max"], rows)
+    return f"{found['rate']:,} requests a second, 70 % of memcached's {found['peak']:,.0f}.\n\n{text}"
+
+
+def growth(found):
+    rows = [
+        ["empty to 10 M items", spread(found["growing"])],
+        ["10 M items, overwritten", spread(found["grown"])],
+        ["new items, evicting at -m 64", spread(found["evicting"])],
+        ["200,000 items at -m 64, overwritten", spread(found["roomy"])],
+    ]
+    return table([f"{found['rate']:,} sets a second", "p99.9, µs"], rows)
+
+
+def fill(found):
+    sizes = sorted({row["value_bytes"] for row in found})
+    rows = []
+    for name in parts.COMMANDS_MEASURED:
+        rows.append([name, *(f"{per_gib(found, name, size) / 1e6:.3f} M" for size in sizes)])
+    ratios = [f"{held_ratio(found, size):.2f}" for size in sizes]
+    rows.append(["ratio", *ratios])
+    return table(["items per GiB of RSS, by value size", *(f"{size} B" for size in sizes)], rows)
+
+
+def per_gib(found, name, size):
+    row = next(r for r in found if r["server"] == name and r["value_bytes"] == size)
+    return row["items"] * 2**30 / row["rss_bytes"]
+
+
+def held_ratio(found, size):
+    return per_gib(found, "larder", size) / per_gib(found, "memcached", size)
+
+
+def live(found):
+    rows = [[name, f"{part['share']:.1%}"] for name, part in found.items()]
+    return table(["30 % overwrites, sizes", "live share"], rows)
+
+
+def hitratio(found):
+    rows = []
+    for stream in found:
+        for share, figures in misses(found, stream).items():
+            shown = [f"{figures[name]:.4f}" for name in MISS_COLUMNS]
+            ratio = f"{figures['larder'] / figures['memcached']:.3f}"
+            rows.append([f"{stream}, {share:.0%}", *shown, ratio])
+    return table(["object miss ratio", *MISS_COLUMNS, "larder ÷ memcached"], rows)
+
+
+SIMULATED = {"LRU": "lru", "S3-FIFO": "s3fifo", "Bélády": "optimum"}
+MISS_COLUMNS = ["memcached", "larder", *SIMULATED]
+
+
+def misses(found, stream):
+    """Of each share of the footprint, the miss ratios of servers and of simulated caches."""
+    figures = {}
+    for row in found[stream]["rows"]:
+        share = round(row["capacity_bytes"] / row["footprint"]["bytes"], 2)
+        place = figures.setdefault(share, {})
+        tally = row["replayed"]["tally"]
+        place[row["server"]] = tally["misses"] / tally["requests"]
+        for name, simulated in SIMULATED.items():
+            tally = row["simulated"][simulated]
+            place[name] = tally["misses"] / tally["requests"]
+    return figures
+
+
+def scaling(found):
+    return table(["", "M operations/s"], [[name, spread(rates)] for name, rates in found.items()])
+
+
+def instructions(found):
+    return table(["request", "instructions"], [[name, f"{n:,}"] for name, n in found.items()])
+
+
+def start(found):
+    return table(["", "ms"], [[n, spread([s * 1e3 for s in secs])] for n, secs in found.items()])
+
+
+SECTIONS = {
+    function.__name__: function
+    for function in (
+        suites, tails, growth, fill, live, hitratio, scaling, instructions, start
+    )
+}
+
+
+def targets():
+    """The project's targets beside what was measured."""
+    rows = []
+    for name, rows_of in TARGETS.items():
+        known = parts.known(name)
+        if known:
+            rows += [[what, aim, got, "yes" if met else "**no**"] for what, aim, got, met in rows_of(known["found"])]
+    return table(["what", "target", "measured", "met"], rows) if rows else None
+
+
+def at_most(what, limit, values, unit=" ×"):
+    return what, f"≤ {limit}{unit}", "; ".join(f"{v:.2f}" for v in values) + unit, max(values) <= limit
+
+
+def at_least(what, limit, values, unit=" ×"):
+    return what, f"≥ {limit}{unit}", "; ".join(f"{v:.2f}" for v in values) + unit, min(values) >= limit
+
+
+def cells(found, suite, workload, phase, metric):
+    """Medians of a metric, by pipeline and server."""
+    figures = {}
+    for one in found[suite]["summary"]["tables"]:
+        place = one["place"]
+        if (place["workload"], place["phase"], place["threads"]) == (workload, phase, 1):
+            by_server = {}
+            for row in one["rows"]:
+                spreads = row["standing"].get("figures", {}) if isinstance(row["standing"], dict) else {}
+                if spreads:
+                    by_server[row["server"]] = spreads["spreads"][metric]["median"]
+            figures[place["pipeline"]] = by_server
+    return figures
+
+
+def ratios(figures, pipelines, over="memcached"):
+    return [figures[p]["larder"] / figures[p][over] for p in pipelines]
+
+
+def of_suites(found):
+    text = cells(found, "pipelined", "text", "1:10", "user_cpu")
+    yield at_most("user CPU, text, 10 and 50 deep ÷ memcached", 0.35, ratios(text, [10, 50]))
+    yield at_most("… ÷ the fastest peer found (Redis)", 0.45, ratios(text, [10, 50], "redis"))
+    for protocol in ("meta", "binary"):
+        figures = cells(found, "pipelined", protocol, "1:10", "user_cpu")
+        yield at_most(f"user CPU, {protocol}, 10 and 50 deep ÷ memcached", 0.4, ratios(figures, [10, 50]))
+    sets = cells(found, "pipelined", "text, sets", "1:0", "user_cpu")
+    yield at_most("user CPU, sets only, 10 deep ÷ memcached", 0.5, ratios(sets, [10]))
+    single = [
+        cells(found, "unpipelined", f"{n} connections", "GET 512 B", "cpu")[1] for n in (16, 256)
+    ]
+    what = "CPU, not pipelined, 16 and 256 connections"
+    yield at_most(f"{what} ÷ memcached", 0.9, [one["larder"] / one["memcached"] for one in single])
+    yield at_most("… ÷ an empty loop", 1.1, [one["larder"] / one["empty loop"] for one in single])
+    for phase in ("GET", "SET"):
+        unix = cells(found, "caches", "1-1024 B", phase, "throughput")
+        yield at_least(f"throughput, unix socket, 50 deep, {phase} ÷ memcached", 1.6, ratios(unix, [50]))
+
+
+def of_tails(found):
+    for name, key in (("p99", "p99"), ("p99.9", "p99_9")):
+        larder, memcached = (median(r[key] for r in found[s]) for s in ("larder", "memcached"))
+        yield at_most(f"{name} at 70 % of memcached's peak ÷ memcached", 0.8, [larder / memcached])
+
+
+def of_growth(found):
+    pairs = (("growing", "grown", "index growth"), ("evicting", "roomy", "sustained eviction"))
+    for busy, steady, what in pairs:
+        ratio = median(found[busy]) / median(found[steady])
+        yield at_most(f"p99.9 during {what} ÷ steady", 2, [ratio])
+
+
+def of_fill(found):
+    aims = {10: 1.8, 50: 1.7, 100: 1.4, 230: 1.13, 1000: 1.14, 4000: 1.1}
+    for size, aim in aims.items():
+        yield at_least(f"items per GiB of RSS, {size} B ÷ memcached", aim, [held_ratio(found, size)])
+
+
+def of_live(found):
+    for name, aim in (("equal", 85), ("changing", 80)):
+        yield at_least(f"live share, 30 % overwrites, {name} sizes", aim, [100 * found[name]["share"]], " %")
+
+
+def of_hitratio(found):
+    for stream in found:
+        figures = misses(found, stream).values()
+        aim = 0.93 if stream == "scans" else 0.9
+        yield at_most(f"misses, {stream}, 1 % and 10 % ÷ memcached", aim, [f["larder"] / f["memcached"] for f in figures])
+        yield at_most("… ÷ simulated S3-FIFO", 1.02, [f["larder"] / f["S3-FIFO"] for f in figures])
+        yield at_most("… ÷ LRU", 1.02, [f["larder"] / f["LRU"] for f in figures])
+
+
+def of_scaling(found):
+    for sets, aim in ((10, 1.9), (100, 1.8)):
+        one, two, many = (median(found[f"{sets}% sets, {n} threads"]) for n in (1, 2, 16))
+        yield at_least(f"engine alone, {sets} % sets, 2 threads ÷ 1", aim, [two / one])
+        yield at_least(f"engine alone, {sets} % sets, 16 threads ÷ 2", 1, [many / two])
+
+
+def of_instructions(found):
+    for name, count in found.items():
+        if name in ("get", "set"):
+            yield at_most(f"instructions, {name}", 450, [count], "")
+
+
+def of_start(found):
+    for memory_mb, aim in ((64, 50), (16384, 300)):
+        yield at_most(f"start to first answer, -m {memory_mb}", aim, [1e3 * median(found[f"larder -m {memory_mb}"])], " ms")
+
+
+TARGETS = {
+    "suites": of_suites,
+    "tails": of_tails,
+    "growth": of_growth,
+    "fill": of_fill,
+    "live": of_live,
+    "hitratio": of_hitratio,
+    "scaling": of_scaling,
+    "instructions": of_instructions,
+    "start": of_start,
+}

@@ -1,0 +1,181 @@
+"""What is measured: each part is a function that returns plain data."""
+
+import json
+import socket
+import statistics
+import time
+
+from bench.servers import EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
+from bench.servers import on_core, output, run, versions
+
+FOLDER = ROOT / "compare/bench"
+SUITES = ["pipelined", "unpipelined", "caches", "memcrs", "memc-kv", "ram", "scale"]
+COMMANDS_MEASURED = {
+    "memcached": "memcached=memcached -u root -l 127.0.0.1 -U 0 -p {port} -m {memory_mb} -t 2",
+    "larder": "larder=target/release/larderd -u root -l 127.0.0.1 -p {port} -m {memory_mb} -t 2",
+}
+STREAMS = {
+    "zipf 0.8": ["--stream", "zipf", "--key-zipf-exp", "0.8"],
+    "zipf 1.0": ["--stream", "zipf"],
+    "zipf 1.2": ["--stream", "zipf", "--key-zipf-exp", "1.2"],
+    "one-hit wonders": ["--stream", "onehit"],
+    "scans": ["--stream", "scan"],
+    "drift": ["--stream", "drift"],
+    "log-normal sizes": ["--stream", "lognormal"],
+    "shifting sizes": ["--stream", "sizeshift"],
+    "TTL mix": ["--stream", "ttl", "--speed", "4"],
+}
+
+
+def suites():
+    """The suites that ship, in their short forms."""
+    found = {}
+    for name in SUITES:
+        run([LARDER, "compare", ROOT / f"suites/{name}.toml", "--quick", "--fresh"])
+        folder = ROOT / f"compare/{name}-quick"
+        found[name] = {
+            "markdown": (folder / "results.md").read_text(),
+            "summary": json.loads((folder / "results.json").read_text())["summary"],
+        }
+    return found
+
+
+def tails():
+    """p99 and p99.9 in the open loop at 70 % of what memcached can do at most, in µs."""
+    connections = ["-t", 1, "-c", 64, "--data-size-range", "1-1024", "--key-maximum", 100_000]
+    with Server("memcached", 1024) as server:
+        runs = [server.load(*connections, "--fill", "--test-time", 2) for _ in range(3)]
+    peak = statistics.median(run["commands"]["total"]["per_second"] for run in runs)
+    rate = int(0.7 * peak)
+    found = {"peak": peak, "rate": rate, "memcached": [], "larder": []}
+    for _ in range(5):
+        for name in ("memcached", "larder"):
+            with Server(name, 1024) as server:
+                load = server.load(*connections, "--fill", "--rate", rate, "--test-time", 5)
+                found[name].append(load["commands"]["total"]["latency"])
+    return found
+
+
+def growth():
+    """p99.9 in µs while the index grows from nothing to ten million items, under eviction, and in the
+    steady states beside them, at the same rate of sets."""
+    rate, items = 100_000, 10_000_000
+    base = ["-t", 1, "-c", 32, "--ratio", "1:0", "--data-size", 16, "--rate", rate]
+    in_order = [*base, "--key-pattern", "P:P"]
+
+    def p99_9(load):
+        return load["commands"]["total"]["latency"]["p99_9"]
+
+    growing, grown, evicting, roomy = [], [], [], []
+    for _ in range(3):
+        with Server("larder", 2048) as server:
+            pass_over = [*in_order, "--key-maximum", items, "-n", items // 32]
+            growing.append(p99_9(server.load(*pass_over)))
+            grown.append(p99_9(server.load(*base, "--key-maximum", items, "--test-time", 15)))
+        with Server("larder", 64) as server:
+            server.load(*in_order, "--key-maximum", 2_000_000, "--test-time", 1)
+            evicting.append(p99_9(server.load(*in_order, "--key-maximum", items, "-n", 50_000)))
+        with Server("larder", 64) as server:
+            server.load(*in_order, "--key-maximum", 200_000, "--test-time", 1)
+            roomy.append(p99_9(server.load(*base, "--key-maximum", 200_000, "--test-time", 15)))
+    return {"growing": growing, "grown": grown, "evicting": evicting, "roomy": roomy, "rate": rate}
+
+
+def fill():
+    """Items per GiB, by the size of their values."""
+    return of_bench("fill", "-m", "256", "-d", "10,50,100,230,1000,4000")
+
+
+def of_bench(measure, *options):
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{measure}-found.json"
+    commands = [word for text in COMMANDS_MEASURED.values() for word in ("--command", text)]
+    run([LARDER, "bench", measure, *commands, *options, "--json-out-file", path])
+    found = json.loads(path.read_text())
+    path.unlink()
+    return found
+
+
+def live():
+    """The share of a full cache's memory that live items take when 30 % of the sets overwrite items
+    that are there: of equal size, and of other sizes."""
+    return {"equal": live_share(lambda n: 200), "changing": live_share(lambda n: 50 + n * 37 % 300)}
+
+
+def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
+    header = 16  # of an item in its segment, CAS included
+    newest, total = 0, 0
+    with Server("larder", memory_mb) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as stream:
+            while total < sets:
+                batch = []
+                for _ in range(500):
+                    total += 1
+                    overwrites = total % 10 < 3 and newest > 100_000
+                    key = newest - total * 7919 % 100_000 if overwrites else (newest := newest + 1)
+                    size = length(total)
+                    batch.append(b"set key%010d 0 0 %d noreply\r\n%b\r\n" % (key, size, b"v" * size))
+                stream.sendall(b"".join(batch))
+            stream.sendall(b"mn\r\n")
+            assert stream.recv(100) == b"MN\r\n"
+        stats = server.stats()
+    items = int(stats["curr_items"])
+    mean = statistics.mean(length(n) for n in range(100_000))
+    segments = int(stats["limit_maxbytes"]) - int(stats["hash_bytes"])
+    return {"items": items, "share": items * (mean + key_len + header) / segments}
+
+
+def hitratio():
+    """Miss ratios at 1 % and 10 % of the footprint."""
+    common = ["--footprint", "1%,10%", "--keys", "1000000", "-d", "1200", "-n", "3000000"]
+    return {name: of_bench("hitratio", *common, *stream) for name, stream in STREAMS.items()}
+
+
+def scaling():
+    """Millions of operations a second of the engine by itself, by threads and share of sets."""
+    found = {}
+    for sets in (10, 100):
+        for _ in range(5):
+            for threads in (1, 2, 16):
+                rate = float(output([EXAMPLES / "scaling", threads, sets, 2]))
+                found.setdefault(f"{sets}% sets, {threads} threads", []).append(rate)
+    return found
+
+
+def instructions():
+    """Instructions a request, counted by callgrind."""
+    lines = output([ROOT / "scripts/instructions"]).splitlines()
+    return {name: int(count) for name, count in (line.split() for line in lines)}
+
+
+def start():
+    """Seconds from being started to the first answer, by MiB of memory."""
+    found = {}
+    for memory_mb in (64, 16384):
+        for name in ("memcached", "larder"):
+            for _ in range(5):
+                with Server(name, memory_mb) as server:
+                    found.setdefault(f"{name} -m {memory_mb}", []).append(server.secs_to_answer)
+    return found
+
+
+ALL = {
+    function.__name__: function
+    for function in (
+        suites, tails, growth, fill, live, hitratio, scaling, instructions, start
+    )
+}
+
+
+def measure(name):
+    begun = time.monotonic()
+    found = {"where": versions(), "found": ALL[name]()}
+    found["seconds"] = round(time.monotonic() - begun)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1))
+
+
+def known(name):
+    """What was found, or nothing."""
+    path = FOLDER / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None

@@ -1,0 +1,120 @@
+//! `larder bench empty-loop`: a server that parses nothing. What it costs is the floor of any
+//! server that waits, reads and writes: the system's part of a request.
+
+use clap::Args;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// What can be typed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Arguments {
+    /// TCP port on the loopback interface; 0 is any that is free
+    #[arg(short, long, default_value_t = 11211)]
+    pub port: u16,
+    /// Bytes of the value that every get is answered with
+    #[arg(long, default_value_t = 100)]
+    pub value_bytes: usize,
+}
+
+/// What a connection reads at once, in bytes.
+const READ_LEN: usize = 64 << 10;
+const LISTENER: Token = Token(usize::MAX);
+
+/// Answers for ever: whatever arrives in one piece gets one answer, `STORED` if it begins with `s`
+/// and else the same value. One thread; requests that are pipelined are not told apart.
+///
+/// # Errors
+/// The port is taken, or the system has no event queue.
+pub fn command(arguments: &Arguments) -> io::Result<()> {
+    let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port)))?;
+    let mut poll = Poll::new()?;
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    let value = value(arguments.value_bytes);
+    let mut connections: Vec<Option<TcpStream>> = Vec::new();
+    let mut events = Events::with_capacity(1024);
+    let mut input = vec![0; READ_LEN];
+    loop {
+        match poll.poll(&mut events, None) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+            _ => (),
+        }
+        for event in &events {
+            if event.token() == LISTENER {
+                accept(&listener, &poll, &mut connections)?;
+            } else if let Some(place) = connections.get_mut(event.token().0)
+                && let Some(stream) = place
+                && !answer(stream, &mut input, &value)
+            {
+                *place = None;
+            }
+        }
+    }
+}
+
+fn value(bytes: usize) -> Vec<u8> {
+    let mut value = format!("VALUE key 0 {bytes}\r\n").into_bytes();
+    value.resize(value.len() + bytes, b'v');
+    value.extend_from_slice(b"\r\nEND\r\n");
+    value
+}
+
+fn accept(
+    listener: &TcpListener,
+    poll: &Poll,
+    connections: &mut Vec<Option<TcpStream>>,
+) -> io::Result<()> {
+    while let Ok((mut stream, _)) = listener.accept() {
+        stream.set_nodelay(true)?;
+        poll.registry().register(&mut stream, Token(connections.len()), Interest::READABLE)?;
+        connections.push(Some(stream));
+    }
+    Ok(())
+}
+
+/// One read, one write; whether the connection goes on. Answers are small enough for the socket's
+/// buffer: a peer that does not read them is hung up on.
+fn answer(stream: &mut TcpStream, input: &mut [u8], value: &[u8]) -> bool {
+    match stream.read(input) {
+        Ok(0) => false,
+        Ok(_) => {
+            let answer = if input[0] == b's' { b"STORED\r\n" } else { value };
+            stream.write_all(answer).is_ok()
+        }
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn sets_and_gets_are_answered() {
+        let port = {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            free.local_addr().unwrap().port()
+        };
+        std::thread::spawn(move || command(&Arguments { port, value_bytes: 3 }));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let connect = || std::net::TcpStream::connect(address).ok();
+        let mut stream = (0..500)
+            .find_map(|_| {
+                connect().or_else(|| {
+                    std::thread::sleep(Duration::from_millis(10));
+                    None
+                })
+            })
+            .unwrap();
+        let mut ask = |request: &[u8], answer: &[u8]| {
+            stream.write_all(request).unwrap();
+            let mut got = vec![0; answer.len()];
+            stream.read_exact(&mut got).unwrap();
+            assert_eq!(got, answer);
+        };
+        ask(b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
+        ask(b"get a\r\n", b"VALUE key 0 3\r\nvvv\r\nEND\r\n");
+    }
+}

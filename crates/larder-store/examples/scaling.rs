@@ -1,0 +1,128 @@
+//! How much more two threads do than one, and whether many on few cores hold each other up:
+//! operations a second of the segment engine by itself, without sessions or sockets.
+//!
+//! Usage: `scaling THREADS SET_PERCENT [SECONDS]`. A million keys of 20 bytes, Zipf 1.0, values of
+//! 100 bytes, 16 operations a batch; prints millions of operations a second.
+#![expect(clippy::print_stdout, reason = "it is a command")]
+
+use larder_store::{
+    Access, Attributes, Change, Engine, HashedKey, NewCas, NewValue, Seconds, SizeClasses, segment,
+};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const KEYS: u32 = 1_000_000;
+const BATCH: usize = 16;
+const VALUE: [u8; 100] = [b'v'; 100];
+/// Operations that are drawn beforehand, and repeated.
+const DRAWN: usize = 1 << 20;
+
+#[derive(Clone, Copy)]
+struct Operation {
+    key: [u8; 20],
+    sets: bool,
+}
+
+fn key(number: u32) -> [u8; 20] {
+    let mut key = *b"key-0000000000000000";
+    let digits = format!("{number:016}");
+    key[4..].copy_from_slice(digits.as_bytes());
+    key
+}
+
+fn draw(rng: &mut impl Rng, set_percent: u32) -> Vec<Operation> {
+    let zipf = Zipf::new(f64::from(KEYS), 1.0).expect("a distribution");
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number up to KEYS")]
+    let mut one = || Operation {
+        key: key(zipf.sample(rng) as u32),
+        sets: rng.random_range(0..100) < set_percent,
+    };
+    std::iter::repeat_with(&mut one).take(DRAWN).collect()
+}
+
+fn set(engine: &mut impl Engine, key: HashedKey<'_>) {
+    let put = || Change::Put {
+        attributes: Attributes::default(),
+        cas: NewCas::Fresh,
+        value: NewValue::Bytes(&VALUE),
+        fetched: false,
+    };
+    engine.update(key, &mut None, |_| (put(), ())).expect("room");
+}
+
+fn batch(engine: &mut impl Engine, operations: &[Operation]) -> usize {
+    engine.begin_batch(Seconds(1));
+    let mut hashes = [0; BATCH];
+    for (hash, operation) in hashes.iter_mut().zip(operations) {
+        *hash = engine.hash(&operation.key);
+        engine.announce(*hash);
+    }
+    engine.prefetch_announced();
+    let mut found = 0;
+    for (hash, operation) in hashes.iter().zip(operations) {
+        let key = HashedKey { bytes: &operation.key, hash: *hash };
+        if operation.sets {
+            set(engine, key);
+        } else {
+            engine.get(key, Access::Tracked, |item| found += item.value.len());
+        }
+    }
+    engine.end_batch();
+    found
+}
+
+fn main() {
+    let arguments: Vec<u32> =
+        std::env::args().skip(1).map(|text| text.parse().expect("a number")).collect();
+    let [threads, set_percent, rest @ ..] = arguments.as_slice() else {
+        panic!("usage: scaling THREADS SET_PERCENT [SECONDS]");
+    };
+    let run_for = Duration::from_secs(rest.first().copied().unwrap_or(2).into());
+    let classes = SizeClasses::new(vec![1 << 20], 56);
+    let cache = segment::Cache::new(segment::Config {
+        limit_bytes: 512 << 20,
+        cas: true,
+        classes,
+        seed: 1,
+        evict: true,
+        item_size_max: 1 << 20,
+        threads: *threads as usize,
+    })
+    .expect("memory");
+    let mut engine = cache.handle();
+    engine.begin_batch(Seconds(1));
+    for number in 0..KEYS {
+        let key = key(number);
+        let hash = engine.hash(&key);
+        set(&mut engine, HashedKey { bytes: &key, hash });
+        while engine.maintain(Seconds(1)) {}
+    }
+    engine.end_batch();
+    let (stop, ready) = (AtomicBool::new(false), Barrier::new(*threads as usize + 1));
+    let work = |seed: u32| {
+        let mut engine = cache.handle();
+        let operations = draw(&mut SmallRng::seed_from_u64(seed.into()), *set_percent);
+        ready.wait();
+        let (mut done, begun) = (0, Instant::now());
+        for chunk in operations.as_chunks::<BATCH>().0.iter().cycle() {
+            std::hint::black_box(batch(&mut engine, chunk));
+            done += BATCH;
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        done as f64 / begun.elapsed().as_secs_f64()
+    };
+    let total: f64 = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..*threads).map(|seed| scope.spawn(move || work(seed))).collect();
+        ready.wait();
+        std::thread::sleep(run_for);
+        stop.store(true, Ordering::Relaxed);
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
+    });
+    println!("{:.3}", total / 1e6);
+}
