@@ -14,7 +14,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "a bucket number fits an index")]
 
 use super::slot::{FREQ_MAX, Slot};
-use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, park, wake};
+use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, wait_a_little};
 
 /// Words in a bucket: one cache line.
 pub(super) const BUCKET_SLOTS: usize = 8;
@@ -38,8 +38,7 @@ pub(super) struct Index<B> {
     stripes: Box<[Stripe]>,
 }
 
-/// A lock (bit 0), whether somebody sleeps until it is free (bit 1), and the count of moves within its
-/// buckets (the rest).
+/// A lock (bit 0) and the count of moves within its buckets (the rest).
 #[derive(Debug)]
 struct Stripe(AtomicU32);
 
@@ -298,54 +297,28 @@ fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
 
 impl Stripe {
     const LOCKED: u32 = 1;
-    const AWAITED: u32 = 1 << 1;
-    const MOVE: u32 = 1 << 2;
-    /// Looks at a lock before sleeping. Its holder has it for less than a microsecond, unless it has
-    /// lost its core, perhaps to us: then nothing but sleep helps.
-    const LOOKS: u32 = if cfg!(shuttle) { 1 } else { 64 };
+    const MOVE: u32 = 2;
 
     #[inline]
     fn version(&self) -> u32 {
-        self.0.load(Ordering::Acquire) & !(Self::LOCKED | Self::AWAITED)
+        self.0.load(Ordering::Acquire) & !Self::LOCKED
     }
 
-    #[inline]
     fn lock(&self) {
-        let seen = self.0.load(Ordering::Relaxed);
-        if seen & Self::LOCKED != 0 || !self.change(seen, seen | Self::LOCKED) {
-            self.lock_contended();
-        }
-    }
-
-    #[cold]
-    fn lock_contended(&self) {
-        let mut looks = 0;
-        loop {
-            let seen = self.0.load(Ordering::Relaxed);
-            if seen & Self::LOCKED == 0 {
-                if self.change(seen, seen | Self::LOCKED) {
-                    return;
-                }
-            } else if looks < Self::LOOKS {
-                looks += 1;
-                std::hint::spin_loop();
-            } else if seen & Self::AWAITED != 0 || self.change(seen, seen | Self::AWAITED) {
-                park(&self.0, seen | Self::AWAITED);
+        for round in 0.. {
+            let seen = self.0.load(Ordering::Relaxed) & !Self::LOCKED;
+            let locked = seen | Self::LOCKED;
+            let won =
+                self.0.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed);
+            if won.is_ok() {
+                return;
             }
+            wait_a_little(round);
         }
     }
 
-    #[inline]
-    fn change(&self, seen: u32, new: u32) -> bool {
-        self.0.compare_exchange_weak(seen, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    #[inline]
     fn unlock(&self) {
-        let before = self.0.fetch_and(!(Self::LOCKED | Self::AWAITED), Ordering::Release);
-        if before & Self::AWAITED != 0 {
-            wake(&self.0);
-        }
+        self.0.fetch_and(!Self::LOCKED, Ordering::Release);
     }
 
     /// Between a word's arrival in its new place and its departure from the old one.

@@ -20,13 +20,6 @@ pub(in super::super) fn wait_a_little(_: u32) {
     shuttle::thread::yield_now();
 }
 
-/// Returning early is allowed.
-pub(in super::super) fn park(_: &AtomicU32, _: u32) {
-    shuttle::thread::yield_now();
-}
-
-pub(in super::super) fn wake(_: &AtomicU32) {}
-
 macro_rules! atomics {
     ($($name:ident $number:ty),*) => {$(
         /// One of std's, so that mapped memory can be looked at through it.
