@@ -68,7 +68,7 @@ def suites(found):
             text += f"![{caption}](plots/{suite}-{file})\n"
     for name, suite in found.items():
         tables = re.sub(r"^#", "###", suite["markdown"], flags=re.M)
-        text += f"\n{tables}"
+        text += f"\n{tables}\n{name}.toml took {suite['seconds']} s.\n"
     return text
 
 

@@ -31,11 +31,13 @@ def suites():
     """The suites that ship, in their short forms."""
     found = {}
     for name in SUITES:
-        run([LARDER, "compare", ROOT / f"suites/{name}.toml", "--quick", "--fresh"])
+        begun = time.monotonic()
+        run([LARDER, "compare", f"suites/{name}.toml", "--quick", "--fresh"])
         folder = ROOT / f"compare/{name}-quick"
         found[name] = {
             "markdown": (folder / "results.md").read_text(),
             "summary": json.loads((folder / "results.json").read_text())["summary"],
+            "seconds": round(time.monotonic() - begun),
         }
     return found
 
