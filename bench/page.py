@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -58,18 +59,16 @@ def short(value):
     return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.3g}"
 
 
-def suites(found):
+def suite(name, found):
     PLOTS.mkdir(exist_ok=True)
     text = ""
-    for suite, file, caption in SHOWN:
-        plot = ROOT / f"compare/{suite}-quick/plots" / file
+    for _, file, caption in (shown for shown in SHOWN if shown[0] == name):
+        plot = ROOT / f"compare/{name}-quick/plots" / file
         if plot.exists():
-            shutil.copy(plot, PLOTS / f"{suite}-{file}")
-            text += f"![{caption}](plots/{suite}-{file})\n"
-    for name, suite in found.items():
-        tables = re.sub(r"^#", "###", suite["markdown"], flags=re.M)
-        text += f"\n{tables}\n{name}.toml took {suite['seconds']} s.\n"
-    return text
+            shutil.copy(plot, PLOTS / f"{name}-{file}")
+            text += f"![{caption}](plots/{name}-{file})\n"
+    tables = re.sub(r"^#", "###", found["markdown"], flags=re.M)
+    return f"{tables}\n{text}"
 
 
 def tails(found):
@@ -155,12 +154,9 @@ def start(found):
     return table(["", "ms"], [[n, spread([s * 1e3 for s in secs])] for n, secs in found.items()])
 
 
-SECTIONS = {
-    function.__name__: function
-    for function in (
-        suites, tails, growth, fill, live, hitratio, scaling, instructions, start
-    )
-}
+OTHERS = (tails, growth, fill, live, hitratio, scaling, instructions, start)
+SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
+SECTIONS |= {part.__name__: part for part in OTHERS}
 
 
 def targets():
@@ -168,8 +164,8 @@ def targets():
     rows = []
     for name, rows_of in TARGETS.items():
         known = parts.known(name)
-        if known:
-            rows += [[what, aim, got, "yes" if met else "**no**"] for what, aim, got, met in rows_of(known["found"])]
+        found = rows_of(known["found"]) if known else ()
+        rows += [[what, aim, got, "yes" if met else "**no**"] for what, aim, got, met in found]
     return table(["what", "target", "measured", "met"], rows) if rows else None
 
 
@@ -181,10 +177,10 @@ def at_least(what, limit, values, unit=" ×"):
     return what, f"≥ {limit}{unit}", "; ".join(f"{v:.2f}" for v in values) + unit, min(values) >= limit
 
 
-def cells(found, suite, workload, phase, metric):
-    """Medians of a metric, by pipeline and server."""
+def cells(found, workload, phase, metric):
+    """Medians of a metric in a suite, by pipeline and server."""
     figures = {}
-    for one in found[suite]["summary"]["tables"]:
+    for one in found["summary"]["tables"]:
         place = one["place"]
         if (place["workload"], place["phase"], place["threads"]) == (workload, phase, 1):
             by_server = {}
@@ -200,24 +196,28 @@ def ratios(figures, pipelines, over="memcached"):
     return [figures[p]["larder"] / figures[p][over] for p in pipelines]
 
 
-def of_suites(found):
-    text = cells(found, "pipelined", "text", "1:10", "user_cpu")
+def of_pipelined(found):
+    text = cells(found, "text", "1:10", "user_cpu")
     yield at_most("user CPU, text, 10 and 50 deep ÷ memcached", 0.35, ratios(text, [10, 50]))
     yield at_most("… ÷ the fastest peer found (Redis)", 0.45, ratios(text, [10, 50], "redis"))
     for protocol in ("meta", "binary"):
-        figures = cells(found, "pipelined", protocol, "1:10", "user_cpu")
-        yield at_most(f"user CPU, {protocol}, 10 and 50 deep ÷ memcached", 0.4, ratios(figures, [10, 50]))
-    sets = cells(found, "pipelined", "text, sets", "1:0", "user_cpu")
+        figures = ratios(cells(found, protocol, "1:10", "user_cpu"), [10, 50])
+        yield at_most(f"user CPU, {protocol}, 10 and 50 deep ÷ memcached", 0.4, figures)
+    sets = cells(found, "text, sets", "1:0", "user_cpu")
     yield at_most("user CPU, sets only, 10 deep ÷ memcached", 0.5, ratios(sets, [10]))
-    single = [
-        cells(found, "unpipelined", f"{n} connections", "GET 512 B", "cpu")[1] for n in (16, 256)
-    ]
+
+
+def of_unpipelined(found):
+    single = [cells(found, f"{n} connections", "GET 512 B", "cpu")[1] for n in (16, 256)]
     what = "CPU, not pipelined, 16 and 256 connections"
-    yield at_most(f"{what} ÷ memcached", 0.9, [one["larder"] / one["memcached"] for one in single])
-    yield at_most("… ÷ an empty loop", 1.1, [one["larder"] / one["empty loop"] for one in single])
+    for name, server, aim in ((f"{what} ÷ memcached", "memcached", 0.9), ("… ÷ an empty loop", "empty loop", 1.1)):
+        yield at_most(name, aim, [one["larder"] / one[server] for one in single])
+
+
+def of_caches(found):
     for phase in ("GET", "SET"):
-        unix = cells(found, "caches", "1-1024 B", phase, "throughput")
-        yield at_least(f"throughput, unix socket, 50 deep, {phase} ÷ memcached", 1.6, ratios(unix, [50]))
+        unix = ratios(cells(found, "1-1024 B", phase, "throughput"), [50])
+        yield at_least(f"throughput, unix socket, 50 deep, {phase} ÷ memcached", 1.6, unix)
 
 
 def of_tails(found):
@@ -272,7 +272,9 @@ def of_start(found):
 
 
 TARGETS = {
-    "suites": of_suites,
+    "pipelined": of_pipelined,
+    "unpipelined": of_unpipelined,
+    "caches": of_caches,
     "tails": of_tails,
     "growth": of_growth,
     "fill": of_fill,

@@ -22,8 +22,8 @@ pub struct Arguments {
 const READ_LEN: usize = 64 << 10;
 const LISTENER: Token = Token(usize::MAX);
 
-/// Answers for ever: whatever arrives in one piece gets one answer, `STORED` if it begins with `s`
-/// and else the same value. One thread; requests that are pipelined are not told apart.
+/// Answers for ever: whatever arrives in one piece gets one answer, by its first byte: `STORED` to a
+/// set, a version to `version`, and else the same value. One thread; requests that are pipelined are not told apart.
 ///
 /// # Errors
 /// The port is taken, or the system has no event queue.
@@ -79,7 +79,11 @@ fn answer(stream: &mut TcpStream, input: &mut [u8], value: &[u8]) -> bool {
     match stream.read(input) {
         Ok(0) => false,
         Ok(_) => {
-            let answer = if input[0] == b's' { b"STORED\r\n" } else { value };
+            let answer = match input[0] {
+                b's' => b"STORED\r\n",
+                b'v' => b"VERSION 0\r\n",
+                _ => value,
+            };
             stream.write_all(answer).is_ok()
         }
         Err(error) => error.kind() == ErrorKind::WouldBlock,
