@@ -79,7 +79,7 @@ fn answer(stream: &mut TcpStream, input: &mut [u8], value: &[u8]) -> bool {
     match stream.read(input) {
         Ok(0) => false,
         Ok(_) => {
-            let answer = match input[0] {
+            let answer: &[u8] = match input[0] {
                 b's' => b"STORED\r\n",
                 b'v' => b"VERSION 0\r\n",
                 _ => value,
