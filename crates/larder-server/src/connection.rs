@@ -1,4 +1,6 @@
-//! A client's connection as a driver sees it: a stream, a session, and what is between them.
+//! A client's connection as a driver sees it: a session, and what stands between it and a stream
+//! that never blocks. The driver says when there may be something to read or room to write; a turn
+//! says what to wait for.
 
 use crate::tls::channel::Channel;
 use larder_session::{Next, Session, State, Turn};
@@ -10,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// A stream of either kind.
+/// A stream of either kind, as it was accepted.
 #[derive(Debug)]
 pub enum Stream {
     /// TCP.
@@ -32,9 +34,15 @@ impl Stream {
         registry.register(self.source(), token, Interest::READABLE)
     }
 
-    fn watch(&mut self, registry: &Registry, token: Token, writing: bool) -> io::Result<()> {
+    /// Watches it for writing too, or no more.
+    pub(crate) fn watch_writing(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        on: bool,
+    ) -> io::Result<()> {
         let reading = Interest::READABLE;
-        let interest = if writing { reading | Interest::WRITABLE } else { reading };
+        let interest = if on { reading | Interest::WRITABLE } else { reading };
         registry.reregister(self.source(), token, interest)
     }
 
@@ -42,19 +50,27 @@ impl Stream {
         // It is about to be closed, which does the same.
         let _ = registry.deregister(self.source());
     }
+}
 
+impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
         }
     }
+}
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -139,15 +155,14 @@ impl ConnectionInfo {
 pub enum After {
     /// Another turn, when the others have had theirs.
     Again,
-    /// An event.
+    /// An event: room to write if [`Connection::awaits_writing`], else something to read.
     Wait,
     /// To be closed.
     Close,
 }
 
-/// One connection.
+/// One connection, but for its stream, which is the driver's to watch: each turn is lent it.
 pub struct Connection<E: Engine> {
-    pub(crate) stream: Stream,
     /// What stands between the stream and the session, if anything does.
     tls: Option<Box<Channel>>,
     pub(crate) session: Session<E>,
@@ -164,28 +179,52 @@ pub struct Connection<E: Engine> {
     read_closed: bool,
     /// The end was read.
     ended: bool,
-    /// Writing is watched for.
-    watches_writing: bool,
     /// The session is done; what is unsent goes out, then it closes.
     closing: bool,
     /// The session has input left that it can go on with.
     goes_on: bool,
 }
 
-/// What a connection works with for one turn: buffers that all connections of a thread share.
-pub struct Desk<'a> {
+/// Buffers that all connections of a thread share.
+#[derive(Debug)]
+pub struct Buffers {
     /// For reading.
-    pub input: &'a mut [u8],
+    pub input: Box<[u8]>,
     /// For answers. Empty between turns.
-    pub output: &'a mut Vec<u8>,
+    pub output: Vec<u8>,
     /// For what was read, decrypted.
-    pub opened: &'a mut Vec<u8>,
+    opened: Vec<u8>,
     /// For answers, encrypted. Empty between turns.
-    pub sealed: &'a mut Vec<u8>,
-    /// For watching.
-    pub registry: &'a Registry,
-    /// Seconds.
-    pub now: u32,
+    sealed: Vec<u8>,
+}
+
+/// What a thread reads at once, in bytes.
+const READ_LEN: usize = 64 << 10;
+/// A buffer for answers that is larger than this is given back after use, in bytes.
+const OUTPUT_KEPT: usize = 1 << 20;
+
+impl Buffers {
+    /// Buffers for one thread.
+    #[must_use]
+    pub fn new() -> Self {
+        let input = vec![0; READ_LEN].into_boxed_slice();
+        Self { input, output: Vec::new(), opened: Vec::new(), sealed: Vec::new() }
+    }
+
+    /// Gives back what one large answer took.
+    pub(crate) fn shrink(&mut self) {
+        for buffer in [&mut self.output, &mut self.sealed] {
+            if buffer.capacity() > OUTPUT_KEPT {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Bytes that a turn moved, as the session sees them.
@@ -198,11 +237,10 @@ pub struct Moved {
 }
 
 impl<E: Engine> Connection<E> {
-    /// A new connection. Registering it brings its first event.
+    /// A new connection. Its first turn comes with its first event.
     #[must_use]
-    pub fn new(stream: Stream, info: Arc<ConnectionInfo>, tls: Option<Channel>) -> Self {
+    pub fn new(info: Arc<ConnectionInfo>, tls: Option<Channel>) -> Self {
         Self {
-            stream,
             tls: tls.map(Box::new),
             session: Session::numbered(info.id),
             info,
@@ -212,7 +250,6 @@ impl<E: Engine> Connection<E> {
             readable: false,
             read_closed: false,
             ended: false,
-            watches_writing: false,
             closing: false,
             goes_on: false,
         }
@@ -254,6 +291,16 @@ impl<E: Engine> Connection<E> {
         }
     }
 
+    /// It has answers that its peer did not take yet.
+    pub(crate) fn awaits_writing(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// It shows the log: it has to be called again now and then.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.session.state() == State::Watching
+    }
+
     /// Whether it is still being agreed on how to encrypt.
     pub(crate) fn is_shaking_hands(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_shaking_hands())
@@ -279,15 +326,17 @@ impl<E: Engine> Connection<E> {
         self.held.cast_signed()
     }
 
-    /// One turn: send what is unsent, read once, let the session answer, send that.
+    /// One turn: send what is unsent, read once, let the session answer, send that. `now` is in
+    /// seconds.
     pub fn serve(
         &mut self,
-        token: Token,
-        desk: &mut Desk<'_>,
+        stream: &mut (impl Read + Write),
+        buffers: &mut Buffers,
+        now: u32,
         moved: &mut Moved,
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
     ) -> After {
-        match self.try_serve(token, desk, moved, answer) {
+        match self.try_serve(stream, buffers, now, moved, answer) {
             Ok(after) => after,
             // The peer is gone, or does not speak TLS; nothing is left to say to it.
             Err(error) => {
@@ -300,73 +349,75 @@ impl<E: Engine> Connection<E> {
 
     fn try_serve(
         &mut self,
-        token: Token,
-        desk: &mut Desk<'_>,
+        stream: &mut (impl Read + Write),
+        buffers: &mut Buffers,
+        now: u32,
         moved: &mut Moved,
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
     ) -> io::Result<After> {
         if !self.unsent.is_empty() {
-            let sent = self.send_unsent()?;
+            let sent = self.send_unsent(stream)?;
             // What was encrypted has been counted already.
             moved.written += if self.tls.is_some() { 0 } else { sent };
             if !self.unsent.is_empty() {
                 return Ok(After::Wait);
             }
-            self.watch_writing(desk.registry, token, false)?;
         }
         if self.closing {
             return Ok(After::Close);
         }
         let mut read = 0;
         if !self.goes_on {
-            read = self.read(desk.input)?;
+            read = self.read(stream, &mut buffers.input)?;
             if read == 0 && !self.ended {
                 return Ok(After::Wait);
             }
         }
-        moved.read += self.open(read, desk)?;
-        let turn = self.answer(read, desk, answer);
-        self.info.note(self.session.state(), desk.now);
-        moved.written += self.send(desk)?;
-        if !self.unsent.is_empty() {
-            self.watch_writing(desk.registry, token, true)?;
-        }
+        moved.read += self.open(stream, read, buffers)?;
+        let turn = self.answer(read, buffers, answer);
+        self.info.note(self.session.state(), now);
+        moved.written += self.send(stream, buffers)?;
         Ok(self.after(turn.next))
     }
 
     /// Decrypts what was read; how many bytes came of it.
-    fn open(&mut self, read: usize, desk: &mut Desk<'_>) -> io::Result<usize> {
+    fn open(
+        &mut self,
+        stream: &mut impl Write,
+        read: usize,
+        buffers: &mut Buffers,
+    ) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return Ok(read) };
-        desk.opened.clear();
-        let fresh = desk.input.get_mut(..read).unwrap_or_default();
-        if let Err(error) = tls.open(fresh, desk.opened, desk.sealed) {
+        buffers.opened.clear();
+        let fresh = buffers.input.get_mut(..read).unwrap_or_default();
+        if let Err(error) = tls.open(fresh, &mut buffers.opened, &mut buffers.sealed) {
             // The socket's buffer takes an alert, or the peer does not hear why.
-            let _ = self.stream.write(desk.sealed);
-            desk.sealed.clear();
+            let _ = stream.write(&buffers.sealed);
+            buffers.sealed.clear();
             return Err(error);
         }
         self.ended |= tls.has_ended();
-        Ok(desk.opened.len())
+        Ok(buffers.opened.len())
     }
 
     /// Lets the session see the input: the shared buffer, unless something was left from before.
     fn answer(
         &mut self,
         read: usize,
-        desk: &mut Desk<'_>,
+        buffers: &mut Buffers,
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
     ) -> Turn {
         let fresh = match self.tls {
-            Some(_) => desk.opened.as_slice(),
-            None => desk.input.get(..read).unwrap_or_default(),
+            Some(_) => buffers.opened.as_slice(),
+            None => buffers.input.get(..read).unwrap_or_default(),
         };
         if self.unread.is_empty() {
-            let turn = answer(&mut self.session, fresh, desk.output);
+            let turn = answer(&mut self.session, fresh, &mut buffers.output);
             self.unread.extend_from_slice(fresh.get(turn.consumed..).unwrap_or_default());
             return turn;
         }
         self.unread.extend_from_slice(fresh);
-        let turn = answer(&mut self.session, &self.unread, desk.output);
+        let turn = answer(&mut self.session, &self.unread, &mut buffers.output);
         if turn.consumed >= self.unread.len() {
             self.unread = Vec::new();
         } else {
@@ -387,11 +438,11 @@ impl<E: Engine> Connection<E> {
     }
 
     /// Reads once. Notes whether more may be there: events come only once.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.readable || self.ended {
             return Ok(0);
         }
-        match self.stream.read(buffer) {
+        match stream.read(buffer) {
             Ok(0) => {
                 self.ended = true;
                 self.readable = false;
@@ -412,29 +463,29 @@ impl<E: Engine> Connection<E> {
     }
 
     /// Sends the answers, encrypted if need be.
-    fn send(&mut self, desk: &mut Desk<'_>) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return self.put(desk.output) };
-        let len = desk.output.len();
-        let sealed = if len == 0 { Ok(()) } else { tls.seal(desk.output, desk.sealed) };
-        desk.output.clear();
-        let sent = self.put(desk.sealed);
+    fn send(&mut self, stream: &mut impl Write, buffers: &mut Buffers) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.put(stream, &mut buffers.output) };
+        let len = buffers.output.len();
+        let sealed = if len == 0 { Ok(()) } else { tls.seal(&buffers.output, &mut buffers.sealed) };
+        buffers.output.clear();
+        let sent = self.put(stream, &mut buffers.sealed);
         sealed.and(sent).map(|_| len)
     }
 
     /// Says that nothing more comes.
-    pub(crate) fn end(&mut self, sealed: &mut Vec<u8>) {
+    pub(crate) fn end(&mut self, stream: &mut impl Write) {
         let Some(tls) = &mut self.tls else { return };
-        tls.close(sealed);
+        let mut sealed = Vec::new();
+        tls.close(&mut sealed);
         // In the middle of a record it would be noise; a peer that takes nothing need not hear it.
         if self.unsent.is_empty() && !sealed.is_empty() {
-            let _ = self.stream.write(sealed);
+            let _ = stream.write(&sealed);
         }
-        sealed.clear();
     }
 
     /// Writes `output` and keeps what the peer does not take.
-    fn put(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
-        let sent = if output.is_empty() { Ok(0) } else { write(&mut self.stream, output) };
+    fn put(&mut self, stream: &mut impl Write, output: &mut Vec<u8>) -> io::Result<usize> {
+        let sent = if output.is_empty() { Ok(0) } else { write(stream, output) };
         let kept = sent.as_ref().map_or(output.len(), |&sent| sent);
         self.unsent.extend_from_slice(output.get(kept..).unwrap_or_default());
         // Also when the peer is gone: the buffer is every connection's.
@@ -442,8 +493,8 @@ impl<E: Engine> Connection<E> {
         sent
     }
 
-    fn send_unsent(&mut self) -> io::Result<usize> {
-        let sent = write(&mut self.stream, &self.unsent)?;
+    fn send_unsent(&mut self, stream: &mut impl Write) -> io::Result<usize> {
+        let sent = write(stream, &self.unsent)?;
         if sent == self.unsent.len() {
             self.unsent = Vec::new();
         } else {
@@ -451,18 +502,10 @@ impl<E: Engine> Connection<E> {
         }
         Ok(sent)
     }
-
-    fn watch_writing(&mut self, registry: &Registry, token: Token, on: bool) -> io::Result<()> {
-        if self.watches_writing != on {
-            self.watches_writing = on;
-            self.stream.watch(registry, token, on)?;
-        }
-        Ok(())
-    }
 }
 
 /// Writes as much as the peer takes now.
-fn write(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
+fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
         match stream.write(rest) {

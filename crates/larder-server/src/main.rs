@@ -186,7 +186,7 @@ fn serve(
     for address in server.listening() {
         tracing::info!(address, "listening");
     }
-    driver::per_core::run(&server, cache, listeners, udp, bell).map_err(|error| os(&error))?;
+    driver::run(&server, cache, listeners, udp, bell).map_err(|error| os(&error))?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -8,13 +8,12 @@
 //! A request is one datagram and has a session of its own. Each command in it is answered by a
 //! message of its own, which goes out in as many datagrams as it takes.
 
-use crate::connection::{After, Moved};
+use crate::connection::{After, Buffers, Moved};
 use crate::listener::{ListenError, resolve, split_list, udp_name};
 use crate::options::Options;
 use larder_session::{Context, Host, Next, Session, Settings, State};
 use larder_store::Engine;
 use mio::net::UdpSocket;
-use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -95,34 +94,64 @@ pub fn name(socket: &UdpSocket) -> String {
     socket.local_addr().map_or_else(|_| "udp:".to_owned(), udp_name)
 }
 
-/// A socket, and the request that is being answered on it.
+/// A UDP socket that never blocks.
+pub(crate) trait Datagrams {
+    /// Takes the next datagram: its length and who sent it.
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
+
+    /// Sends a datagram.
+    fn send(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize>;
+}
+
+impl Datagrams for UdpSocket {
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.recv_from(buffer)
+    }
+
+    fn send(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
+        self.send_to(datagram, peer)
+    }
+}
+
+impl Datagrams for tokio::net::UdpSocket {
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.try_recv_from(buffer)
+    }
+
+    fn send(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
+        self.try_send_to(datagram, peer)
+    }
+}
+
+/// The request that is being answered on a socket, which is the driver's to watch: each turn is
+/// lent it.
 pub(crate) struct Endpoint<E: Engine> {
-    socket: UdpSocket,
     exchange: Option<Exchange<E>>,
 }
 
 impl<E: Engine> Endpoint<E> {
-    pub(crate) fn new(
-        mut socket: UdpSocket,
-        registry: &Registry,
-        token: Token,
-    ) -> io::Result<Self> {
-        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { socket, exchange: None })
+    pub(crate) fn new() -> Self {
+        Self { exchange: None }
+    }
+
+    /// It has an answer that the socket did not take yet.
+    pub(crate) fn awaits_writing(&self) -> bool {
+        self.exchange.is_some()
     }
 
     /// One turn: answers requests until there are no more, the socket takes no more, or it is time
     /// for others.
     pub(crate) fn serve<H: Host>(
         &mut self,
+        socket: &impl Datagrams,
         cx: &mut Context<'_, E, H>,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
+        buffers: &mut Buffers,
         moved: &mut Moved,
     ) -> After {
+        let Buffers { input, output, .. } = buffers;
         for _ in 0..REQUESTS_PER_TURN {
             if self.exchange.is_none() {
-                match self.socket.recv_from(input) {
+                match socket.receive(input) {
                     Ok((len, peer)) => {
                         moved.read += len;
                         self.exchange = Exchange::begin(input.get(..len).unwrap_or_default(), peer);
@@ -133,7 +162,7 @@ impl<E: Engine> Endpoint<E> {
                 }
             }
             if let Some(exchange) = &mut self.exchange {
-                if !exchange.go_on(&self.socket, cx, output, moved) {
+                if !exchange.go_on(socket, cx, output, moved) {
                     return After::Wait;
                 }
                 exchange.session.close(cx.host);
@@ -184,7 +213,7 @@ impl<E: Engine> Exchange<E> {
     /// Answers until all is answered, or the socket takes no more: false.
     fn go_on<H: Host>(
         &mut self,
-        socket: &UdpSocket,
+        socket: &impl Datagrams,
         cx: &mut Context<'_, E, H>,
         output: &mut Vec<u8>,
         moved: &mut Moved,
@@ -225,7 +254,7 @@ impl<E: Engine> Exchange<E> {
 
 impl Message {
     /// Sends the datagrams that are left.
-    fn send(&mut self, socket: &UdpSocket, id: u16, peer: SocketAddr) -> io::Result<()> {
+    fn send(&mut self, socket: &impl Datagrams, id: u16, peer: SocketAddr) -> io::Result<()> {
         let payloads = self.bytes.chunks(PAYLOAD_LEN);
         // Within MESSAGE_MAX.
         let total = u16::try_from(payloads.len()).unwrap_or(u16::MAX);
@@ -236,7 +265,7 @@ impl Message {
                 datagram.extend_from_slice(&number.to_be_bytes());
             }
             datagram.extend_from_slice(payload);
-            while let Err(error) = socket.send_to(&datagram, peer) {
+            while let Err(error) = socket.send(&datagram, peer) {
                 if error.kind() != io::ErrorKind::Interrupted {
                     return Err(error);
                 }

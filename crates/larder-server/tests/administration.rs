@@ -450,3 +450,8 @@ fn every_name_of_memcacheds_is_there_in_its_order() {
         }
     }
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&["see_what_memcacheds", "who_comes_and_goes"]);
+}

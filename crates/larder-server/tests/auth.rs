@@ -465,3 +465,8 @@ fn sasl_logins_are_answered_as_memcached_does() {
         assert_eq!(ours, theirs.escape_ascii().to_string(), "{}", shown.escape_ascii());
     }
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}

@@ -1,10 +1,10 @@
-//! The transcripts of `conformance/`, against larderd under each engine and over TLS, and against
-//! memcached as far as the installed one has what a case needs.
+//! The transcripts of `conformance/`, against larderd with each engine under each runtime and over
+//! TLS, and against memcached as far as the installed one has what a case needs.
 
 mod common;
 
-use common::Server;
 use common::tls::{Client, Secure};
+use common::{RUNTIMES, Server};
 use larder_model::{Case, Received, Target, Version, read_folder, run};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -132,8 +132,21 @@ fn play(server: impl Running, runs: impl Fn(&Case) -> bool) {
     assert!(played > 200, "only {played} cases");
 }
 
+/// Under all runtimes at once: most of the time is spent waiting for clocks.
+fn play_all<R: Running>(start: impl Fn(&str) -> R + Sync) {
+    let start = &start;
+    std::thread::scope(|scope| {
+        for runtime in RUNTIMES {
+            let play = move || play(start(runtime), |_| true);
+            std::thread::Builder::new().name(runtime.to_owned()).spawn_scoped(scope, play).unwrap();
+        }
+    });
+}
+
 fn larderd(engine: &[&str]) {
-    play(Server::larderd(&[&["-t", "1", "--engine"], engine].concat()), |_| true);
+    play_all(|runtime| {
+        Server::larderd(&[&["-t", "1", "--runtime", runtime, "--engine"], engine].concat())
+    });
 }
 
 #[test]
@@ -153,7 +166,9 @@ fn larderd_over_moka() {
 
 #[test]
 fn larderd_over_tls() {
-    play(Secure::start("conformance", &[], ""), |_| true);
+    play_all(|runtime| {
+        Secure::start(&format!("conformance-{runtime}"), &["--runtime", runtime], "")
+    });
 }
 
 /// Cases that the judge itself gets wrong test nothing.

@@ -280,3 +280,8 @@ fn idle_connections_hold_up_no_graceful_end() {
     assert_eq!(&answer, b"STORED\r\n");
     assert_eq!(server.ends().code(), Some(0));
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}

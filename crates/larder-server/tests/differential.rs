@@ -316,3 +316,8 @@ fn binary_answers_are_memcacheds() {
         out
     });
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}

@@ -79,3 +79,8 @@ fn a_long_pipeline_starves_nobody() {
     let yields = stats.lines().find_map(|line| line.strip_prefix("STAT conn_yields "));
     assert!(yields.unwrap().parse::<u64>().unwrap() > 1000, "{yields:?}");
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}

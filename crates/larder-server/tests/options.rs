@@ -161,3 +161,8 @@ fn the_log_is_plain_where_nobody_looks() {
     let verbose = larderd(&["-vv", "-f", "1.1", "-n", "40", "-l", "127.0.0.1", "-p", &port]);
     assert!(!stderr(&verbose).contains('\u{1b}'), "{}", stderr(&verbose));
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}

@@ -221,3 +221,8 @@ fn connections_hold_no_more_than_they_may() {
         stats.contains("STAT read_buf_oom ") && stat(&stats, "read_buf_oom") != "0"
     });
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}

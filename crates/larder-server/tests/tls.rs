@@ -423,3 +423,8 @@ fn a_key_may_be_in_the_chains_file_or_in_der() {
         assert!(is_served(server.port(), &config), "{}", server.said());
     }
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}

@@ -247,3 +247,8 @@ fn udp_may_be_all_there_is() {
     server.port();
     assert_eq!(Client::new(&server).text("mn\r\n"), "MN\r\n");
 }
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}

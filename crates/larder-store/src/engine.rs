@@ -286,13 +286,14 @@ pub struct Updated<R> {
 }
 
 /// One thread's way into a cache. Cheap calls, no locks on the read path; a thread keeps its own.
+/// What lives longer than a call may go on with another thread's.
 pub trait Engine {
     /// A large value that is being read.
-    type Lease: Lease;
+    type Lease: Lease + Send;
     /// A value that arrives in pieces. Dropping it gives its memory back.
-    type Upload;
+    type Upload: Send;
     /// A walk over all items.
-    type Walk;
+    type Walk: Send;
 
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;

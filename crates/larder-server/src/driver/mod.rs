@@ -1,3 +1,97 @@
 //! Drivers move bytes between sockets and sessions, and know nothing of what they mean.
+//!
+//! The main thread accepts for all of them (`acceptor.rs`), and each worker thread of any has a desk
+//! (`desk.rs`): its engine handle, its buffers, its counters, and what it does at each turn of a
+//! connection. A driver says when there is something to read, room to write, or time for chores.
 
-pub mod per_core;
+mod acceptor;
+mod desk;
+mod per_core;
+mod tokio;
+
+use crate::connection::{ConnectionInfo, Stream};
+use crate::listener::Listener;
+use crate::options::Runtime;
+use crate::server::{Cache, Server};
+use crate::udp;
+use mio::net::UdpSocket;
+use rustls::ServerConfig;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// How often expiry and growth get a slice of time when nothing else happens.
+const MAINTENANCE: Duration = Duration::from_secs(1);
+/// How often watchers are shown what was logged.
+const LOG_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A connection on its way to a worker.
+struct Accepted {
+    stream: Stream,
+    info: Arc<ConnectionInfo>,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+/// The threads of a driver, as the one that accepts connections sees them.
+trait Workers {
+    /// Gives a connection to one of them, in turn.
+    fn hand_over(&mut self, accepted: Accepted);
+
+    /// Has all of them see the phase that the server is in.
+    fn call(&self) -> io::Result<()>;
+
+    /// Waits for them to end, for the server has.
+    fn join(self);
+}
+
+/// Serves until the server's life cycle comes to its end; `bell` is what it rings.
+///
+/// # Errors
+/// The system has no threads or event queues for it.
+pub fn run<C: Cache>(
+    server: &Arc<Server>,
+    cache: &C,
+    listeners: Vec<Listener>,
+    udp: Vec<UdpSocket>,
+    bell: UnixStream,
+) -> io::Result<()> {
+    let threads = server.options.threads;
+    match server.options.runtime {
+        Runtime::PerCore => {
+            let workers = per_core::start(server, cache, shares(udp, threads))?;
+            acceptor::serve(server, workers, listeners, bell)
+        }
+        Runtime::TokioCurrentThread => {
+            let workers = tokio::start_each(server, cache, shares(udp, threads))?;
+            acceptor::serve(server, workers, listeners, bell)
+        }
+        Runtime::TokioMultiThread => {
+            let workers = tokio::start_all(server, cache, udp)?;
+            acceptor::serve(server, workers, listeners, bell)
+        }
+    }
+}
+
+/// UDP sockets, dealt out to the threads.
+fn shares(udp: Vec<UdpSocket>, threads: usize) -> Vec<Vec<UdpSocket>> {
+    let mut shares: Vec<Vec<UdpSocket>> = (0..threads).map(|_| Vec::new()).collect();
+    for (index, socket) in udp.into_iter().enumerate() {
+        shares[index % threads].push(socket);
+    }
+    shares
+}
+
+impl Server {
+    /// Notes the listeners for `stats conns`.
+    pub fn note_listeners(&self, listeners: &[Listener], udp: &[UdpSocket]) {
+        let mut names = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        *names = listeners.iter().map(Listener::name).chain(udp.iter().map(udp::name)).collect();
+    }
+
+    /// Addresses that are listened on, in memcached's form.
+    #[must_use]
+    pub fn listening(&self) -> Vec<String> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

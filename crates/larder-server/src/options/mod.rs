@@ -237,6 +237,10 @@ pub enum EvictionPolicy {
 pub enum Runtime {
     /// One event loop a thread
     PerCore,
+    /// One Tokio current-thread runtime a thread
+    TokioCurrentThread,
+    /// Tokio's work-stealing runtime
+    TokioMultiThread,
 }
 
 const MIB: usize = 1 << 20;

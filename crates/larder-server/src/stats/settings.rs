@@ -2,7 +2,7 @@
 
 use super::Page;
 use crate::auth;
-use crate::options::{EngineKind, Options};
+use crate::options::{EngineKind, Options, Runtime};
 use crate::server::Server;
 use crate::slab_classes::CHUNK_MAX;
 use larder_protocol::{Parser, Streams};
@@ -13,7 +13,8 @@ pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     memory(server, options, page);
     tuned(server, page);
     constants(server, page);
-    page.line("engine", name(options));
+    page.line("engine", engine(options));
+    page.line("runtime", runtime(options));
 }
 
 fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
@@ -105,10 +106,18 @@ fn protocol(options: &Options) -> &'static str {
     }
 }
 
-fn name(options: &Options) -> &'static str {
+fn engine(options: &Options) -> &'static str {
     match options.engine {
         EngineKind::Segment => "segment",
         EngineKind::Moka => "moka",
         EngineKind::Dashmap => "dashmap",
+    }
+}
+
+fn runtime(options: &Options) -> &'static str {
+    match options.runtime {
+        Runtime::PerCore => "per-core",
+        Runtime::TokioCurrentThread => "tokio-current-thread",
+        Runtime::TokioMultiThread => "tokio-multi-thread",
     }
 }

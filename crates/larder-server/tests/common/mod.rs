@@ -171,6 +171,30 @@ impl Drop for Scratch {
     }
 }
 
+/// The runtimes, the default one first.
+pub const RUNTIMES: [&str; 3] = ["per-core", "tokio-current-thread", "tokio-multi-thread"];
+
+/// Runs all tests of this file again for each of Tokio's runtimes, but for those whose names have
+/// one of `skipped` in them: each server that they start is told of it by its environment.
+pub fn again_under_tokio(skipped: &[&str]) {
+    std::thread::scope(|scope| {
+        for runtime in &RUNTIMES[1..] {
+            scope.spawn(move || run_again(runtime, skipped));
+        }
+    });
+}
+
+fn run_again(runtime: &str, skipped: &[&str]) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    for name in skipped.iter().chain(&["under_tokio"]) {
+        command.args(["--skip", name]);
+    }
+    let output = command.env("LARDER_RUNTIME", runtime).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "under {runtime}:\n{said}\n{}", stderr(&output));
+    assert!(!said.contains("ok. 0 passed"), "{said}");
+}
+
 /// A server that was started in a way of its own, on any free port of the loopback, which it writes
 /// to a file; what it says goes to another.
 pub struct Started {

@@ -1,0 +1,144 @@
+//! The thread that accepts connections, under every driver. It also hears the bell of the life
+//! cycle, and takes the server through its phases.
+
+use super::{Accepted, LOG_INTERVAL, Workers};
+use crate::life_cycle::{self, Phase};
+use crate::listener::Listener;
+use crate::server::Server;
+use crate::systemd::{self, Watchdog};
+use mio::net::UnixStream;
+use mio::{Events, Interest, Poll, Token};
+use rustls::ServerConfig;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long to leave the listeners alone when the system has no more file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// How long a graceful end waits for requests to be answered.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// The token of the bell; listeners count from 0.
+const BELL: Token = Token(usize::MAX);
+
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Accepts connections for `workers` until the server has ended, and they have.
+pub(super) fn serve(
+    server: &Server,
+    mut workers: impl Workers,
+    listeners: Vec<Listener>,
+    bell: std::os::unix::net::UnixStream,
+) -> io::Result<()> {
+    let accepted = accept(server, &mut workers, listeners, bell);
+    systemd::stopping();
+    enter(server, Phase::Ended, &workers)?;
+    workers.join();
+    accepted
+}
+
+fn accept(
+    server: &Server,
+    workers: &mut impl Workers,
+    mut listeners: Vec<Listener>,
+    bell: std::os::unix::net::UnixStream,
+) -> io::Result<()> {
+    let mut poll = Poll::new()?;
+    for (index, listener) in listeners.iter_mut().enumerate() {
+        listener.register(poll.registry(), Token(index))?;
+    }
+    let mut bell = UnixStream::from_std(bell);
+    poll.registry().register(&mut bell, BELL, Interest::READABLE)?;
+    let mut events = Events::with_capacity(64);
+    let mut paused = false;
+    let mut watchdog = Watchdog::ready();
+    loop {
+        let timeout = if paused { Some(ACCEPT_PAUSE) } else { watchdog.interval() };
+        match poll.poll(&mut events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            polled => polled?,
+        }
+        watchdog.tell(server.silence());
+        let mut all = std::mem::take(&mut paused);
+        if events.iter().any(|event| event.token() == BELL) {
+            life_cycle::hear(&mut bell);
+            match server.life.attend() {
+                // There may be room for those that wait.
+                Phase::Serving => all = true,
+                Phase::Draining => break,
+                Phase::Ended => return Ok(()),
+            }
+        }
+        let ready = events.iter().map(|event| event.token().0);
+        let ready: Vec<usize> = if all { (0..listeners.len()).collect() } else { ready.collect() };
+        for listener in ready.into_iter().filter_map(|index| listeners.get(index)) {
+            paused |= !accept_all(server, listener, workers);
+        }
+    }
+    tracing::warn!("Gracefully stopping");
+    drop(listeners);
+    drain(server, workers, &mut poll, &mut bell)
+}
+
+/// Waits for the workers to be done with their connections, but not for ever.
+fn drain(
+    server: &Server,
+    workers: &impl Workers,
+    poll: &mut Poll,
+    bell: &mut UnixStream,
+) -> io::Result<()> {
+    enter(server, Phase::Draining, workers)?;
+    let begun = Instant::now();
+    let mut events = Events::with_capacity(1);
+    while server.connections.current.load(Ordering::Relaxed) > 0 && begun.elapsed() < DRAIN_MAX {
+        match poll.poll(&mut events, Some(LOG_INTERVAL)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => life_cycle::hear(bell),
+        }
+        if server.life.attend() == Phase::Ended {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()> {
+    server.life.enter(phase);
+    workers.call()
+}
+
+/// Accepts what waits at a listener; false if the system can't give more for now.
+fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
+    while server.accepts() {
+        match listener.accept() {
+            Ok((mut stream, peer)) => match server.admit(peer, &listener.name()) {
+                Some(info) => {
+                    let tls = server.tls_at(listener);
+                    workers.hand_over(Accepted { stream, info, tls });
+                }
+                // It fits the socket's empty buffer; if not, the peer sees it close.
+                None => drop(stream.write(TOO_MANY)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(error) if is_peers(&error) => (),
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections for now");
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Errors of one connection, not of the listener.
+fn is_peers(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+impl Server {
+    /// How a connection at `listener` is encrypted, if it is.
+    fn tls_at(&self, listener: &Listener) -> Option<Arc<ServerConfig>> {
+        self.tls.as_ref()?.configuration(listener.security())
+    }
+}

@@ -1,0 +1,179 @@
+//! What a worker thread has to itself under any driver, and what it does with it: turns of
+//! connections and of UDP sockets, and chores.
+
+use super::Accepted;
+use crate::connection::{After, Buffers, Connection, Moved, Stream};
+use crate::server::Server;
+use crate::tls::channel::Channel;
+use crate::udp::{self, Datagrams, Endpoint};
+use larder_session::{Context, Counters, Settings};
+use larder_store::{Engine, Seconds};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// A thread's place of work.
+pub(super) struct Desk<E: Engine> {
+    index: usize,
+    pub(super) server: Arc<Server>,
+    counters: Arc<Counters>,
+    engine: E,
+    buffers: Buffers,
+    /// What sessions of datagrams are told.
+    udp_settings: Settings,
+    /// When chores were last done.
+    maintained: Seconds,
+}
+
+impl<E: Engine> Desk<E> {
+    /// The desk of the worker of this number, to be used on its thread alone.
+    pub(super) fn new(index: usize, server: Arc<Server>, engine: E) -> Self {
+        Self {
+            index,
+            counters: Arc::clone(&server.counters[index]),
+            engine,
+            buffers: Buffers::new(),
+            udp_settings: udp::settings(&server.settings),
+            maintained: server.clock.now(),
+            server,
+        }
+    }
+
+    /// The time, to be read once for a number of turns.
+    pub(super) fn now(&self) -> Seconds {
+        self.server.clock.now()
+    }
+
+    /// A connection's turn.
+    pub(super) fn serve(
+        &mut self,
+        connection: &mut Connection<E>,
+        stream: &mut (impl Read + Write),
+        now: Seconds,
+    ) -> After {
+        let (host, counters, engine) = (&*self.server, &*self.counters, &mut self.engine);
+        let mut moved = Moved::default();
+        let after = connection.serve(
+            stream,
+            &mut self.buffers,
+            now.0,
+            &mut moved,
+            |session, input, output| {
+                let settings = &host.settings;
+                let mut cx = Context { engine, host, counters, settings, now };
+                session.receive(&mut cx, input, output)
+            },
+        );
+        self.buffers.shrink();
+        self.count(moved);
+        if !self.count_held(connection) {
+            connection.info.note_failure();
+            return After::Close;
+        }
+        if after == After::Again {
+            self.counters.thread.conn_yields.add(1);
+        }
+        after
+    }
+
+    fn count(&self, moved: Moved) {
+        self.counters.thread.bytes_read.add(moved.read as u64);
+        self.counters.thread.bytes_written.add(moved.written as u64);
+    }
+
+    /// False if the connection has taken more memory than there is for all of them.
+    fn count_held(&self, connection: &mut Connection<E>) -> bool {
+        let change = connection.held_change();
+        let fits = change == 0 || self.server.count_held(change);
+        if !fits {
+            self.counters.thread.read_buf_oom.add(1);
+            tracing::warn!(
+                "a connection is closed: all connections hold as much memory as they may"
+            );
+        }
+        fits
+    }
+
+    /// A UDP socket's turn.
+    pub(super) fn serve_datagrams(
+        &mut self,
+        endpoint: &mut Endpoint<E>,
+        socket: &impl Datagrams,
+        now: Seconds,
+    ) -> After {
+        let mut cx = Context {
+            engine: &mut self.engine,
+            host: &*self.server,
+            counters: &self.counters,
+            settings: &self.udp_settings,
+            now,
+        };
+        let mut moved = Moved::default();
+        let after = endpoint.serve(socket, &mut cx, &mut self.buffers, &mut moved);
+        self.count(moved);
+        after
+    }
+
+    /// Notes that the thread is alive.
+    pub(super) fn beat(&self) {
+        self.server.beat(self.index);
+    }
+
+    /// A little housekeeping; true if there is more to do.
+    pub(super) fn do_chores(&mut self, now: Seconds) -> bool {
+        self.maintained = now;
+        if self.server.controls.crawler_enabled() {
+            self.engine.maintain(now)
+        } else {
+            self.engine.shrink()
+        }
+    }
+
+    /// The same, unless it was done in this second.
+    pub(super) fn do_chores_if_due(&mut self, now: Seconds) {
+        if self.maintained != now {
+            self.do_chores(now);
+        }
+    }
+}
+
+impl Server {
+    /// A connection that was accepted, its stream, and by when it has to be agreed on TLS, if it has.
+    pub(super) fn begin<E: Engine>(
+        &self,
+        accepted: Accepted,
+    ) -> io::Result<(Connection<E>, Stream, Option<Instant>)> {
+        let Accepted { stream, info, tls } = accepted;
+        let (Some(config), Some(tls)) = (tls, &self.tls) else {
+            return Ok((Connection::new(info, None), stream, None));
+        };
+        let by = Instant::now() + tls.handshake_timeout();
+        let channel = Channel::new(config, Arc::clone(tls.counts())).map_err(io::Error::other)?;
+        Ok((Connection::new(info, Some(channel)), stream, Some(by)))
+    }
+
+    /// A connection's end: it gives back what it holds, says goodbye, and is counted out.
+    pub(super) fn finish<E: Engine>(
+        &self,
+        connection: &mut Connection<E>,
+        stream: &mut impl Write,
+    ) {
+        connection.session.close(self);
+        connection.end(stream);
+        self.count_held(-connection.counted_held());
+        self.dismiss(&connection.info);
+    }
+
+    /// Whether a connection has waited for too long (`-o idle_timeout`), and is to be closed.
+    pub(super) fn is_tired_of<E: Engine>(&self, connection: &Connection<E>, now: Seconds) -> bool {
+        let timeout = self.options.suboptions.idle_timeout;
+        let tired = timeout > 0
+            && connection.idle_since().is_some_and(|since| now.0.saturating_sub(since) > timeout);
+        if tired {
+            connection.info.note_end("idle_timeout");
+            self.connections.idle_kicks.fetch_add(1, Ordering::Relaxed);
+        }
+        tired
+    }
+}

@@ -1,0 +1,151 @@
+//! A connection's task: it waits for an event, has turns until there is something to wait for, and
+//! so on.
+
+use super::Shared;
+use super::stream::Stream;
+use crate::connection::{After, Connection};
+use crate::driver::{Accepted, LOG_INTERVAL, MAINTENANCE};
+use crate::life_cycle::Phase;
+use larder_store::Engine;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::task::yield_now;
+use tokio::time::{Sleep, sleep};
+
+/// A connection with what its task waits for. Dropping it closes it.
+pub(super) struct Client<E: Engine + 'static> {
+    shared: Arc<Shared<E>>,
+    connection: Connection<E>,
+    stream: Stream,
+    /// When it has to be agreed on TLS.
+    secure_by: Option<Instant>,
+    /// What it is to be looked at for though nothing comes: how long after the wait began, and when.
+    alarm: Option<(Duration, Pin<Box<Sleep>>)>,
+    /// The phase that it has seen.
+    phase: Phase,
+}
+
+impl<E: Engine + 'static> Client<E> {
+    pub(super) fn begin(shared: &Arc<Shared<E>>, accepted: Accepted) -> io::Result<Self> {
+        let (connection, stream, secure_by) = shared.server.begin(accepted)?;
+        Ok(Self {
+            shared: Arc::clone(shared),
+            connection,
+            stream: Stream::new(stream)?,
+            secure_by,
+            alarm: None,
+            phase: Phase::Serving,
+        })
+    }
+
+    /// Serves it to its end.
+    pub(super) async fn live(mut self) {
+        let shared = Arc::clone(&self.shared);
+        // Polled once, it wakes this task, which looks at the phase whenever it wakes: a lock that
+        // all connections share stays off the way of a request.
+        let mut changed = pin!(shared.phase_changed.notified());
+        let _pending = poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
+        while self.wait().await && self.serve().await {
+            if self.phase == Phase::Draining && self.takes_leave().await {
+                return;
+            }
+        }
+    }
+
+    /// Has turns until there is something to wait for; false if it is to be closed.
+    async fn serve(&mut self) -> bool {
+        loop {
+            match self.turn() {
+                After::Again => yield_now().await,
+                After::Wait => return true,
+                After::Close => return false,
+            }
+        }
+    }
+
+    fn turn(&mut self) -> After {
+        self.shared.at_desk(|desk| {
+            let now = desk.now();
+            let after = desk.serve(&mut self.connection, &mut self.stream, now);
+            desk.do_chores_if_due(now);
+            after
+        })
+    }
+
+    /// Whether it has nothing more to ask. What has come before the end was announced is answered,
+    /// whether its event is here.
+    async fn takes_leave(&mut self) -> bool {
+        if !self.connection.is_quiet() {
+            return false;
+        }
+        self.connection.note_event(true, false);
+        !self.serve().await || self.connection.is_quiet()
+    }
+
+    /// Waits for a reason to serve it; false if it is to be closed.
+    async fn wait(&mut self) -> bool {
+        self.set_alarm();
+        poll_fn(|cx| self.poll_reason(cx)).await
+    }
+
+    fn poll_reason(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let phase = self.shared.server.life.phase();
+        if std::mem::replace(&mut self.phase, phase) != phase {
+            return Poll::Ready(phase != Phase::Ended);
+        }
+        if let Some((_, alarm)) = &mut self.alarm
+            && alarm.as_mut().poll(cx).is_ready()
+        {
+            self.alarm = None;
+            return Poll::Ready(self.heed_alarm());
+        }
+        let event = if self.connection.awaits_writing() {
+            ready!(self.stream.poll_room(cx))
+        } else {
+            ready!(self.stream.poll_input(cx)).inspect(|()| self.connection.note_event(true, false))
+        };
+        // It fails when the runtime ends.
+        Poll::Ready(event.is_ok())
+    }
+
+    /// Sees to it that the wait ends when it has to be looked at.
+    fn set_alarm(&mut self) {
+        let after = self.patience();
+        if self.alarm.as_ref().map(|(after, _)| *after) != after {
+            self.alarm = after.map(|after| (after, Box::pin(sleep(after))));
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let may_tire = self.shared.server.options.suboptions.idle_timeout > 0;
+        match () {
+            () if self.connection.is_watching() => Some(LOG_INTERVAL),
+            () if may_tire || self.connection.is_shaking_hands() => Some(MAINTENANCE),
+            () => None,
+        }
+    }
+
+    /// False if it is to be closed.
+    fn heed_alarm(&mut self) -> bool {
+        let (server, connection) = (&self.shared.server, &mut self.connection);
+        if connection.is_watching() {
+            connection.call_again();
+        }
+        let late = self.secure_by.is_some_and(|by| by <= Instant::now());
+        if late && connection.is_shaking_hands() {
+            connection.info.note_failure();
+            return false;
+        }
+        !server.is_tired_of(connection, server.clock.now())
+    }
+}
+
+impl<E: Engine + 'static> Drop for Client<E> {
+    fn drop(&mut self) {
+        self.shared.server.finish(&mut self.connection, &mut self.stream);
+    }
+}

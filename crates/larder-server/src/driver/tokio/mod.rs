@@ -1,0 +1,260 @@
+//! Tokio's runtimes: a task for each connection and each UDP socket. Either as many current-thread
+//! runtimes as there are threads, connections dealt out in turn, or one work-stealing runtime, where
+//! a task may go on on another thread after each wait.
+//!
+//! A desk stays on its thread: a task uses that of the thread it is on, for one turn.
+
+mod client;
+mod stream;
+
+use super::desk::Desk;
+use super::{Accepted, MAINTENANCE, Workers};
+use crate::connection::After;
+use crate::platform;
+use crate::server::{Cache, Server};
+use crate::udp::Endpoint;
+use client::Client;
+use larder_store::Engine;
+use std::any::Any;
+use std::cell::RefCell;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep;
+
+/// How long a round of chores keeps its thread in the work-stealing runtime, so that the next one
+/// goes to another.
+const ROUND: Duration = Duration::from_micros(50);
+
+thread_local! {
+    /// The [`Desk`] of this thread, if it is a worker's.
+    static DESK: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+}
+
+/// What tasks share.
+struct Shared<E> {
+    server: Arc<Server>,
+    /// Wakes every connection, to see the phase.
+    phase_changed: Notify,
+    engine: PhantomData<fn() -> E>,
+}
+
+impl<E: Engine + 'static> Shared<E> {
+    fn new(server: &Arc<Server>) -> Arc<Self> {
+        let phase_changed = Notify::new();
+        Arc::new(Self { server: Arc::clone(server), phase_changed, engine: PhantomData })
+    }
+
+    /// Works at this thread's desk.
+    fn at_desk<R>(&self, work: impl FnOnce(&mut Desk<E>) -> R) -> R {
+        DESK.with_borrow_mut(|place| {
+            let desk = place.as_mut().and_then(|desk| desk.downcast_mut());
+            work(desk.expect("tasks run on workers, and each has sat down"))
+        })
+    }
+
+    /// A slice of chores; true if there is more to do.
+    fn do_chores(&self) -> bool {
+        self.at_desk(|desk| desk.do_chores(desk.now()))
+    }
+}
+
+/// Makes this thread the worker of number `index`.
+fn sit_down<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) {
+    if server.options.pin {
+        platform::pin_to_core(index);
+    }
+    let desk = Desk::new(index, Arc::clone(server), cache.engine());
+    DESK.set(Some(Box::new(desk)));
+}
+
+/// A worker's end: its engine must not outlive what the engine itself keeps for the thread.
+fn stand_up() {
+    DESK.take();
+}
+
+/// The runtimes as the acceptor sees them.
+pub(super) struct Runtimes<E> {
+    shared: Arc<Shared<E>>,
+    handles: Vec<Handle>,
+    /// Whose turn it is.
+    turn: usize,
+    /// The threads of current-thread runtimes, and how they are ended.
+    threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    /// The work-stealing runtime.
+    runtime: Option<Runtime>,
+}
+
+impl<E: Engine + 'static> Workers for Runtimes<E> {
+    fn hand_over(&mut self, accepted: Accepted) {
+        self.handles[self.turn].spawn(attend(Arc::clone(&self.shared), accepted));
+        self.turn = (self.turn + 1) % self.handles.len();
+    }
+
+    fn call(&self) -> io::Result<()> {
+        self.shared.phase_changed.notify_waiters();
+        Ok(())
+    }
+
+    fn join(self) {
+        for (end, thread) in self.threads {
+            // It is gone already if it panicked.
+            let _ = end.send(());
+            if thread.join().is_err() {
+                tracing::error!("a worker thread panicked");
+            }
+        }
+        drop(self.runtime);
+    }
+}
+
+/// Starts a current-thread runtime for each share of UDP sockets.
+pub(super) fn start_each<C: Cache>(
+    server: &Arc<Server>,
+    cache: &C,
+    shares: Vec<Vec<mio::net::UdpSocket>>,
+) -> io::Result<Runtimes<C::Engine>> {
+    let shared = Shared::new(server);
+    let (mut handles, mut threads) = (Vec::new(), Vec::new());
+    for (index, udp) in shares.into_iter().enumerate() {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        handles.push(runtime.handle().clone());
+        runtime.spawn(do_chores(Arc::clone(&shared)));
+        spawn_endpoints(runtime.handle(), &shared, udp);
+        let (end, ended) = oneshot::channel();
+        let (server, cache) = (Arc::clone(server), cache.clone());
+        let name = format!("larder-{index}");
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            sit_down(index, &server, &cache);
+            // A sender that is gone is an end too.
+            let _ = runtime.block_on(ended);
+            drop(runtime);
+            stand_up();
+        })?;
+        threads.push((end, thread));
+    }
+    Ok(Runtimes { shared, handles, turn: 0, threads, runtime: None })
+}
+
+/// Starts one work-stealing runtime.
+pub(super) fn start_all<C: Cache>(
+    server: &Arc<Server>,
+    cache: &C,
+    udp: Vec<mio::net::UdpSocket>,
+) -> io::Result<Runtimes<C::Engine>> {
+    let shared = Shared::new(server);
+    let (seats, names) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (server, cache) = (Arc::clone(server), cache.clone());
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(server.options.threads)
+        .thread_name_fn(move || format!("larder-{}", names.fetch_add(1, Relaxed)))
+        .on_thread_start(move || sit_down(seats.fetch_add(1, Relaxed), &server, &cache))
+        .on_thread_stop(stand_up)
+        .enable_all()
+        .build()?;
+    let handle = runtime.handle();
+    handle.spawn(beat(Arc::clone(&shared)));
+    handle.spawn(do_rounds(Arc::clone(&shared)));
+    spawn_endpoints(handle, &shared, udp);
+    let handles = vec![handle.clone()];
+    Ok(Runtimes { shared, handles, turn: 0, threads: Vec::new(), runtime: Some(runtime) })
+}
+
+fn spawn_endpoints<E: Engine + 'static>(
+    handle: &Handle,
+    shared: &Arc<Shared<E>>,
+    udp: Vec<mio::net::UdpSocket>,
+) {
+    for socket in udp {
+        handle.spawn(answer_datagrams(Arc::clone(shared), socket));
+    }
+}
+
+/// A current-thread runtime's chores.
+async fn do_chores<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+    loop {
+        shared.at_desk(|desk| desk.beat());
+        if shared.do_chores() {
+            yield_now().await;
+        } else {
+            sleep(MAINTENANCE).await;
+        }
+    }
+}
+
+/// The work-stealing runtime's chores. Each thread has open segments of its own to look after: one
+/// that is busy does so at its turns, idle ones are visited.
+async fn do_rounds<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+    loop {
+        sleep(MAINTENANCE).await;
+        let mut rounds = JoinSet::new();
+        for _ in 0..shared.server.options.threads {
+            rounds.spawn(do_round(Arc::clone(&shared)));
+        }
+        while rounds.join_next().await.is_some() {}
+    }
+}
+
+async fn do_round<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+    while shared.do_chores() {
+        yield_now().await;
+    }
+    std::thread::sleep(ROUND);
+}
+
+/// Says that the work-stealing runtime is alive: which of its threads does so is all the same.
+async fn beat<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+    loop {
+        (0..shared.server.options.threads).for_each(|worker| shared.server.beat(worker));
+        sleep(MAINTENANCE).await;
+    }
+}
+
+async fn answer_datagrams<E: Engine + 'static>(
+    shared: Arc<Shared<E>>,
+    socket: mio::net::UdpSocket,
+) {
+    if let Err(error) = try_answer_datagrams(&shared, socket).await {
+        tracing::error!(%error, "the event queue failed: a UDP socket is served no more");
+    }
+}
+
+async fn try_answer_datagrams<E: Engine + 'static>(
+    shared: &Shared<E>,
+    socket: mio::net::UdpSocket,
+) -> io::Result<()> {
+    let socket = UdpSocket::from_std(std::net::UdpSocket::from(OwnedFd::from(socket)))?;
+    let mut endpoint = Endpoint::new();
+    loop {
+        if endpoint.awaits_writing() {
+            socket.writable().await?;
+        } else {
+            socket.readable().await?;
+        }
+        let mut turn =
+            || shared.at_desk(|desk| desk.serve_datagrams(&mut endpoint, &socket, desk.now()));
+        while turn() == After::Again {
+            yield_now().await;
+        }
+    }
+}
+
+/// A connection's task.
+async fn attend<E: Engine + 'static>(shared: Arc<Shared<E>>, accepted: Accepted) {
+    let info = Arc::clone(&accepted.info);
+    match Client::begin(&shared, accepted) {
+        Ok(client) => client.live().await,
+        Err(error) => {
+            tracing::warn!(%error, "cannot watch a connection");
+            shared.server.dismiss(&info);
+        }
+    }
+}
