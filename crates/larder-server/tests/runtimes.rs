@@ -152,3 +152,33 @@ fn the_end_waits_for_nobody() {
         drop((idle, watcher, busy));
     }
 }
+
+/// What a process has used of its processors, in hundredths of a second.
+fn ticks(server: &Server) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
+    fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn waiting_takes_no_time() {
+    each(&["-t", "2", "-o", "idle_timeout=60"], |server, what| {
+        let mut asked = server.connect();
+        asked.write_all(b"mn\r\n").unwrap();
+        asked.read_exact(&mut [0; 4]).unwrap();
+        let mut half = server.connect();
+        half.write_all(b"set a 0 0 1000000\r\nab").unwrap();
+        let mut watcher = server.connect();
+        watcher.write_all(b"watch evictions\r\n").unwrap();
+        // One that takes no answers: the server can neither read nor write.
+        let mut deaf = server.connect();
+        deaf.write_all(b"set big 0 0 500000\r\n").unwrap();
+        deaf.write_all(&[&[b'x'; 500_000][..], b"\r\n"].concat()).unwrap();
+        deaf.write_all(&b"get big\r\n".repeat(100)).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let before = ticks(server);
+        std::thread::sleep(Duration::from_secs(2));
+        let taken = ticks(server) - before;
+        assert!(taken < 30, "{what}: {taken} of 200 ticks");
+    });
+}
