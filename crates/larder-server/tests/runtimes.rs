@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{RUNTIMES, Server, stat, wait_for};
+use common::{RUNTIMES, Scratch, Server, Started, stat, wait_for};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
 
 const ENGINES: [&[&str]; 3] = [&["segment"], &["dashmap", "-M"], &["moka"]];
 
@@ -151,4 +152,84 @@ fn the_end_waits_for_nobody() {
         assert_eq!(server.ends().code(), Some(0), "{runtime}");
         drop((idle, watcher, busy));
     }
+}
+
+/// What a process has used of its processors, in hundredths of a second.
+fn ticks(server: &Server) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
+    fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn waiting_takes_no_time() {
+    each(&["-t", "2", "-o", "idle_timeout=60"], |server, what| {
+        let mut asked = server.connect();
+        asked.write_all(b"mn\r\n").unwrap();
+        asked.read_exact(&mut [0; 4]).unwrap();
+        let mut half = server.connect();
+        half.write_all(b"set a 0 0 1000000\r\nab").unwrap();
+        let mut watcher = server.connect();
+        watcher.write_all(b"watch evictions\r\n").unwrap();
+        // One that takes no answers: the server can neither read nor write.
+        let mut deaf = server.connect();
+        deaf.write_all(b"set big 0 0 500000\r\n").unwrap();
+        deaf.write_all(&[&[b'x'; 500_000][..], b"\r\n"].concat()).unwrap();
+        deaf.write_all(&b"get big\r\n".repeat(100)).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let before = ticks(server);
+        std::thread::sleep(Duration::from_secs(2));
+        let taken = ticks(server) - before;
+        assert!(taken < 30, "{what}: {taken} of 200 ticks");
+    });
+}
+
+#[test]
+fn who_is_silent_for_too_long_is_closed() {
+    each(&["-t", "2", "-o", "idle_timeout=1"], |server, what| {
+        let mut half = server.connect();
+        half.write_all(b"set a 0 0 2\r\nh").unwrap();
+        let mut silent = [server.connect(), server.connect()];
+        silent[0].write_all(b"mn\r\n").unwrap();
+        silent[0].read_exact(&mut [0; 4]).unwrap();
+        for silent in &mut silent {
+            assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "{what}");
+        }
+        assert_eq!(number(server, "idle_kicks"), 2, "{what}");
+        // A request that has begun is no silence.
+        half.write_all(b"i\r\n").unwrap();
+        let mut answer = [0; 8];
+        half.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"STORED\r\n", "{what}");
+    });
+}
+
+/// Longer than the three seconds after which a thread counts as hanging.
+#[test]
+fn the_watchdog_goes_on_hearing_of_idle_threads() {
+    std::thread::scope(|scope| {
+        for runtime in RUNTIMES {
+            scope.spawn(move || hears_for(runtime, Duration::from_millis(4500)));
+        }
+    });
+}
+
+fn hears_for(runtime: &str, time: Duration) {
+    let scratch = Scratch::new(&format!("watchdog-{runtime}"));
+    let path = scratch.path("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "800000")];
+    let name = format!("watched-{runtime}");
+    let _server = Started::new(&name, &["-t", "4", "--runtime", runtime], &variables);
+    let mut bytes = [0; 64];
+    let mut hears = || {
+        let len = manager.recv(&mut bytes).unwrap();
+        assert!(bytes[..len].starts_with(b"READY=1") || bytes[..len].starts_with(b"WATCHDOG=1"));
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        hears();
+    }
+    hears();
 }

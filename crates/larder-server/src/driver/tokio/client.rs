@@ -42,8 +42,8 @@ impl<E: Engine + 'static> Client<E> {
         })
     }
 
-    /// Serves it to its end.
-    pub(super) async fn live(mut self) {
+    /// Serves it to its end. Boxed, or the task would have room for it more than once.
+    pub(super) async fn live(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
         // Polled once, it wakes this task, which looks at the phase whenever it wakes: a lock that
         // all connections share stays off the way of a request.

@@ -251,7 +251,7 @@ async fn try_answer_datagrams<E: Engine + 'static>(
 async fn attend<E: Engine + 'static>(shared: Arc<Shared<E>>, accepted: Accepted) {
     let info = Arc::clone(&accepted.info);
     match Client::begin(&shared, accepted) {
-        Ok(client) => client.live().await,
+        Ok(client) => Box::new(client).live().await,
         Err(error) => {
             tracing::warn!(%error, "cannot watch a connection");
             shared.server.dismiss(&info);
