@@ -28,7 +28,7 @@ fn exchange(stream: &mut TcpStream, request: &str, last: &str) -> String {
     let mut answer = Vec::new();
     let mut bytes = [0; 16 << 10];
     while !answer.ends_with(last.as_bytes()) {
-        let len = stream.read(&mut bytes).unwrap();
+        let len = common::read_some(stream, &mut bytes).unwrap();
         assert!(len > 0, "closed after {:?}", text(answer));
         answer.extend_from_slice(&bytes[..len]);
     }
@@ -285,7 +285,7 @@ fn told(watcher: &mut TcpStream, last: &str) -> Vec<String> {
     let mut seen = String::new();
     let mut bytes = [0; 16 << 10];
     while !seen.lines().any(|line| line.contains(last)) || !seen.ends_with('\n') {
-        let len = watcher.read(&mut bytes).unwrap();
+        let len = common::read_some(watcher, &mut bytes).unwrap();
         assert!(len > 0, "closed after {seen}");
         seen.push_str(std::str::from_utf8(&bytes[..len]).unwrap());
     }

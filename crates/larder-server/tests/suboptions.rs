@@ -19,7 +19,7 @@ fn page(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let (mut page, mut bytes) = (String::new(), [0; 16 << 10]);
     while !page.ends_with("END\r\n") {
-        let len = stream.read(&mut bytes).unwrap();
+        let len = common::read_some(stream, &mut bytes).unwrap();
         assert!(len > 0, "closed after {page}");
         page.push_str(std::str::from_utf8(&bytes[..len]).unwrap());
     }
@@ -152,7 +152,7 @@ fn a_connection_too_many_waits_where_it_is_not_to_be_refused() {
         let mut third = server.connect();
         third.write_all(b"mn\r\n").unwrap();
         third.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let waits = third.read(&mut [0; 1]).unwrap_err().kind();
+        let waits = common::read_some(&mut third, &mut [0; 1]).unwrap_err().kind();
         assert!(matches!(waits, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
         let stats = page(&mut first, "stats\r\n");
         assert_eq!(stat(&stats, "accepting_conns"), "0");

@@ -5,7 +5,7 @@ pub mod tls;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -284,4 +284,15 @@ pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
         std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(file)).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
+}
+
+/// One read. A socket's that may time out is interrupted when the machine stands still meanwhile.
+#[allow(dead_code, reason = "not every test program reads by itself")]
+pub fn read_some(stream: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => (),
+            done => return done,
+        }
+    }
 }
