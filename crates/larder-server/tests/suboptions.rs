@@ -156,8 +156,8 @@ fn a_connection_too_many_waits_where_it_is_not_to_be_refused() {
         assert!(matches!(waits, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
         let stats = page(&mut first, "stats\r\n");
         assert_eq!(stat(&stats, "accepting_conns"), "0");
-        // Each time round, both the second and the third were the last that it could have.
-        assert_eq!(stat(&stats, "listen_disabled_num"), (2 * times - 1).to_string());
+        // Each time round it has rested once, or more often: the third may be the last one, too.
+        assert!(stat(&stats, "listen_disabled_num").parse::<u64>().unwrap() >= times, "{stats}");
         assert!(!stats.contains("rejected_connections"));
         drop(second);
         third.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
