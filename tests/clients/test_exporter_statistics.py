@@ -4,6 +4,8 @@ The exporter asks `stats`, `stats slabs`, `stats items` and `stats settings`, ca
 (`memcached_up 0`) once a value is not the number, word or time that it expects, and leaves out the
 metric whose statistic is missing. So: nothing unreadable, and every metric that it makes of
 Debian's memcached.
+
+The exporter itself does not run here: these are the names that its source asks for.
 """
 
 import shutil

@@ -162,11 +162,24 @@ fn every_command_of_memcached_is_answered_or_named() {
 }
 
 /// Words of `-h` as scripts find them: `-m,` and `--memory-limit`, `- idle_timeout:`.
+fn words(help: &str) -> Vec<&str> {
+    help.split(|c: char| c.is_whitespace() || ",.:<=".contains(c)).collect()
+}
+
+/// Also of those that have no effect here. Of the extended ones, `-h` has those that have one.
+#[test]
+fn every_option_of_memcached_is_in_the_help() {
+    let help = help();
+    let listed = words(&help);
+    for option in OPTIONS.split_whitespace() {
+        assert!(listed.contains(&option), "{option}");
+    }
+}
+
 #[test]
 fn what_is_not_in_the_help_is_not_said_to_work() {
     let (help, table) = (help(), compatibility());
-    let listed: Vec<&str> =
-        help.split(|c: char| c.is_whitespace() || ",.:<=".contains(c)).collect();
+    let listed = words(&help);
     for row in table.lines().filter(|row| row.starts_with("| `") && row.contains("| yes")) {
         let options = row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2);
         for option in options.map(|option| option.trim_start_matches("-o ")) {
