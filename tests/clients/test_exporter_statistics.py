@@ -1,0 +1,134 @@
+"""What the Prometheus `memcached_exporter` reads, with its rules of reading.
+
+The exporter asks `stats`, `stats slabs`, `stats items` and `stats settings`, calls the server down
+(`memcached_up 0`) once a value is not the number, word or time that it expects, and leaves out the
+metric whose statistic is missing. So: nothing unreadable, and every metric that it makes of
+Debian's memcached.
+
+The exporter itself does not run here: these are the names that its source asks for.
+"""
+
+import shutil
+
+import pytest
+
+from server import Server
+
+OPERATIONS = "get delete incr decr cas touch".split()
+
+GENERAL = """
+    uptime time cas_badval cmd_flush cmd_set bytes limit_maxbytes curr_items total_items bytes_read
+    bytes_written curr_connections total_connections rejected_connections conn_yields
+    listen_disabled_num evictions reclaimed store_too_large store_no_memory lru_crawler_starts
+    direct_reclaims crawler_items_checked crawler_reclaimed moves_to_cold moves_to_warm
+    moves_within_lru accepting_conns
+""".split() + [f"{verb}_{end}" for verb in OPERATIONS for end in ("hits", "misses")]
+
+TIMES = ["rusage_user", "rusage_system"]
+
+ITEMS = """
+    number age hits_to_hot hits_to_warm hits_to_cold hits_to_temp crawler_reclaimed evicted
+    evicted_nonzero evicted_time evicted_unfetched expired_unfetched outofmemory reclaimed
+    tailrepairs mem_requested moves_to_cold moves_to_warm moves_within_lru number_hot number_warm
+    number_cold number_temp age_hot age_warm
+""".split()
+
+SLABS = """
+    cas_badval cmd_set chunk_size chunks_per_page total_pages total_chunks used_chunks free_chunks
+    free_chunks_end
+""".split() + [f"{verb}_hits" for verb in OPERATIONS]
+
+SETTINGS = """
+    maxconns lru_crawler_sleep lru_crawler_tocrawl hot_lru_pct warm_lru_pct hot_max_factor
+    warm_max_factor
+""".split()
+
+BOOLEANS = ["lru_crawler", "lru_maintainer_thread"]
+
+
+def seconds(text):
+    whole, micros = text.split(".")
+    return int(whole) + int(micros) / 1e6
+
+
+def boolean(text):
+    return {"yes": 1, "no": 0}[text]
+
+
+def classes(page, prefix=""):
+    """A page by slab class: {"1": {"number": "7"}}; and what belongs to none, under ""."""
+    found = {"": {}}
+    for name, value in page.items():
+        number, _, rest = name.removeprefix(prefix).partition(":")
+        if rest:
+            found.setdefault(number, {})[rest] = value
+        else:
+            found[""][name] = value
+    return found
+
+
+def scrape(server):
+    """Each metric's value; raises where the exporter would give up."""
+    metrics = {}
+
+    def take(page, names, read=float, label=""):
+        metrics.update({(label, name): read(page[name]) for name in names if name in page})
+
+    general, settings = server.stats(), server.stats("settings")
+    take(general, GENERAL)
+    take(general, TIMES, seconds)
+    take(settings, SETTINGS)
+    take(settings, BOOLEANS, boolean)
+    slabs = classes(server.stats("slabs"))
+    take(slabs.pop(""), ["active_slabs", "total_malloced"])
+    for number, page in slabs.items():
+        take(page, SLABS, label=f"slab {int(number)}")
+    for number, page in classes(server.stats("items"), "items:").items():
+        take(page, ITEMS, label=f"items {int(number)}" if number else "")
+    return metrics
+
+
+def use(server):
+    """Puts an item into each of two classes and touches every counter."""
+    requests = [
+        b"set small 0 0 1\r\n1\r\n", b"set large 0 100 2000\r\n" + b"x" * 2000 + b"\r\n",
+        b"get small absent\r\n", b"incr small 1\r\n", b"decr small 1\r\n", b"incr absent 1\r\n",
+        b"touch large 50\r\n", b"cas small 0 0 1 1\r\n2\r\n", b"delete absent\r\n", b"quit\r\n",
+    ]  # fmt: skip
+    with server.connect() as sock:
+        sock.sendall(b"".join(requests))
+        while sock.recv(4096):
+            pass
+
+
+@pytest.fixture(scope="module")
+def memcached():
+    program = shutil.which("memcached")
+    assert program, "memcached is not installed"
+    with Server(program, "upstream") as server:
+        yield server
+
+
+def test_the_exporter_finds_all_that_it_finds_in_memcached(start, engine, memcached):
+    with start(engine=engine) as server:
+        use(server)
+        ours = scrape(server)
+    use(memcached)
+    theirs = scrape(memcached)
+    # Two classes, and most of what is read has to be there for this to say anything.
+    assert len(theirs) > 100
+    assert set(theirs) - set(ours) == set()
+
+
+def test_what_the_exporter_counts_is_what_was_done(start, engine):
+    with start(engine=engine) as server:
+        use(server)
+        metrics = scrape(server)
+    expected = {
+        "curr_items": 2, "cmd_set": 3, "get_hits": 1, "get_misses": 1, "incr_hits": 1,
+        "incr_misses": 1, "decr_hits": 1, "touch_hits": 1, "cas_badval": 1, "delete_misses": 1,
+        "accepting_conns": 1,
+    }  # fmt: skip
+    assert {name: metrics["", name] for name in expected} == expected
+    numbers = [value for (_, name), value in metrics.items() if name == "number"]
+    assert numbers == [1, 1]

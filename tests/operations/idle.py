@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Idle connections beside busy ones: tests/operations/idle.py [--idle 10000] [--busy 200] ...
+
+Measures the resident memory of larderd for each idle connection (the kernel's part of a socket is
+not in it), and the busy ones' latency and the server's CPU time a request with and without them, in
+runs that alternate on one server. Prints JSON; nothing is judged. Latencies need a machine that
+does nothing else; CPU time is steadier.
+"""
+
+import argparse
+import contextlib
+import json
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+
+from bench import load  # noqa: E402
+from server import LARDERD, Server  # noqa: E402
+
+# Beside the idle connections: the load's, the operator's, what the process has open anyway.
+SPARE_DESCRIPTORS = 1000
+ASK = b"set idle 0 0 5\r\nvalue\r\nget idle\r\n"
+ANSWER = b"STORED\r\nVALUE idle 0 5\r\nvalue\r\nEND\r\n"
+
+
+def raise_descriptor_limit(count):
+    """For this process and the servers that it starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+@contextlib.contextmanager
+def idle_connections(server, count):
+    """`count` connections that have each asked something, were answered, and rest."""
+    with contextlib.ExitStack() as open_sockets:
+        for _ in range(count):
+            sock = open_sockets.enter_context(server.connect(timeout=30))
+            sock.sendall(ASK)
+            answer = b""
+            while len(answer) < len(ANSWER):
+                answer += sock.recv(len(ANSWER))
+            assert answer == ANSWER, answer
+        yield
+
+
+def bytes_per_idle(server, count):
+    """Resident bytes more for each of `count` idle connections, once the server rests."""
+    with idle_connections(server, 10):
+        before = server.rss()
+    with idle_connections(server, count):
+        assert int(server.stats()["curr_connections"]) >= count
+        return (server.rss() - before) / count
+
+
+def measure(server, asked):
+    """What the busy ones saw and what they cost, in µs."""
+    words = [
+        "--threads=1", f"--clients={asked.busy}", "--ratio=1:9", "--key-maximum=100000",
+        "--data-size=100", f"--rate={asked.rate}",
+    ]  # fmt: skip
+    with load(server, asked.seconds, *words) as running:
+        report = running.report()
+    assert report["errors"] == 0, report
+    cost = report["server"]["user_micros"] + report["server"]["system_micros"]
+    return {**report["latency"], "cpu": cost}
+
+
+def compare(server, asked):
+    """Pairs of runs, each pair in the other order than the last; medians over the pairs."""
+    seen = {"without": [], "with": []}
+    for pair in range(asked.pairs):
+        for kind in ("without", "with") if pair % 2 == 0 else ("with", "without"):
+            with idle_connections(server, asked.idle if kind == "with" else 0):
+                time.sleep(0.5)
+                seen[kind].append(measure(server, asked))
+    return {
+        name: {kind: statistics.median(run[name] for run in runs) for kind, runs in seen.items()}
+        | {"ratio": statistics.median(
+            late[name] / alone[name] for late, alone in zip(seen["with"], seen["without"])
+        )}
+        for name in ("p50", "p99", "p99_9", "cpu")
+    }  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default=str(LARDERD))
+    parser.add_argument("--idle", type=int, default=10_000)
+    parser.add_argument("--busy", type=int, default=200)
+    parser.add_argument("--rate", type=int, default=20_000, help="requests a second, open loop")
+    parser.add_argument("--seconds", type=int, default=5, help="of each run")
+    parser.add_argument("--pairs", type=int, default=5)
+    asked = parser.parse_args()
+    engine = "upstream" if Path(asked.server).name == "memcached" else "segment"
+    raise_descriptor_limit(asked.idle)
+    connections = str(asked.idle + asked.busy + SPARE_DESCRIPTORS)
+    with Server(asked.server, engine, ["-t", "1", "-c", connections]) as server:
+        report = {"bytes_per_idle": round(bytes_per_idle(server, asked.idle))}
+        if asked.pairs:
+            report["micros"] = compare(server, asked)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""What operators do to a server that is as busy as it can be: no error, no hang."""
+
+import os
+import signal
+import ssl
+import subprocess
+import time
+
+import pytest
+
+from bench import load
+from server import MIB
+
+pytestmark = pytest.mark.larder
+
+LOAD_SECS = 6
+# A bound that a shared machine with two cores holds; what was measured is printed (pytest -s).
+SLOWEST_SECS_MAX = 2.0
+# 400 MB of values: the memory is full after a few seconds at most.
+BUSY = [
+    "-t", "1", "-c", "50", "--pipeline=4", "--ratio=1:3", "--key-maximum=100000",
+    "--data-size=4000", "--distinct-client-seed",
+]  # fmt: skip
+
+
+class Operator:
+    """Asks on a connection of its own, and keeps the time that each answer took."""
+
+    def __init__(self, sock):
+        self.sock, self.replies, self.took = sock, sock.makefile("rb"), {}
+
+    def ask(self, line):
+        began = time.monotonic()
+        self.sock.sendall(line.encode() + b"\r\n")
+        answer = self.replies.readline().decode().strip()
+        verb = line.split()[0]
+        self.took[verb] = max(self.took.get(verb, 0), time.monotonic() - began)
+        return answer
+
+    def stat(self, name):
+        self.sock.sendall(b"stats\r\n")
+        found = dict(line.split()[1:3] for line in iter(self.replies.readline, b"END\r\n"))
+        return int(found[name.encode()])
+
+    def await_full(self, items):
+        deadline = time.monotonic() + 20
+        while self.stat("curr_items") < items:
+            assert time.monotonic() < deadline, "the load does not fill the server"
+            time.sleep(0.05)
+
+
+def judge(operator, report, record_property):
+    """No error, no wrong value, nobody waited long; the times are kept in the test's record."""
+    slowest = {**operator.took, "load": report["latency"]["max"] / 1e6}
+    record_property("slowest_secs", slowest)
+    print(f"requests/s {report['per_second']:.0f}, slowest answers in s: {slowest}")
+    assert report["errors"] == 0, report
+    assert report["hits"] > 0, report
+    assert max(slowest.values()) <= SLOWEST_SECS_MAX, slowest
+
+
+def test_memory_shrinks_and_everything_is_flushed(start, record_property):
+    with start("-m", "256", "-t", "2") as server, server.connect() as sock:
+        operator = Operator(sock)
+        with load(server, LOAD_SECS, *BUSY) as running:
+            operator.await_full(30_000)
+            for limit in (64, 256, 64):
+                assert operator.ask(f"cache_memlimit {limit}") == "OK"
+                time.sleep(0.5)
+                assert operator.ask("flush_all") == "OK"
+                time.sleep(0.2)
+            assert running.running(), "it was not under load"
+            report = running.report()
+        assert operator.stat("limit_maxbytes") == 64 * MIB
+        deadline = time.monotonic() + 20
+        while server.rss() > (64 + 32) * MIB and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert server.rss() <= (64 + 32) * MIB, f"{server.rss() / MIB:.1f} MiB resident"
+    judge(operator, report, record_property)
+
+
+def certify(folder):
+    """A certificate that signs itself, in place of the one that is there."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-keyout", "new-key.pem", "-out", "new-chain.pem", "-subj", "/CN=cache.test",
+         "-addext", "subjectAltName=DNS:cache.test", "-days", "2"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    for name in ("key", "chain"):
+        os.replace(folder / f"new-{name}.pem", folder / f"{name}.pem")
+    return ssl.PEM_cert_to_DER_cert((folder / "chain.pem").read_text())
+
+
+def shown(server):
+    """The certificate that a new connection is shown."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with context.wrap_socket(server.connect()) as sock:
+        return sock.getpeercert(True)
+
+
+def test_certificates_are_read_again(start, tmp_path, record_property):
+    certify(tmp_path)
+    files = f"ssl_chain_cert={tmp_path}/chain.pem,ssl_key={tmp_path}/key.pem"
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with start("-m", "256", "-t", "2", "-Z", "-o", files) as server:
+        with context.wrap_socket(server.connect()) as sock:
+            operator = Operator(sock)
+            with load(server, LOAD_SECS, "--tls", "--tls-skip-verify", *BUSY) as running:
+                operator.await_full(1000)
+                for _ in range(3):
+                    expected = certify(tmp_path)
+                    assert operator.ask("refresh_certs") == "OK"
+                    assert shown(server) == expected
+                    expected = certify(tmp_path)
+                    os.kill(server.pid, signal.SIGHUP)
+                    deadline = time.monotonic() + 10
+                    while shown(server) != expected:
+                        assert time.monotonic() < deadline, "SIGHUP reads nothing again"
+                        time.sleep(0.05)
+                    assert operator.ask("mn") == "MN"
+                assert running.running(), "it was not under load"
+                report = running.report()
+    judge(operator, report, record_property)
+
+
+# A graceful end waits ten seconds at most for what has begun.
+ENDS = {"SIGTERM": 0, "SIGINT": 0, "SIGUSR1": 10}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_an_end_comes_soon_whatever_the_load(start, name):
+    server = start("-m", "64", "-t", "2")
+    try:
+        with load(server, 30, *BUSY) as running, server.connect() as sock:
+            Operator(sock).await_full(1000)
+            assert running.running(), "it was not under load"
+            began = time.monotonic()
+            os.kill(server.pid, getattr(signal, name))
+            assert server.process.wait(20) == 0
+            assert time.monotonic() - began <= SLOWEST_SECS_MAX + ENDS[name]
+    finally:
+        server.stop()
