@@ -10,6 +10,7 @@
 #[macro_use]
 mod common;
 mod behaviour;
+mod curve;
 mod model;
 mod oracle;
 mod stress;
