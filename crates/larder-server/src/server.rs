@@ -15,6 +15,7 @@ use crate::tls::Tls;
 use crate::{stats, version};
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{Counters, Event, Host, PrefixEvent, Settings, StatsAnswer};
+use larder_store::segment::MissRatioCurve;
 use larder_store::{Engine, EvictionObserver, Gauges, LimitRefused, dashmap, moka, segment};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -37,6 +38,11 @@ pub trait Cache: Clone + Send + Sync + 'static {
     /// Zeroes what `stats reset` zeroes.
     fn reset_counters(&self);
 
+    /// What the hit ratio would be under other limits, from an engine that knows.
+    fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
+        None
+    }
+
     /// Changes the memory for items, in bytes.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
@@ -58,6 +64,10 @@ impl Cache for segment::Cache {
 
     fn reset_counters(&self) {
         Self::reset_counters(self);
+    }
+
+    fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
+        Some(Self::miss_ratio_curve(self))
     }
 
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
@@ -146,6 +156,7 @@ pub struct Server {
     /// Bytes of memory that connections hold.
     held: AtomicUsize,
     gauges: Box<dyn Fn() -> Gauges + Send + Sync>,
+    miss_ratio_curve: Box<dyn Fn() -> Option<MissRatioCurve> + Send + Sync>,
     reset: Box<dyn Fn() + Send + Sync>,
     set_limit: Box<dyn Fn(usize) -> Result<(), LimitRefused> + Send + Sync>,
     /// The memory limit as it is now, in MiB.
@@ -167,6 +178,7 @@ impl Server {
         let classes = settings.classes.count();
         let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
         let (gauges, reset, limit) = (cache.clone(), cache.clone(), cache.clone());
+        let curve = cache.clone();
         let clock = Clock::start();
         let log = Arc::new(Log::new(
             clock,
@@ -200,6 +212,7 @@ impl Server {
             next_conn: AtomicU64::new(1),
             held: AtomicUsize::new(0),
             gauges: Box::new(move || gauges.gauges()),
+            miss_ratio_curve: Box::new(move || curve.miss_ratio_curve()),
             reset: Box::new(move || reset.reset_counters()),
             set_limit: Box::new(move |bytes| limit.set_limit(bytes)),
             limit_mib: options.memory_limit.into(),
@@ -285,6 +298,10 @@ impl Server {
 
     pub(crate) fn gauges(&self) -> Gauges {
         (self.gauges)()
+    }
+
+    pub(crate) fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
+        (self.miss_ratio_curve)()
     }
 
     pub(crate) fn verbosity(&self) -> u32 {

@@ -57,6 +57,28 @@ fn fill(server: &Server, items: usize) {
     assert_eq!(stored.len(), items * "STORED\r\n".len());
 }
 
+/// All keys fit a quarter of the memory: what is there would be there.
+#[test]
+fn the_miss_ratio_curve_is_that_of_the_segment_engine() {
+    let gets: String = (0..40_000).map(|i| format!("get key-{i}\r\n")).collect();
+    let [segment, others @ ..] = ENGINES;
+    let server = larderd(segment, &["-m", "64"]);
+    assert_eq!(
+        ask(&server, "stats mrc\r\n"),
+        "STAT mrc:samples 0\r\nSTAT mrc:keys 0\r\nSTAT mrc:sampled 0.007812\r\nEND\r\n"
+    );
+    fill(&server, 40_000);
+    (0..2).for_each(|_| drop(ask(&server, &gets)));
+    let page = ask(&server, "stats mrc\r\n");
+    for factor in ["0.25", "0.5", "1", "2", "4"] {
+        assert!(page.contains(&format!("STAT mrc:{factor} 1.0000\r\n")), "{page}");
+    }
+    assert!(stat(&page, "mrc:samples") > 0 && stat(&page, "mrc:keys") > 0, "{page}");
+    for engine in others {
+        assert_eq!(ask(&larderd(engine, &[]), "stats mrc\r\n"), "STAT mrc none\r\nEND\r\n");
+    }
+}
+
 #[test]
 fn dumps_look_like_memcacheds() {
     let sets =

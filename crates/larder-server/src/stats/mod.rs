@@ -4,6 +4,7 @@
 mod conns;
 mod general;
 mod items;
+mod mrc;
 mod settings;
 mod slabs;
 mod tls;
@@ -44,6 +45,7 @@ pub(crate) fn answer(
         b"" => general::page(server, &mut page),
         b"items" => items::page(server, &mut page),
         b"slabs" => slabs::page(server, &mut page),
+        b"mrc" => mrc::page(server, &mut page),
         b"sizes" => page.line("sizes_status", "disabled"),
         b"sizes_enable" | b"sizes_disable" => return track_sizes(server, name == b"sizes_enable"),
         _ if is_prefix(name, "reset") => {

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::chain::{ChainLease, Upload};
 use super::index::{count_hit, scan};
+use super::mrc::Sampler;
 use super::reclaim::Drain;
 use super::record::{Record, Witness};
 use super::slot::Slot;
@@ -49,6 +50,7 @@ pub struct Handle {
     next_hint: usize,
     /// No more are announced: the next one begins another batch.
     hinted: bool,
+    pub(super) sampler: Sampler,
 }
 
 /// What is known of a look-up beforehand. Places are offsets in the region.
@@ -82,6 +84,7 @@ impl Handle {
             hints: Vec::new(),
             next_hint: 0,
             hinted: false,
+            sampler: Sampler::default(),
         }
     }
 
@@ -234,6 +237,7 @@ impl Engine for Handle {
     fn begin_batch(&mut self, now: Seconds) {
         self.now = now;
         self.shared.flush_if_due(now);
+        self.sampler.follow(&self.shared.mrc);
         self.guard = Some(pin());
     }
 
@@ -248,6 +252,9 @@ impl Engine for Handle {
         access: Access,
         read: impl FnOnce(&Item<'_, ChainLease>) -> R,
     ) -> Lookup<R> {
+        if access == Access::Tracked {
+            self.sample_read(key);
+        }
         self.find(key, |shared, found, now| {
             let item = lend(shared, &found.record);
             if access == Access::Tracked {
@@ -263,6 +270,7 @@ impl Engine for Handle {
         key: HashedKey<'_>,
         read: impl FnOnce(&Content<'_, ChainLease>) -> R,
     ) -> Lookup<R> {
+        self.sample_read(key);
         self.find(key, |shared, found, now| {
             found.count_access(now);
             let record = &found.record;
@@ -277,7 +285,9 @@ impl Engine for Handle {
         upload: &mut Option<Upload>,
         decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        self.update_item(key, upload, decide)
+        let updated = self.update_item(key, upload, decide);
+        self.sample_write(key);
+        updated
     }
 
     fn upload_len_min(&self) -> usize {
@@ -360,7 +370,7 @@ impl Engine for Handle {
     }
 
     fn reset_counters(&self) {
-        self.shared.tallies().iter().for_each(|tally| tally.reset());
+        self.shared.reset_counters();
     }
 }
 

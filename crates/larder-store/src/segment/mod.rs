@@ -14,6 +14,7 @@
 //! | `alloc` | free segments and the queues |
 //! | `handle`, `update`, `reclaim` | one thread's way in: reading; writing; making room |
 //! | `walk` | going through all items |
+//! | `mrc`, `stack` | the hit ratio under other limits, from a sample of the keys |
 //!
 //! # Invariants
 //! 1. The three sentences of `raw`.
@@ -31,10 +32,12 @@ mod handle;
 mod header;
 mod index;
 mod layout;
+mod mrc;
 mod raw;
 mod reclaim;
 mod record;
 mod slot;
+mod stack;
 mod sync;
 mod table;
 mod tally;
@@ -43,12 +46,14 @@ mod walk;
 
 pub use chain::{ChainLease, Upload};
 pub use handle::Handle;
+pub use mrc::MissRatioCurve;
 pub use walk::Walk;
 
 use crate::{EvictionObserver, Gauges, LimitRefused, Seconds, SizeClasses};
 use alloc::Alloc;
 use index::Index;
 use layout::{ENTRY_LEN, Layout, REGION_MIN, SEGMENTS_MIN};
+use mrc::Mrc;
 use rapidhash::v3::RapidSecrets;
 use raw::Region;
 use record::{Record, Witness};
@@ -77,6 +82,13 @@ pub struct Config {
     pub item_size_max: usize,
     /// How many handles will write: sizes the reserve and the number of lifetime classes.
     pub threads: usize,
+}
+
+impl Config {
+    /// Bytes that an item takes beside key and value, index word and ghosts included, as a rule.
+    fn overhead(&self) -> usize {
+        if self.cas { 31 } else { 23 }
+    }
 }
 
 /// Why a cache could not be set up.
@@ -138,6 +150,13 @@ impl Cache {
         self.shared.gauges()
     }
 
+    /// What the hit ratio would be with less memory or more, going by a sample of what was looked up
+    /// lately.
+    #[must_use]
+    pub fn miss_ratio_curve(&self) -> MissRatioCurve {
+        self.shared.mrc.estimate()
+    }
+
     /// Changes the memory limit. A higher one can be used at once; under a lower one items are
     /// evicted and memory is given back step by step, by [`crate::Engine::maintain`].
     ///
@@ -155,7 +174,7 @@ impl Cache {
 
     /// Zeroes counters, but not what is there.
     pub fn reset_counters(&self) {
-        self.shared.tallies().iter().for_each(|tally| tally.reset());
+        self.shared.reset_counters();
     }
 }
 
@@ -194,6 +213,8 @@ pub(crate) struct Shared {
     crawls: AtomicU32,
     /// How often they changed the limit.
     limits: AtomicU32,
+    /// Keys that are followed to know what other limits would do.
+    mrc: Mrc,
 }
 
 impl fmt::Debug for Shared {
@@ -243,6 +264,7 @@ impl Shared {
             limit_segments: AtomicUsize::new(layout.segments_first),
             segments_seen: AtomicUsize::new(layout.segments_first),
             classes: AtomicU32::new(update::class_count(layout.segments_first, config.threads)),
+            mrc: Mrc::new(config.limit_bytes),
             config,
             sequence: AtomicU32::new(1),
             flush_floor: AtomicU32::new(0),
@@ -294,6 +316,8 @@ impl Shared {
         self.classes.store(classes, Ordering::Relaxed);
         // Threads seal what they have open: it may be too much under the new limit.
         self.limits.fetch_add(1, Ordering::Release);
+        drop(alloc);
+        self.mrc.set_limit(bytes);
         Ok(())
     }
 
@@ -323,6 +347,7 @@ impl Shared {
     fn flush_now(&self) {
         self.flush_floor.store(self.sequence.load(Ordering::Acquire), Ordering::Release);
         // Segments that others hold open are below the floor now; they seal them before they write.
+        self.mrc.clear();
     }
 
     fn flush_if_due(&self, now: Seconds) {
@@ -401,6 +426,11 @@ impl Shared {
 
     fn tallies(&self) -> MutexGuard<'_, Vec<Arc<Tally>>> {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reset_counters(&self) {
+        self.tallies().iter().for_each(|tally| tally.reset());
+        self.mrc.reset();
     }
 
     fn gauges(&self) -> Gauges {

@@ -3,6 +3,7 @@
 //! | file | what it asks |
 //! |---|---|
 //! | `behaviour` | single promises of the trait, one by one |
+//! | `curve` | what other memory limits would do, as the segment engine says |
 //! | `model` | random operations, against a plain map |
 //! | `stress` | many threads, with values that know what they should be |
 //! | `walk` | going through all items |
@@ -10,6 +11,7 @@
 #[macro_use]
 mod common;
 mod behaviour;
+mod curve;
 mod model;
 mod oracle;
 mod stress;

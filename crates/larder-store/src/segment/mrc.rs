@@ -1,0 +1,392 @@
+//! What the hit ratio would be with less memory or with more, estimated while the cache runs.
+//!
+//! Keys whose hash is below a threshold stand for all others: spatially hashed sampling, with a
+//! sample of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015).
+//! The sampled keys are kept in the order of their last use. The bytes above a key, scaled up, are
+//! the memory that an LRU cache would need to hold it still. Keys stay in the order after the cache
+//! has evicted them, as long as a cache of [`FACTORS`]' last would keep them.
+//!
+//! A look-up that is not sampled costs a count and a compare. Those that are wait in their handle
+//! and take the one lock a batch at a time.
+
+use super::handle::{Handle, void};
+use super::record::Witness;
+use super::stack::{Extent, Stack};
+use super::sync::Ordering::Relaxed;
+use crate::{HashedKey, Seconds};
+use std::sync::atomic::AtomicU64;
+// Taken last and for moments, never while anything else is awaited: nothing for a model check.
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The memory sizes that are asked about, as multiples of the limit.
+const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
+
+/// The part of memory that holds live items in a full cache: the rest is index, reserve, dead.
+const LIVE_SHARE: f64 = 0.95;
+
+/// One key in this many is sampled at most: more would cost over 1 % of a look-up.
+const ONE_IN_MIN: u64 = 128;
+const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
+
+/// Keys in the sample at most. The error of SHARDS with 8192 is below 0.01 in most loads.
+const KEYS_MAX: usize = 8192;
+/// With fewer, although memory for them is full, a sample that was thinned starts over.
+const KEYS_MIN: usize = KEYS_MAX / 32;
+
+/// Counts are halved after this many sampled look-ups, so that they follow the load.
+const READS_MAX: f64 = 65_536.0;
+
+/// Samples that wait in a handle.
+const WAITING_MAX: usize = 32;
+
+/// What the hit ratio of look-ups would be under other memory limits, if the cache were LRU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MissRatioCurve {
+    /// Multiples of the present limit, ascending, each with the hit ratio there, 0 to 1. Empty
+    /// before any look-up was sampled.
+    pub hit_ratios: Vec<(f64, f64)>,
+    /// Sampled look-ups that this rests on. Older ones count less.
+    pub samples: u64,
+    /// Keys that are followed now.
+    pub keys: usize,
+    /// The part of all keys that is sampled, 0 to 1.
+    pub sampled: f64,
+}
+
+/// What handles share.
+#[derive(Debug)]
+pub(super) struct Mrc {
+    /// Keys with a hash below are sampled: [`Curve::threshold`], for reading without the lock.
+    threshold: AtomicU64,
+    curve: Mutex<Curve>,
+}
+
+impl Mrc {
+    /// For a memory limit in bytes.
+    pub(super) fn new(limit_bytes: usize) -> Self {
+        let curve = Mutex::new(Curve::new(limit_bytes));
+        Self { threshold: AtomicU64::new(THRESHOLD_MAX), curve }
+    }
+
+    fn curve(&self) -> MutexGuard<'_, Curve> {
+        self.curve.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn estimate(&self) -> MissRatioCurve {
+        self.curve().estimate()
+    }
+
+    /// Follows a new memory limit in bytes.
+    pub(super) fn set_limit(&self, bytes: usize) {
+        let mut curve = self.curve();
+        curve.limit_bytes = bytes;
+        curve.counts = Counts::default();
+    }
+
+    /// Zeroes counts; what they are made from stays.
+    pub(super) fn reset(&self) {
+        self.curve().counts = Counts::default();
+    }
+
+    /// All items are gone.
+    pub(super) fn clear(&self) {
+        self.curve().stack.clear();
+    }
+}
+
+/// What a handle has seen and not told yet.
+#[derive(Debug, Default)]
+pub(super) struct Sampler {
+    /// [`Mrc::threshold`] at the beginning of the batch.
+    threshold: u64,
+    /// Look-ups, sampled or not.
+    reads: u64,
+    waiting: Vec<Sample>,
+}
+
+/// A sampled key was used.
+#[derive(Debug)]
+struct Sample {
+    hash: u64,
+    /// How often it was looked up, in a row; 0 if it was written.
+    reads: u32,
+    /// What is there afterwards.
+    found: Option<Extent>,
+    now: Seconds,
+}
+
+impl Sampler {
+    /// Begins to sample as `mrc` says by now.
+    #[inline]
+    pub(super) fn follow(&mut self, mrc: &Mrc) {
+        self.threshold = mrc.threshold.load(Relaxed);
+    }
+
+    #[inline]
+    fn wants(&self, hash: u64) -> bool {
+        hash < self.threshold
+    }
+
+    /// Counts a look-up that repeats the last sample. So the hottest of all keys is no burden, even
+    /// if it is sampled.
+    fn repeats(&mut self, hash: u64) -> bool {
+        let last = self.waiting.last_mut().filter(|last| last.hash == hash && last.reads > 0);
+        last.map(|last| last.reads += 1).is_some()
+    }
+}
+
+impl Handle {
+    /// A key was looked up.
+    #[inline]
+    pub(super) fn sample_read(&mut self, key: HashedKey<'_>) {
+        self.sampler.reads += 1;
+        if self.sampler.wants(key.hash) {
+            self.sample(key, true);
+        }
+    }
+
+    /// A key was written, or could not be.
+    #[inline]
+    pub(super) fn sample_write(&mut self, key: HashedKey<'_>) {
+        if self.sampler.wants(key.hash) {
+            self.sample(key, false);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sample(&mut self, key: HashedKey<'_>, read: bool) {
+        if read && self.sampler.repeats(key.hash) {
+            return;
+        }
+        let (found, reads) = (self.extent(key), read.into());
+        let sample = Sample { hash: key.hash, reads, found, now: self.now };
+        self.sampler.waiting.push(sample);
+        if self.sampler.waiting.len() == WAITING_MAX {
+            let mut curve = self.shared.mrc.curve();
+            curve.take(&mut self.sampler);
+            self.shared.mrc.threshold.store(curve.threshold, Relaxed);
+        }
+    }
+
+    /// What is there under a key, without a trace.
+    fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
+        self.pinned(|shared, guard, now| {
+            let witness = Witness::pinned(guard);
+            let record = shared.index.lookup(key.hash, |_, slot| {
+                let record = shared.record(slot, witness);
+                (record.key() == key.bytes).then_some(record)
+            })?;
+            let len = record.key().len() + record.value_len() + shared.config.overhead();
+            let live = void::<()>(shared, &record, now).is_none();
+            live.then(|| Extent { len: len as u64, expiry: record.expiry() })
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Curve {
+    stack: Stack,
+    threshold: u64,
+    limit_bytes: usize,
+    counts: Counts,
+}
+
+/// Look-ups. Fractions are from sampling rates that have changed, and from age.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    /// Sampled.
+    reads: f64,
+    /// That should have been sampled: the sampled part of all.
+    due: f64,
+    /// Of the sampled ones, hits, by memory size.
+    hits: [f64; FACTORS.len()],
+}
+
+impl Counts {
+    fn scale(&mut self, by: f64) {
+        let counts = [&mut self.reads, &mut self.due];
+        counts.into_iter().chain(&mut self.hits).for_each(|count| *count *= by);
+    }
+
+    fn read(&mut self, times: f64, hit: impl Fn(f64) -> bool) {
+        self.reads += times;
+        let hits = FACTORS.iter().zip(&mut self.hits);
+        hits.filter(|(factor, _)| hit(**factor)).for_each(|(_, hits)| *hits += times);
+    }
+}
+
+impl Curve {
+    fn new(limit_bytes: usize) -> Self {
+        // Twice the keys, and what waits in a handle: it is put in order once a good many samples.
+        let stack = Stack::new(2 * KEYS_MAX + WAITING_MAX);
+        Self { stack, threshold: THRESHOLD_MAX, limit_bytes, counts: Counts::default() }
+    }
+
+    /// The part of all keys that is sampled.
+    fn rate(&self) -> f64 {
+        self.threshold as f64 / u64::MAX as f64
+    }
+
+    /// Bytes of live items that memory holds.
+    fn capacity(&self) -> f64 {
+        self.limit_bytes as f64 * LIVE_SHARE
+    }
+
+    fn take(&mut self, sampler: &mut Sampler) {
+        self.counts.due += std::mem::take(&mut sampler.reads) as f64 * self.rate();
+        for sample in sampler.waiting.drain(..) {
+            if sample.hash < self.threshold {
+                self.follow(&sample);
+            }
+        }
+        self.forget();
+        if self.counts.reads > READS_MAX {
+            self.counts.scale(0.5);
+        }
+    }
+
+    fn follow(&mut self, sample: &Sample) {
+        if sample.reads > 0 {
+            self.read(sample);
+        } else if let Some(extent) = sample.found {
+            self.stack.put(sample.hash, extent);
+        } else {
+            self.stack.remove(sample.hash);
+        }
+    }
+
+    fn read(&mut self, sample: &Sample) {
+        let (rate, capacity) = (self.rate(), self.capacity());
+        let touched = self.stack.touch(sample.hash, sample.now);
+        let needed = touched.map(|(extent, above)| above as f64 / rate + extent.len as f64);
+        self.counts.read(1.0, |factor| needed.is_some_and(|bytes| bytes <= capacity * factor));
+        let known = touched.map(|(extent, _)| extent);
+        if let Some(extent) = sample.found.filter(|&found| known != Some(found)) {
+            // An LRU cache would have missed, and been given it now; or it has changed.
+            self.stack.put(sample.hash, extent);
+        }
+        let there = touched.is_some() || sample.found.is_some();
+        self.counts.read(f64::from(sample.reads - 1), |_| there);
+    }
+
+    /// Lets go what the largest memory would not hold, and what is too much to follow.
+    fn forget(&mut self) {
+        let bytes_max = self.capacity() * FACTORS[FACTORS.len() - 1] * self.rate();
+        let full = self.stack.bytes() as f64 > bytes_max;
+        while self.stack.bytes() as f64 > bytes_max {
+            self.stack.remove_oldest();
+        }
+        if self.stack.len() > KEYS_MAX {
+            self.thin();
+        } else if full && self.stack.len() < KEYS_MIN && self.threshold < THRESHOLD_MAX {
+            // Items have become large. Keys that were not sampled can't be caught up with.
+            *self = Self::new(self.limit_bytes);
+        }
+    }
+
+    /// Samples an eighth fewer keys.
+    fn thin(&mut self) {
+        self.threshold -= self.threshold / 8;
+        self.stack.retain_below(self.threshold);
+        self.counts.scale(7.0 / 8.0);
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a count, bounded by READS_MAX")]
+    fn estimate(&self) -> MissRatioCurve {
+        let Counts { reads, due, hits } = &self.counts;
+        // What was sampled too seldom, or too often, is the hottest keys, which always hit.
+        let ratio = |hits: f64| ((hits + due - reads) / due).clamp(0.0, 1.0);
+        let points = FACTORS.into_iter().zip(hits.iter().map(|&hits| ratio(hits)));
+        MissRatioCurve {
+            hit_ratios: points.filter(|_| *reads >= 1.0).collect(),
+            samples: *reads as u64,
+            keys: self.stack.len(),
+            sampled: self.rate(),
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::Expiry;
+
+    const LIMIT: usize = 64 << 20;
+
+    /// Keys of equal chance, stored when they miss: an LRU cache hits as often as its share of them.
+    struct Load {
+        curve: Curve,
+        sampler: Sampler,
+        state: u64,
+    }
+
+    impl Load {
+        fn new() -> Self {
+            let (curve, sampler) = (Curve::new(LIMIT), Sampler::default());
+            Self { curve, sampler, state: 1 }
+        }
+
+        fn run(&mut self, reads: u64, keys: u64, len: u64) {
+            let found = Some(Extent { len, expiry: Expiry::Never });
+            for _ in 0..reads {
+                self.state = self.state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let hash = ((self.state >> 33) % keys + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                self.sampler.reads += 1;
+                if hash < self.curve.threshold {
+                    let sample = Sample { hash, reads: 1, found, now: Seconds(1) };
+                    self.sampler.waiting.push(sample);
+                    self.curve.take(&mut self.sampler);
+                }
+            }
+        }
+
+        /// Runs until the sample is what the load is, and then for the estimate.
+        #[track_caller]
+        fn check(&mut self, keys: u64, len: u64) {
+            self.run(10_000_000, keys, len);
+            self.curve.counts = Counts::default();
+            self.run(10_000_000, keys, len);
+            let estimate = self.curve.estimate();
+            for (factor, ratio) in estimate.hit_ratios.iter().copied() {
+                let share = self.curve.capacity() * factor / (keys * len) as f64;
+                let error = ratio - share.min(1.0);
+                assert!(error.abs() < 0.03, "{factor}: {ratio}, not {share}; {estimate:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_keys_than_can_be_followed_are_thinned_out() {
+        let mut load = Load::new();
+        load.check(4_000_000, 50);
+        assert!(load.curve.stack.len() <= KEYS_MAX && load.curve.threshold < THRESHOLD_MAX / 2);
+    }
+
+    #[test]
+    fn old_counts_give_way_to_new_ones() {
+        let mut load = Load::new();
+        load.run(20_000_000, 1_000_000, 200);
+        let before = load.curve.estimate().hit_ratios;
+        load.run(40_000_000, 500_000, 200);
+        let after = load.curve.estimate().hit_ratios;
+        assert!(after[0].1 > before[0].1 * 1.8, "{before:?}, {after:?}");
+    }
+
+    #[test]
+    fn large_items_after_small_ones_are_sampled_as_often_as_before() {
+        let mut load = Load::new();
+        load.run(20_000_000, 16_000_000, 16);
+        assert!(load.curve.threshold < THRESHOLD_MAX / 4);
+        load.check(100_000, 5000);
+        assert_eq!(load.curve.threshold, THRESHOLD_MAX);
+    }
+
+    #[test]
+    fn there_is_no_estimate_without_samples() {
+        let mut load = Load::new();
+        assert_eq!(load.curve.estimate().hit_ratios, []);
+        load.run(10_000, 1000, 100);
+        assert_eq!(load.curve.estimate().hit_ratios.len(), FACTORS.len());
+    }
+}

@@ -1,0 +1,209 @@
+//! A stack in the order of last use, which knows how many bytes lie above each item.
+
+use crate::{Expiry, Seconds};
+use rapidhash::fast::RandomState;
+use std::collections::HashMap;
+
+/// What is known of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Bytes.
+    pub(super) len: u64,
+    pub(super) expiry: Expiry,
+}
+
+/// Items by the hash of their key.
+#[derive(Debug)]
+pub(super) struct Stack {
+    items: HashMap<u64, (usize, Extent), RandomState>,
+    /// Hashes by place, those used last at the end; [`GONE`] where an item was.
+    places: Vec<u64>,
+    /// Lengths by place.
+    lens: Sums,
+    /// No item is before this place.
+    oldest: usize,
+    bytes: u64,
+}
+
+/// No hash that is sampled.
+const GONE: u64 = u64::MAX;
+
+impl Stack {
+    /// An empty one. It is fast as long as there are far fewer items than `places`.
+    pub(super) fn new(places: usize) -> Self {
+        Self {
+            items: HashMap::default(),
+            places: Vec::new(),
+            lens: Sums(vec![0; places + 1]),
+            oldest: 0,
+            bytes: 0,
+        }
+    }
+
+    /// How many items there are.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The bytes of all of them.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Moves a live item to the top: what it is, and the bytes that were above it.
+    pub(super) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
+        let above = |place| self.bytes - self.lens.up_to(place);
+        let above = self.items.get(&hash).map(|&(place, _)| above(place))?;
+        let extent = self.remove(hash).filter(|extent| !extent.expiry.is_past(now))?;
+        self.push(hash, extent);
+        Some((extent, above))
+    }
+
+    /// Puts an item on top, in place of what was there of that name.
+    pub(super) fn put(&mut self, hash: u64, extent: Extent) {
+        self.remove(hash);
+        self.push(hash, extent);
+    }
+
+    /// Takes an item away.
+    pub(super) fn remove(&mut self, hash: u64) -> Option<Extent> {
+        let (place, extent) = self.items.remove(&hash)?;
+        self.places[place] = GONE;
+        self.lens.add(place, extent.len.wrapping_neg());
+        self.bytes -= extent.len;
+        Some(extent)
+    }
+
+    /// Takes the item away that was not used for longest.
+    pub(super) fn remove_oldest(&mut self) {
+        while let Some(&hash) = self.places.get(self.oldest) {
+            self.oldest += 1;
+            if self.remove(hash).is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Takes all items away whose hash is not below `threshold`.
+    pub(super) fn retain_below(&mut self, threshold: u64) {
+        let kept: Vec<_> = self.in_order().filter(|&(hash, _)| hash < threshold).collect();
+        self.refill(kept);
+    }
+
+    /// Takes all items away.
+    pub(super) fn clear(&mut self) {
+        self.refill(Vec::new());
+    }
+
+    fn push(&mut self, hash: u64, extent: Extent) {
+        if self.places.len() + 1 == self.lens.0.len() {
+            let all = self.in_order().collect();
+            self.refill(all);
+        }
+        let place = self.places.len();
+        self.places.push(hash);
+        self.items.insert(hash, (place, extent));
+        self.lens.add(place, extent.len);
+        self.bytes += extent.len;
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (u64, Extent)> {
+        self.places.iter().filter_map(|&hash| Some((hash, self.items.get(&hash)?.1)))
+    }
+
+    /// Starts over with these items in this order, fewer than there are places.
+    fn refill(&mut self, items: Vec<(u64, Extent)>) {
+        self.items.clear();
+        self.places.clear();
+        self.lens.0.fill(0);
+        (self.oldest, self.bytes) = (0, 0);
+        items.into_iter().for_each(|(hash, extent)| self.push(hash, extent));
+    }
+}
+
+/// Numbers by place, and the sums of those up to any place: a Fenwick tree, counted from 1.
+#[derive(Debug)]
+struct Sums(Vec<u64>);
+
+impl Sums {
+    /// Adds to a number, wrapping.
+    fn add(&mut self, place: usize, n: u64) {
+        let mut i = place + 1;
+        while let Some(sum) = self.0.get_mut(i) {
+            *sum = sum.wrapping_add(n);
+            i += i & i.wrapping_neg();
+        }
+    }
+
+    /// The sum of all numbers up to a place, its own included.
+    fn up_to(&self, place: usize) -> u64 {
+        let (mut i, mut sum) = (place + 1, 0_u64);
+        while i > 0 {
+            sum = sum.wrapping_add(self.0[i]);
+            i &= i - 1;
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Seconds = Seconds(1000);
+
+    fn extent(len: u64) -> Extent {
+        Extent { len, expiry: Expiry::Never }
+    }
+
+    #[test]
+    fn an_item_past_its_time_is_gone() {
+        let mut stack = Stack::new(8);
+        stack.put(1, Extent { len: 10, expiry: Expiry::At(NOW) });
+        assert_eq!(stack.touch(1, Seconds(999)), Some((stack.items[&1].1, 0)));
+        assert_eq!((stack.touch(1, NOW), stack.len(), stack.bytes()), (None, 0, 0));
+    }
+
+    proptest! {
+        /// Beside a plain list, last used first.
+        #[test]
+        fn it_is_a_list_in_order_of_use(
+            steps in prop::collection::vec((0..5_u8, 0..12_u64, 1..100_u64), 1..300),
+        ) {
+            let (mut stack, mut list) = (Stack::new(32), Vec::<(u64, u64)>::new());
+            for (step, hash, len) in steps {
+                let at = list.iter().position(|&(listed, _)| listed == hash);
+                match step {
+                    0 => {
+                        stack.put(hash, extent(len));
+                        at.map(|at| list.remove(at));
+                        list.insert(0, (hash, len));
+                    }
+                    1 => {
+                        stack.remove(hash);
+                        at.map(|at| list.remove(at));
+                    }
+                    2 if len < 10 => {
+                        stack.retain_below(hash);
+                        list.retain(|&(listed, _)| listed < hash);
+                    }
+                    3 if len < 30 => {
+                        stack.remove_oldest();
+                        list.pop();
+                    }
+                    _ => {
+                        let seen = stack.touch(hash, NOW);
+                        let above = |at| list[..at].iter().map(|&(_, len)| len).sum::<u64>();
+                        prop_assert_eq!(seen, at.map(|at| (extent(list[at].1), above(at))));
+                        if let Some(at) = at {
+                            list[..=at].rotate_right(1);
+                        }
+                    }
+                }
+                prop_assert_eq!(stack.len(), list.len());
+                prop_assert_eq!(stack.bytes(), list.iter().map(|&(_, len)| len).sum::<u64>());
+            }
+        }
+    }
+}
