@@ -7,7 +7,7 @@ use crate::request::{
     Arithmetic, Classic, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Request, Shape,
     Store, StoreMode, Then, VALUE_LEN_MAX,
 };
-use crate::tokens::{Tokens, blank, skip_spaces, trim_end_spaces};
+use crate::tokens::{Tokens, skip_spaces, trim_end_spaces};
 
 pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
@@ -91,15 +91,6 @@ pub(crate) fn next_key(rest: &[u8]) -> NextKey<'_> {
     }
 }
 
-/// The key of a line that is a key, CR and LF, as most are, and the line's length.
-#[inline]
-pub(crate) fn lone_key(rest: &[u8]) -> Option<(&[u8], usize)> {
-    let end = blank(rest, KEY_LEN_MAX)?;
-    let behind = rest.get(end..end + 2)?;
-    let is_key = (1..=KEY_LEN_MAX).contains(&end) && behind == b"\r\n";
-    is_key.then(|| (rest.get(..end).unwrap_or_default(), end + 2))
-}
-
 /// What is behind the line's end, if nothing but spaces comes before it.
 #[inline]
 pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {
@@ -117,24 +108,6 @@ pub(crate) fn get(key: &[u8], retrieval: Retrieval, last: bool) -> Request<'_> {
     let Retrieval { with_cas, touch } = retrieval;
     let shape = Shape::Classic(Classic { noreply: false, with_cas, last });
     Request::Get(Get { touch, shape, ..Get::lone(key) })
-}
-
-impl<'b> Get<'b> {
-    /// What [`crate::Parser::lone_get`] found.
-    #[must_use]
-    pub fn lone(key: &'b [u8]) -> Self {
-        Self {
-            key: raw(key),
-            value: true,
-            touch: None,
-            vivify: None,
-            recache: None,
-            compare: None,
-            new_cas: None,
-            untracked: false,
-            shape: Shape::Classic(Classic { noreply: false, with_cas: false, last: true }),
-        }
-    }
 }
 
 /// A line other than a retrieval; `body` is what follows it, `consumed` the line's length.

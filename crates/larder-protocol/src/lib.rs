@@ -13,6 +13,7 @@ mod binary;
 mod classic;
 pub mod dump;
 mod login;
+mod lone;
 mod meta;
 mod number;
 mod parser;
@@ -25,6 +26,7 @@ mod write;
 
 pub use admin::*;
 pub use login::{Claim, Credentials, Login, Password};
+pub use lone::LoneGet;
 pub use parser::Parser;
 pub use request::*;
 pub use write::write_request;

@@ -1,5 +1,6 @@
 //! The front of a connection's bytes, in whichever dialect its first byte chose.
 
+use crate::lone::LoneGet;
 use crate::request::{Exptime, Fault, FaultReply, Key, Parsed, Request, Store, Then};
 use crate::{binary, classic, login, meta, sasl};
 
@@ -83,14 +84,13 @@ impl Parser {
         }
     }
 
-    /// What nearly all requests are, `get KEY` alone on its line, if that is what comes next: the key
-    /// and the line's length. [`Self::parse`] reads it just the same, only slower.
+    /// The look-up that comes next, if it is one that only asks, and its line's length.
+    /// [`Self::parse`] reads it just the same, only slower.
     #[inline]
     #[must_use]
-    pub fn lone_get<'b>(&self, input: &'b [u8]) -> Option<(&'b [u8], usize)> {
+    pub fn lone_get<'b>(&self, input: &'b [u8]) -> Option<(LoneGet<'b>, usize)> {
         let State::Text = self.state else { return None };
-        let (key, len) = classic::lone_key(input.strip_prefix(b"get ")?)?;
-        Some((key, len + 4))
+        LoneGet::parse(input)
     }
 
     /// Where a login is asked for; apart, so that where none is nothing is paid for it.

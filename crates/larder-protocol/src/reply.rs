@@ -2,6 +2,7 @@
 //! its [`Shape`]. A suppressed answer (`noreply`, quiet) writes nothing.
 
 mod login;
+mod lone;
 
 use crate::base64;
 use crate::request::{
@@ -11,6 +12,7 @@ use crate::request::{
 use crate::tokens::Tokens;
 
 pub use login::*;
+pub use lone::*;
 
 /// The seconds that an item has left, as a request's flags change them in their order; `None` is for
 /// ever. `t` shows what holds at its place among them.
@@ -193,24 +195,6 @@ pub fn content_head(
         }
         Shape::Meta(_) => (),
     }
-}
-
-/// The whole answer to a [`crate::Parser::lone_get`] that found `value`.
-#[inline]
-pub fn lone_value(key: &[u8], client_flags: u32, value: &[u8], out: &mut Vec<u8>) {
-    out.reserve(HIT_ROOM + key.len() + value.len());
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
-    if client_flags == 0 {
-        out.extend_from_slice(b" 0 ");
-    } else {
-        number(b" ", client_flags.into(), out);
-        out.push(b' ');
-    }
-    out.extend_from_slice(itoa::Buffer::new().format(value.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\nEND\r\n");
 }
 
 /// Room for what a hit's answer holds beside key and value.

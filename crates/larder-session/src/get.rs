@@ -4,8 +4,8 @@ use crate::pending::Sending;
 use crate::session::Context;
 use crate::time::resolve;
 use crate::{Counters, Host};
-use larder_protocol::reply::{self, Described, Hit, Ttl};
-use larder_protocol::{Debug, Exptime, Get, Shape};
+use larder_protocol::reply::{self, Described, Glance, Hit, Ttl};
+use larder_protocol::{Debug, Exptime, Get, LoneGet, Shape};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue,
     Seconds, Value,
@@ -46,20 +46,37 @@ impl Traces {
     }
 }
 
-/// Answers `get KEY` if the item lies whole in memory; false if it takes more than that.
+/// Answers a look-up that only asks, if no more than that comes of it; false if more does.
 #[inline]
 pub(crate) fn lone_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
+    get: LoneGet<'_>,
     key: HashedKey<'_>,
     output: &mut Vec<u8>,
 ) -> bool {
-    let classes = &cx.settings.classes;
-    let found = cx.engine.content(key, |content| {
-        let Value::Whole(value) = content.value else { return None };
-        reply::lone_value(key.bytes, content.client_flags, value, output);
-        let size = classes.footprint(key.bytes.len(), value.len(), content.client_flags);
-        Some(classes.class_of(size))
-    });
+    let (now, classes) = (cx.now, &cx.settings.classes);
+    let class_of = |value: &[u8], flags| {
+        classes.class_of(classes.footprint(key.bytes.len(), value.len(), flags))
+    };
+    let found = if get.is_meta() {
+        cx.engine.get(key, Access::Tracked, |item| {
+            let Item { attributes: seen, cas, value: Value::Whole(value), .. } = *item else {
+                return None;
+            };
+            if seen.stale || seen.won || seen.binary_key {
+                return None;
+            }
+            let (client_flags, ttl) = (seen.client_flags, seen.expiry.left(now));
+            reply::lone_glance(&get, &Glance { client_flags, cas, ttl, value }, output);
+            Some(class_of(value, client_flags))
+        })
+    } else {
+        cx.engine.content(key, |content| {
+            let Value::Whole(value) = content.value else { return None };
+            reply::lone_value(key.bytes, content.client_flags, value, output);
+            Some(class_of(value, content.client_flags))
+        })
+    };
     match found {
         Lookup::Hit(Some(class)) => {
             if let Some(class) = cx.counters.classes.get(class) {
@@ -69,7 +86,7 @@ pub(crate) fn lone_get<E: Engine, H: Host>(
         Lookup::Hit(None) => return false,
         gone => {
             bury(cx.engine, key, &gone);
-            missed(cx, &Get::lone(key.bytes), key, &gone, output);
+            missed(cx, &get.get(), key, &gone, output);
         }
     }
     true

@@ -5,7 +5,7 @@ use crate::pending::{Body, Pending, Step};
 use crate::{Counters, Host, admin, arithmetic, delete, get, store};
 use arrayvec::ArrayVec;
 use larder_protocol::{
-    Fault, Get, KEY_LEN_MAX, Key, Parsed, Parser, Request, Store, Streams, Then, reply,
+    Fault, KEY_LEN_MAX, Key, LoneGet, Parsed, Parser, Request, Store, Streams, Then, reply,
 };
 use larder_store::{Engine, HashedKey, Seconds, SizeClasses};
 
@@ -106,8 +106,8 @@ struct Ready<'b> {
 }
 
 enum What<'b> {
-    /// `get KEY`.
-    Get(&'b [u8]),
+    /// A look-up that only asks.
+    Get(LoneGet<'b>),
     /// One of the batch's other requests.
     Other(usize),
 }
@@ -277,11 +277,11 @@ impl<E: Engine> Session<E> {
                 break Stop::Full;
             }
             let rest = input.get(at..).unwrap_or_default();
-            if let Some((key, len)) = parser.lone_get(rest) {
+            if let Some((get, len)) = parser.lone_get(rest) {
                 at += len;
-                let hash = engine.hash(key);
+                let hash = engine.hash(get.key);
                 engine.announce(hash);
-                batch.ready.push(Ready { what: What::Get(key), hash, end: at });
+                batch.ready.push(Ready { what: What::Get(get), hash, end: at });
                 continue;
             }
             match parser.parse(rest) {
@@ -325,9 +325,9 @@ impl<E: Engine> Session<E> {
             }
             end = ready.end;
             let flow = match ready.what {
-                What::Get(key) => {
+                What::Get(get) => {
                     self.parser = Parser::TEXT;
-                    self.answer_get(cx, HashedKey { bytes: key, hash: ready.hash }, output)
+                    self.answer_get(cx, get, ready.hash, output)
                 }
                 What::Other(index) => {
                     let Some(other) = batch.others.get(index) else { continue };
@@ -344,18 +344,20 @@ impl<E: Engine> Session<E> {
         (batch.ready.len(), end, Flow::GoOn)
     }
 
-    /// Answers `get KEY`.
+    /// Answers a look-up that only asks.
     #[inline]
     fn answer_get<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        key: HashedKey<'_>,
+        get: LoneGet<'_>,
+        hash: u64,
         output: &mut Vec<u8>,
     ) -> Flow {
-        if self.observed == Streams::default() && get::lone_get(cx, key, output) {
+        let key = HashedKey { bytes: get.key, hash };
+        if self.observed == Streams::default() && get::lone_get(cx, get, key, output) {
             return Flow::GoOn;
         }
-        self.execute(cx, &Request::Get(Get::lone(key.bytes)), key, output)
+        self.execute(cx, &Request::Get(get.get()), key, output)
     }
 
     fn execute<H: Host>(

@@ -183,6 +183,7 @@ fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, ChainLease>
 }
 
 /// The item as closures see it.
+#[inline]
 pub(super) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, ChainLease> {
     let value = value(shared, record);
     Item {

@@ -1,0 +1,64 @@
+//! Answers to [`LoneGet`]s.
+
+use super::{HIT_ROOM, meta_ttl, number};
+use crate::LoneGet;
+
+/// The answer to a `get` that found `value`.
+#[inline]
+pub fn lone_value(key: &[u8], client_flags: u32, value: &[u8], out: &mut Vec<u8>) {
+    out.reserve(HIT_ROOM + key.len() + value.len());
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    if client_flags == 0 {
+        out.extend_from_slice(b" 0 ");
+    } else {
+        number(b" ", client_flags.into(), out);
+        out.push(b' ');
+    }
+    out.extend_from_slice(itoa::Buffer::new().format(value.len()).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\nEND\r\n");
+}
+
+/// What a [`LoneGet`] that is `mg` can show.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance<'v> {
+    /// Opaque to the server.
+    pub client_flags: u32,
+    /// 0 under `-C`.
+    pub cas: u64,
+    /// Seconds left; `None` is for ever.
+    pub ttl: Option<u32>,
+    /// The whole of it.
+    pub value: &'v [u8],
+}
+
+/// The answer to an `mg` that found an item, neither stale nor won, with a text key.
+#[inline]
+pub fn lone_glance(get: &LoneGet<'_>, item: &Glance<'_>, out: &mut Vec<u8>) {
+    let value = get.letters().any(|letter| letter == b'v').then_some(item.value);
+    out.reserve(HIT_ROOM + get.key.len() + value.map_or(0, <[u8]>::len));
+    match value {
+        Some(value) => number(b"VA ", value.len() as u64, out),
+        None => out.extend_from_slice(b"HD"),
+    }
+    for letter in get.letters() {
+        match letter {
+            b't' => meta_ttl(item.ttl, out),
+            b'c' => number(b" c", item.cas, out),
+            b'f' => number(b" f", item.client_flags.into(), out),
+            b's' => number(b" s", item.value.len() as u64, out),
+            b'k' => {
+                out.extend_from_slice(b" k");
+                out.extend_from_slice(get.key);
+            }
+            _ => (),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    if let Some(value) = value {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
