@@ -19,20 +19,15 @@ impl<'b> LoneGet<'b> {
     /// a second space, makes it a case for the whole parser.
     #[inline]
     pub(crate) fn parse(input: &'b [u8]) -> Option<(Self, usize)> {
-        match input {
-            [b'g', b'e', b't', b' ', rest @ ..] => {
-                let (key, behind) = split_key(rest)?;
-                (behind.get(..2)? == b"\r\n").then_some((Self { key, flags: None }, key.len() + 6))
-            }
-            [b'm', b'g', b' ', rest @ ..] => {
-                let (key, behind) = split_key(rest)?;
-                let flags = behind.get(..showing(behind)?)?;
-                let line_len = key.len() + flags.len() + 5;
-                let flags = flags.get(1..).unwrap_or_default();
-                Some((Self { key, flags: Some(flags) }, line_len))
-            }
-            _ => None,
+        if let Some(rest) = input.strip_prefix(b"get ") {
+            let (key, behind) = split_key(rest)?;
+            let is_line = behind.starts_with(b"\r\n");
+            return is_line.then_some((Self { key, flags: None }, key.len() + 6));
         }
+        let (key, behind) = split_key(input.strip_prefix(b"mg ")?)?;
+        let flags = behind.get(..showing(behind)?)?;
+        let line_len = key.len() + flags.len() + 5;
+        Some((Self { key, flags: Some(flags.get(1..).unwrap_or_default()) }, line_len))
     }
 
     /// Whether it is `mg`, which shows more of an item than its content.
