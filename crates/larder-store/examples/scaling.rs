@@ -18,8 +18,11 @@ use std::time::{Duration, Instant};
 const KEYS: u32 = 1_000_000;
 const BATCH: usize = 16;
 const VALUE: [u8; 100] = [b'v'; 100];
-/// Operations that are drawn beforehand, and repeated.
-const DRAWN: usize = 1 << 20;
+/// Sets before it begins: more than fit in memory.
+const WARM_UP: usize = 5 * KEYS as usize;
+/// Operations that are drawn beforehand. All threads go round the same ones, each from a place of its
+/// own, so that more threads do not mean more memory to read.
+const DRAWN: usize = 1 << 19;
 
 #[derive(Clone, Copy)]
 struct Operation {
@@ -95,21 +98,24 @@ fn main() {
     .expect("memory");
     let mut engine = cache.handle();
     engine.begin_batch(Seconds(1));
-    for number in 0..KEYS {
+    // So often that all memory was in use before: its first use is the system's work.
+    for number in (0..KEYS).cycle().take(WARM_UP) {
         let key = key(number);
         let hash = engine.hash(&key);
         set(&mut engine, HashedKey { bytes: &key, hash });
         while engine.maintain(Seconds(1)) {}
     }
     engine.end_batch();
+    let operations = draw(&mut SmallRng::seed_from_u64(1), *set_percent);
     let (stop, ready) = (AtomicBool::new(false), Barrier::new(*threads as usize + 1));
-    let work = |seed: u32| {
+    let work = |number: u32| {
         let mut engine = cache.handle();
-        let operations = draw(&mut SmallRng::seed_from_u64(seed.into()), *set_percent);
+        let batches = operations.as_chunks::<BATCH>().0;
+        let first = batches.len() * number as usize / *threads as usize;
         ready.wait();
         let (mut done, begun) = (0, Instant::now());
-        for chunk in operations.as_chunks::<BATCH>().0.iter().cycle() {
-            std::hint::black_box(batch(&mut engine, chunk));
+        for operations in batches.iter().cycle().skip(first) {
+            std::hint::black_box(batch(&mut engine, operations));
             done += BATCH;
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -118,7 +124,8 @@ fn main() {
         done as f64 / begun.elapsed().as_secs_f64()
     };
     let total: f64 = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..*threads).map(|seed| scope.spawn(move || work(seed))).collect();
+        let workers: Vec<_> =
+            (0..*threads).map(|number| scope.spawn(move || work(number))).collect();
         ready.wait();
         std::thread::sleep(run_for);
         stop.store(true, Ordering::Relaxed);
