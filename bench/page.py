@@ -255,9 +255,10 @@ def of_hitratio(found):
 
 def of_scaling(found):
     for sets, aim in ((10, 1.9), (100, 1.8)):
-        one, two, many = (median(found[f"{sets}% sets, {n} threads"]) for n in (1, 2, 16))
-        yield at_least(f"engine alone, {sets} % sets, 2 threads ÷ 1", aim, [two / one])
-        yield at_least(f"engine alone, {sets} % sets, 16 threads ÷ 2", 1, [many / two])
+        for exponent, keys in ((1, "Zipf 1.0"), (0, "uniform, as a comparison")):
+            one, two, many = (median(found[f"Zipf {exponent}, {sets}% sets, {n} threads"]) for n in (1, 2, 16))
+            yield at_least(f"engine alone, {sets} % sets, {keys}, 2 threads ÷ 1", aim, [two / one])
+            yield at_least("… 16 threads ÷ 2", 1, [many / two])
 
 
 def of_instructions(found):

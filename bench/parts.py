@@ -132,13 +132,15 @@ def hitratio():
 
 
 def scaling():
-    """Millions of operations a second of the engine by itself, by threads and share of sets."""
+    """Millions of operations a second of the engine by itself, by threads, share of sets, and how
+    unlike the keys are."""
     found = {}
-    for sets in (10, 100):
-        for _ in range(5):
-            for threads in (1, 2, 16):
-                rate = float(output([EXAMPLES / "scaling", threads, sets, 2]))
-                found.setdefault(f"{sets}% sets, {threads} threads", []).append(rate)
+    for exponent in (1, 0):
+        for sets in (10, 100):
+            for _ in range(5):
+                for threads in (1, 2, 16):
+                    rate = float(output([EXAMPLES / "scaling", threads, sets, 2, exponent]))
+                    found.setdefault(f"Zipf {exponent}, {sets}% sets, {threads} threads", []).append(rate)
     return found
 
 

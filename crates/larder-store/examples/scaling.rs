@@ -1,8 +1,9 @@
 //! How much more two threads do than one, and whether many on few cores hold each other up:
 //! operations a second of the segment engine by itself, without sessions or sockets.
 //!
-//! Usage: `scaling THREADS SET_PERCENT [SECONDS]`. A million keys of 20 bytes, Zipf 1.0, values of
-//! 100 bytes, 16 operations a batch; prints millions of operations a second.
+//! Usage: `scaling THREADS SET_PERCENT SECONDS EXPONENT`. A million keys of 20 bytes by Zipf with this
+//! exponent, 0 for all alike; values of 100 bytes, 16 operations a batch. Prints millions of
+//! operations a second.
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
 use larder_store::{
@@ -37,8 +38,8 @@ fn key(number: u32) -> [u8; 20] {
     key
 }
 
-fn draw(rng: &mut impl Rng, set_percent: u32) -> Vec<Operation> {
-    let zipf = Zipf::new(f64::from(KEYS), 1.0).expect("a distribution");
+fn draw(rng: &mut impl Rng, set_percent: u32, exponent: f64) -> Vec<Operation> {
+    let zipf = Zipf::new(f64::from(KEYS), exponent).expect("a distribution");
     #[expect(clippy::cast_possible_truncation, reason = "a whole number up to KEYS")]
     let mut one = || Operation {
         key: key(zipf.sample(rng) as u32),
@@ -79,12 +80,13 @@ fn batch(engine: &mut impl Engine, operations: &[Operation]) -> usize {
 }
 
 fn main() {
-    let arguments: Vec<u32> =
-        std::env::args().skip(1).map(|text| text.parse().expect("a number")).collect();
-    let [threads, set_percent, rest @ ..] = arguments.as_slice() else {
-        panic!("usage: scaling THREADS SET_PERCENT [SECONDS]");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [threads, set_percent, secs, exponent] = arguments.as_slice() else {
+        panic!("usage: scaling THREADS SET_PERCENT SECONDS EXPONENT");
     };
-    let run_for = Duration::from_secs(rest.first().copied().unwrap_or(2).into());
+    let [threads, set_percent, secs] =
+        [threads, set_percent, secs].map(|text| text.parse::<u32>().expect("a number"));
+    let exponent = exponent.parse().expect("a number");
     let classes = SizeClasses::new(vec![1 << 20], 56);
     let cache = segment::Cache::new(segment::Config {
         limit_bytes: 512 << 20,
@@ -93,7 +95,7 @@ fn main() {
         seed: 1,
         evict: true,
         item_size_max: 1 << 20,
-        threads: *threads as usize,
+        threads: threads as usize,
     })
     .expect("memory");
     let mut engine = cache.handle();
@@ -106,12 +108,12 @@ fn main() {
         while engine.maintain(Seconds(1)) {}
     }
     engine.end_batch();
-    let operations = draw(&mut SmallRng::seed_from_u64(1), *set_percent);
-    let (stop, ready) = (AtomicBool::new(false), Barrier::new(*threads as usize + 1));
+    let operations = draw(&mut SmallRng::seed_from_u64(1), set_percent, exponent);
+    let (stop, ready) = (AtomicBool::new(false), Barrier::new(threads as usize + 1));
     let work = |number: u32| {
         let mut engine = cache.handle();
         let batches = operations.as_chunks::<BATCH>().0;
-        let first = batches.len() * number as usize / *threads as usize;
+        let first = batches.len() * number as usize / threads as usize;
         ready.wait();
         let (mut done, begun) = (0, Instant::now());
         for operations in batches.iter().cycle().skip(first) {
@@ -125,9 +127,9 @@ fn main() {
     };
     let total: f64 = std::thread::scope(|scope| {
         let workers: Vec<_> =
-            (0..*threads).map(|number| scope.spawn(move || work(number))).collect();
+            (0..threads).map(|number| scope.spawn(move || work(number))).collect();
         ready.wait();
-        std::thread::sleep(run_for);
+        std::thread::sleep(Duration::from_secs(secs.into()));
         stop.store(true, Ordering::Relaxed);
         workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
     });

@@ -317,13 +317,15 @@ impl Stripe {
         }
     }
 
+    /// Nobody but the holder changes what is locked, so it takes no atomic addition.
     fn unlock(&self) {
-        self.0.fetch_and(!Self::LOCKED, Ordering::Release);
+        self.0.store(self.version(), Ordering::Release);
     }
 
-    /// Between a word's arrival in its new place and its departure from the old one.
+    /// Between a word's arrival in its new place and its departure from the old one, by the holder.
     fn count_move(&self) {
-        self.0.fetch_add(Self::MOVE, Ordering::Release);
+        let locked = self.0.load(Ordering::Relaxed);
+        self.0.store(locked.wrapping_add(Self::MOVE), Ordering::Release);
     }
 }
 

@@ -178,7 +178,8 @@ impl Cache {
     }
 }
 
-/// What all handles share.
+/// What all handles share. Apart from its count of references, which changes.
+#[repr(align(128))]
 pub(crate) struct Shared {
     index: Index<Table>,
     alloc: Mutex<Alloc>,

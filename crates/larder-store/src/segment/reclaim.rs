@@ -24,6 +24,9 @@ use std::sync::Arc;
 /// A segment that is being emptied.
 #[derive(Debug)]
 pub(super) struct Drain {
+    /// Of its own: a count of references that all threads change with every item would cost more
+    /// than the item.
+    shared: Arc<Shared>,
     segment: OwnedSegment,
     /// The next item's offset in the region.
     at: usize,
@@ -144,7 +147,8 @@ impl Handle {
         let table = self.shared.table();
         let at = table.layout.start(segment);
         let end = at + table.entry(segment).written().load(Ordering::Relaxed) as usize;
-        self.drain = Some(Drain { segment: OwnedSegment(segment), at, end, reason });
+        let shared = Arc::clone(&self.shared);
+        self.drain = Some(Drain { shared, segment: OwnedSegment(segment), at, end, reason });
         true
     }
 
@@ -231,7 +235,7 @@ impl Handle {
 
     /// Deals with the record at the front; its length, or `None` if it can neither move nor go.
     fn drain_one(&mut self, drain: &Drain) -> Option<usize> {
-        let shared = Arc::clone(&self.shared);
+        let shared = &drain.shared;
         let witness = Witness::owner(&drain.segment);
         let cas = shared.config.cas;
         let record = Record::at(shared.table(), drain.at, cas, witness);
@@ -243,7 +247,7 @@ impl Handle {
             Reason::Clean => record.entry().kind().queue,
             Reason::Evict(_) => Queue::Main,
         };
-        let kind = self.writer().1.kind(&shared, queue, record.expiry());
+        let kind = self.writer().1.kind(shared, queue, record.expiry());
         let room = self.reserve_room(kind, len + 8);
         let hash = shared.hash(record.key());
         let stripe = shared.index.lock(hash);
@@ -252,13 +256,13 @@ impl Handle {
         let record = Record::at(shared.table(), drain.at, cas, Witness::locked(&stripe));
         let kept = self.keeps(drain.reason, place.freq(), len);
         let (_, mut writer) = self.writer();
-        if void::<()>(&shared, &record, writer.now).is_some() {
-            writer.count_reclaimed(&shared, &record, false);
-            writer.remove(&shared, &stripe, &place, &record);
+        if void::<()>(shared, &record, writer.now).is_some() {
+            writer.count_reclaimed(shared, &record, false);
+            writer.remove(shared, &stripe, &place, &record);
             return Some(len);
         }
         let moved = kept.filter(|_| room).and_then(|freq| {
-            let offset = writer.write(&shared, kind, &copy_of(&record))?;
+            let offset = writer.write(shared, kind, &copy_of(&record))?;
             stripe.replace(&place, Slot::new(hash, offset, freq));
             Some(())
         });
@@ -266,7 +270,7 @@ impl Handle {
             if let (Some(chain), Reason::Evict(from)) = (record.chain(), drain.reason) {
                 let segments = shared.chain_segments(chain.first).count();
                 shared.alloc().count_chain(from, segments, false);
-                writer.count_chain(&shared, kind, segments);
+                writer.count_chain(shared, kind, segments);
             }
             record.bury();
             return Some(len);
@@ -275,8 +279,8 @@ impl Handle {
             return None;
         }
         ghost::remember(shared.table().ghosts(stripe.bucket()), hash);
-        writer.count_evicted(&shared, &record);
-        writer.remove(&shared, &stripe, &place, &record);
+        writer.count_evicted(shared, &record);
+        writer.remove(shared, &stripe, &place, &record);
         Some(len)
     }
 

@@ -2,6 +2,7 @@
 
 use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
 use super::index::{Buckets, Locked};
+use super::raw::Region;
 use super::sync::{AtomicU64, Guard, Ordering};
 use super::table::{Entry, Table};
 use crate::{Attributes, Expiry, Seconds};
@@ -211,7 +212,7 @@ impl<'p> Record<'p> {
         if !same_flags {
             self.half(0).store(attributes.client_flags, Ordering::Relaxed);
         }
-        entry.note_expiry(at);
+        entry.note_expiry(attributes.expiry);
         if let (WIDE, Some(at)) = (code, at) {
             self.half(self.wide_at()).store(at.0, Ordering::Relaxed);
         }
@@ -275,14 +276,11 @@ impl Draft<'_> {
     /// Writes it at `offset`.
     ///
     /// # Safety
-    /// `offset` and the bytes up to [`Draft::len`] belong to the caller's open segment and were not
-    /// published.
-    pub(super) unsafe fn write(&self, table: &Table, offset: usize, cas: bool) {
-        let entry = table.entry(table.layout.segment_of(offset));
-        let header = self.header(entry.base());
+    /// `offset` and the bytes up to [`Draft::len`] belong to the caller's open segment, which began
+    /// at `base`, and were not published.
+    pub(super) unsafe fn write(&self, region: &Region, offset: usize, base: Seconds, cas: bool) {
+        let header = self.header(base);
         let at = seconds(self.attributes.expiry);
-        entry.note_expiry(at);
-        let region = &table.region;
         region.word(offset).store(header.0, Ordering::Relaxed);
         let mut here = offset + 8;
         if cas {

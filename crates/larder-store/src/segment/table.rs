@@ -16,7 +16,7 @@ use super::index::{BUCKET_SLOTS, Buckets};
 use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout};
 use super::raw::Region;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::Seconds;
+use crate::{Expiry, Seconds};
 use std::sync::Arc;
 
 /// A segment's words.
@@ -97,11 +97,13 @@ impl<'r> Entry<'r> {
     }
 
     /// Widens the span of expiries.
-    pub(super) fn note_expiry(&self, at: Option<Seconds>) {
-        self.last_expiry().fetch_max(at.map_or(u32::MAX, |at| at.0), Ordering::Relaxed);
-        if let Some(at) = at {
-            self.first_expiry().fetch_min(at.0, Ordering::Relaxed);
-        }
+    pub(super) fn note_expiry(&self, at: Expiry) {
+        let at = match at {
+            Expiry::Never => u32::MAX,
+            Expiry::At(at) => at.0,
+        };
+        self.last_expiry().fetch_max(at, Ordering::Relaxed);
+        self.first_expiry().fetch_min(at, Ordering::Relaxed);
     }
 }
 

@@ -52,6 +52,9 @@ pub(super) struct Open {
     /// The next item's offset in the region.
     pub(super) at: usize,
     end: usize,
+    /// The last expiry that was noted in its entry. Other threads write there whenever an item of it
+    /// dies, so it is left alone where it says what it should already.
+    noted: Option<Expiry>,
     /// Segments in the chains of its items.
     chained: usize,
 }
@@ -265,7 +268,7 @@ impl Writer<'_> {
         entry.open(kind, sequence, self.now);
         let at = table.layout.start(segment);
         let end = at + table.layout.segment_len;
-        let open = Open { segment, sequence, base: entry.base(), at, end, chained: 0 };
+        let open = Open { segment, sequence, base: entry.base(), at, end, noted: None, chained: 0 };
         let before = self.open[kind.queue as usize][usize::from(kind.class)].replace(open);
         if let Some(before) = before {
             seal(shared, &before);
@@ -302,9 +305,13 @@ impl Writer<'_> {
         if open.at + len > open.end {
             return None;
         }
-        let offset = open.at;
+        let (offset, table) = (open.at, shared.table());
+        let expiry = draft.attributes.expiry;
+        if open.noted.replace(expiry) != Some(expiry) {
+            table.entry(open.segment).note_expiry(expiry);
+        }
         // SAFETY: the place is in this handle's own open segment, behind all that was published.
-        unsafe { draft.write(shared.table(), offset, cas) };
+        unsafe { draft.write(&table.region, offset, open.base, cas) };
         open.at += len;
         Some(offset)
     }
