@@ -164,6 +164,9 @@ fn serve(
     detach(&options)?;
     drop_privileges(&options)?;
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
+    if options.enable_sasl && options.auth_file.is_some() {
+        tracing::warn!("-S and -Y: logins are in text alone, as with memcached");
+    }
     for (name, why) in options.without_effect() {
         tracing::info!("{name} has no effect: {why}");
     }

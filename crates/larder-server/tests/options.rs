@@ -142,7 +142,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_version_and_licence_are_no_errors() {
     let help = larderd(&["-h"]);
     assert!(help.status.success());
     let text = String::from_utf8(help.stdout).unwrap();
@@ -152,6 +152,11 @@ fn help_and_version_are_no_errors() {
     let version = larderd(&["-V"]);
     assert!(version.status.success());
     assert!(String::from_utf8_lossy(&version.stdout).contains("larder"));
+    for option in ["-i", "--license"] {
+        let licence = larderd(&[option]);
+        assert!(licence.status.success());
+        assert!(String::from_utf8_lossy(&licence.stdout).contains("MIT"));
+    }
 }
 
 #[test]
