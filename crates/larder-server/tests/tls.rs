@@ -9,7 +9,7 @@ use rustls::client::ClientSessionMemoryCache;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -191,6 +191,51 @@ fn talk(mut stream: TcpStream, bytes: &[u8]) -> String {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it closes");
     }
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn watchers_see_what_is_wrong_with_tls() {
+    let options = ["-l", "notls:127.0.0.1"];
+    let secure = Secure::start("watched", &options, "ssl_handshake_timeout=1");
+    let ports = secure.ports();
+    let mut watcher = TcpStream::connect(("127.0.0.1", ports[1])).unwrap();
+    watcher.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    watcher.write_all(b"watch connevents\r\n").unwrap();
+    read(&mut watcher, "OK\r\n");
+    let mut lines = BufReader::new(watcher).lines().map(Result::unwrap);
+    let mut said = || {
+        let line = lines.find(|line| line.contains("type=conntlserr ")).unwrap();
+        let (_, rest) = line.split_once(" type=").unwrap();
+        let (fd, msg) = rest.strip_prefix("conntlserr fd=").unwrap().split_once(" msg=").unwrap();
+        assert!(fd.parse::<u64>().unwrap() > 0, "{line}");
+        msg.to_owned()
+    };
+    let stranger = || TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
+    talk(stranger(), b"get a\r\n");
+    assert_eq!(said(), "received corrupt message of type InvalidContentType");
+    let patient = stranger();
+    assert_eq!(said(), "the handshake takes too long");
+    drop((patient, stranger()));
+    assert_eq!(said(), "it ends in the middle of a handshake");
+    ask_once(&mut secure.connect()).unwrap();
+    drop(stranger());
+    assert_eq!(said(), "it ends in the middle of a handshake", "nothing is said of what went well");
+}
+
+#[test]
+fn what_encryption_takes_is_counted() {
+    let secure = Secure::start("counted", &["-l", "notls:127.0.0.1"], "");
+    let held = || {
+        let plain = TcpStream::connect(("127.0.0.1", secure.ports()[1])).unwrap();
+        let page = talk(plain, b"stats\r\n").replace('\r', "");
+        stat(&page, "read_buf_bytes").parse::<usize>().unwrap()
+    };
+    wait_for("rest", || held() == 0);
+    let mut clients: Vec<Client> = (0..20).map(|_| secure.connect()).collect();
+    clients.iter_mut().for_each(|client| drop(ask_once(client).unwrap()));
+    assert!((20 * 3000..20 * 5000).contains(&held()), "{}", held());
+    drop(clients);
+    wait_for("rest", || held() == 0);
 }
 
 /// A ticket from where nobody asks for a certificate is none where a certificate is asked for.
