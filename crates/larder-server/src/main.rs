@@ -33,6 +33,9 @@ const LICENCE: &str = "larderd is licensed under the MIT licence or the Apache L
 /// Unsent answers from which a connection has to wait for its peer, in bytes.
 const OUTPUT_MAX: usize = 256 << 10;
 
+/// More threads than this are warned of, as memcached does.
+const THREADS_USUAL: usize = 64;
+
 /// File descriptors beside those of connections.
 const FILES_SPARE: u64 = 64;
 
@@ -166,6 +169,12 @@ fn serve(
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
     if options.enable_sasl && options.auth_file.is_some() {
         tracing::warn!("-S and -Y: logins are in text alone, as with memcached");
+    }
+    if options.threads > THREADS_USUAL {
+        tracing::warn!(
+            "-t {}: more threads than the machine has cores gain nothing",
+            options.threads
+        );
     }
     for (name, why) in options.without_effect() {
         tracing::info!("{name} has no effect: {why}");

@@ -26,6 +26,7 @@ use std::path::PathBuf;
     version = version::LARDER,
     disable_version_flag = true,
     args_override_self = true,
+    allow_negative_numbers = true,
     after_help = suboptions::help()
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
@@ -194,7 +195,7 @@ pub struct Options {
     #[arg(long)]
     pub pin: bool,
 
-    /// Say more: -v what happens, -vv requests' errors, -vvv everything
+    /// Say more: -v what happens, -vv also connections, -vvv everything; `watch` shows requests
     #[arg(short = 'v', long, action = ArgAction::Count)]
     pub verbose: u8,
 
