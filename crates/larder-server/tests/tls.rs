@@ -3,7 +3,7 @@
 mod common;
 
 use common::tls::{Authority, Client, Secure, client_config, connect, write_identity};
-use common::{Server, larderd, stat, stderr, wait_for};
+use common::{Scratch, Server, Started, larderd, stat, stderr, wait_for};
 use nix::sys::signal::Signal;
 use rustls::client::ClientSessionMemoryCache;
 use rustls::pki_types::PrivateKeyDer;
@@ -220,6 +220,41 @@ fn watchers_see_what_is_wrong_with_tls() {
     ask_once(&mut secure.connect()).unwrap();
     drop(stranger());
     assert_eq!(said(), "it ends in the middle of a handshake", "nothing is said of what went well");
+}
+
+/// Debian's memcached has TLS, by OpenSSL.
+#[test]
+fn statistics_of_tls_have_memcacheds_names() {
+    let list = "ssl_session_cache,ssl_ca_cert=ca.pem,ssl_verify_mode=1";
+    let ours = Secure::start("names", &[], list);
+    let (scratch, authority) = (Scratch::new("tls-names-memcached"), Authority::new());
+    write_identity(&scratch, &authority.issue());
+    scratch.file("ca.pem", &authority.pem());
+    let list = format!("ssl_chain_cert=chain.pem,ssl_key=key.pem,{list}");
+    let mut command = Command::new("memcached");
+    command.current_dir(scratch.path("")).stdin(Stdio::null());
+    command.args(["-u", "root", "-l", "127.0.0.1", "-p", "-1", "-U", "0", "-Z", "-o", &list]);
+    let theirs = Secure { server: Started::spawn(scratch, &mut command), authority };
+    assert_eq!(ours.ask("refresh_certs\r\n"), theirs.ask("refresh_certs\r\n"));
+    let of_tls = |secure: &Secure, page: &str| -> Vec<String> {
+        let page = secure.ask(&format!("stats{page}\r\n")).replace('\r', "");
+        let lines = page.lines().filter_map(|line| line.strip_prefix("STAT "));
+        lines
+            .filter(|line| line.contains("ssl_") || line.contains("cert"))
+            // Counts differ, settings do not.
+            .map(|line| if page.contains("STAT pid") { first(line) } else { line.to_owned() })
+            .collect()
+    };
+    for page in ["", " settings"] {
+        let (ours, theirs) = (of_tls(&ours, page), of_tls(&theirs, page));
+        assert!(theirs.len() >= 3, "{theirs:?}");
+        let missing: Vec<&String> = theirs.iter().filter(|line| !ours.contains(line)).collect();
+        assert!(missing.is_empty(), "{missing:?} of stats{page}, in {ours:?}");
+    }
+}
+
+fn first(line: &str) -> String {
+    line.split(' ').next().unwrap_or_default().to_owned()
 }
 
 #[test]
