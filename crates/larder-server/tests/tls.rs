@@ -448,7 +448,7 @@ fn statistics_say_how_it_is_done() {
 
 #[test]
 fn what_cannot_be_used_is_named_at_start() {
-    let scratch = common::Scratch::new("tls-refused");
+    let scratch = Scratch::new("tls-refused");
     let authority = Authority::new();
     let (one, other) = (authority.issue(), authority.issue());
     let chain = scratch.file("chain.pem", &one.chain);
@@ -492,13 +492,13 @@ fn a_key_may_be_in_the_chains_file_or_in_der() {
         ("both", "ssl_chain_cert=both.pem"),
         ("der", "ssl_chain_cert=both.pem,ssl_key=key.der,ssl_keyformat=DER"),
     ] {
-        let scratch = common::Scratch::new(&format!("tls-{name}"));
+        let scratch = Scratch::new(&format!("tls-{name}"));
         scratch.file("both.pem", &both);
         std::fs::write(scratch.path("key.der"), der.secret_der()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
         command.current_dir(scratch.path(""));
         command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-Z", "-o", list]);
-        let server = common::Started::spawn(scratch, &mut command);
+        let server = Started::spawn(scratch, &mut command);
         let config = client_config(&authority, rustls::ALL_VERSIONS, None);
         assert!(is_served(server.port(), &config), "{}", server.said());
     }
