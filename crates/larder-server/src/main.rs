@@ -161,6 +161,9 @@ fn serve(
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
     platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
+    // Who can connect can send signals: SIGHUP would end a process that does not heed it yet.
+    let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
+    life.heed_signals().map_err(|error| os(&error))?;
     let (listeners, udp) = bind(&options)?;
     // Its files may be for root alone.
     let tls = start_tls(&options, &listeners)?;
@@ -179,8 +182,6 @@ fn serve(
     for (name, why) in options.without_effect() {
         tracing::info!("{name} has no effect: {why}");
     }
-    let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
-    life.heed_signals().map_err(|error| os(&error))?;
     if let Some(tls) = &tls {
         reload_tls(&life, tls);
     }
