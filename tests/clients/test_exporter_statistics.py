@@ -5,7 +5,8 @@ The exporter asks `stats`, `stats slabs`, `stats items` and `stats settings`, ca
 metric whose statistic is missing. So: nothing unreadable, and every metric that it makes of
 Debian's memcached.
 
-The exporter itself does not run here: these are the names that its source asks for.
+The exporter itself does not run here: these are the names that its source asks for. The library that
+it scrapes through does, in `go/exporter_test.go`.
 """
 
 import shutil

@@ -1,4 +1,5 @@
-"""bradfitz/gomemcache, the usual Go client: runs the module in `go/` against this server."""
+"""Go libraries, by the module in `go/`: gomemcache, the usual client, and the one that
+memcached_exporter scrapes through."""
 
 import os
 import shutil

@@ -1,9 +1,10 @@
-"""libmemcached's tools for operators: what they show of larderd is what is there, and they say and
-return what they do for Debian's memcached."""
+"""libmemcached's tools for operators, and memcached's own script: what they show of larderd is what is
+there, and they say and return what they do for Debian's memcached."""
 
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -150,3 +151,38 @@ def test_memcaslap_loads_without_an_error(start, engine):
         assert int(shown["cmd_set"]) > 0 and int(shown["cmd_get"]) > 0, done.stdout
         wrong = ("get_misses", "verify_misses", "verify_failed")
         assert [int(shown[name]) for name in wrong] == [0, 0, 0], done.stdout
+
+
+SCRIPT = Path("/usr/share/memcached/scripts/memcached-tool")
+FEW = b"set small 7 0 1\r\n1\r\nset large 0 0 2000\r\n" + b"x" * 2000 + b"\r\nget small\r\nquit\r\n"
+
+
+def script(server, command):
+    """What memcached-tool shows, without ages and times."""
+    assert SCRIPT.exists(), "Debian's memcached has it"
+    with server.connect() as sock:
+        sock.sendall(FEW)
+        while sock.recv(4096):
+            pass
+    address = f"{server.host}:{server.port}"
+    done = subprocess.run([SCRIPT, address, command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return re.sub(r"\d+s\b", "s", done.stdout.replace(address, "")), done.stderr
+
+
+@pytest.mark.parametrize("command", ["display", "dump", "sizes"])
+def test_memcached_tool_shows_the_same(start, engine, command):
+    with start(engine=engine) as server, Server(shutil.which("memcached"), "upstream") as memcached:
+        (ours, said), (theirs, also_said) = script(server, command), script(memcached, command)
+    assert said == also_said
+    if command == "dump":
+        ours, theirs = sorted(ours.split("\n")), sorted(theirs.split("\n"))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("command", ["stats", "settings"])
+def test_memcached_tool_shows_the_statistics(start, engine, command):
+    with start(engine=engine) as server:
+        shown, _ = script(server, command)
+    names = {"stats": ["curr_items", "get_hits"], "settings": ["maxconns", "evictions"]}[command]
+    assert all(re.search(rf"^\s*{name}\s+\w+$", shown, re.MULTILINE) for name in names), shown

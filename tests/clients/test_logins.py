@@ -18,7 +18,7 @@ def passwords(tmp_path):
 
 @pytest.fixture
 def sasl(start, passwords):
-    with start("-t", "1", "-S", "-Y", passwords) as server:
+    with start("-t", "1", "-S", "--sasl-pwdb", passwords) as server:
         yield server
 
 

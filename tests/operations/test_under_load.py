@@ -59,23 +59,32 @@ def judge(operator, report, record_property):
     assert max(slowest.values()) <= SLOWEST_SECS_MAX, slowest
 
 
+def fill(sock, items):
+    """Stores values as large as the load's under keys that it does not use."""
+    value = b" 0 0 4000 noreply\r\n" + b"x" * 4000 + b"\r\n"
+    for first in range(0, items, 1000):
+        keys = range(first, min(first + 1000, items))
+        sock.sendall(b"".join(b"set fill-%d" % key + value for key in keys))
+
+
 def test_memory_shrinks_and_everything_is_flushed(start, record_property):
-    with start("-m", "256", "-t", "2") as server, server.connect() as sock:
+    with start("-m", "1024", "-t", "2") as server, server.connect() as sock:
         operator = Operator(sock)
+        fill(sock, 225_000)
         with load(server, LOAD_SECS, *BUSY) as running:
-            operator.await_full(30_000)
-            for limit in (64, 256, 64):
+            operator.await_full(225_000)
+            for limit in (256, 1024, 256):
                 assert operator.ask(f"cache_memlimit {limit}") == "OK"
                 time.sleep(0.5)
                 assert operator.ask("flush_all") == "OK"
                 time.sleep(0.2)
             assert running.running(), "it was not under load"
             report = running.report()
-        assert operator.stat("limit_maxbytes") == 64 * MIB
+        assert operator.stat("limit_maxbytes") == 256 * MIB
         deadline = time.monotonic() + 20
-        while server.rss() > (64 + 32) * MIB and time.monotonic() < deadline:
+        while server.rss() > (256 + 32) * MIB and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert server.rss() <= (64 + 32) * MIB, f"{server.rss() / MIB:.1f} MiB resident"
+        assert server.rss() <= (256 + 32) * MIB, f"{server.rss() / MIB:.1f} MiB resident"
     judge(operator, report, record_property)
 
 

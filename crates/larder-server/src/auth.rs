@@ -40,7 +40,7 @@ struct Secret {
 /// Why there are no passwords.
 #[derive(Debug)]
 pub enum AuthError {
-    /// `-S` alone: nobody has said where they are.
+    /// Under `-S` nobody has said where they are.
     NoFile,
     /// It can't be read.
     Unreadable(PathBuf, io::Error),
@@ -54,7 +54,7 @@ impl std::fmt::Display for AuthError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NoFile => f.write_str(
-                "-S needs a file of passwords: give -Y FILE, or set MEMCACHED_SASL_PWDB",
+                "-S needs a file of passwords: give --sasl-pwdb FILE, or set MEMCACHED_SASL_PWDB",
             ),
             Self::Unreadable(path, error) => {
                 let path = path.display();
@@ -73,17 +73,17 @@ impl std::fmt::Display for AuthError {
 /// How conversations begin under these options.
 #[must_use]
 pub fn opening(options: &Options) -> Parser {
-    match options.protocol.as_str() {
-        _ if options.enable_sasl => Parser::BINARY_LOGIN,
+    match options.protocol.as_deref() {
         _ if options.auth_file.is_some() => Parser::TEXT_LOGIN,
-        "ascii" => Parser::TEXT,
-        "binary" => Parser::BINARY,
+        _ if options.enable_sasl => Parser::BINARY_LOGIN,
+        Some("ascii") => Parser::TEXT,
+        Some("binary") => Parser::BINARY,
         _ => Parser::default(),
     }
 }
 
-/// Reads the file that `-Y` names, or `MEMCACHED_SASL_PWDB` (`database`) under `-S`; `None` if
-/// anybody may come in.
+/// Reads the file that `-Y` names, or under `-S` that of `--sasl-pwdb` or `MEMCACHED_SASL_PWDB`
+/// (`database`); `None` if anybody may come in.
 ///
 /// # Errors
 /// [`AuthError`]: then nobody could.
@@ -91,11 +91,11 @@ pub fn open(
     options: &Options,
     database: Option<OsString>,
 ) -> Result<Option<PasswordFile>, AuthError> {
-    match (&options.auth_file, database) {
-        (Some(path), _) => PasswordFile::open(path).map(Some),
-        (None, _) if !options.enable_sasl => Ok(None),
-        (None, Some(path)) => PasswordFile::open(Path::new(&path)).map(Some),
-        (None, None) => Err(AuthError::NoFile),
+    let database = || options.sasl_pwdb.clone().or(database.map(PathBuf::from));
+    match &options.auth_file {
+        Some(path) => PasswordFile::open(path).map(Some),
+        None if !options.enable_sasl => Ok(None),
+        None => PasswordFile::open(&database().ok_or(AuthError::NoFile)?).map(Some),
     }
 }
 

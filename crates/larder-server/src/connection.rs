@@ -74,6 +74,11 @@ impl Write for Stream {
     }
 }
 
+/// [`ConnectionInfo`]'s state while its requests are answered.
+const AT_WORK: u8 = 5;
+/// Before anything has come.
+const NEW: u8 = 6;
+
 /// What `stats conns` shows of a connection.
 #[derive(Debug)]
 pub struct ConnectionInfo {
@@ -93,7 +98,7 @@ impl ConnectionInfo {
     /// A connection that just came in.
     #[must_use]
     pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
-        let (state, last_command) = (AtomicU8::new(0), AtomicU32::new(now));
+        let (state, last_command) = (AtomicU8::new(NEW), AtomicU32::new(now));
         Self { id, peer, listener, state, last_command, ended: OnceLock::new() }
     }
 
@@ -105,8 +110,15 @@ impl ConnectionInfo {
             1 => "conn_nread",
             2 => "conn_swallow",
             4 => "conn_watch",
+            AT_WORK => "conn_parse_cmd",
+            NEW => "conn_new_cmd",
             _ => "conn_mwrite",
         }
+    }
+
+    /// It has a turn: who asks for `stats conns` sees itself so.
+    fn note_turn(&self) {
+        self.state.store(AT_WORK, Relaxed);
     }
 
     /// When it was last served, Unix seconds.
@@ -147,6 +159,21 @@ impl ConnectionInfo {
         if self.last_command.load(Relaxed) != now {
             self.last_command.store(now, Relaxed);
         }
+    }
+}
+
+/// What ended a connection before its time.
+#[derive(Debug)]
+pub enum Fault {
+    /// The peer is gone, or can't be reached.
+    Stream(io::Error),
+    /// What came is not TLS, or not what was agreed on.
+    Tls(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Stream(error)
     }
 }
 
@@ -326,8 +353,20 @@ impl<E: Engine> Connection<E> {
         self.held.cast_signed()
     }
 
+    /// What it is at between turns. A head that waits for its value is a request that arrives.
+    fn state(&self) -> State {
+        match self.session.state() {
+            State::Waiting if self.awaits_writing() => State::Sending,
+            State::Waiting if !self.goes_on && self.awaits_value() => State::Receiving,
+            state => state,
+        }
+    }
+
     /// One turn: send what is unsent, read once, let the session answer, send that. `now` is in
     /// seconds.
+    ///
+    /// # Errors
+    /// [`Fault`]: it is to be closed, and nothing is left to say to the peer.
     pub fn serve(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -335,26 +374,7 @@ impl<E: Engine> Connection<E> {
         now: u32,
         moved: &mut Moved,
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
-    ) -> After {
-        match self.try_serve(stream, buffers, now, moved, answer) {
-            Ok(after) => after,
-            // The peer is gone, or does not speak TLS; nothing is left to say to it.
-            Err(error) => {
-                tracing::debug!(peer = self.info.peer, %error, "a connection fails");
-                self.info.note_failure();
-                After::Close
-            }
-        }
-    }
-
-    fn try_serve(
-        &mut self,
-        stream: &mut (impl Read + Write),
-        buffers: &mut Buffers,
-        now: u32,
-        moved: &mut Moved,
-        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
-    ) -> io::Result<After> {
+    ) -> Result<After, Fault> {
         if !self.unsent.is_empty() {
             let sent = self.send_unsent(stream)?;
             // What was encrypted has been counted already.
@@ -373,11 +393,13 @@ impl<E: Engine> Connection<E> {
                 return Ok(After::Wait);
             }
         }
-        moved.read += self.open(stream, read, buffers)?;
+        moved.read += self.open(stream, read, buffers).map_err(Fault::Tls)?;
+        self.info.note_turn();
         let turn = self.answer(read, buffers, answer);
-        self.info.note(self.session.state(), now);
         moved.written += self.send(stream, buffers)?;
-        Ok(self.after(turn.next))
+        let after = self.after(turn.next);
+        self.info.note(self.state(), now);
+        Ok(after)
     }
 
     /// Decrypts what was read; how many bytes came of it.

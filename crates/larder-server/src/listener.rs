@@ -2,6 +2,7 @@
 
 use crate::connection::Stream;
 use crate::options::Options;
+use crate::platform;
 use mio::event::Source;
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
@@ -177,7 +178,13 @@ pub(crate) fn split_list(lists: &[String]) -> impl Iterator<Item = (Security, &s
 /// [`ListenError`] for the first address that can't be had. IPv6 missing from the machine is none.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     if let Some(path) = &options.unix_socket {
-        return Ok(vec![bind_unix(path, options.unix_mask, options.listen_backlog)?]);
+        let listener = bind_unix(path, options.unix_mask, options.listen_backlog)?;
+        if let Some(user) = options.user.as_deref().filter(|_| platform::is_root()) {
+            // A user that is not there is an error soon enough.
+            platform::give_to(user, path)
+                .map_err(|error| ListenError::Unix(path.display().to_string(), error))?;
+        }
+        return Ok(vec![listener]);
     }
     let Some(port) = port(options) else { return Ok(Vec::new()) };
     if options.listen.is_empty() {
@@ -224,16 +231,21 @@ fn bind_everywhere(
 /// `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
 pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let bad = || ListenError::Address(text.to_owned());
-    if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+    if let Ok(ip) = without_brackets(text).parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, digits)) => (host, digits.parse().map_err(|_| bad())?),
         None => (text, port),
     };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = without_brackets(host);
     let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| bad())?.collect();
     if found.is_empty() { Err(bad()) } else { Ok(found) }
+}
+
+/// What stands between brackets, if both are there.
+fn without_brackets(text: &str) -> &str {
+    text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }
 
 fn bind_tcp(
@@ -309,7 +321,7 @@ mod tests {
         let expected =
             [(Security::Plain, "[::1]:7"), (Security::Certified, "host"), (Security::Usual, "*")];
         assert_eq!(split_list(&lists).collect::<Vec<_>>(), expected);
-        for text in ["tag[too-long-a-tag]:host", "proto[ascii]:host", "tls:host"] {
+        for text in ["tag[too-long-a-tag]:host", "proto[ascii]:host", "tls:host", "[::1", "::1]"] {
             let (_, rest) = Security::split(text);
             assert!(resolve(rest, 1).is_err(), "{text}");
         }

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use larder_protocol::{Streams, dump};
 use larder_session::Event;
 use larder_store::{Eviction, SizeClasses};
+use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -174,6 +175,17 @@ impl Log {
                 let _ = write!(line, " reason={reason}");
             }
             let _ = write!(line, " cfd={client}");
+        });
+    }
+
+    /// Logs why a connection can't go on, of TLS or of its stream.
+    pub(crate) fn note_fault(&self, client: u64, tls: bool, why: impl Display) {
+        if !self.observed().has(Streams::CONNEVENTS) {
+            return;
+        }
+        let kind = if tls { "conntlserr" } else { "connerr" };
+        self.write(Streams::CONNEVENTS, |line| {
+            let _ = write!(line, " type={kind} fd={client} msg={why}");
         });
     }
 

@@ -33,6 +33,9 @@ const LICENCE: &str = "larderd is licensed under the MIT licence or the Apache L
 /// Unsent answers from which a connection has to wait for its peer, in bytes.
 const OUTPUT_MAX: usize = 256 << 10;
 
+/// More threads than this are warned of, as memcached does.
+const THREADS_USUAL: usize = 64;
+
 /// File descriptors beside those of connections.
 const FILES_SPARE: u64 = 64;
 
@@ -158,17 +161,27 @@ fn serve(
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
     platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
+    // Who can connect can send signals: SIGHUP would end a process that does not heed it yet.
+    let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
+    life.heed_signals().map_err(|error| os(&error))?;
     let (listeners, udp) = bind(&options)?;
     // Its files may be for root alone.
     let tls = start_tls(&options, &listeners)?;
     detach(&options)?;
     drop_privileges(&options)?;
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
+    if options.enable_sasl && options.auth_file.is_some() {
+        tracing::warn!("-S and -Y: logins are in text alone, as with memcached");
+    }
+    if options.threads > THREADS_USUAL {
+        tracing::warn!(
+            "-t {}: more threads than the machine has cores gain nothing",
+            options.threads
+        );
+    }
     for (name, why) in options.without_effect() {
         tracing::info!("{name} has no effect: {why}");
     }
-    let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
-    life.heed_signals().map_err(|error| os(&error))?;
     if let Some(tls) = &tls {
         reload_tls(&life, tls);
     }

@@ -1,5 +1,8 @@
 //! What differs between systems. Elsewhere than on Linux these do nothing, and say so.
 
+use std::io;
+use std::os::unix::fs::chown;
+use std::path::Path;
 use std::time::Duration;
 
 /// Keeps the calling thread on core `index`, counted around.
@@ -42,6 +45,18 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
     }
     setgid(user.gid).map_err(UserError::Refused)?;
     setuid(user.uid).map_err(UserError::Refused)
+}
+
+/// Has a file belong to a user and that user's first group, so that its mode means them. Nothing
+/// happens if there is no such user.
+///
+/// # Errors
+/// The system refuses.
+pub fn give_to(name: &str, file: &Path) -> io::Result<()> {
+    match nix::unistd::User::from_name(name)? {
+        Some(user) => chown(file, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
+        None => Ok(()),
+    }
 }
 
 /// Why a user can't be become.

@@ -253,6 +253,7 @@ impl Server {
         let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
         self.conns().insert(id, Arc::clone(&info));
         self.log.note_connection(&info.peer, id, None);
+        tracing::debug!(id, peer = info.peer, "a connection comes");
         Some(info)
     }
 
@@ -269,6 +270,7 @@ impl Server {
             None => "normal",
         };
         self.log.note_connection(&info.peer, info.id, Some(reason));
+        tracing::debug!(info.id, peer = info.peer, reason, "a connection goes");
     }
 
     pub(crate) fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {

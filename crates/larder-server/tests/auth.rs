@@ -125,15 +125,19 @@ fn what_cannot_be_guarded_does_not_start() {
     let good = scratch.file("good", PASSWORDS);
     let broken = scratch.file("broken", "ann:first\nhush\n");
     // Options, exit status, what is said, and whether memcached's status is known to be the same.
-    let cases: [(&[&str], i32, &str, bool); 9] = [
+    let cases: [(&[&str], i32, &str, bool); 13] = [
         (&["-Y", "/nonexistent/file"], 1, "Could not open authfile [/nonexistent/file]", true),
         (&["--auth-file", scratch.path()], 1, "Could not open authfile", false),
         (&["-Y", &broken], 1, "malformed entry. Should be 'user:password' (line 2", true),
         (&["-S"], 1, "MEMCACHED_SASL_PWDB", false),
-        (&["--enable-sasl", "-Y", "/nonexistent/file"], 1, "Could not open authfile", false),
+        (&["-S", "--sasl-pwdb", "/nonexistent/file"], 1, "Could not open authfile", false),
+        (&["--sasl-pwdb", &good], 64, "give that too", false),
         (&["-Y", &good, "-B", "binary"], 64, "BINARY protocol", true),
         (&["-Y", &good, "-U", "11211"], 64, "Cannot use UDP with ascii authentication", true),
-        (&["-S", "-Y", &good, "-B", "ascii"], 64, "ASCII protocol while using SASL", true),
+        (&["-Y", &good, "-B", "auto"], 64, "BINARY protocol", true),
+        (&["-S", "-B", "ascii"], 64, "ASCII protocol while using SASL", true),
+        (&["-S", "-B", "auto"], 64, "ASCII protocol while using SASL", true),
+        (&["-S", "-Y", &good, "-B", "binary"], 64, "BINARY protocol", true),
         (&["-S", "-U", "11211"], 64, "Cannot enable UDP while using binary SASL", true),
     ];
     let run = |program: &str, options: &[&str]| {
@@ -182,7 +186,7 @@ fn a_text_login_opens_its_connection_alone() {
 fn sasl_takes_either_file_and_no_text() {
     let scratch = Scratch::new("sasl");
     let file = scratch.file("passwords", PASSWORDS);
-    let by_option = Server::larderd(&["-t", "1", "-S", "-Y", &file]);
+    let by_option = Server::larderd(&["-t", "1", "-S", "--sasl-pwdb", &file]);
     let by_variable =
         Server::larderd_with(&["-t", "1", "--enable-sasl"], &[("MEMCACHED_SASL_PWDB", &file)]);
     for server in [by_option, by_variable] {
@@ -205,6 +209,34 @@ fn sasl_takes_either_file_and_no_text() {
 }
 
 #[test]
+fn who_asks_for_both_kinds_of_logins_gets_memcacheds() {
+    let scratch = Scratch::new("both");
+    let file = scratch.file("passwords", PASSWORDS);
+    let options = ["-t", "1", "-S", "-Y", &file];
+    let larderd = Server::larderd(&options);
+    scratch.file("memcached.conf", "mech_list: plain\n");
+    let environment = [("SASL_CONF_PATH", scratch.path())];
+    let memcached = Server::memcached_with(&options, &environment);
+    let memcached = memcached.expect("memcached; scripts/test installs it");
+    let requests = [
+        plain(AUTH, b"\0ann\0first"),
+        b"get abc\r\n".to_vec(),
+        [login("ann", "first").as_bytes(), b"get any\r\n"].concat(),
+    ];
+    for request in requests {
+        let [ours, theirs] = [&larderd, &memcached].map(|server| server.ask(&request));
+        assert_eq!(ours.escape_ascii().to_string(), theirs.escape_ascii().to_string());
+    }
+    let settings = |server: &Server| {
+        let asks = [login("ann", "first").as_bytes(), b"stats settings\r\n"].concat();
+        let page = String::from_utf8(server.ask(&asks)).unwrap();
+        ["auth_enabled_sasl", "auth_enabled_ascii", "binding_protocol"]
+            .map(|name| stat(&page, name))
+    };
+    assert_eq!(settings(&larderd), settings(&memcached));
+}
+
+#[test]
 fn one_dialect_can_be_asked_for() {
     let noop = packet(NOOP, &[], &[], &[]);
     let text = Server::larderd(&["-t", "1", "-B", "ascii"]);
@@ -213,6 +245,24 @@ fn one_dialect_can_be_asked_for() {
     let binary = Server::larderd(&["-t", "1", "--protocol=binary"]);
     assert_eq!(statuses(&binary, &[noop]), (vec![0], false));
     assert_eq!(binary.ask(b"mn\r\n"), b"");
+}
+
+/// The file of `-S`, too; the command that reads certificates again reads no passwords.
+#[test]
+fn sighup_reads_the_passwords_of_sasl_again() {
+    let scratch = Scratch::new("reload-sasl");
+    let file = scratch.file("passwords", "ann:first\n");
+    let server = Server::larderd(&["-t", "1", "-S", "--sasl-pwdb", &file]);
+    let log_in = |password: &str| {
+        let message = format!("\0ann\0{password}");
+        format!("{:?}", statuses(&server, &[plain(AUTH, message.as_bytes())]).0)
+    };
+    assert_eq!(log_in("first"), "[0]");
+    scratch.file("passwords", "ann:second\n");
+    assert_eq!(log_in("first"), "[0]", "not asked to read it yet");
+    server.signal(Signal::SIGHUP);
+    until("[0]", || log_in("second"));
+    assert_eq!(log_in("first"), "[32]");
 }
 
 /// Asks until the answer is there: signals take their time.
@@ -406,7 +456,7 @@ fn sasl_logins_are_answered_as_memcached_does() {
     let Some(memcached) = Server::memcached_with(&["-t", "1", "-S"], &environment) else {
         return;
     };
-    let larderd = Server::larderd(&["-t", "1", "-S", "-Y", &file]);
+    let larderd = Server::larderd(&["-t", "1", "-S", "--sasl-pwdb", &file]);
     let list = || packet(LIST, &[], &[], &[]);
     let noop = || packet(NOOP, &[], &[], &[]);
     let good = || plain(AUTH, b"\0ann\0first");

@@ -8,6 +8,7 @@ use nix::unistd::{Pid, geteuid, getsid};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -99,6 +100,24 @@ fn root_becomes_another_user_with_that_users_groups() {
     let root = |ids: String| ids.split_whitespace().any(|id| id == "0");
     assert!(!root(ids("Uid:")) && !root(ids("Gid:")) && !root(ids("Groups:")));
     assert_eq!(ids("CapEff:").trim_start_matches('0'), "");
+}
+
+/// So that the mode of `-a` means that user's group.
+#[test]
+fn a_unix_socket_belongs_to_whom_root_becomes() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let scratch = Scratch::new("owned");
+    let path = scratch.path("socket");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+    command.args(["-u", "nobody", "-a", "660", "-t", "1", "-s"]).arg(&path);
+    let _server = Started::spawn(scratch, &mut command);
+    wait_for("socket", || std::os::unix::net::UnixStream::connect(&path).is_ok());
+    let meta = std::fs::metadata(&path).unwrap();
+    let owner = (meta.uid(), meta.gid(), meta.mode() & 0o777);
+    assert_eq!(owner, (nobody.uid.as_raw(), nobody.gid.as_raw(), 0o660));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Server, larderd, stderr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// memcached 1.6.45's options, short and long.
 const OPTIONS: &str = "
@@ -106,6 +107,42 @@ const COMMANDS: &[(&str, &str)] = &[
     ("proxyuser", "watch proxyuser"),
 ];
 
+/// Its binary requests: opcode, name, and how long extras, key and value are.
+const BINARY: &[(u8, &str, [usize; 3])] = &[
+    (0x00, "get", [0, 1, 0]),
+    (0x01, "set", [8, 1, 1]),
+    (0x02, "add", [8, 1, 1]),
+    (0x03, "replace", [8, 1, 1]),
+    (0x04, "delete", [0, 1, 0]),
+    (0x05, "incr", [20, 1, 0]),
+    (0x06, "decr", [20, 1, 0]),
+    (0x07, "quit", [0, 0, 0]),
+    (0x08, "flush", [0, 0, 0]),
+    (0x09, "getq", [0, 1, 0]),
+    (0x0a, "noop", [0, 0, 0]),
+    (0x0b, "version", [0, 0, 0]),
+    (0x0c, "getk", [0, 1, 0]),
+    (0x0d, "getkq", [0, 1, 0]),
+    (0x0e, "append", [0, 1, 1]),
+    (0x0f, "prepend", [0, 1, 1]),
+    (0x10, "stat", [0, 0, 0]),
+    (0x11, "setq", [8, 1, 1]),
+    (0x12, "addq", [8, 1, 1]),
+    (0x13, "replaceq", [8, 1, 1]),
+    (0x14, "deleteq", [0, 1, 0]),
+    (0x15, "incrq", [20, 1, 0]),
+    (0x16, "decrq", [20, 1, 0]),
+    (0x17, "quitq", [0, 0, 0]),
+    (0x18, "flushq", [0, 0, 0]),
+    (0x19, "appendq", [0, 1, 1]),
+    (0x1a, "prependq", [0, 1, 1]),
+    (0x1c, "touch", [4, 1, 0]),
+    (0x1d, "gat", [4, 1, 0]),
+    (0x1e, "gatq", [4, 1, 0]),
+    (0x23, "gatk", [4, 1, 0]),
+    (0x24, "gatkq", [4, 1, 0]),
+];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -161,18 +198,117 @@ fn every_command_of_memcached_is_answered_or_named() {
     assert!(refused.iter().all(known), "no such command is tried: {refused:?}");
 }
 
+/// A binary request with nothing but the right lengths in it, and a noop.
+fn binary(opcode: u8, [extras, key, value]: [usize; 3]) -> Vec<u8> {
+    let len = |len: usize| u8::try_from(len).unwrap();
+    let mut bytes = vec![0x80, opcode, 0, len(key), len(extras), 0, 0, 0];
+    bytes.extend([0, 0, 0, len(extras + key + value)]);
+    bytes.resize(24 + extras, 0);
+    bytes.resize(24 + extras + key + value, b'1');
+    let mut noop = [0; 24];
+    (noop[0], noop[1]) = (0x80, 0x0a);
+    bytes.extend(noop);
+    bytes
+}
+
+/// Status of the first answer.
+fn status(server: &Server, request: &[u8]) -> Option<u16> {
+    let answer = server.ask(request);
+    Some(u16::from_be_bytes([*answer.get(6)?, *answer.get(7)?]))
+}
+
+#[test]
+fn every_binary_request_of_memcached_is_known() {
+    const UNKNOWN: Option<u16> = Some(0x81);
+    let server = Server::larderd(&["-t", "1"]);
+    for (opcode, name, lens) in BINARY {
+        assert_ne!(status(&server, &binary(*opcode, *lens)), UNKNOWN, "{name}");
+    }
+    for (opcode, key) in [(0x1b, 0), (0x20, 0), (0x21, 1), (0x22, 1), (0x25, 0), (0x7f, 0)] {
+        assert_eq!(status(&server, &binary(opcode, [0, key, 0])), UNKNOWN, "{opcode:#x}");
+    }
+}
+
+/// What tests give to servers, but for this one.
+fn tests() -> String {
+    let folders =
+        ["crates/larder-server/tests", "tests/clients", "tests/operations", "tests/hostile"];
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    let paths = files.map(|file| file.unwrap().path());
+    let sources = paths.filter(|path| path.is_file() && !path.ends_with("documented.rs"));
+    sources.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
+}
+
+/// Where the table says "yes", a test gives the option, by one of its names; nothing stands in the
+/// table alone.
+#[test]
+fn every_option_that_works_is_given_by_a_test() {
+    let (table, tests) = (compatibility(), tests());
+    // As a word of its own, or in a list of `-o`.
+    let ends = |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    let words: Vec<&str> = tests.split(ends).collect();
+    let given = |option: &str| words.contains(&option);
+    let mut not_given = Vec::new();
+    for row in table.lines().filter(|row| row.starts_with("| `") && row.contains("| yes")) {
+        let mut names = quoted(row.split('|').nth(1).unwrap());
+        names.iter_mut().for_each(|name| *name = name.trim_start_matches("-o ").to_owned());
+        // A long name is another of the short one before it.
+        while !names.is_empty() {
+            let more = names[1..].iter().take_while(|name| name.starts_with("--")).count();
+            let option: Vec<String> = names.drain(..=more).collect();
+            if !option.iter().any(|name| given(name)) {
+                not_given.push(option);
+            }
+        }
+    }
+    assert!(not_given.is_empty(), "no test gives {not_given:?}");
+}
+
+/// Names that a help text has for options: `-p`, `--port`, `maxconns_fast` of its list.
+fn listed(help: &str) -> Vec<&str> {
+    let extended = help.lines().filter_map(|line| line.trim_start().strip_prefix("- "));
+    let extended = extended.filter_map(|line| line.split_once(':')).map(|(name, _)| name);
+    let heads = help.lines().filter(|line| line.starts_with('-'));
+    let words = heads.flat_map(|line| line.split([' ', ',', '=', '<', '[']).take(4));
+    let short = words.filter(|word| word.len() > 1 && word.starts_with('-'));
+    extended.filter(|name| !name.contains(' ')).chain(short).collect()
+}
+
+/// Scripts look there for what a server understands.
+#[test]
+fn every_name_in_memcacheds_help_is_in_ours() {
+    let memcached = Command::new("memcached").arg("-h").output();
+    let memcached = memcached.expect("memcached; scripts/test installs it").stdout;
+    let memcached = String::from_utf8(memcached).unwrap();
+    let names = listed(&memcached);
+    assert!(names.len() > 110 && names.contains(&"ext_path"), "{names:?}");
+    let help = help();
+    let ours = words(&help);
+    for name in names {
+        assert!(ours.contains(&name), "{name}");
+    }
+}
+
 /// Words of `-h` as scripts find them: `-m,` and `--memory-limit`, `- idle_timeout:`.
 fn words(help: &str) -> Vec<&str> {
     help.split(|c: char| c.is_whitespace() || ",.:<=".contains(c)).collect()
 }
 
-/// Also of those that have no effect here. Of the extended ones, `-h` has those that have one.
+/// Also of those that have no effect here; those that are errors are not there.
 #[test]
 fn every_option_of_memcached_is_in_the_help() {
     let help = help();
     let listed = words(&help);
     for option in OPTIONS.split_whitespace() {
         assert!(listed.contains(&option), "{option}");
+    }
+    let table = compatibility();
+    for row in table.lines().filter(|row| row.starts_with("| `-o ")) {
+        let cells: Vec<&str> = row.split('|').collect();
+        for option in quoted(cells[1]) {
+            let option = option.trim_start_matches("-o ").to_owned();
+            assert_eq!(listed.contains(&option.as_str()), !cells[2].contains("error"), "{option}");
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::Server;
+use common::{Scratch, Server, Started};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::process::Command;
 use std::time::Duration;
 
 #[test]
@@ -28,6 +29,22 @@ fn sighup_does_not_end_it() {
     server.signal(Signal::SIGHUP);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(server.ask(b"mn\r\n"), b"MN\r\n");
+}
+
+/// From when anybody can connect: here its certificate comes out of a pipe, and does not come.
+#[test]
+fn sighup_does_not_end_what_has_just_begun() {
+    let scratch = Scratch::new("begun");
+    let pipe = scratch.path("chain.pem");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+    let certificate = format!("ssl_chain_cert={}", pipe.display());
+    command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-Z", "-o", &certificate]);
+    let mut server = Started::spawn(scratch, &mut command);
+    server.port();
+    server.signal(Signal::SIGHUP);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(server.child.try_wait().unwrap(), None, "it goes on");
 }
 
 #[test]

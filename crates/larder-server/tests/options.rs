@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Server, larderd, stderr, wait_for};
+use common::{Server, Started, larderd, stderr, wait_for};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -118,6 +118,12 @@ fn a_unix_socket_has_its_mode_and_nothing_else_listens() {
 fn who_cannot_be_served_is_told() {
     for (options, status, said) in [
         (&["--no-such-option"][..], 1, "--no-such-option"),
+        (&["-m", "-5"], 1, "'-5' for '--memory-limit"),
+        (&["-m", "999999999"], 64, "the memory limit must be "),
+        (&["-e", "/tmp/items"], 64, "-e is not supported yet"),
+        (&["-l", "[::1"], 71, "failed to resolve the address to listen on: [::1"),
+        (&["-l", "127.0.0.1:99999"], 71, "127.0.0.1:99999"),
+        (&["word"], 1, "'word'"),
         (&["-m", "none"], 1, "none"),
         (&["--engine", "magic"], 1, "magic"),
         (&["--engine", "dashmap"], 64, "-M"),
@@ -142,7 +148,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_version_and_licence_are_no_errors() {
     let help = larderd(&["-h"]);
     assert!(help.status.success());
     let text = String::from_utf8(help.stdout).unwrap();
@@ -152,6 +158,25 @@ fn help_and_version_are_no_errors() {
     let version = larderd(&["-V"]);
     assert!(version.status.success());
     assert!(String::from_utf8_lossy(&version.stdout).contains("larder"));
+    for option in ["-i", "--license"] {
+        let licence = larderd(&[option]);
+        assert!(licence.status.success());
+        assert!(String::from_utf8_lossy(&licence.stdout).contains("MIT"));
+    }
+}
+
+#[test]
+fn the_log_tells_of_connections_if_it_is_asked_twice() {
+    for (option, expected) in [("-v", false), ("-vv", true)] {
+        let server = Started::new(&format!("log{option}"), &[option], &[]);
+        server.ask("mn\r\n");
+        let ends = || server.said().contains("a connection goes");
+        if expected {
+            wait_for("line", ends);
+        }
+        assert_eq!(ends(), expected, "{}", server.said());
+        assert_eq!(server.said().contains("a connection comes"), expected);
+    }
 }
 
 #[test]

@@ -3,13 +3,13 @@
 mod common;
 
 use common::tls::{Authority, Client, Secure, client_config, connect, write_identity};
-use common::{Server, larderd, stat, stderr, wait_for};
+use common::{Scratch, Server, Started, larderd, stat, stderr, wait_for};
 use nix::sys::signal::Signal;
 use rustls::client::ClientSessionMemoryCache;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -193,6 +193,86 @@ fn talk(mut stream: TcpStream, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+#[test]
+fn watchers_see_what_is_wrong_with_tls() {
+    let options = ["-l", "notls:127.0.0.1"];
+    let secure = Secure::start("watched", &options, "ssl_handshake_timeout=1");
+    let ports = secure.ports();
+    let mut watcher = TcpStream::connect(("127.0.0.1", ports[1])).unwrap();
+    watcher.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    watcher.write_all(b"watch connevents\r\n").unwrap();
+    read(&mut watcher, "OK\r\n");
+    let mut lines = BufReader::new(watcher).lines().map(Result::unwrap);
+    let mut said = || {
+        let line = lines.find(|line| line.contains("type=conntlserr ")).unwrap();
+        let (_, rest) = line.split_once(" type=").unwrap();
+        let (fd, msg) = rest.strip_prefix("conntlserr fd=").unwrap().split_once(" msg=").unwrap();
+        assert!(fd.parse::<u64>().unwrap() > 0, "{line}");
+        msg.to_owned()
+    };
+    let stranger = || TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
+    talk(stranger(), b"get a\r\n");
+    assert_eq!(said(), "received corrupt message of type InvalidContentType");
+    let patient = stranger();
+    assert_eq!(said(), "the handshake takes too long");
+    drop((patient, stranger()));
+    assert_eq!(said(), "it ends in the middle of a handshake");
+    ask_once(&mut secure.connect()).unwrap();
+    drop(stranger());
+    assert_eq!(said(), "it ends in the middle of a handshake", "nothing is said of what went well");
+}
+
+/// Debian's memcached has TLS, by OpenSSL.
+#[test]
+fn statistics_of_tls_have_memcacheds_names() {
+    let list = "ssl_session_cache,ssl_ca_cert=ca.pem,ssl_verify_mode=1";
+    let ours = Secure::start("names", &[], list);
+    let (scratch, authority) = (Scratch::new("tls-names-memcached"), Authority::new());
+    write_identity(&scratch, &authority.issue());
+    scratch.file("ca.pem", &authority.pem());
+    let list = format!("ssl_chain_cert=chain.pem,ssl_key=key.pem,{list}");
+    let mut command = Command::new("memcached");
+    command.current_dir(scratch.path("")).stdin(Stdio::null());
+    command.args(["-u", "root", "-l", "127.0.0.1", "-p", "-1", "-U", "0", "-Z", "-o", &list]);
+    let theirs = Secure { server: Started::spawn(scratch, &mut command), authority };
+    assert_eq!(ours.ask("refresh_certs\r\n"), theirs.ask("refresh_certs\r\n"));
+    let of_tls = |secure: &Secure, page: &str| -> Vec<String> {
+        let page = secure.ask(&format!("stats{page}\r\n")).replace('\r', "");
+        let lines = page.lines().filter_map(|line| line.strip_prefix("STAT "));
+        lines
+            .filter(|line| line.contains("ssl_") || line.contains("cert"))
+            // Counts differ, settings do not.
+            .map(|line| if page.contains("STAT pid") { first(line) } else { line.to_owned() })
+            .collect()
+    };
+    for page in ["", " settings"] {
+        let (ours, theirs) = (of_tls(&ours, page), of_tls(&theirs, page));
+        assert!(theirs.len() >= 3, "{theirs:?}");
+        let missing: Vec<&String> = theirs.iter().filter(|line| !ours.contains(line)).collect();
+        assert!(missing.is_empty(), "{missing:?} of stats{page}, in {ours:?}");
+    }
+}
+
+fn first(line: &str) -> String {
+    line.split(' ').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn what_encryption_takes_is_counted() {
+    let secure = Secure::start("counted", &["-l", "notls:127.0.0.1"], "");
+    let held = || {
+        let plain = TcpStream::connect(("127.0.0.1", secure.ports()[1])).unwrap();
+        let page = talk(plain, b"stats\r\n").replace('\r', "");
+        stat(&page, "read_buf_bytes").parse::<usize>().unwrap()
+    };
+    wait_for("rest", || held() == 0);
+    let mut clients: Vec<Client> = (0..20).map(|_| secure.connect()).collect();
+    clients.iter_mut().for_each(|client| drop(ask_once(client).unwrap()));
+    assert!((20 * 3000..20 * 5000).contains(&held()), "{}", held());
+    drop(clients);
+    wait_for("rest", || held() == 0);
+}
+
 /// A ticket from where nobody asks for a certificate is none where a certificate is asked for.
 #[test]
 fn a_session_is_not_resumed_at_a_stricter_listener() {
@@ -368,7 +448,7 @@ fn statistics_say_how_it_is_done() {
 
 #[test]
 fn what_cannot_be_used_is_named_at_start() {
-    let scratch = common::Scratch::new("tls-refused");
+    let scratch = Scratch::new("tls-refused");
     let authority = Authority::new();
     let (one, other) = (authority.issue(), authority.issue());
     let chain = scratch.file("chain.pem", &one.chain);
@@ -412,13 +492,13 @@ fn a_key_may_be_in_the_chains_file_or_in_der() {
         ("both", "ssl_chain_cert=both.pem"),
         ("der", "ssl_chain_cert=both.pem,ssl_key=key.der,ssl_keyformat=DER"),
     ] {
-        let scratch = common::Scratch::new(&format!("tls-{name}"));
+        let scratch = Scratch::new(&format!("tls-{name}"));
         scratch.file("both.pem", &both);
         std::fs::write(scratch.path("key.der"), der.secret_der()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
         command.current_dir(scratch.path(""));
         command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-Z", "-o", list]);
-        let server = common::Started::spawn(scratch, &mut command);
+        let server = Started::spawn(scratch, &mut command);
         let config = client_config(&authority, rustls::ALL_VERSIONS, None);
         assert!(is_served(server.port(), &config), "{}", server.said());
     }

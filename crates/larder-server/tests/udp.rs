@@ -121,7 +121,15 @@ fn the_same_datagrams_have_the_same_answers() {
     let larderd = larderd("larderd", &[]);
     let (mut theirs, mut ours) = (Client::new(&memcached), Client::new(&larderd));
     for request in cases() {
-        let [mut theirs, ours] = [&mut theirs, &mut ours].map(|client| client.ask(&request));
+        let [mut theirs, ours] = [&mut theirs, &mut ours].map(|client| {
+            let mut answers = client.ask(&request);
+            // memcached's crawler may be on a round of its own.
+            while answers.iter().any(|(_, payload)| payload.starts_with(b"BUSY ")) {
+                std::thread::sleep(Duration::from_millis(100));
+                answers = client.ask(&request);
+            }
+            answers
+        });
         // A header without anything answers quit.
         theirs.retain(|(_, payload)| !payload.is_empty());
         let start = String::from_utf8_lossy(&request[..request.len().min(40)]).into_owned();

@@ -2,4 +2,7 @@ module github.com/larder-cache/larder/tests/clients/go
 
 go 1.18
 
-require github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c
+require (
+	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c
+	github.com/grobie/gomemcache v0.0.0-20230213081705-239240bbc445
+)

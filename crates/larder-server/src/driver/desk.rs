@@ -2,7 +2,7 @@
 //! connections and of UDP sockets, and chores.
 
 use super::Accepted;
-use crate::connection::{After, Buffers, Connection, Moved, Stream};
+use crate::connection::{After, Buffers, Connection, ConnectionInfo, Fault, Moved, Stream};
 use crate::server::Server;
 use crate::tls::channel::Channel;
 use crate::udp::{self, Datagrams, Endpoint};
@@ -65,6 +65,10 @@ impl<E: Engine> Desk<E> {
                 session.receive(&mut cx, input, output)
             },
         );
+        let after = after.unwrap_or_else(|fault| {
+            host.note_fault(&connection.info, &fault);
+            After::Close
+        });
         self.buffers.shrink();
         self.count(moved);
         if !self.count_held(connection) {
@@ -160,9 +164,29 @@ impl Server {
         stream: &mut impl Write,
     ) {
         connection.session.close(self);
+        if connection.is_shaking_hands() && connection.info.ended().is_none() {
+            self.log.note_fault(connection.info.id, true, "it ends in the middle of a handshake");
+        }
         connection.end(stream);
         self.count_held(-connection.counted_held());
         self.dismiss(&connection.info);
+    }
+
+    /// Notes why a connection ends before its time.
+    fn note_fault(&self, info: &ConnectionInfo, fault: &Fault) {
+        let (tls, error) = match fault {
+            Fault::Stream(error) => (false, error),
+            Fault::Tls(error) => (true, error),
+        };
+        tracing::debug!(peer = info.peer, %error, "a connection fails");
+        info.note_failure();
+        self.log.note_fault(info.id, tls, error);
+    }
+
+    /// Notes that a connection takes too long to agree on TLS.
+    pub(super) fn note_late_handshake(&self, info: &ConnectionInfo) {
+        info.note_failure();
+        self.log.note_fault(info.id, true, "the handshake takes too long");
     }
 
     /// Whether a connection has waited for too long (`-o idle_timeout`), and is to be closed.

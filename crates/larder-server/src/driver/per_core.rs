@@ -352,7 +352,7 @@ impl<E: Engine> EventLoop<E> {
                 client.connection.is_shaking_hands() && client.connection.info.id == info.id
             });
             if late {
-                info.note_failure();
+                self.desk.server.note_late_handshake(&info);
                 self.close(index);
             }
         }

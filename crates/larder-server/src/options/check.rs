@@ -79,28 +79,34 @@ impl Options {
     }
 
     fn check_protocol(&self) -> Result<(), Misuse> {
-        if ["auto", "ascii", "binary"].contains(&self.protocol.as_str()) {
-            return Ok(());
+        match self.protocol.as_deref() {
+            None | Some("auto" | "ascii" | "binary") => Ok(()),
+            Some(other) => Err(Misuse {
+                message: format!(
+                    "Invalid value for binding protocol: {other}\n -- should be one of auto, \
+                     binary, or ascii"
+                ),
+                status: USAGE,
+            }),
         }
-        let message = format!(
-            "Invalid value for binding protocol: {}\n -- should be one of auto, binary, or ascii",
-            self.protocol
-        );
-        Err(Misuse { message, status: USAGE })
     }
 
-    /// What does not go with logins. `-Y` beside `-S` only names the file.
+    /// What does not go with logins. `auto` is no default: who says it wants both dialects.
     fn check_logins(&self) -> Result<(), Misuse> {
-        let (sasl, text) = (self.enable_sasl, self.auth_file.is_some() && !self.enable_sasl);
-        let (protocol, udp) = (self.protocol.as_str(), self.udp_port != 0);
+        let (sasl, text) = (self.enable_sasl, self.auth_file.is_some());
+        let (protocol, udp) = (self.protocol.as_deref(), self.udp_port != 0);
         let refused = [
             (
-                sasl && protocol == "ascii",
+                self.sasl_pwdb.is_some() && !sasl,
+                "--sasl-pwdb has the passwords of -S: give that too",
+            ),
+            (
+                sasl && matches!(protocol, Some("auto" | "ascii")),
                 "ERROR: You cannot allow the ASCII protocol while using SASL.",
             ),
             (sasl && udp, "ERROR: Cannot enable UDP while using binary SASL authentication."),
             (
-                text && protocol == "binary",
+                text && matches!(protocol, Some("auto" | "binary")),
                 "ERROR: You cannot allow the BINARY protocol while using ascii authentication \
                  tokens.",
             ),
@@ -112,15 +118,15 @@ impl Options {
         }
     }
 
-    /// What memcached has and Larder has not yet.
+    /// What memcached has and Larder has not yet. Taken without effect, it would be missed once the
+    /// items are gone.
     fn check_absent(&self) -> Result<(), Misuse> {
-        let refuse = |message: String| Err(Misuse { message, status: USAGE });
-        let absent =
-            [(self.memory_file.is_some(), "-e, a file of items that outlives the process, is")];
-        match absent.into_iter().find(|absent| absent.0) {
-            Some((_, what)) => refuse(format!("{what} not supported yet")),
-            None => Ok(()),
+        if self.memory_file.is_none() {
+            return Ok(());
         }
+        let message = "-e is not supported yet: items would not outlive the process. Leave it out \
+                       to keep them in memory alone";
+        Err(Misuse { message: message.to_owned(), status: USAGE })
     }
 
     fn check_engine(&self) -> Result<(), Misuse> {

@@ -26,6 +26,7 @@ use std::path::PathBuf;
     version = version::LARDER,
     disable_version_flag = true,
     args_override_self = true,
+    allow_negative_numbers = true,
     after_help = suboptions::help()
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
@@ -130,18 +131,21 @@ pub struct Options {
     #[arg(short = 'D', long, value_name = "CHAR", value_parser = delimiter)]
     pub prefix_delimiter: Option<u8>,
 
-    /// Logins in binary (SASL PLAIN), and binary alone; the passwords are those of -Y FILE, or of
-    /// the file that MEMCACHED_SASL_PWDB names
+    /// Logins in binary (SASL PLAIN), and binary alone, unless -Y is given; see --sasl-pwdb
     #[arg(short = 'S', long)]
     pub enable_sasl: bool,
 
-    /// Logins in text, and text alone, unless -S is given: FILE has lines of user:password
+    /// Passwords for -S, lines of user:password [default: the file that MEMCACHED_SASL_PWDB names]
+    #[arg(long, value_name = "FILE")]
+    pub sasl_pwdb: Option<PathBuf>,
+
+    /// Logins in text, and text alone: FILE has lines of user:password
     #[arg(short = 'Y', long, value_name = "FILE")]
     pub auth_file: Option<PathBuf>,
 
-    /// auto, ascii or binary: what clients may speak
-    #[arg(short = 'B', long, value_name = "NAME", default_value = "auto")]
-    pub protocol: String,
+    /// auto, ascii or binary: what clients may speak [default: auto, or what -S and -Y need]
+    #[arg(short = 'B', long, value_name = "NAME")]
+    pub protocol: Option<String>,
 
     /// TLS on TCP, with -o ssl_chain_cert and ssl_key
     #[arg(short = 'Z', long)]
@@ -155,7 +159,7 @@ pub struct Options {
     #[arg(skip)]
     pub suboptions: Suboptions,
 
-    /// Items in a file that outlives the process; not there yet
+    /// Refused: items do not outlive the process yet
     #[arg(short = 'e', long, value_name = "FILE")]
     pub memory_file: Option<PathBuf>,
 
@@ -191,7 +195,7 @@ pub struct Options {
     #[arg(long)]
     pub pin: bool,
 
-    /// Say more: -v what happens, -vv requests' errors, -vvv everything
+    /// Say more: -v what happens, -vv also connections, -vvv everything; `watch` shows requests
     #[arg(short = 'v', long, action = ArgAction::Count)]
     pub verbose: u8,
 

@@ -165,19 +165,17 @@ impl Row {
     }
 }
 
-/// What `-h` says of the list: only what has an effect, so that scripts which look for a feature
-/// there find what is there.
+/// What `-h` says of the list: every name, for scripts look there for what they may give.
 pub(super) fn help() -> String {
     let mut text = "Extended options, a list with commas between, for -o:\n".to_owned();
     for row in TABLE {
-        if let Does::Set(help, _) = row.does {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "   - {:<24} {help}", format!("{}:", row.name));
-        }
+        let (effect, help) = match row.does {
+            Does::Set(help, _) => ("", help),
+            Does::Nothing(why) => ("no effect: ", why),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "   - {:<24} {effect}{help}", format!("{}:", row.name));
     }
-    text.push_str(
-        "memcached's other extended options are accepted and have no effect; -v says why.",
-    );
     text
 }
 
@@ -257,6 +255,6 @@ mod tests {
         let options = parse("hashpower=20,slab_reassign,ext_path=/x:1g");
         let names: Vec<&str> = options.without_effect.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["hashpower", "slab_reassign", "ext_path"]);
-        assert!(!help().contains("ext_path"));
+        assert!(help().contains("   - ext_path:"));
     }
 }

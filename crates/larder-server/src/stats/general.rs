@@ -40,7 +40,8 @@ fn connections(server: &Server, page: &mut Page<'_>) {
     page.line("response_obj_count", 0);
     page.line("response_obj_bytes", 0);
     page.line("read_buf_count", current);
-    page.line("read_buf_bytes", server.held());
+    let tls = server.tls.as_ref().map_or(0, |tls| tls.fixed());
+    page.line("read_buf_bytes", server.held() + tls);
     page.line("read_buf_bytes_free", 0);
     page.line("read_buf_oom", thread(server, |t| &t.read_buf_oom));
     page.line("reserved_fds", 0);

@@ -46,8 +46,7 @@ fn memory(server: &Server, options: &Options, page: &mut Page<'_>) {
     page.line("tcp_backlog", options.listen_backlog);
     page.line("binding_protocol", protocol(options));
     page.flag("auth_enabled_sasl", options.enable_sasl);
-    let text_logins = options.auth_file.as_ref().filter(|_| !options.enable_sasl);
-    let text_logins = text_logins.map(|path| path.display().to_string());
+    let text_logins = options.auth_file.as_ref().map(|path| path.display().to_string());
     page.line("auth_enabled_ascii", text_logins.as_deref().unwrap_or("no"));
     page.line("item_size_max", options.max_item_size);
     page.flag("maxconns_fast", options.suboptions.maxconns_fast);

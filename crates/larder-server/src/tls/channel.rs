@@ -20,6 +20,9 @@ const RECORD_EXTRA: usize = 64;
 /// Bytes in a record, at most.
 const RECORD_LEN: usize = 16 << 10;
 
+/// What a connection's TLS takes whether it is used or not, keys and state, in bytes; measured.
+pub(crate) const FIXED_LEN: usize = 3584;
+
 /// A connection's TLS.
 pub struct Channel {
     rustls: UnbufferedServerConnection,
@@ -46,6 +49,7 @@ impl Channel {
     /// rustls refuses the configuration.
     pub(crate) fn new(config: Arc<ServerConfig>, counts: Arc<TlsCounts>) -> Result<Self, Error> {
         let rustls = UnbufferedServerConnection::new(config)?;
+        counts.open.fetch_add(1, Relaxed);
         Ok(Self { rustls, partial: Vec::new(), phase: Phase::Handshake, counts })
     }
 
@@ -64,8 +68,8 @@ impl Channel {
         self.partial.is_empty()
     }
 
-    /// Memory that grows with what the peer sends, in bytes. What each connection has anyway, some
-    /// 3.5 KiB, is not in it.
+    /// Memory that grows with what the peer sends, in bytes. What each connection has anyway,
+    /// [`FIXED_LEN`], is not in it: `-c` bounds that.
     pub(crate) fn held(&self) -> usize {
         self.partial.capacity()
     }
@@ -195,6 +199,12 @@ impl Channel {
             let close = |room: &mut [u8]| encrypted(traffic.queue_close_notify(room));
             let _ = append(sealed, RECORD_EXTRA, close);
         }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.counts.open.fetch_sub(1, Relaxed);
     }
 }
 

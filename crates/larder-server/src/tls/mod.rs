@@ -12,7 +12,7 @@ use crate::options;
 use load::{Clients, load};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ struct Configurations {
 #[derive(Debug, Default)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct TlsCounts {
+    /// Connections that are encrypted, now.
+    pub(crate) open: AtomicUsize,
     pub new_sessions: AtomicU64,
     pub handshake_errors: AtomicU64,
     pub proto_errors: AtomicU64,
@@ -100,6 +102,11 @@ impl Tls {
     /// How long ago certificates were read, in seconds.
     pub(crate) fn since_refresh(&self) -> u32 {
         self.clock.now().0.saturating_sub(self.refreshed.load(Relaxed))
+    }
+
+    /// Memory that encrypted connections have beside [`crate::server::Server::held`], in bytes.
+    pub(crate) fn fixed(&self) -> usize {
+        self.counts.open.load(Relaxed) * channel::FIXED_LEN
     }
 
     pub(crate) fn counts(&self) -> &Arc<TlsCounts> {

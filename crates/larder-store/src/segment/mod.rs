@@ -98,6 +98,8 @@ pub enum ConfigError {
     Limit {
         /// The smallest limit in bytes.
         min: usize,
+        /// The largest, of what it may ever be raised to.
+        max: u64,
     },
     /// The system gave no memory.
     Map(std::io::Error),
@@ -106,7 +108,9 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limit { min } => write!(f, "the memory limit must be at least {min} bytes"),
+            Self::Limit { min, max } => {
+                write!(f, "the memory limit must be {min} to {max} bytes")
+            }
             Self::Map(error) => write!(f, "the system refused the memory: {error}"),
         }
     }
@@ -235,18 +239,18 @@ const INDEX_SHARE_MAX: usize = 60;
 
 impl Shared {
     fn new(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
-        let too_small = || ConfigError::Limit { min: REGION_MIN };
-        let layout = Layout::new(config.limit_bytes, limit_bytes_max).ok_or_else(too_small)?;
+        let refused = || ConfigError::Limit { min: REGION_MIN, max: slot::REGION_MAX };
+        let layout = Layout::new(config.limit_bytes, limit_bytes_max).ok_or_else(refused)?;
         // A system that gives no address space beyond its memory gives what is needed at first.
         let (layout, region) = match Region::new(layout.region_len()) {
             Ok(region) => (layout, region),
             Err(_) => {
-                let layout = Layout::new(config.limit_bytes, 0).ok_or_else(too_small)?;
+                let layout = Layout::new(config.limit_bytes, 0).ok_or_else(refused)?;
                 (layout, Region::new(layout.region_len()).map_err(ConfigError::Map)?)
             }
         };
         let table = Table::new(Arc::new(region), layout);
-        let narrow = |segments| u32::try_from(segments).map_err(|_| too_small());
+        let narrow = |segments| u32::try_from(segments).map_err(|_| refused());
         let mut alloc = Alloc::new(narrow(layout.segments_first)?, narrow(layout.segments)?);
         let buckets = layout.buckets_per_segment() * layout.index_segments_first();
         for bucket in (0..buckets).step_by(layout.buckets_per_segment()) {

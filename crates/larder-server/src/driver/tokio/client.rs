@@ -137,7 +137,7 @@ impl<E: Engine + 'static> Client<E> {
         }
         let late = self.secure_by.is_some_and(|by| by <= Instant::now());
         if late && connection.is_shaking_hands() {
-            connection.info.note_failure();
+            server.note_late_handshake(&connection.info);
             return false;
         }
         !server.is_tired_of(connection, server.clock.now())
