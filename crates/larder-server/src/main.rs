@@ -135,6 +135,11 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
             let max = Memory::items_max(options.memory_limit, machine);
             let cache =
                 segment::Cache::growable(config, max).map_err(|error| failure(EX_USAGE)(&error))?;
+            if options.enable_largepages
+                && let Err(error) = cache.use_huge_pages()
+            {
+                tracing::warn!("-L: the system has no huge pages to give, going on without: {error}");
+            }
             serve(options, &cache, set_log_level)
         }
         EngineKind::Dashmap => {

@@ -88,6 +88,16 @@ fn a_pid_file_that_cannot_be_keeps_nobody_from_serving() {
     );
 }
 
+#[test]
+fn huge_pages_are_asked_for_or_it_is_said_that_there_are_none() {
+    let server = Started::new("huge", &["-L", "-m", "64"], &[]);
+    assert_eq!(server.ask("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+    let mappings = std::fs::read_to_string(format!("/proc/{}/smaps", server.pid())).unwrap();
+    let flags = |line: &str| line.strip_prefix("VmFlags:").map(str::to_owned);
+    let huge = mappings.lines().filter_map(flags).any(|flags| flags.split(' ').any(|f| f == "hg"));
+    assert_ne!(huge, server.said().contains("no huge pages"), "{}", server.said());
+}
+
 /// Only root can become somebody else.
 #[test]
 fn root_becomes_another_user_with_that_users_groups() {

@@ -89,13 +89,13 @@ fn what_has_no_effect_is_accepted_and_said() {
                 ext_low_ttl=1,ext_recache_rate=1,ext_compact_under=1,ext_drop_under=1,\
                 ext_max_sleep=1,ext_max_frag=0.8,ext_drop_unread,ssl_ciphers=A,ssl_wbuf_size=16,\
                 ssl_kernel_tls";
-    let server = Started::new("without-effect", &["-v", "-f", "2", "-L", "-o", list], &[]);
+    let server = Started::new("without-effect", &["-v", "-f", "2", "-N", "2", "-o", list], &[]);
     assert_eq!(server.ask("mn\r\n"), "MN\r\n");
     let said = server.said();
     for name in list.split(',').map(|text| text.split('=').next().unwrap()) {
         assert!(said.contains(&format!("-o {name} has no effect: ")), "{name} in {said}");
     }
-    assert!(said.contains("-f has no effect: ") && said.contains("-L has no effect: "), "{said}");
+    assert!(said.contains("-f has no effect: ") && said.contains("-N has no effect: "), "{said}");
 }
 
 #[test]

@@ -105,7 +105,6 @@ fn main() {
         let key = key(number);
         let hash = engine.hash(&key);
         set(&mut engine, HashedKey { bytes: &key, hash });
-        while engine.maintain(Seconds(1)) {}
     }
     engine.end_batch();
     let operations = draw(&mut SmallRng::seed_from_u64(1), set_percent, exponent);

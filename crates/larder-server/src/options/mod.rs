@@ -163,8 +163,8 @@ pub struct Options {
     #[arg(short = 'e', long, value_name = "FILE")]
     pub memory_file: Option<PathBuf>,
 
-    /// No effect: the kernel's transparent huge pages are used as it gives them
-    #[arg(short = 'L', long)]
+    /// Keep items and index in the kernel's transparent huge pages, if it has them
+    #[arg(short = 'L', long, visible_alias = "hugepages")]
     pub enable_largepages: bool,
 
     /// No effect: connections go to threads in turn
@@ -306,7 +306,11 @@ impl Options {
         let given = [
             (self.slab_growth_factor.is_some(), "-f", "there are no slab classes"),
             (self.slab_min_size.is_some(), "-n", "there are no slab classes"),
-            (self.enable_largepages, "-L", "the kernel's transparent huge pages are used"),
+            (
+                self.enable_largepages && self.engine != EngineKind::Segment,
+                "-L",
+                "this engine takes its memory from the allocator",
+            ),
             (self.napi_ids.is_some(), "-N", "connections go to threads in turn"),
         ];
         let short = given.into_iter().filter(|given| given.0);

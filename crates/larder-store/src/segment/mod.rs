@@ -142,6 +142,15 @@ impl Cache {
         Shared::new(config, limit_bytes_max).map(|shared| Self { shared: Arc::new(shared) })
     }
 
+    /// Asks the system for huge pages, for all memory that is not in use yet: fewer misses of the
+    /// processor's page tables, for memory that is taken in larger pieces.
+    ///
+    /// # Errors
+    /// The system has none to give; all works without.
+    pub fn use_huge_pages(&self) -> std::io::Result<()> {
+        self.shared.table().region.use_huge_pages()
+    }
+
     /// A way in for one thread, made on that thread.
     #[must_use]
     pub fn handle(&self) -> Handle {

@@ -122,6 +122,14 @@ impl Region {
         drop(given);
     }
 
+    /// Asks the system to back what is touched from now on with huge pages.
+    pub(super) fn use_huge_pages(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        return self.map.advise(memmap2::Advice::HugePage);
+        #[cfg(not(target_os = "linux"))]
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Starts fetching the line at `offset`.
     #[inline]
     pub(super) fn prefetch(&self, offset: usize) {
