@@ -43,8 +43,10 @@ enum Reason {
     Evict(Queue),
 }
 
-/// Dead share, in percent of a segment, from which cleaning beats evicting.
-const CLEAN_PERCENT: usize = 20;
+/// Dead share, in percent of a segment, from which cleaning beats evicting. By measurement: where
+/// three sets in ten overwrite, live items have 90 % of the segments, and 83 % with 20 here, for a
+/// tenth more time a set.
+const CLEAN_PERCENT: usize = 17;
 /// The same where nothing may be evicted: any gain counts.
 const CLEAN_PERCENT_FULL: usize = 3;
 /// Segments that main may keep whole in a row before it must give something up.
