@@ -138,7 +138,9 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
             if options.enable_largepages
                 && let Err(error) = cache.use_huge_pages()
             {
-                tracing::warn!("-L: the system has no huge pages to give, going on without: {error}");
+                tracing::warn!(
+                    "-L: the system has no huge pages to give, going on without: {error}"
+                );
             }
             serve(options, &cache, set_log_level)
         }
