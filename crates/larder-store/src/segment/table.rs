@@ -182,8 +182,12 @@ impl Table {
 
     fn clear(&self, segment: u32) {
         let start = self.layout.start(segment);
-        let words = (start..start + self.layout.segment_len).step_by(8);
-        words.for_each(|at| self.region.word(at).store(0, Ordering::Relaxed));
+        let places = (start..start + self.layout.segment_len).step_by(8);
+        let words = places.map(|at| self.region.word(at));
+        // What was never in use is zero, and reading it takes no memory: written, all its pages would
+        // have to be found at once, which takes milliseconds.
+        let used = words.filter(|word| word.load(Ordering::Relaxed) != 0);
+        used.for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     #[inline]
