@@ -6,7 +6,7 @@ import statistics
 import time
 from functools import partial
 
-from bench.servers import EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
+from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 from bench.servers import on_core, output, run, versions
 
 FOLDER = ROOT / "compare/bench"
@@ -49,14 +49,18 @@ def tails():
         runs = [server.load(*connections, "--fill", "--test-time", 2) for _ in range(3)]
     peak = statistics.median(run["commands"]["total"]["per_second"] for run in runs)
     rate = int(0.7 * peak)
-    found = {"peak": peak, "rate": rate, "memcached": [], "larder": []}
+    servers = ("memcached", "larder", EMPTY_LOOP)
+    found = {"peak": peak, "rate": rate} | {name: [] for name in servers}
     for _ in range(5):
-        for name in ("memcached", "larder"):
+        for name in servers:
+            # The empty loop can't tell where a set ends.
+            ratio = ["--ratio", "0:1"] if name == EMPTY_LOOP else []
+            fill = [] if name == EMPTY_LOOP else ["--fill"]
             with Server(name, 1024) as server:
-                server.load(*connections, "--fill", "--test-time", 1)
+                server.load(*connections, *ratio, *fill, "--test-time", 1)
                 for _ in range(6):
-                    load = server.load(*connections, "--rate", rate, "--test-time", 1)
-                    found[name].append(load["commands"]["total"]["latency"])
+                    run = server.load(*connections, *ratio, "--rate", rate, "--test-time", 1)
+                    found[name].append(run["commands"]["total"]["latency"])
     return found
 
 
