@@ -1,12 +1,14 @@
-"""Which server the tests run against: larderd unless `--server` names another binary."""
+"""Which server the tests run against: larderd unless `--server` names another binary, on the runtime
+that `--runtime` names."""
 
 import pytest
 
-from server import LARDERD, Server, engines, is_upstream
+from server import LARDERD, RUNTIMES, Server, engines, is_upstream
 
 
 def pytest_addoption(parser):
     parser.addoption("--server", default=str(LARDERD), help="the binary under test")
+    parser.addoption("--runtime", choices=RUNTIMES, help="what larderd runs on")
 
 
 def pytest_configure(config):
@@ -31,8 +33,9 @@ def start(request):
     """`start(*options, engine=, unix=, host=)` gives a `Server` to be used in a `with`."""
     binary = request.config.getoption("--server")
     first = engines(request.config)[0]
+    runtime = request.config.getoption("--runtime")
 
     def start(*options, engine=first, **more):
-        return Server(binary, engine, options, **more)
+        return Server(binary, engine, options, runtime=runtime, **more)
 
     return start

@@ -20,6 +20,7 @@ ENGINES = {
     # Any other server that takes memcached's command line, as the tests' own yardstick.
     "upstream": [],
 }
+RUNTIMES = ["per-core", "tokio-current-thread", "tokio-multi-thread"]
 MIB = 1 << 20
 START_SECS = 20
 
@@ -37,7 +38,15 @@ def engines(config):
 class Server:
     """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP."""
 
-    def __init__(self, binary=LARDERD, engine="segment", options=(), unix=False, host="127.0.0.1"):
+    def __init__(
+        self,
+        binary=LARDERD,
+        engine="segment",
+        options=(),
+        unix=False,
+        host="127.0.0.1",
+        runtime=None,
+    ):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-test-")
         folder = Path(self.dir.name)
         self.path = str(folder / "socket") if unix else None
@@ -46,6 +55,8 @@ class Server:
         ports = folder / "ports"
         self.log = folder / "log"
         command = [str(binary), *ENGINES[engine], *options]
+        if runtime:
+            command += ["--runtime", runtime]
         if os.geteuid() == 0:
             command += ["-u", "root"]
         bracketed = f"[{host}]" if ":" in host else host
