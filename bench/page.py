@@ -175,8 +175,16 @@ def targets():
     for name, rows_of in TARGETS.items():
         known = parts.known(name)
         found = rows_of(known["found"]) if known else ()
-        rows += [[what, aim, got, "yes" if met else "**no**"] for what, aim, got, met in found]
+        rows += [[what, aim, got, VERDICT[met]] for what, aim, got, met in found]
     return table(["what", "target", "measured", "met"], rows) if rows else None
+
+
+# What is there for comparison alone has none.
+VERDICT = {True: "yes", False: "**no**", None: ""}
+
+
+def beside(what, values, unit=" ×"):
+    return what, "", "; ".join(f"{v:.2f}" for v in values) + unit, None
 
 
 def at_most(what, limit, values, unit=" ×"):
@@ -236,7 +244,7 @@ def of_tails(found):
             median(run[key] for run in found[server]) for server in ("larder", "memcached", EMPTY_LOOP)
         )
         yield at_most(f"{name} at 70 % of memcached's peak ÷ memcached", 0.8, [larder / memcached])
-        yield at_most("… an empty loop, as a comparison", 0.8, [floor / memcached])
+        yield beside("… an empty loop's, as a comparison", [floor / memcached])
 
 
 def of_growth(found):
@@ -268,10 +276,16 @@ def of_hitratio(found):
 
 def of_scaling(found):
     for sets, aim in ((10, 1.9), (100, 1.8)):
-        for exponent, keys in ((1, "Zipf 1.0"), (0, "uniform, as a comparison")):
-            one, two, many = (median(found[f"Zipf {exponent}, {sets}% sets, {n} threads"]) for n in (1, 2, 16))
-            yield at_least(f"engine alone, {sets} % sets, {keys}, 2 threads ÷ 1", aim, [two / one])
-            yield at_least("… 16 threads ÷ 2", 1, [many / two])
+        two, many = scaled(found, 1, sets)
+        yield at_least(f"engine alone, {sets} % sets, 2 threads ÷ 1", aim, [two])
+        yield at_least(f"engine alone, {sets} % sets, 16 threads ÷ 2", 1, [many])
+        yield beside("… both with keys all alike, as a comparison", scaled(found, 0, sets))
+
+
+def scaled(found, exponent, sets):
+    """How much more two threads do than one, and 16 than two."""
+    one, two, many = (median(found[f"Zipf {exponent}, {sets}% sets, {n} threads"]) for n in (1, 2, 16))
+    return two / one, many / two
 
 
 def of_instructions(found):

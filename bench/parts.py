@@ -42,8 +42,8 @@ def suite(name):
 
 
 def tails():
-    """p99 and p99.9 in the open loop at 70 % of what memcached can do at most, in µs. Runs are short
-    and many: what others do on the machine only ever adds, so that the best of them say most."""
+    """p99 and p99.9 in the open loop at 70 % of what memcached can do at most, in µs, in many short
+    runs; and those of an empty loop, which are the machine's."""
     connections = ["-t", 1, "-c", 64, "--data-size-range", "1-1024", "--key-maximum", 100_000]
     with Server("memcached", 1024) as server:
         runs = [server.load(*connections, "--fill", "--test-time", 2) for _ in range(3)]
@@ -59,8 +59,8 @@ def tails():
             with Server(name, 1024) as server:
                 server.load(*connections, *ratio, *fill, "--test-time", 1)
                 for _ in range(6):
-                    run = server.load(*connections, *ratio, "--rate", rate, "--test-time", 1)
-                    found[name].append(run["commands"]["total"]["latency"])
+                    load = server.load(*connections, *ratio, "--rate", rate, "--test-time", 1)
+                    found[name].append(load["commands"]["total"]["latency"])
     return found
 
 

@@ -1,6 +1,8 @@
 """Which server the tests run against: larderd unless `--server` names another binary, on the runtime
 that `--runtime` names."""
 
+import shutil
+
 import pytest
 
 from server import LARDERD, RUNTIMES, Server, engines, is_upstream
@@ -39,3 +41,12 @@ def start(request):
         return Server(binary, engine, options, runtime=runtime, **more)
 
     return start
+
+
+@pytest.fixture(scope="module")
+def memcached():
+    """Debian's memcached, the yardstick."""
+    program = shutil.which("memcached")
+    assert program, "memcached is not installed"
+    with Server(program, "upstream") as server:
+        yield server

@@ -9,12 +9,6 @@ The exporter itself does not run here: these are the names that its source asks 
 it scrapes through does, in `go/exporter_test.go`.
 """
 
-import shutil
-
-import pytest
-
-from server import Server
-
 OPERATIONS = "get delete incr decr cas touch".split()
 
 GENERAL = """
@@ -100,14 +94,6 @@ def use(server):
         sock.sendall(b"".join(requests))
         while sock.recv(4096):
             pass
-
-
-@pytest.fixture(scope="module")
-def memcached():
-    program = shutil.which("memcached")
-    assert program, "memcached is not installed"
-    with Server(program, "upstream") as server:
-        yield server
 
 
 def test_the_exporter_finds_all_that_it_finds_in_memcached(start, engine, memcached):

@@ -18,15 +18,6 @@ def tool(server, name, *options, folder=None):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder)
 
 
-@pytest.fixture(scope="module")
-def memcached():
-    """Debian's memcached, the yardstick."""
-    program = shutil.which("memcached")
-    assert program, "memcached is not installed"
-    with Server(program, "upstream") as server:
-        yield server
-
-
 @pytest.fixture
 def folder(tmp_path):
     """Files that `memccp` copies to a server."""

@@ -1,6 +1,6 @@
 //! What nearly all requests are: a look-up of one key that changes nothing. It has a short way, past
-//! [`Request`](crate::Request), from the line to the answer. By instructions it takes a third off `get`
-//! and half off `mg`.
+//! [`Request`](crate::Request), from the line to the answer. It takes half the instructions off
+//! `mg` (2213, now 1155).
 
 use crate::parser::raw;
 use crate::request::{Classic, Get, KEY_LEN_MAX, MetaFlags, Shape};

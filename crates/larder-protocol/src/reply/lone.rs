@@ -1,21 +1,13 @@
 //! Answers to [`LoneGet`]s.
 
-use super::{HIT_ROOM, meta_ttl, number};
+use super::{HIT_ROOM, meta_ttl, number, value_line};
 use crate::LoneGet;
 
 /// The answer to a `get` that found `value`.
 #[inline]
 pub fn lone_value(key: &[u8], client_flags: u32, value: &[u8], out: &mut Vec<u8>) {
     out.reserve(HIT_ROOM + key.len() + value.len());
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
-    if client_flags == 0 {
-        out.extend_from_slice(b" 0 ");
-    } else {
-        number(b" ", client_flags.into(), out);
-        out.push(b' ');
-    }
-    out.extend_from_slice(itoa::Buffer::new().format(value.len()).as_bytes());
+    value_line(key, client_flags, value.len(), out);
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\nEND\r\n");

@@ -122,10 +122,10 @@ impl<E: Engine + 'static> Client<E> {
 
     fn patience(&self) -> Option<Duration> {
         let may_tire = self.shared.server.options.suboptions.idle_timeout > 0;
-        match () {
-            () if self.connection.is_watching() => Some(LOG_INTERVAL),
-            () if may_tire || self.connection.is_shaking_hands() => Some(MAINTENANCE),
-            () => None,
+        if self.connection.is_watching() {
+            Some(LOG_INTERVAL)
+        } else {
+            (may_tire || self.connection.is_shaking_hands()).then_some(MAINTENANCE)
         }
     }
 
