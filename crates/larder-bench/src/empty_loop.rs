@@ -97,10 +97,7 @@ mod tests {
 
     #[test]
     fn sets_and_gets_are_answered() {
-        let port = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap().port()
-        };
+        let port = crate::launch::free_address(0).unwrap().port();
         std::thread::spawn(move || command(&Arguments { port, value_bytes: 3 }));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let connect = || std::net::TcpStream::connect(address).ok();

@@ -1,8 +1,9 @@
 //! Servers that a measurement starts for itself, and ends.
 
 use crate::settings::Target;
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use socket2::{Domain, Socket, Type};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -136,13 +137,22 @@ fn place(template: &str, folder: &Path) -> Result<Target, LaunchError> {
     if !template.contains("{port}") {
         return Err(LaunchError::NoPlace(template.to_owned()));
     }
-    free_port()
+    free_address(0)
         .map(Target::Tcp)
         .map_err(|error| LaunchError::Spawn { command: template.to_owned(), error })
 }
 
-fn free_port() -> io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0")?.local_addr()
+/// An address of the loopback where nobody listens, with this port or, if that is 0, any. It is not
+/// listened at to find out: a child that is being forked elsewhere would have the socket too, and
+/// clients could still connect to it when it is closed here.
+///
+/// # Errors
+/// The port is taken, or none is left.
+pub fn free_address(port: u16) -> io::Result<SocketAddr> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
+    socket.local_addr()?.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
 }
 
 fn fill_in(template: &str, target: &Target, folder: &Path, memory_mb: u64) -> String {

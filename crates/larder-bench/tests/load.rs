@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Server, arguments};
+use larder_bench::launch::free_address;
 use larder_bench::{Command, Measured, RunError, run};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
@@ -170,7 +171,7 @@ fn a_server_that_hangs_up_ends_the_run() {
 
 #[test]
 fn nobody_there_is_an_error_that_says_so() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_address(0).unwrap().port();
     let line = format!("-s 127.0.0.1 -p {port}");
     let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("is the server running?"), "{error}");

@@ -556,6 +556,10 @@ fn every_name_of_memcacheds_is_there_in_its_order() {
                 if page == " conns" { rest.to_owned() } else { format!("{number}:{rest}") }
             };
             for name in theirs.iter().filter(|name| !is_documented(name)) {
+                // Connections come in the order of their file descriptors.
+                if page == " conns" {
+                    ours_left = ours.iter();
+                }
                 let found = ours_left.any(|ours| unnumbered(ours) == unnumbered(name));
                 assert!(found, "{name} of stats{page}, {engine:?}, in {ours:?}");
             }

@@ -3,12 +3,13 @@
 use super::cores::CoreSet;
 use super::suite::Server;
 use super::template::{self, Values};
+use crate::launch::free_address;
 use crate::settings::{Protocol, Target};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -204,8 +205,7 @@ fn free_target(server: &Server) -> std::io::Result<Target> {
         let name = format!("larder-{}-{number}.sock", std::process::id());
         return Ok(Target::Unix(std::env::temp_dir().join(name)));
     }
-    let address = SocketAddr::from(([127, 0, 0, 1], server.port.unwrap_or(0)));
-    Ok(Target::Tcp(TcpListener::bind(address)?.local_addr()?))
+    free_address(server.port.unwrap_or(0)).map(Target::Tcp)
 }
 
 /// Whether a first request is answered.

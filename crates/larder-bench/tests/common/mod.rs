@@ -2,10 +2,11 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use clap::Parser;
+use larder_bench::launch::free_address;
 use larder_bench::{Arguments, Measured, run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,7 @@ impl Server {
     fn start(command: &[&str]) -> Self {
         // Somebody else may take the port before the server does; then another is tried.
         for _ in 0..5 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let port = free_address(0).unwrap().port();
             let child = Command::new(command[0])
                 .args(&command[1..])
                 .arg(port.to_string())

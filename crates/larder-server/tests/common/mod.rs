@@ -6,9 +6,10 @@ pub mod tls;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A running server. Dropping it ends it.
@@ -41,35 +42,25 @@ impl Server {
     }
 
     fn start(program: &str, options: &[&str], environment: &[(&str, &str)]) -> Self {
-        // Somebody else may take the port before the server does; then another is tried.
-        for _ in 0..5 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let child = Command::new(program)
-                .args(["-l", "127.0.0.1", "-p", &port.to_string()])
-                .args(options)
-                .envs(environment.iter().copied())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            let mut server = Self { child, port };
-            if server.answers() {
-                return server;
-            }
-        }
-        panic!("{program} {options:?} does not start");
-    }
-
-    fn answers(&mut self) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(10) && self.child.try_wait().unwrap().is_none()
-        {
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        false
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        // Its own port file says where it listens: a port that was free a moment ago may be
+        // somebody else's by now.
+        let count = STARTED.fetch_add(1, Ordering::Relaxed);
+        let scratch = Scratch::new(&format!("server-{count}"));
+        let child = Command::new(program)
+            .args(["-l", "127.0.0.1", "-p", "-1"])
+            .args(options)
+            .envs(environment.iter().copied())
+            .env("MEMCACHED_PORT_FILENAME", scratch.path("ports"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut server = Self { child, port: 0 };
+        server.port = scratch.port(|| {
+            assert_eq!(server.child.try_wait().unwrap(), None, "{program} {options:?} ended");
+        });
+        server
     }
 
     /// Its process.
@@ -163,6 +154,17 @@ impl Scratch {
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
+
+    /// The first port in the file that a server writes here, once it is there; `meanwhile` is done
+    /// until then.
+    fn port(&self, mut meanwhile: impl FnMut()) -> u16 {
+        wait_for("port file", || {
+            meanwhile();
+            self.path("ports").exists()
+        });
+        let ports = self.read("ports");
+        ports.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+    }
 }
 
 impl Drop for Scratch {
@@ -221,9 +223,7 @@ impl Started {
 
     /// The port, once it is known.
     pub fn port(&self) -> u16 {
-        wait_for("port file", || self.scratch.path("ports").exists());
-        let ports = self.scratch.read("ports");
-        ports.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+        self.scratch.port(|| ())
     }
 
     pub fn connect(&self) -> TcpStream {
