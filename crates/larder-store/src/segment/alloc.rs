@@ -37,7 +37,13 @@ const SMALL_SHARE: usize = 10;
 /// Free segments and queues.
 #[derive(Debug)]
 pub(super) struct Alloc {
+    /// The last one goes first. Those that were never in use come last.
     free: Vec<u32>,
+    /// Segments from this number on were never in use: their memory was never touched.
+    untouched: u32,
+    /// How many untouched segments are taken before the queues are looked through again for what
+    /// could be cleaned instead.
+    unsought: usize,
     queues: [VecDeque<u32>; 2],
     /// Segments in chains of items of each queue.
     chained: [usize; 2],
@@ -60,6 +66,8 @@ impl Alloc {
     pub(super) fn new(limit: u32, segments: u32) -> Self {
         Self {
             free: (0..limit).rev().collect(),
+            untouched: 0,
+            unsought: 0,
             absent: (limit..segments).rev().collect(),
             queues: [VecDeque::new(), VecDeque::new()],
             chained: [0; 2],
@@ -73,7 +81,28 @@ impl Alloc {
 
     /// Takes a free segment if more than `reserve` are.
     pub(super) fn take(&mut self, reserve: usize) -> Option<u32> {
-        if self.free.len() > reserve { self.free.pop() } else { None }
+        let segment = if self.free.len() > reserve { self.free.pop()? } else { return None };
+        self.untouched = self.untouched.max(segment + 1);
+        Some(segment)
+    }
+
+    /// If the free segment after the next was never in use: takes one out of the queues that is
+    /// worth being emptied by then. A look that finds none is not repeated before the queues have
+    /// grown by an eighth, so that filling a large cache stays cheap.
+    pub(super) fn take_before_untouched(
+        &mut self,
+        worth: impl Fn(u32) -> Option<u32>,
+    ) -> Option<u32> {
+        self.free.iter().nth_back(1).filter(|&&segment| segment >= self.untouched)?;
+        if self.unsought > 0 {
+            self.unsought -= 1;
+            return None;
+        }
+        let best = self.take_best(worth);
+        if best.is_none() {
+            self.unsought = self.queues.iter().map(VecDeque::len).sum::<usize>() / 8;
+        }
+        best
     }
 
     pub(super) fn give_back(&mut self, segment: u32) {
@@ -86,6 +115,12 @@ impl Alloc {
         self.free.len() + self.limbo
     }
 
+    /// Segments that were ever in use.
+    #[cfg(test)]
+    pub(super) fn touched(&self) -> usize {
+        self.untouched as usize
+    }
+
     pub(super) fn used(&self) -> usize {
         self.present - self.free.len()
     }
@@ -94,12 +129,10 @@ impl Alloc {
     /// [`Alloc::excess`].
     pub(super) fn set_limit(&mut self, segments: usize) {
         self.limit = segments;
-        while self.present < self.limit
-            && let Some(segment) = self.absent.pop()
-        {
-            self.free.push(segment);
-            self.present += 1;
-        }
+        let more = self.limit.saturating_sub(self.present).min(self.absent.len());
+        let new = self.absent.split_off(self.absent.len() - more);
+        self.free.splice(0..0, new);
+        self.present += more;
     }
 
     /// Segments above the limit.
@@ -190,6 +223,29 @@ mod tests {
         let mut alloc = Alloc::new(32, 40);
         assert_eq!((0..40).filter_map(|_| alloc.take(5)).count(), 27);
         assert_eq!(alloc.used(), 27);
+    }
+
+    #[test]
+    fn the_untouched_are_taken_last_and_what_could_be_cleaned_is_looked_for_now_and_then() {
+        let mut alloc = Alloc::new(32, 40);
+        let taken: Vec<u32> = (0..16).filter_map(|_| alloc.take(0)).collect();
+        taken.iter().for_each(|&segment| alloc.enqueue(MAIN, segment));
+        let looks = std::cell::Cell::new(0);
+        let worth = |segment| {
+            looks.set(looks.get() + 1);
+            (segment == 7).then_some(1)
+        };
+        assert_eq!(alloc.take_before_untouched(worth), Some(7));
+        assert_eq!(looks.replace(0), 16);
+        assert_eq!(alloc.take_before_untouched(worth), None);
+        assert_eq!(alloc.take_before_untouched(worth), None);
+        assert_eq!(looks.replace(0), 15, "the second time it did not look");
+        assert_eq!(alloc.take_before_untouched(worth), None);
+        assert_eq!(looks.replace(0), 15);
+        (7..9).for_each(|segment| alloc.give_back(segment));
+        alloc.set_limit(40);
+        assert_eq!(alloc.take_before_untouched(|_| panic!("two were used before")), None);
+        assert_eq!([0; 3].map(|reserve| alloc.take(reserve)), [Some(8), Some(7), Some(16)]);
     }
 
     #[test]

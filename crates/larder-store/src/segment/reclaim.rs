@@ -49,6 +49,9 @@ enum Reason {
 const CLEAN_PERCENT: usize = 17;
 /// The same where nothing may be evicted: any gain counts.
 const CLEAN_PERCENT_FULL: usize = 3;
+/// The same before memory is touched that never was: little may be moved for it. Live items then
+/// have about two fifths of the memory in use when keys are overwritten at random.
+const CLEAN_PERCENT_EARLY: usize = 90;
 /// Segments that main may keep whole in a row before it must give something up.
 const KEPT_MAX: usize = 16;
 /// Share of the index words in use, in percent, from which the index grows.
@@ -74,6 +77,8 @@ impl Handle {
         for waited in 0.. {
             if self.shared.alloc().in_sight() <= self.shared.reserve() {
                 self.start_drain();
+            } else {
+                self.start_early_drain();
             }
             let taken = self.shared.alloc().take(self.shared.reserve() / 2);
             if let Some(segment) = taken {
@@ -146,12 +151,28 @@ impl Handle {
             }
         }
         let Some((reason, segment)) = choice else { return false };
+        self.drain(reason, segment);
+        true
+    }
+
+    /// Chooses a segment of which hardly anything lives, if those that were ever in use are all
+    /// taken: a small cache under a large limit stays small.
+    fn start_early_drain(&mut self) {
+        if self.drain.is_none() {
+            let worth = |segment| self.worth(segment, CLEAN_PERCENT_EARLY);
+            let chosen = self.shared.alloc().take_before_untouched(worth);
+            if let Some(segment) = chosen {
+                self.drain(Reason::Clean, segment);
+            }
+        }
+    }
+
+    fn drain(&mut self, reason: Reason, segment: u32) {
         let table = self.shared.table();
         let at = table.layout.start(segment);
         let end = at + table.entry(segment).written().load(Ordering::Relaxed) as usize;
         let shared = Arc::clone(&self.shared);
         self.drain = Some(Drain { shared, segment: OwnedSegment(segment), at, end, reason });
-        true
     }
 
     fn choose(&self, clean_percent: usize) -> Option<(Reason, u32)> {

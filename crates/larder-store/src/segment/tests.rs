@@ -117,6 +117,18 @@ fn a_higher_limit_holds_more_and_a_lower_one_gives_memory_back() {
 }
 
 #[test]
+fn a_small_cache_under_a_large_limit_stays_small() {
+    let cache = cache(64, true);
+    let mut handle = cache.handle();
+    // A KiB each, overwritten a hundred times in no order.
+    let names = (0..100_000_u32).map(|i| i.wrapping_mul(2_654_435_761) >> 22);
+    names.for_each(|name| fill(&mut handle, name..name + 1));
+    assert_eq!(held(&mut handle, 0..1024), 1024);
+    let touched = handle.shared.alloc().touched() * handle.shared.segment_len();
+    assert!(touched < 6 << 20, "{touched}");
+}
+
+#[test]
 fn limits_that_cannot_be_had_are_refused() {
     let cache = growable(8, 16);
     let LimitRefused { min, max } = cache.set_limit(17 << 20).unwrap_err();
