@@ -41,7 +41,7 @@ pub(crate) struct Retrieval {
 }
 
 impl Parser {
-    /// A conversation in text alone (`-B ascii`), or any behind a [`Self::lone_get`].
+    /// A conversation in text alone (`-B ascii`).
     pub const TEXT: Self = Self { state: State::Text };
     /// A conversation in binary alone (`-B binary`).
     pub const BINARY: Self = Self { state: State::Binary };
@@ -84,13 +84,16 @@ impl Parser {
         }
     }
 
-    /// The look-up that comes next, if it is one that only asks, and its line's length.
-    /// [`Self::parse`] reads it just the same, only slower.
+    /// The look-up that comes next, if it is one that only asks, and its length. [`Self::parse`]
+    /// reads it just the same, only slower.
     #[inline]
     #[must_use]
     pub fn lone_get<'b>(&self, input: &'b [u8]) -> Option<(LoneGet<'b>, usize)> {
-        let State::Text = self.state else { return None };
-        LoneGet::parse(input)
+        match self.state {
+            State::Text => LoneGet::parse_text(input),
+            State::Binary => LoneGet::parse_binary(input),
+            _ => None,
+        }
     }
 
     /// Where a login is asked for; apart, so that where none is nothing is paid for it.

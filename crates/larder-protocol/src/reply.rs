@@ -171,13 +171,7 @@ pub fn content_head(
 ) {
     out.reserve(HIT_ROOM + key.len() + value_room(value_len));
     match &get.shape {
-        Shape::Binary(head) => {
-            let key = if head.with_key { key } else { &[] };
-            let extras = client_flags.to_be_bytes();
-            binary(head, 0, &extras, key, value_len, cas, out);
-            out.extend_from_slice(&extras);
-            out.extend_from_slice(key);
-        }
+        Shape::Binary(head) => binary_hit(head, key, client_flags, cas, value_len, out),
         Shape::Classic(classic) => {
             value_line(key, client_flags, value_len, out);
             if classic.with_cas {
@@ -202,6 +196,23 @@ fn value_line(key: &[u8], client_flags: u32, value_len: usize, out: &mut Vec<u8>
         out.push(b' ');
     }
     out.extend_from_slice(itoa::Buffer::new().format(value_len).as_bytes());
+}
+
+/// A binary hit, up to its value.
+#[inline]
+fn binary_hit(
+    head: &BinaryHead,
+    key: &[u8],
+    client_flags: u32,
+    cas: u64,
+    value_len: usize,
+    out: &mut Vec<u8>,
+) {
+    let key = if head.with_key { key } else { &[] };
+    let extras = client_flags.to_be_bytes();
+    binary(head, 0, &extras, key, value_len, cas, out);
+    out.extend_from_slice(&extras);
+    out.extend_from_slice(key);
 }
 
 /// Room for what a hit's answer holds beside key and value.

@@ -73,7 +73,7 @@ pub(crate) fn lone_get<E: Engine, H: Host>(
     } else {
         cx.engine.content(key, |content| {
             let Value::Whole(value) = content.value else { return None };
-            reply::lone_value(key.bytes, content.client_flags, value, output);
+            reply::lone_value(&get, content.client_flags, content.cas, value, output);
             Some(class_of(value, content.client_flags))
         })
     };

@@ -325,10 +325,8 @@ impl<E: Engine> Session<E> {
             }
             end = ready.end;
             let flow = match ready.what {
-                What::Get(get) => {
-                    self.parser = Parser::TEXT;
-                    self.answer_get(cx, get, ready.hash, output)
-                }
+                // It leaves the parser as it was.
+                What::Get(get) => self.answer_get(cx, get, ready.hash, output),
                 What::Other(index) => {
                     let Some(other) = batch.others.get(index) else { continue };
                     self.parser = other.parser;

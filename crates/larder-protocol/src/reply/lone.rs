@@ -1,16 +1,21 @@
 //! Answers to [`LoneGet`]s.
 
-use super::{HIT_ROOM, meta_ttl, number, value_line};
-use crate::LoneGet;
+use super::{HIT_ROOM, binary_hit, meta_ttl, number, value_line};
+use crate::lone::{Form, LoneGet};
 
-/// The answer to a `get` that found `value`.
+/// The answer to a [`LoneGet`] other than `mg` that found `value`, whole.
 #[inline]
-pub fn lone_value(key: &[u8], client_flags: u32, value: &[u8], out: &mut Vec<u8>) {
-    out.reserve(HIT_ROOM + key.len() + value.len());
-    value_line(key, client_flags, value.len(), out);
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\nEND\r\n");
+pub fn lone_value(get: &LoneGet<'_>, client_flags: u32, cas: u64, value: &[u8], out: &mut Vec<u8>) {
+    out.reserve(HIT_ROOM + get.key.len() + value.len());
+    if let Form::Binary(head) = get.form() {
+        binary_hit(&head, get.key, client_flags, cas, value.len(), out);
+        out.extend_from_slice(value);
+    } else {
+        value_line(get.key, client_flags, value.len(), out);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\nEND\r\n");
+    }
 }
 
 /// What a [`LoneGet`] that is `mg` can show.
