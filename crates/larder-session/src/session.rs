@@ -277,6 +277,9 @@ impl<E: Engine> Session<E> {
                 break Stop::Full;
             }
             let rest = input.get(at..).unwrap_or_default();
+            if rest.is_empty() {
+                break Stop::Incomplete;
+            }
             if let Some((get, len)) = parser.lone_get(rest) {
                 at += len;
                 let hash = engine.hash(get.key);

@@ -86,14 +86,18 @@ impl Alloc {
         Some(segment)
     }
 
-    /// If the free segment after the next was never in use: takes one out of the queues that is
-    /// worth being emptied by then. A look that finds none is not repeated before the queues have
-    /// grown by an eighth, so that filling a large cache stays cheap.
+    /// If fewer than two of the free segments, now or soon, have been in use before: takes one out of
+    /// the queues that is worth being emptied. A look that finds none is not repeated before the
+    /// queues have grown by an eighth, so that filling a large cache stays cheap.
     pub(super) fn take_before_untouched(
         &mut self,
         worth: impl Fn(u32) -> Option<u32>,
     ) -> Option<u32> {
-        self.free.iter().nth_back(1).filter(|&&segment| segment >= self.untouched)?;
+        let is_touched = |segment: &&u32| **segment < self.untouched;
+        let touched = self.free.iter().rev().take(2).filter(is_touched).count();
+        if touched + self.limbo >= 2 || self.free.first().is_none_or(|s| is_touched(&s)) {
+            return None;
+        }
         if self.unsought > 0 {
             self.unsought -= 1;
             return None;

@@ -19,12 +19,17 @@ pub(super) const BUCKET_LEN: usize = 64;
 /// Bytes of ghosts that go with a bucket.
 pub(super) const GHOSTS_LEN: usize = 16;
 
-/// Model checks have to go through a good many of them.
-const SEGMENT_LEN_MIN: usize = if cfg!(shuttle) { 2 << 10 } else { 64 << 10 };
+/// Smaller ones would be no larger than the items that have to fit in. Model checks have to go
+/// through a good many.
+const SEGMENT_LEN_MIN: usize = if cfg!(shuttle) { 2 << 10 } else { 16 << 10 };
 /// Larger ones gain nothing that could be measured, and chains and uploads come in whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// Fewer, and one open segment a queue and thread is too large a share.
 const SEGMENTS_AIM: usize = 1024;
+/// Fewer will do where segments would be shorter than this: an item that does not fit behind the
+/// others in its segment costs more then than open segments do.
+const SEGMENT_LEN_SHORT: usize = 64 << 10;
+const SEGMENTS_AIM_SHORT: usize = 256;
 /// Fewer cannot work: index, ghosts, open segments, reserve.
 pub(super) const SEGMENTS_MIN: usize = 32;
 
@@ -55,8 +60,9 @@ impl Layout {
         if limit < REGION_MIN || limit_max as u64 > REGION_MAX {
             return None;
         }
-        let ideal = limit / SEGMENTS_AIM;
-        let segment_len = (1 << ideal.ilog2()).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX);
+        let short = (limit / SEGMENTS_AIM_SHORT).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_SHORT);
+        let ideal = (limit / SEGMENTS_AIM).clamp(short, SEGMENT_LEN_MAX);
+        let segment_len = 1 << ideal.ilog2();
         let segments = limit_max / (segment_len + ENTRY_LEN);
         let first_segment = (segments * ENTRY_LEN).next_multiple_of(PAGE_LEN_MAX);
         let mut layout = Self {
@@ -98,9 +104,10 @@ impl Layout {
     }
 
     /// The largest value that is kept whole in one place. Larger ones have a chain of segments for
-    /// their front.
+    /// their front. A value of L bytes in a segment of S wastes S - L in a chain; among others, where
+    /// it does not fit any more, about L² / 2S: the same at 0.73 S.
     pub(super) fn inline_max(&self) -> usize {
-        self.segment_len / 2 - ITEM_HEAD_MAX
+        self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
 
     /// Segments that the index begins with: a power of two, under 1 % of all but in small regions.

@@ -32,6 +32,8 @@ pub(super) struct Drain {
     at: usize,
     end: usize,
     reason: Reason,
+    /// Records that each write empties on its way.
+    pace: usize,
 }
 
 /// Why a segment is emptied: what becomes of the live items in it.
@@ -50,8 +52,12 @@ const CLEAN_PERCENT: usize = 17;
 /// The same where nothing may be evicted: any gain counts.
 const CLEAN_PERCENT_FULL: usize = 3;
 /// The same before memory is touched that never was: little may be moved for it. Live items then
-/// have about two fifths of the memory in use when keys are overwritten at random.
-const CLEAN_PERCENT_EARLY: usize = 90;
+/// have about half of the memory in use when keys are overwritten at random.
+const CLEAN_PERCENT_EARLY: usize = 75;
+/// Records that a write empties on its way: as a rule, so few that each has come from memory by the
+/// time it is looked at; and where free segments have run short.
+const PACE: usize = 2;
+const PACE_SHORT: usize = 8;
 /// Segments that main may keep whole in a row before it must give something up.
 const KEPT_MAX: usize = 16;
 /// Share of the index words in use, in percent, from which the index grows.
@@ -74,11 +80,19 @@ const PATIENCE_FULL: u32 = 100;
 impl Handle {
     /// A free segment, for a write.
     pub(super) fn take_segment(&mut self) -> Result<u32, Refusal> {
+        if self.shared.alloc().limbo > 0 {
+            // What is in limbo may be free by now.
+            self.let_the_epoch_pass();
+        }
         for waited in 0.. {
-            if self.shared.alloc().in_sight() <= self.shared.reserve() {
+            let (in_sight, reserve) = (self.shared.alloc().in_sight(), self.shared.reserve());
+            if in_sight <= reserve {
                 self.start_drain();
             } else {
                 self.start_early_drain();
+            }
+            if let Some(drain) = &mut self.drain {
+                drain.pace = if in_sight < reserve { PACE_SHORT } else { PACE };
             }
             let taken = self.shared.alloc().take(self.shared.reserve() / 2);
             if let Some(segment) = taken {
@@ -155,7 +169,7 @@ impl Handle {
         true
     }
 
-    /// Chooses a segment of which hardly anything lives, if those that were ever in use are all
+    /// Chooses a segment of which hardly anything lives, if nearly all that were ever in use are
     /// taken: a small cache under a large limit stays small.
     fn start_early_drain(&mut self) {
         if self.drain.is_none() {
@@ -172,7 +186,8 @@ impl Handle {
         let at = table.layout.start(segment);
         let end = at + table.entry(segment).written().load(Ordering::Relaxed) as usize;
         let shared = Arc::clone(&self.shared);
-        self.drain = Some(Drain { shared, segment: OwnedSegment(segment), at, end, reason });
+        let segment = OwnedSegment(segment);
+        self.drain = Some(Drain { shared, segment, at, end, reason, pace: PACE });
     }
 
     fn choose(&self, clean_percent: usize) -> Option<(Reason, u32)> {
@@ -201,9 +216,24 @@ impl Handle {
         (dead as usize * 100 >= shared.segment_len() * clean_percent).then_some(dead)
     }
 
-    /// Empties up to `records` records of the segment that is being drained, but no large ones:
-    /// one of them is worth many segments, which may not be needed.
-    pub(super) fn drain_on_the_way(&mut self, records: usize) {
+    /// Empties a record of the segment that is being drained, before a write. What the next one says
+    /// is fetched meanwhile.
+    pub(super) fn drain_before_write(&mut self) {
+        if self.drain.is_some() {
+            self.drain_on_the_way(1);
+        }
+    }
+
+    /// The other records that a write empties on its way.
+    pub(super) fn drain_after_write(&mut self) {
+        if let Some(drain) = &self.drain {
+            self.drain_on_the_way(drain.pace - 1);
+        }
+    }
+
+    /// Empties up to `records` records, but no large ones: one of them is worth many segments, which
+    /// may not be needed.
+    fn drain_on_the_way(&mut self, records: usize) {
         for _ in 0..records {
             let Some(drain) = &self.drain else { return };
             let header = |at| Header(self.shared.table().region.word(at).load(Ordering::Relaxed));
@@ -225,6 +255,7 @@ impl Handle {
         match self.drain_one(&drain) {
             Some(len) => {
                 drain.at += len;
+                self.shared.table().region.prefetch(drain.at);
                 self.drain = Some(drain);
                 true
             }
@@ -243,6 +274,8 @@ impl Handle {
             None => self.shared.retire(segment, &pin()),
         }
         self.let_the_epoch_pass();
+        // What was moved has taken some of what is gained.
+        self.start_early_drain();
     }
 
     fn put_back(&mut self, drain: &Drain) {

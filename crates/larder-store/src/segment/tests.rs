@@ -122,10 +122,17 @@ fn a_small_cache_under_a_large_limit_stays_small() {
     let mut handle = cache.handle();
     // A KiB each, overwritten a hundred times in no order.
     let names = (0..100_000_u32).map(|i| i.wrapping_mul(2_654_435_761) >> 22);
-    names.for_each(|name| fill(&mut handle, name..name + 1));
+    for name in names {
+        fill(&mut handle, name..name + 1);
+        // Other tests may hold the epoch up.
+        while handle.shared.alloc().limbo > 0 {
+            sync::pin().flush();
+            std::thread::yield_now();
+        }
+    }
     assert_eq!(held(&mut handle, 0..1024), 1024);
     let touched = handle.shared.alloc().touched() * handle.shared.segment_len();
-    assert!(touched < 6 << 20, "{touched}");
+    assert!(touched < 4 << 20, "{touched}");
 }
 
 #[test]

@@ -85,9 +85,6 @@ const CAS_FOLLOWED_MAX: u64 = 1 << 63;
 /// Index words are told to the others in steps of this many.
 const SLOTS_STEP: isize = 16;
 
-/// Records that an update empties from a draining segment on the way.
-const DRAIN_STEP: usize = 8;
-
 impl Handle {
     pub(super) fn update_item<'v, R>(
         &mut self,
@@ -95,13 +92,14 @@ impl Handle {
         upload: &mut Option<Upload>,
         mut decide: impl FnMut(Lookup<&Item<'_, super::ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
+        self.drain_before_write();
         let mut crowded = 0;
         loop {
             let (shared, mut writer) = self.writer();
             match writer.attempt(shared, key, upload, &mut decide) {
                 Ok(updated) => {
                     self.spare = None;
-                    self.drain_on_the_way(DRAIN_STEP);
+                    self.drain_after_write();
                     self.tell_slots();
                     return Ok(updated);
                 }
