@@ -85,15 +85,8 @@ impl Handle {
             self.let_the_epoch_pass();
         }
         for waited in 0.. {
-            let (in_sight, reserve) = (self.shared.alloc().in_sight(), self.shared.reserve());
-            if in_sight <= reserve {
-                self.start_drain();
-            } else {
-                self.start_early_drain();
-            }
-            if let Some(drain) = &mut self.drain {
-                drain.pace = if in_sight < reserve { PACE_SHORT } else { PACE };
-            }
+            // One of them is about to go.
+            self.keep_in_sight(self.shared.reserve() + 1);
             let taken = self.shared.alloc().take(self.shared.reserve() / 2);
             if let Some(segment) = taken {
                 return Ok(segment);
@@ -111,6 +104,20 @@ impl Handle {
             }
         }
         Err(Refusal::OutOfMemory)
+    }
+
+    /// Sees to it that a segment is being emptied if fewer than `wanted` are in sight, fast if those
+    /// are fewer than the reserve.
+    fn keep_in_sight(&mut self, wanted: usize) {
+        let in_sight = self.shared.alloc().in_sight();
+        if in_sight < wanted {
+            self.start_drain();
+        } else {
+            self.start_early_drain();
+        }
+        if let Some(drain) = &mut self.drain {
+            drain.pace = if in_sight < self.shared.reserve() { PACE_SHORT } else { PACE };
+        }
     }
 
     /// Empties segments until something will be free; false if nothing was done for it. It stops
@@ -275,7 +282,7 @@ impl Handle {
         }
         self.let_the_epoch_pass();
         // What was moved has taken some of what is gained.
-        self.start_early_drain();
+        self.keep_in_sight(self.shared.reserve());
     }
 
     fn put_back(&mut self, drain: &Drain) {
