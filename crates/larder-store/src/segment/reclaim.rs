@@ -30,10 +30,32 @@ pub(super) struct Drain {
     segment: OwnedSegment,
     /// The next item's offset in the region.
     at: usize,
+    /// Its key's hash, once its bucket is on its way.
+    hash: Option<u64>,
     end: usize,
     reason: Reason,
     /// Records that each write empties on its way.
     pace: usize,
+}
+
+impl Drain {
+    /// Starts fetching what the next record needs, and the head of the one behind it.
+    fn look_ahead(&mut self) {
+        self.hash = None;
+        if self.at >= self.end {
+            return;
+        }
+        let (table, witness) = (self.shared.table(), Witness::owner(&self.segment));
+        let record = Record::at(table, self.at, self.shared.config.cas, witness);
+        table.region.prefetch(self.at + record.len());
+        if !record.header.has(State::Dead) {
+            let hash = self.shared.hash(record.key());
+            self.shared.index.candidates_of(hash).into_iter().for_each(|bucket| {
+                table.region.prefetch(table.bucket_offset(bucket));
+            });
+            self.hash = Some(hash);
+        }
+    }
 }
 
 /// Why a segment is emptied: what becomes of the live items in it.
@@ -194,7 +216,7 @@ impl Handle {
         let end = at + table.entry(segment).written().load(Ordering::Relaxed) as usize;
         let shared = Arc::clone(&self.shared);
         let segment = OwnedSegment(segment);
-        self.drain = Some(Drain { shared, segment, at, end, reason, pace: PACE });
+        self.drain = Some(Drain { shared, segment, at, hash: None, end, reason, pace: PACE });
     }
 
     fn choose(&self, clean_percent: usize) -> Option<(Reason, u32)> {
@@ -262,7 +284,7 @@ impl Handle {
         match self.drain_one(&drain) {
             Some(len) => {
                 drain.at += len;
-                self.shared.table().region.prefetch(drain.at);
+                drain.look_ahead();
                 self.drain = Some(drain);
                 true
             }
@@ -312,7 +334,7 @@ impl Handle {
         };
         let kind = self.writer().1.kind(shared, queue, record.expiry());
         let room = self.reserve_room(kind, len + 8);
-        let hash = shared.hash(record.key());
+        let hash = drain.hash.unwrap_or_else(|| shared.hash(record.key()));
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.find(|slot| slot.offset() == drain.at) else { return Some(len) };
         // As it is now, under the lock: marks and expiry may just have changed.
