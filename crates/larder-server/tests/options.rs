@@ -87,6 +87,20 @@ fn what_is_disabled_is_refused_as_memcached_refuses_it() {
 }
 
 #[test]
+fn the_smallest_limit_still_serves() {
+    let value = "x".repeat(1000);
+    let fill: String = (0..3000).map(|i| format!("set k{i} 0 0 1000\r\n{value}\r\n")).collect();
+    let large = "x".repeat(400_000);
+    let then = format!("get k2999\r\nset l 0 0 400000\r\n{large}\r\nget l\r\n");
+    let answers = asked(&["-m", "1", "-I", "512k", "-t", "4"], &(fill + &then));
+    let (stored, then) = answers.split_at(3000 * "STORED\r\n".len());
+    assert_eq!(stored, "STORED\r\n".repeat(3000));
+    let found = format!("VALUE k2999 0 1000\r\n{value}\r\nEND\r\n");
+    let large = format!("STORED\r\nVALUE l 0 400000\r\n{large}\r\nEND\r\n");
+    assert_eq!(then, found + &large);
+}
+
+#[test]
 fn several_addresses_each_have_a_listener() {
     let port_file = scratch("ports");
     let _running =
@@ -119,6 +133,8 @@ fn who_cannot_be_served_is_told() {
     for (options, status, said) in [
         (&["--no-such-option"][..], 1, "--no-such-option"),
         (&["-m", "-5"], 1, "'-5' for '--memory-limit"),
+        (&["-m", "0"], 64, "at least 1 MiB"),
+        (&["-m", "1"], 64, "Cannot set item size limit higher than 1/2 of memory max."),
         (&["-m", "999999999"], 64, "the memory limit must be "),
         (&["-e", "/tmp/items"], 64, "-e is not supported yet"),
         (&["-l", "[::1"], 71, "failed to resolve the address to listen on: [::1"),

@@ -16,7 +16,7 @@ pub(super) const USAGE: u8 = 64;
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
 /// Below this queues and index have no room, in MiB.
-const MEMORY_LIMIT_MIN: usize = 3;
+const MEMORY_LIMIT_MIN: usize = 1;
 
 impl Options {
     /// Refuses what can't be done.
