@@ -107,8 +107,18 @@ impl Handle {
             self.let_the_epoch_pass();
         }
         for waited in 0.. {
-            // One of them is about to go.
-            self.keep_in_sight(self.shared.reserve() + 1);
+            let (in_sight, reserve) = (self.shared.alloc().in_sight(), self.shared.reserve());
+            if in_sight <= reserve {
+                self.start_drain();
+            } else {
+                self.start_early_drain();
+            }
+            if let Some(drain) = &mut self.drain {
+                // Cleaning gains little of what it goes through.
+                let short =
+                    if drain.reason == Reason::Clean { reserve + 1 } else { reserve * 3 / 4 };
+                drain.pace = if in_sight < short { PACE_SHORT } else { PACE };
+            }
             let taken = self.shared.alloc().take(self.shared.reserve() / 2);
             if let Some(segment) = taken {
                 return Ok(segment);
@@ -126,20 +136,6 @@ impl Handle {
             }
         }
         Err(Refusal::OutOfMemory)
-    }
-
-    /// Sees to it that a segment is being emptied if fewer than `wanted` are in sight, fast if those
-    /// are fewer than the reserve.
-    fn keep_in_sight(&mut self, wanted: usize) {
-        let in_sight = self.shared.alloc().in_sight();
-        if in_sight < wanted {
-            self.start_drain();
-        } else {
-            self.start_early_drain();
-        }
-        if let Some(drain) = &mut self.drain {
-            drain.pace = if in_sight < self.shared.reserve() { PACE_SHORT } else { PACE };
-        }
     }
 
     /// Empties segments until something will be free; false if nothing was done for it. It stops
@@ -303,8 +299,9 @@ impl Handle {
             None => self.shared.retire(segment, &pin()),
         }
         self.let_the_epoch_pass();
-        // What was moved has taken some of what is gained.
-        self.keep_in_sight(self.shared.reserve());
+        // What was moved has taken some of what is gained. Where memory is full another is emptied
+        // only once it is wanted: until then more of it dies.
+        self.start_early_drain();
     }
 
     fn put_back(&mut self, drain: &Drain) {
