@@ -19,9 +19,20 @@ pub(super) const BUCKET_LEN: usize = 64;
 /// Bytes of ghosts that go with a bucket.
 pub(super) const GHOSTS_LEN: usize = 16;
 
-/// Smaller ones would be no larger than the items that have to fit in. Model checks have to go
-/// through a good many.
-const SEGMENT_LEN_MIN: usize = if cfg!(shuttle) { 2 << 10 } else { 16 << 10 };
+/// The longest page that a system may have. Segments begin and end at pages, so that their memory
+/// can be given back without that of others.
+const PAGE_LEN_MAX: usize =
+    if cfg!(any(target_arch = "x86", target_arch = "x86_64")) { 4 << 10 } else { 64 << 10 };
+/// Shorter ones would be no longer than the items that have to fit in. Model checks have to go
+/// through a good many, and give none back.
+const SEGMENT_LEN_MIN: usize = if cfg!(shuttle) {
+    2 << 10
+} else if PAGE_LEN_MAX > 16 << 10 {
+    PAGE_LEN_MAX
+} else {
+    16 << 10
+};
+const _: () = assert!(cfg!(shuttle) || SEGMENT_LEN_MIN.is_multiple_of(PAGE_LEN_MAX));
 /// Larger ones gain nothing that could be measured, and chains and uploads come in whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// Fewer, and one open segment a queue and thread is too large a share.
@@ -48,9 +59,6 @@ pub(super) struct Layout {
     pub(super) segments_first: usize,
     first_segment: usize,
 }
-
-/// Segments begin at a multiple of any system's page, so that their memory can be given back.
-const PAGE_LEN_MAX: usize = 64 << 10;
 
 impl Layout {
     /// The layout for a limit that may grow to `limit_max`; `None` if it is below [`REGION_MIN`] or
@@ -135,6 +143,7 @@ mod tests {
             assert!(used <= mib << 20 && used > (mib << 20) - 2 * layout.segment_len);
             assert!(layout.region_len() <= (mib << 22) + PAGE_LEN_MAX);
             assert!(layout.start(0).is_multiple_of(PAGE_LEN_MAX));
+            assert!(layout.segment_len.is_multiple_of(PAGE_LEN_MAX));
             assert!(layout.segments_first >= SEGMENTS_MIN);
             let last = layout.segments as u32 - 1;
             assert_eq!(layout.segment_of(layout.start(last)), last);
