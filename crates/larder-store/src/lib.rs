@@ -9,6 +9,7 @@
 
 pub mod dashmap;
 mod engine;
+pub mod eviction;
 pub mod moka;
 mod plain;
 pub mod segment;

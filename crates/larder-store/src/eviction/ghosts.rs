@@ -1,0 +1,266 @@
+//! Ghosts: fingerprints of keys that were evicted lately, eight for each index bucket.
+//!
+//! ```text
+//! 15        12 11                                   0
+//! ┌───────────┬──────────────────────────────────────┐
+//! │ epoch     │ fingerprint                          │   fingerprint 0 is an empty place
+//! └───────────┴──────────────────────────────────────┘
+//! ```
+//! A key that is set again while its ghost lasts was evicted too early and goes to the main queue.
+//! A ghost lasts for as many evictions as there are live items: 8 epochs of an eighth each. The 16
+//! epoch numbers come round, so outdated ghosts have to be cleared before their number is current
+//! again: each report of evictions says which buckets to sweep next, so that the whole table is
+//! swept once in 4 epochs.
+#![expect(clippy::cast_possible_truncation, reason = "ghosts are cut out of a word")]
+
+/// Ghosts of one bucket.
+pub const GHOSTS: usize = 8;
+
+/// Number of epochs after which an epoch number is used again.
+const EPOCHS: u8 = 16;
+/// Epochs for which a ghost counts.
+const EPOCHS_LASTING: u8 = 8;
+/// Epochs in which the whole table is swept.
+const EPOCHS_SWEEP: u64 = 4;
+const FINGERPRINT_BITS: u32 = 12;
+const FINGERPRINT_MASK: u16 = (1 << FINGERPRINT_BITS) - 1;
+
+/// The number of the current epoch: 0 to 15.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GhostEpoch(u8);
+
+impl GhostEpoch {
+    /// The epoch with this number, as stored; only the low 4 bits count.
+    #[must_use]
+    pub fn from_index(index: u8) -> Self {
+        Self(index % EPOCHS)
+    }
+
+    /// The epoch's number.
+    #[must_use]
+    pub fn index(self) -> u8 {
+        self.0
+    }
+}
+
+/// The two words of ghosts that belong to a bucket, as values: the engine loads them under the lock
+/// of the bucket's stripe and stores what comes out. The youngest ghost is in the lowest bits of the
+/// first word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ghosts(pub [u64; 2]);
+
+impl Ghosts {
+    /// Adds a ghost for `hash`. If all places are taken, the oldest ghost is lost.
+    #[must_use]
+    pub fn remember(self, hash: u64, epoch: GhostEpoch) -> Self {
+        let kept = self.forget(hash).places().into_iter().filter(|ghost| counts(*ghost, epoch));
+        let new = u16::from(epoch.0) << FINGERPRINT_BITS | fingerprint(hash);
+        Self::from_places(std::iter::once(new).chain(kept))
+    }
+
+    /// Whether there is a ghost for `hash` that still counts.
+    #[must_use]
+    pub fn holds(self, hash: u64, epoch: GhostEpoch) -> bool {
+        let wanted = fingerprint(hash);
+        let is_wanted = |ghost| ghost & FINGERPRINT_MASK == wanted && counts(ghost, epoch);
+        self.places().into_iter().any(is_wanted)
+    }
+
+    /// Removes the ghost for `hash`.
+    #[must_use]
+    pub fn forget(self, hash: u64) -> Self {
+        let gone = fingerprint(hash);
+        let others = self.places().into_iter().filter(|ghost| ghost & FINGERPRINT_MASK != gone);
+        Self::from_places(others)
+    }
+
+    /// Removes the ghosts that no longer count.
+    #[must_use]
+    pub fn sweep(self, epoch: GhostEpoch) -> Self {
+        Self::from_places(self.places().into_iter().filter(|ghost| counts(*ghost, epoch)))
+    }
+
+    fn places(self) -> [u16; GHOSTS] {
+        std::array::from_fn(|i| (self.0[i / 4] >> (i % 4 * 16)) as u16)
+    }
+
+    fn from_places(ghosts: impl Iterator<Item = u16>) -> Self {
+        let mut words = [0; 2];
+        for (i, ghost) in ghosts.take(GHOSTS).enumerate() {
+            words[i / 4] |= u64::from(ghost) << (i % 4 * 16);
+        }
+        Self(words)
+    }
+}
+
+fn counts(ghost: u16, epoch: GhostEpoch) -> bool {
+    let age = epoch.0.wrapping_sub((ghost >> FINGERPRINT_BITS) as u8) % EPOCHS;
+    ghost & FINGERPRINT_MASK != 0 && age < EPOCHS_LASTING
+}
+
+/// Bits that neither the bucket nor the tag has used; never 0, which is an empty place.
+fn fingerprint(hash: u64) -> u16 {
+    ((hash >> 32) as u16 & FINGERPRINT_MASK).max(1)
+}
+
+/// The buckets to sweep after evictions: `count` from `first` on, the first bucket following the
+/// last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    first: usize,
+    count: usize,
+    buckets: usize,
+}
+
+impl Iterator for Sweep {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.count = self.count.checked_sub(1)?;
+        let bucket = self.first;
+        self.first = if bucket + 1 < self.buckets { bucket + 1 } else { 0 };
+        Some(bucket)
+    }
+}
+
+/// Counts evictions in epochs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GhostClock {
+    epoch: GhostEpoch,
+    /// Evictions in this epoch.
+    evictions: u64,
+    /// The bucket to sweep next.
+    next_bucket: usize,
+    /// Parts of a bucket that are due, as a fraction of 2^32.
+    due: u64,
+}
+
+impl GhostClock {
+    /// A clock that goes on in this epoch, after a restart.
+    #[must_use]
+    pub fn new(epoch: GhostEpoch) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+
+    /// The epoch for new ghosts.
+    #[must_use]
+    pub fn epoch(&self) -> GhostEpoch {
+        self.epoch
+    }
+
+    /// Counts the ghosts that were left by an evicted segment, of a cache that has `live` items and
+    /// `buckets` index buckets now; says which buckets to sweep in the epoch that is current
+    /// afterwards. To be called for every evicted segment, before the next one is evicted: an epoch
+    /// ends at most once a call.
+    pub fn count_evictions(&mut self, evictions: u64, live: u64, buckets: usize) -> Sweep {
+        let epoch_len = (live / u64::from(EPOCHS_LASTING)).max(1);
+        let counted = evictions.min(epoch_len);
+        self.evictions += counted;
+        if self.evictions >= epoch_len {
+            self.evictions -= epoch_len;
+            self.evictions = self.evictions.min(epoch_len - 1);
+            self.epoch = GhostEpoch::from_index(self.epoch.0 + 1);
+        }
+        let part = (u128::from(counted) << 32) / u128::from(EPOCHS_SWEEP * epoch_len);
+        let due = u128::from(self.due) + part * buckets as u128;
+        self.due = due as u64 & u64::from(u32::MAX);
+        let count = ((due >> 32) as usize).min(buckets);
+        let first = if self.next_bucket < buckets { self.next_bucket } else { 0 };
+        self.next_bucket = (first + count) % buckets.max(1);
+        Sweep { first, count, buckets }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: GhostEpoch = GhostEpoch(14);
+
+    fn hash(i: u64) -> u64 {
+        i << 32
+    }
+
+    fn remembered(range: std::ops::RangeInclusive<u64>) -> Ghosts {
+        range.fold(Ghosts::default(), |ghosts, i| ghosts.remember(hash(i), EPOCH))
+    }
+
+    #[test]
+    fn the_last_eight_are_remembered_until_forgotten() {
+        let ghosts = remembered(1..=9);
+        assert!(!ghosts.holds(hash(1), EPOCH), "pushed out");
+        assert!((2..=9).all(|i| ghosts.holds(hash(i), EPOCH)));
+        let ghosts = ghosts.forget(hash(5));
+        assert!((2..=9).all(|i| ghosts.holds(hash(i), EPOCH) == (i != 5)));
+    }
+
+    #[test]
+    fn a_key_has_one_ghost_and_fills_the_place_of_a_forgotten_one() {
+        let twice = remembered(1..=8).remember(hash(3), EPOCH);
+        assert!((1..=8).all(|i| twice.holds(hash(i), EPOCH)));
+        let refilled = twice.forget(hash(3)).remember(hash(9), EPOCH);
+        assert!((1..=9).all(|i| refilled.holds(hash(i), EPOCH) == (i != 3)));
+    }
+
+    #[test]
+    fn a_ghost_counts_for_8_epochs() {
+        let ghosts = remembered(1..=1);
+        for age in 0..16 {
+            let now = GhostEpoch::from_index(EPOCH.0 + age);
+            assert_eq!(ghosts.holds(hash(1), now), age < 8, "{age} epochs later");
+            assert_eq!(ghosts.sweep(now) == ghosts, age < 8);
+            assert_eq!(ghosts.sweep(now) == Ghosts::default(), age >= 8);
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_is_never_an_empty_place() {
+        assert!(!Ghosts::default().holds(0, EPOCH));
+        assert!(Ghosts::default().remember(0, EPOCH).holds(0, EPOCH));
+    }
+
+    /// Live items, buckets, evictions at a time; epochs that must have passed after as many
+    /// evictions as there are live items.
+    #[test]
+    fn as_many_evictions_as_live_items_are_8_epochs() {
+        for (live, buckets, batch) in [(800, 100, 1), (800, 100, 50), (8000, 5, 7), (8, 1000, 1)] {
+            let mut clock = GhostClock::default();
+            let epochs = (0..live / batch)
+                .filter(|_| {
+                    let before = clock.epoch();
+                    clock.count_evictions(batch, live, buckets);
+                    clock.epoch() != before
+                })
+                .count();
+            assert!((7..=8).contains(&epochs), "{epochs} with {live} live items");
+        }
+    }
+
+    #[test]
+    fn every_bucket_is_swept_before_an_epoch_comes_round() {
+        for (live, batch, growth) in [(1000, 1, 0), (1000, 300, 0), (10, 1, 0), (1000, 20, 7)] {
+            let (mut clock, mut buckets, mut epochs) = (GhostClock::default(), 500, 0u64);
+            let mut swept = vec![0; buckets];
+            while epochs < 100 {
+                let before = clock.epoch();
+                let sweep = clock.count_evictions(batch, live, buckets);
+                epochs += u64::from(clock.epoch() != before);
+                sweep.for_each(|bucket| swept[bucket] = epochs);
+                // A ghost of the epoch after the last sweep is outdated 8 epochs later.
+                let late = swept.iter().filter(|at| epochs - **at >= 8).count();
+                assert_eq!(late, 0, "with {live} live items");
+                // A new bucket has the ghosts of the one that was split.
+                (0..growth).for_each(|_| swept.push(swept[swept.len() / 2]));
+                buckets += growth;
+            }
+        }
+    }
+
+    #[test]
+    fn extremes_do_no_harm() {
+        let mut clock = GhostClock::new(GhostEpoch::from_index(15));
+        assert_eq!(clock.count_evictions(5, 0, 0).count(), 0);
+        assert_eq!(clock.epoch(), GhostEpoch::from_index(0));
+        assert_eq!(clock.count_evictions(u64::MAX, u64::MAX, 1 << 40).count, 1 << 38);
+    }
+}

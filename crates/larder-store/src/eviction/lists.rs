@@ -1,0 +1,103 @@
+//! Doubly linked lists of segment numbers: one place for each segment, one list for each queue and
+//! size class. A segment is in one list at most.
+
+/// No segment.
+const NONE: u32 = u32::MAX;
+
+/// The neighbours of a segment in its list.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    previous: u32,
+    next: u32,
+}
+
+/// First and last segment of a list.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+/// `LISTS` lists of the segments 0 to n − 1.
+#[derive(Debug)]
+pub(super) struct Lists<const LISTS: usize> {
+    links: Box<[Links]>,
+    ends: [Ends; LISTS],
+}
+
+impl<const LISTS: usize> Lists<LISTS> {
+    pub(super) fn new(segments: usize) -> Self {
+        let links = vec![Links { previous: NONE, next: NONE }; segments].into_boxed_slice();
+        Self { links, ends: [Ends { first: NONE, last: NONE }; LISTS] }
+    }
+
+    /// The segment that was pushed first.
+    pub(super) fn front(&self, list: usize) -> Option<u32> {
+        some(self.ends[list].first)
+    }
+
+    /// The segment that was pushed next to `segment`.
+    pub(super) fn next(&self, segment: u32) -> Option<u32> {
+        some(self.links[segment as usize].next)
+    }
+
+    /// Appends a segment that is in no list.
+    pub(super) fn push_back(&mut self, list: usize, segment: u32) {
+        let previous = std::mem::replace(&mut self.ends[list].last, segment);
+        self.links[segment as usize] = Links { previous, next: NONE };
+        match some(previous) {
+            Some(previous) => self.links[previous as usize].next = segment,
+            None => self.ends[list].first = segment,
+        }
+    }
+
+    /// Takes a segment out of the list that it is in.
+    pub(super) fn remove(&mut self, list: usize, segment: u32) {
+        let Links { previous, next } = self.links[segment as usize];
+        match some(previous) {
+            Some(previous) => self.links[previous as usize].next = next,
+            None => self.ends[list].first = next,
+        }
+        match some(next) {
+            Some(next) => self.links[next as usize].previous = previous,
+            None => self.ends[list].last = previous,
+        }
+    }
+}
+
+fn some(segment: u32) -> Option<u32> {
+    (segment != NONE).then_some(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(lists: &Lists<2>, list: usize) -> Vec<u32> {
+        std::iter::successors(lists.front(list), |segment| lists.next(*segment)).collect()
+    }
+
+    #[test]
+    fn segments_leave_from_front_middle_and_back() {
+        for (gone, left) in [(3, [1, 4]), (1, [3, 4]), (4, [3, 1])] {
+            let mut lists = Lists::<2>::new(6);
+            [3, 1, 4].into_iter().for_each(|segment| lists.push_back(1, segment));
+            lists.push_back(0, 5);
+            lists.remove(1, gone);
+            assert_eq!(content(&lists, 1), left, "without {gone}");
+            lists.push_back(1, gone);
+            assert_eq!(content(&lists, 1), [left[0], left[1], gone]);
+            assert_eq!(content(&lists, 0), [5]);
+        }
+    }
+
+    #[test]
+    fn a_list_that_was_emptied_can_be_filled_again() {
+        let mut lists = Lists::<2>::new(2);
+        lists.push_back(0, 1);
+        lists.remove(0, 1);
+        assert_eq!(lists.front(0), None);
+        lists.push_back(0, 0);
+        assert_eq!(content(&lists, 0), [0]);
+    }
+}

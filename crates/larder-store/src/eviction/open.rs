@@ -1,0 +1,99 @@
+//! Which open segment an item is appended to, where not every kind of item can have one.
+
+use super::{Queue, SizeClass};
+
+/// Items that share segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Where the segment is queued once it is sealed.
+    pub queue: Queue,
+    /// Items of one lifetime class end at about the same time; 0 never ends.
+    pub lifetime: u8,
+    /// Items of about one size.
+    pub size: SizeClass,
+}
+
+/// Share of all segments that may be open, in percent.
+const OPEN_PERCENT: usize = 3;
+
+/// How many segments each of `threads` handles may have open: together 3 % of all `segments`, but
+/// at least one for each queue.
+#[must_use]
+pub fn open_budget(segments: usize, threads: usize) -> usize {
+    (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
+}
+
+/// Where an item goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// To the open segment with this position among those that were given.
+    Open(usize),
+    /// To a new segment, which has the kind that was wanted.
+    New,
+}
+
+/// Chooses among the segments that a handle has `open`, at most `budget` of them. An item goes to
+/// the segment of its own kind if there is one; to a new one while the budget lasts (the last place
+/// is kept for a queue that has nothing open); else to the nearest size class of its queue and
+/// lifetime class; else to the nearest lifetime class of its queue.
+pub fn place(wanted: Kind, open: impl Iterator<Item = Kind> + Clone, budget: usize) -> Placement {
+    let of_queue = |queue| open.clone().filter(move |kind: &Kind| kind.queue == queue).count();
+    let [own, other] = [wanted.queue, wanted.queue.other()].map(of_queue);
+    let may_open = own == 0 || own + other.max(1) < budget;
+    let distance =
+        |kind: &Kind| (kind.lifetime.abs_diff(wanted.lifetime), kind.size.distance(wanted.size));
+    let nearest = open
+        .enumerate()
+        .filter(|(_, kind)| kind.queue == wanted.queue)
+        .min_by_key(|(_, kind)| distance(kind));
+    match nearest {
+        Some((i, kind)) if kind == wanted || !may_open => Placement::Open(i),
+        _ => Placement::New,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind((queue, lifetime, size): (Queue, u8, u8)) -> Kind {
+        Kind { queue, lifetime, size: SizeClass::from_index(size) }
+    }
+
+    #[test]
+    fn items_go_to_the_nearest_open_segment_once_the_budget_is_used_up() {
+        use Placement::{New, Open};
+        use Queue::{Main, Small};
+        let some = &[(Small, 0, 2), (Small, 3, 5), (Main, 0, 2)][..];
+        let cases = [
+            // Wanted, open, budget, where to.
+            ((Small, 0, 2), some, 9, Open(0)),
+            ((Small, 0, 3), some, 9, New),
+            ((Small, 0, 3), some, 4, New),
+            ((Small, 0, 3), some, 3, Open(0)),
+            ((Small, 0, 6), some, 3, Open(0)),
+            ((Small, 3, 0), some, 3, Open(1)),
+            ((Small, 5, 2), some, 3, Open(1)),
+            ((Small, 1, 5), some, 3, Open(0)),
+            ((Main, 7, 9), some, 3, Open(2)),
+            ((Main, 7, 9), &some[..2], 2, New),
+            // The last place is kept for the main queue.
+            ((Small, 0, 3), &some[..2], 3, Open(0)),
+            ((Small, 0, 3), &some[..2], 4, New),
+            ((Small, 0, 3), &[], 2, New),
+            ((Small, 0, 3), &[], 0, New),
+        ];
+        for (i, (wanted, open, budget, placement)) in cases.into_iter().enumerate() {
+            let open = open.iter().copied().map(kind);
+            assert_eq!(place(kind(wanted), open, budget), placement, "case {i}");
+        }
+    }
+
+    #[test]
+    fn all_handles_together_have_3_percent_open() {
+        let cases = [((1024, 1), 30), ((1024, 4), 7), ((64, 4), 2), ((0, 0), 2)];
+        for ((segments, threads), budget) in cases {
+            assert_eq!(open_budget(segments, threads), budget, "{segments}, {threads}");
+        }
+    }
+}

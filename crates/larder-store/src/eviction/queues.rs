@@ -1,0 +1,332 @@
+//! Which segment is evicted next.
+
+use super::lists::Lists;
+use super::{Queue, SizeClass};
+
+/// The exponent of item size, unless another is chosen: by simulation, 1 misses fewer items but up
+/// to 11 % more bytes than memcached.
+pub const SIZE_EXPONENT: f64 = 0.7;
+
+/// Share of all weight above which the small queue is evicted first, in percent.
+const SMALL_PERCENT: u64 = 10;
+/// Share that the small queue cannot exceed by the yield rule, in percent.
+const SMALL_PERCENT_MAX: u64 = 90;
+/// Main yields where less than this share of its oldest segment's bytes was hit ...
+const YIELD_SHARE_MIN: f64 = 0.01;
+/// ... or less than this part of the small queue's share.
+const YIELD_RATIO: f64 = 0.8;
+
+const LISTS: usize = Queue::ALL.len() * SizeClass::COUNT;
+
+/// A segment that is queued.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed {
+    /// Where.
+    pub queue: Queue,
+    /// In which of the queue's lists.
+    pub size: SizeClass,
+    /// Bytes of items that were written: records and chains.
+    pub bytes: u64,
+    /// Number of items that were written.
+    pub items: u32,
+}
+
+/// The segment that is to be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// The queue it is in.
+    pub queue: Queue,
+    /// Its number.
+    pub segment: u32,
+}
+
+/// What is kept of each segment.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    queue: Queue,
+    size: SizeClass,
+    is_queued: bool,
+    /// Segments of chains whose items are in this segment.
+    chained: u32,
+    /// Mean item size, raised to the exponent.
+    factor: f64,
+    /// Bytes of items that were written.
+    bytes: u64,
+    /// The queue's clock when the segment was pushed.
+    pushed_at: u64,
+}
+
+const NEW: Entry = Entry {
+    queue: Queue::Small,
+    size: SizeClass::SMALLEST,
+    is_queued: false,
+    chained: 0,
+    factor: 1.0,
+    bytes: 0,
+    pushed_at: 0,
+};
+
+/// A queue's totals.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    /// Segments in its lists.
+    queued: u64,
+    /// Segments of chains.
+    chained: u64,
+    /// Bytes that were pushed so far: the queue's clock.
+    pushed: u64,
+}
+
+/// The small and the main queue: for each size class a FIFO of segments.
+#[derive(Debug)]
+pub struct Queues {
+    lists: Lists<LISTS>,
+    entries: Box<[Entry]>,
+    totals: [Totals; 2],
+    size_exponent: f64,
+}
+
+impl Queues {
+    /// Empty queues for the segments 0 to `segments` − 1. Of two size classes the one whose oldest
+    /// segment has the larger `age × mean item size ^ size_exponent` is evicted first: with 0 item
+    /// size does not count, with 1 the fewest items are evicted for the room gained.
+    #[must_use]
+    pub fn new(segments: usize, size_exponent: f64) -> Self {
+        Self {
+            lists: Lists::new(segments),
+            entries: vec![NEW; segments].into_boxed_slice(),
+            totals: [Totals::default(); 2],
+            size_exponent,
+        }
+    }
+
+    /// Appends a segment to its queue, when it is sealed. Its chains were counted before.
+    pub fn push(&mut self, segment: u32, sealed: Sealed) {
+        let mean = sealed.bytes as f64 / f64::from(sealed.items.max(1));
+        let factor = mean.max(1.0).powf(self.size_exponent);
+        let Some(entry) = self.entries.get_mut(segment as usize) else { return };
+        entry.size = sealed.size;
+        entry.factor = factor;
+        entry.bytes = sealed.bytes;
+        debug_assert!(entry.chained == 0 || entry.queue == sealed.queue);
+        entry.queue = sealed.queue;
+        self.totals[sealed.queue as usize].pushed += sealed.bytes;
+        self.put_back(segment);
+    }
+
+    /// Appends a segment again that was removed and could not be emptied.
+    pub fn put_back(&mut self, segment: u32) {
+        let Some(entry) = self.entries.get_mut(segment as usize) else { return };
+        if entry.is_queued {
+            return;
+        }
+        let totals = &mut self.totals[entry.queue as usize];
+        entry.is_queued = true;
+        entry.pushed_at = totals.pushed;
+        totals.queued += 1;
+        self.lists.push_back(list(entry.queue, entry.size), segment);
+    }
+
+    /// Takes a segment out of its queue, to be cleaned or evicted; false if it is in none.
+    pub fn remove(&mut self, segment: u32) -> bool {
+        let Some(entry) = self.entries.get_mut(segment as usize) else { return false };
+        if !std::mem::take(&mut entry.is_queued) {
+            return false;
+        }
+        self.totals[entry.queue as usize].queued -= 1;
+        self.lists.remove(list(entry.queue, entry.size), segment);
+        true
+    }
+
+    /// Counts the `chained` segments of a large value whose item was written to `segment`, which is
+    /// of `queue` and may still be open.
+    pub fn add_chain(&mut self, segment: u32, queue: Queue, chained: u32) {
+        let Some(entry) = self.entries.get_mut(segment as usize) else { return };
+        debug_assert!(entry.chained == 0 || entry.queue == queue);
+        entry.queue = queue;
+        entry.chained += chained;
+        self.totals[queue as usize].chained += u64::from(chained);
+    }
+
+    /// Takes the same segments off, when the item is dropped or moves to another segment.
+    pub fn remove_chain(&mut self, segment: u32, chained: u32) {
+        let Some(entry) = self.entries.get_mut(segment as usize) else { return };
+        let removed = chained.min(entry.chained);
+        entry.chained -= removed;
+        self.totals[entry.queue as usize].chained -= u64::from(removed);
+    }
+
+    /// The segment to evict next; none if no segment is queued. `hit_bytes` says how many bytes of a
+    /// segment's items (records and chains) were hit since it was written; it is asked for one
+    /// segment of each queue at most.
+    pub fn victim(&self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
+        let (small, main) = match (self.oldest(Queue::Small), self.oldest(Queue::Main)) {
+            (Some(small), Some(main)) => (small, main),
+            (small, main) => return small.or(main),
+        };
+        let [small_weight, main_weight] = Queue::ALL.map(|queue| self.weight(queue));
+        let is_above = |percent| small_weight * 100 > (small_weight + main_weight) * percent;
+        let main_yields = || {
+            let hit_share = |victim: Victim| {
+                let bytes = self.entries[victim.segment as usize].bytes.max(1);
+                hit_bytes(victim.segment) as f64 / bytes as f64
+            };
+            hit_share(main) < (YIELD_RATIO * hit_share(small)).max(YIELD_SHARE_MIN)
+        };
+        let small_goes = is_above(SMALL_PERCENT) && (is_above(SMALL_PERCENT_MAX) || !main_yields());
+        Some(if small_goes { small } else { main })
+    }
+
+    /// Segments in the queue, and in chains of its items.
+    #[must_use]
+    pub fn weight(&self, queue: Queue) -> u64 {
+        let totals = &self.totals[queue as usize];
+        totals.queued + totals.chained
+    }
+
+    /// Number of segments in both queues, without chains.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.totals.iter().map(|totals| totals.queued).sum()
+    }
+
+    /// Whether no segment is queued.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All queued segments, oldest first within a list: to look for one worth being cleaned.
+    pub fn segments(&self) -> impl Iterator<Item = u32> {
+        let of_list = |list| {
+            std::iter::successors(self.lists.front(list), |segment| self.lists.next(*segment))
+        };
+        (0..LISTS).flat_map(of_list)
+    }
+
+    /// The segment that the queue gives up next.
+    fn oldest(&self, queue: Queue) -> Option<Victim> {
+        let now = self.totals[queue as usize].pushed;
+        let lists = (0..SizeClass::COUNT).map(|class| queue as usize * SizeClass::COUNT + class);
+        let fronts = lists.filter_map(|list| self.lists.front(list));
+        let urgency = |segment: &u32| {
+            let entry = &self.entries[*segment as usize];
+            (now - entry.pushed_at + 1) as f64 * entry.factor
+        };
+        let segment = fronts.max_by(|a, b| urgency(a).total_cmp(&urgency(b)))?;
+        Some(Victim { queue, segment })
+    }
+}
+
+fn list(queue: Queue, size: SizeClass) -> usize {
+    queue as usize * SizeClass::COUNT + usize::from(size.index())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Queue::{Main, Small};
+
+    const SEGMENT_LEN: u64 = 1000;
+
+    fn push(queues: &mut Queues, queue: Queue, segment: u32, items: u32) {
+        let size = SizeClass::of(SEGMENT_LEN / u64::from(items));
+        queues.push(segment, Sealed { queue, size, bytes: SEGMENT_LEN, items });
+    }
+
+    /// Queues of 40 segments; each push is queue, segment, number of items in it.
+    fn queues(pushes: &[(Queue, std::ops::Range<u32>, u32)]) -> Queues {
+        let mut queues = Queues::new(40, SIZE_EXPONENT);
+        for (queue, segments, items) in pushes {
+            segments.clone().for_each(|segment| push(&mut queues, *queue, segment, *items));
+        }
+        queues
+    }
+
+    fn evict(queues: &mut Queues) -> Option<(Queue, u32)> {
+        let victim = queues.victim(|_| SEGMENT_LEN)?;
+        assert!(queues.remove(victim.segment));
+        Some((victim.queue, victim.segment))
+    }
+
+    #[test]
+    fn the_small_queue_goes_first_above_its_share() {
+        let mut queues = queues(&[(Main, 0..10, 10), (Small, 20..21, 10)]);
+        assert_eq!(evict(&mut queues), Some((Main, 0)), "1 of 11");
+        assert_eq!(evict(&mut queues), Some((Main, 1)), "1 of 10");
+        assert_eq!(evict(&mut queues), Some((Small, 20)), "1 of 9");
+        assert_eq!(evict(&mut queues), Some((Main, 2)), "nothing else is left");
+        queues.add_chain(2, Main, 20);
+        push(&mut queues, Small, 21, 10);
+        queues.add_chain(21, Small, 3);
+        assert_eq!(evict(&mut queues), Some((Small, 21)), "chains weigh too");
+        assert_eq!([Small, Main].map(|queue| queues.weight(queue)), [3, 27]);
+        queues.remove_chain(21, 3);
+        assert_eq!(queues.weight(Small), 0);
+    }
+
+    #[test]
+    fn with_one_size_each_queue_is_a_fifo() {
+        let mut queues = queues(&[(Main, 3..9, 10)]);
+        assert!(queues.remove(5) && !queues.remove(5));
+        let order: Vec<u32> = std::iter::from_fn(|| evict(&mut queues)).map(|v| v.1).collect();
+        assert_eq!(order, [3, 4, 6, 7, 8]);
+        assert!(queues.is_empty());
+    }
+
+    /// Main holds 10 segments of ten items each, then 3 of `items` each.
+    #[test]
+    fn larger_items_go_earlier_and_smaller_ones_later() {
+        let cases = [
+            // Ten times as large, 10^0.7 = 5.01: ages 12, 11 and 10 against 2 × 5.01.
+            (1, [0, 1, 10]),
+            // A tenth as large.
+            (100, [0, 1, 2]),
+        ];
+        for (items, expected) in cases {
+            let mut queues = queues(&[(Main, 0..10, 10), (Main, 10..13, items)]);
+            let order = [0; 3].map(|_| evict(&mut queues).map_or(99, |victim| victim.1));
+            assert_eq!(order, expected, "{items} items in a segment");
+        }
+    }
+
+    #[test]
+    fn main_yields_where_it_is_hit_less() {
+        // Small and main segments, hit bytes of their oldest ones of 1000, who gives up.
+        let cases = [
+            (5, 5, 100, 70, Main),
+            (5, 5, 100, 90, Small),
+            (5, 5, 0, 5, Main),
+            (5, 5, 0, 20, Small),
+            (1, 19, 0, 1000, Main),
+            (19, 1, 1000, 0, Small),
+        ];
+        for (small, main, small_hits, main_hits, queue) in cases {
+            let queues = queues(&[(Small, 0..small, 10), (Main, 20..20 + main, 10)]);
+            let hits = |segment| if segment < 20 { small_hits } else { main_hits };
+            let victim = queues.victim(hits).map(|victim| victim.queue);
+            assert_eq!(victim, Some(queue), "{small}:{main}, {small_hits}:{main_hits}");
+        }
+    }
+
+    #[test]
+    fn what_was_put_back_is_the_youngest() {
+        let mut queues = queues(&[(Main, 0..3, 10)]);
+        assert!(queues.remove(0));
+        queues.put_back(0);
+        queues.put_back(0);
+        assert_eq!(queues.segments().collect::<Vec<_>>(), [1, 2, 0]);
+        assert_eq!(queues.len(), 3);
+    }
+
+    #[test]
+    fn numbers_beyond_the_last_segment_are_ignored() {
+        let mut queues = queues(&[]);
+        push(&mut queues, Main, 40, 1);
+        queues.add_chain(40, Main, 1);
+        queues.remove_chain(40, 1);
+        queues.put_back(40);
+        assert!(!queues.remove(40) && queues.is_empty());
+        assert_eq!(queues.victim(|_| 0), None);
+    }
+}

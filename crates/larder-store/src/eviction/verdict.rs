@@ -1,0 +1,83 @@
+//! What becomes of an item when its segment is evicted.
+
+use super::Queue;
+
+/// An item's fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It moves from the small queue to the main queue, with frequency 0.
+    Promote,
+    /// It is written to the main queue again, with this frequency.
+    Reinsert(u8),
+    /// It is dropped, and its key leaves a ghost.
+    Evict,
+}
+
+/// Segments' worth of items that the main queue may keep in a row before it has to evict an item.
+const KEPT_SEGMENTS_MAX: u64 = 16;
+
+/// Bounds the work of an eviction where every item of the main queue was hit: after 16 segments'
+/// worth of kept items, one item is evicted whatever its frequency. Each handle has its own.
+#[derive(Clone, Debug)]
+pub struct KeepLimit {
+    kept_bytes: u64,
+    kept_bytes_max: u64,
+}
+
+impl KeepLimit {
+    /// For segments of this length in bytes.
+    #[must_use]
+    pub fn new(segment_len: usize) -> Self {
+        Self { kept_bytes: 0, kept_bytes_max: KEPT_SEGMENTS_MAX * segment_len as u64 }
+    }
+
+    /// Decides about an item of `bytes` (its record, without its chain) that has frequency `freq`,
+    /// in an evicted segment of `queue`.
+    pub fn verdict(&mut self, queue: Queue, freq: u8, bytes: u64) -> Verdict {
+        match (queue, freq.checked_sub(1)) {
+            (Queue::Small, Some(_)) => Verdict::Promote,
+            (Queue::Small, None) => Verdict::Evict,
+            (Queue::Main, _) if self.kept_bytes > self.kept_bytes_max => {
+                self.kept_bytes = 0;
+                Verdict::Evict
+            }
+            (Queue::Main, Some(lowered)) => {
+                self.kept_bytes += bytes;
+                Verdict::Reinsert(lowered)
+            }
+            (Queue::Main, None) => {
+                self.kept_bytes /= 2;
+                Verdict::Evict
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_hit_promotes_and_each_round_in_main_costs_one() {
+        let mut limit = KeepLimit::new(1000);
+        let cases = [
+            (Queue::Small, 0, Verdict::Evict),
+            (Queue::Small, 1, Verdict::Promote),
+            (Queue::Small, 3, Verdict::Promote),
+            (Queue::Main, 0, Verdict::Evict),
+            (Queue::Main, 1, Verdict::Reinsert(0)),
+            (Queue::Main, 3, Verdict::Reinsert(2)),
+        ];
+        for (queue, freq, verdict) in cases {
+            assert_eq!(limit.verdict(queue, freq, 10), verdict, "{queue:?}, {freq}");
+        }
+    }
+
+    #[test]
+    fn main_evicts_an_item_after_16_segments_of_kept_ones() {
+        let mut limit = KeepLimit::new(100);
+        let verdicts = (0..36).map(|_| limit.verdict(Queue::Main, 3, 100));
+        let evicted = verdicts.enumerate().filter(|(_, verdict)| *verdict == Verdict::Evict);
+        assert_eq!(evicted.map(|(i, _)| i).collect::<Vec<_>>(), [17, 35]);
+    }
+}
