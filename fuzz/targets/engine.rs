@@ -212,6 +212,7 @@ fuzz_target!(|steps: Vec<Step>| {
         evict: true,
         item_size_max: LIMIT_BYTES / 2,
         threads: 1,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
     };
     let engine = segment::Cache::new(config).expect("enough memory").handle();
     let (now, stored) = (Seconds(START), HashMap::new());

@@ -22,6 +22,7 @@ fn ours() -> segment::Handle {
         evict: true,
         item_size_max: 64 << 10,
         threads: 1,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
     };
     segment::Cache::new(config).expect("enough memory").handle()
 }

@@ -334,7 +334,7 @@ impl<L: Lease> Sending<L> {
 fn outcome(refusal: Refusal) -> Stored {
     match refusal {
         Refusal::OutOfMemory => Stored::OutOfMemory,
-        Refusal::TooLarge => Stored::TooLarge,
+        Refusal::TooLarge | Refusal::WrongUpload => Stored::TooLarge,
     }
 }
 

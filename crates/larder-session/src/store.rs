@@ -60,7 +60,7 @@ fn outcome<E: Engine, H: Host>(
         Err(Refusal::OutOfMemory) => refuse(cx, store, key, Stored::OutOfMemory),
         // What it was to be added to made it too large.
         Err(Refusal::TooLarge) if concatenates(store.mode) => Stored::NotStored,
-        Err(Refusal::TooLarge) => refuse(cx, store, key, Stored::TooLarge),
+        Err(Refusal::TooLarge | Refusal::WrongUpload) => refuse(cx, store, key, Stored::TooLarge),
     }
 }
 

@@ -26,6 +26,7 @@ fn filled() -> segment::Handle {
         evict: true,
         item_size_max: 1 << 20,
         threads: 1,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
     })
     .expect("64 MiB")
     .handle();

@@ -31,6 +31,7 @@ fn engine(limit_mib: usize) -> segment::Handle {
         evict: true,
         item_size_max: 1 << 20,
         threads: 1,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
     })
     .expect("memory")
     .handle()

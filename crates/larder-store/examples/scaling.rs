@@ -96,6 +96,7 @@ fn main() {
         evict: true,
         item_size_max: 1 << 20,
         threads: threads as usize,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
     })
     .expect("memory");
     let mut engine = cache.handle();

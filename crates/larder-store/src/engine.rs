@@ -243,8 +243,11 @@ pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 pub enum Refusal {
     /// Nothing can be evicted to make room. Trying again may work.
     OutOfMemory,
-    /// It fits no configuration of this engine. Trying again will not work.
+    /// It fits no configuration of this engine, or its key has no byte or more than 255. Trying again
+    /// will not work.
     TooLarge,
+    /// The upload is of another cache, or a part of its announced length is missing.
+    WrongUpload,
 }
 
 /// An item that is dropped for room, as an observer sees it.

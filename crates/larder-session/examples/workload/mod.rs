@@ -41,6 +41,7 @@ fn engine(classes: SizeClasses) -> segment::Handle {
         evict: true,
         item_size_max: 1 << 20,
         threads: 1,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
     })
     .expect("256 MiB")
     .handle()

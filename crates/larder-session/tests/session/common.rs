@@ -39,6 +39,7 @@ impl Subject for segment::Handle {
             evict: true,
             item_size_max: ITEM_SIZE_MAX,
             threads: 1,
+            size_exponent: larder_store::eviction::SIZE_EXPONENT,
         })
         .unwrap()
         .handle()

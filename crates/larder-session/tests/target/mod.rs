@@ -48,6 +48,7 @@ pub(crate) fn segment() -> segment::Handle {
         evict: false,
         item_size_max: ITEM_SIZE_MAX,
         threads: 1,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
     })
     .unwrap()
     .handle()

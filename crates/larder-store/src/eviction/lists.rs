@@ -1,5 +1,5 @@
-//! Doubly linked lists of segment numbers: one place for each segment, one list for each queue and
-//! size class. A segment is in one list at most.
+//! Doubly linked lists of segment numbers. A segment is in one list at most, and leaves it from
+//! wherever it is in constant time.
 
 /// No segment.
 const NONE: u32 = u32::MAX;
@@ -20,29 +20,37 @@ struct Ends {
 
 /// `LISTS` lists of the segments 0 to n − 1.
 #[derive(Debug)]
-pub(super) struct Lists<const LISTS: usize> {
-    links: Box<[Links]>,
+pub(crate) struct Lists<const LISTS: usize> {
+    links: Vec<Links>,
     ends: [Ends; LISTS],
 }
 
 impl<const LISTS: usize> Lists<LISTS> {
-    pub(super) fn new(segments: usize) -> Self {
-        let links = vec![Links { previous: NONE, next: NONE }; segments].into_boxed_slice();
-        Self { links, ends: [Ends { first: NONE, last: NONE }; LISTS] }
+    pub(crate) fn new(segments: usize) -> Self {
+        let mut lists = Self { links: Vec::new(), ends: [Ends { first: NONE, last: NONE }; LISTS] };
+        lists.extend(segments);
+        lists
+    }
+
+    /// From now on there are `segments` segments, if there were fewer.
+    pub(crate) fn extend(&mut self, segments: usize) {
+        let segments = segments.max(self.links.len());
+        self.links.resize(segments, Links { previous: NONE, next: NONE });
     }
 
     /// The segment that was pushed first.
-    pub(super) fn front(&self, list: usize) -> Option<u32> {
+    pub(crate) fn front(&self, list: usize) -> Option<u32> {
         some(self.ends[list].first)
     }
 
     /// The segment that was pushed next to `segment`.
-    pub(super) fn next(&self, segment: u32) -> Option<u32> {
+    #[cfg(test)]
+    pub(crate) fn next(&self, segment: u32) -> Option<u32> {
         some(self.links[segment as usize].next)
     }
 
     /// Appends a segment that is in no list.
-    pub(super) fn push_back(&mut self, list: usize, segment: u32) {
+    pub(crate) fn push_back(&mut self, list: usize, segment: u32) {
         let previous = std::mem::replace(&mut self.ends[list].last, segment);
         self.links[segment as usize] = Links { previous, next: NONE };
         match some(previous) {
@@ -52,7 +60,7 @@ impl<const LISTS: usize> Lists<LISTS> {
     }
 
     /// Takes a segment out of the list that it is in.
-    pub(super) fn remove(&mut self, list: usize, segment: u32) {
+    pub(crate) fn remove(&mut self, list: usize, segment: u32) {
         let Links { previous, next } = self.links[segment as usize];
         match some(previous) {
             Some(previous) => self.links[previous as usize].next = next,

@@ -20,7 +20,7 @@
 //! | `open` | which open segment a new item is appended to |
 
 mod ghosts;
-mod lists;
+pub(crate) mod lists;
 mod open;
 mod queues;
 mod size_class;

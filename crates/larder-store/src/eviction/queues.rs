@@ -81,7 +81,7 @@ struct Totals {
 #[derive(Debug)]
 pub struct Queues {
     lists: Lists<LISTS>,
-    entries: Box<[Entry]>,
+    entries: Vec<Entry>,
     totals: [Totals; 2],
     size_exponent: f64,
 }
@@ -94,10 +94,16 @@ impl Queues {
     pub fn new(segments: usize, size_exponent: f64) -> Self {
         Self {
             lists: Lists::new(segments),
-            entries: vec![NEW; segments].into_boxed_slice(),
+            entries: vec![NEW; segments],
             totals: [Totals::default(); 2],
             size_exponent,
         }
+    }
+
+    /// From now on there are `segments` segments, if there were fewer.
+    pub fn extend(&mut self, segments: usize) {
+        self.lists.extend(segments);
+        self.entries.resize(segments.max(self.entries.len()), NEW);
     }
 
     /// Appends a segment to its queue, when it is sealed. Its chains were counted before.
@@ -196,12 +202,9 @@ impl Queues {
         self.len() == 0
     }
 
-    /// All queued segments, oldest first within a list: to look for one worth being cleaned.
-    pub fn segments(&self) -> impl Iterator<Item = u32> {
-        let of_list = |list| {
-            std::iter::successors(self.lists.front(list), |segment| self.lists.next(*segment))
-        };
-        (0..LISTS).flat_map(of_list)
+    /// The oldest segment of each queue and size class.
+    pub fn fronts(&self) -> impl Iterator<Item = u32> {
+        (0..LISTS).filter_map(|list| self.lists.front(list))
     }
 
     /// The segment that the queue gives up next.
@@ -315,7 +318,7 @@ mod tests {
         assert!(queues.remove(0));
         queues.put_back(0);
         queues.put_back(0);
-        assert_eq!(queues.segments().collect::<Vec<_>>(), [1, 2, 0]);
+        assert_eq!(queues.fronts().next(), Some(1));
         assert_eq!(queues.len(), 3);
     }
 

@@ -1,38 +1,35 @@
 //! Which segment is free, which waits in which queue, and which goes next. Taken under one lock,
 //! once a segment: never on the path of a request that finds room in its open segment.
-#![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
-use std::collections::VecDeque;
+use super::open::Open;
+use super::table::Sequence;
+use crate::eviction::lists::Lists;
+use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};
+use std::collections::{BTreeSet, VecDeque};
 
-/// The two queues of S3-FIFO.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Queue {
-    /// New items: what is not asked for again leaves from here.
-    Small = 0,
-    /// Items that were asked for again.
-    Main = 1,
+/// How many steps there are in the dead share of a segment. With 35, the sixth begins at 17 %.
+pub(super) const DEAD_LEVELS: usize = 35;
+
+/// Memory that nothing in the index refers to any more, from an epoch on that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retired {
+    /// The last epoch in which readers could find it.
+    pub(super) epoch: u64,
+    /// The segment, or the first of a chain.
+    pub(super) first: u32,
+    /// How many segments it is.
+    pub(super) segments: usize,
 }
 
-/// A queue and a lifetime class, as kept in the segment table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind {
-    pub(super) queue: Queue,
-    pub(super) class: u8,
+/// A segment on its way into its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queued {
+    pub(super) segment: u32,
+    /// See [`DEAD_LEVELS`].
+    pub(super) dead_level: usize,
+    /// When all of its items have ended, in seconds; `None` if some never do.
+    pub(super) last_expiry: Option<u32>,
 }
-
-impl Kind {
-    pub(super) fn to_word(self) -> u32 {
-        (self.queue as u32) << 8 | u32::from(self.class)
-    }
-
-    pub(super) fn from_word(word: u32) -> Self {
-        let queue = if word >> 8 & 1 == 0 { Queue::Small } else { Queue::Main };
-        Self { queue, class: word as u8 }
-    }
-}
-
-/// The share of all segments that the small queue may have before it is drained first: a tenth.
-const SMALL_SHARE: usize = 10;
 
 /// Free segments and queues.
 #[derive(Debug)]
@@ -40,89 +37,138 @@ pub(super) struct Alloc {
     /// The last one goes first. Those that were never in use come last.
     free: Vec<u32>,
     /// Segments from this number on were never in use: their memory was never touched.
-    untouched: u32,
-    /// How many untouched segments are taken before the queues are looked through again for what
-    /// could be cleaned instead.
-    unsought: usize,
-    queues: [VecDeque<u32>; 2],
-    /// Segments in chains of items of each queue.
-    chained: [usize; 2],
-    /// Segments that wait for the epoch to pass.
-    pub(super) limbo: usize,
+    never_used_from: u32,
+    /// Sealed segments, in the order of eviction.
+    pub(super) queues: Queues,
+    /// The same segments by their dead share: a list for each level.
+    dead_levels: Lists<{ DEAD_LEVELS + 1 }>,
+    /// The level of each.
+    dead_level: Vec<u8>,
+    /// Those of them that end whole, by when they do.
+    expiries: BTreeSet<(u32, u32)>,
+    /// Under which time each is in `expiries`; 0 if it is not.
+    expiry: Vec<u32>,
+    /// What waits for readers to let go of it, in the order of epochs.
+    limbo: VecDeque<Retired>,
+    limbo_segments: usize,
+    /// Open segments of handles that are gone.
+    pub(super) orphans: Vec<Open>,
+    /// Segments that are open.
+    pub(super) open: usize,
     /// Segments held by uploads.
     pub(super) uploading: usize,
     /// Segments that the index and the ghosts have.
     pub(super) indexing: usize,
     /// Segments without memory: what the limit may yet grow by.
-    absent: Vec<u32>,
+    decommissioned: Vec<u32>,
     /// Segments that there may be.
     limit: usize,
     /// Segments that there are. More than the limit after it was lowered.
     present: usize,
+    /// Segments opened before this may be flushed whole; 0 if none is.
+    flushed_before: Sequence,
+    /// When ghosts go.
+    pub(super) ghosts: GhostClock,
 }
 
 impl Alloc {
     /// `limit` free segments, of up to `segments` that there may be later.
-    pub(super) fn new(limit: u32, segments: u32) -> Self {
+    pub(super) fn new(limit: u32, segments: u32, size_exponent: f64) -> Self {
+        let present = limit as usize;
         Self {
             free: (0..limit).rev().collect(),
-            untouched: 0,
-            unsought: 0,
-            absent: (limit..segments).rev().collect(),
-            queues: [VecDeque::new(), VecDeque::new()],
-            chained: [0; 2],
-            limbo: 0,
+            never_used_from: 0,
+            decommissioned: (limit..segments).rev().collect(),
+            queues: Queues::new(present, size_exponent),
+            dead_levels: Lists::new(present),
+            dead_level: vec![0; present],
+            expiries: BTreeSet::new(),
+            expiry: vec![0; present],
+            limbo: VecDeque::new(),
+            limbo_segments: 0,
+            orphans: Vec::new(),
+            open: 0,
             uploading: 0,
             indexing: 0,
-            limit: limit as usize,
-            present: limit as usize,
+            limit: present,
+            present,
+            flushed_before: 0,
+            ghosts: GhostClock::default(),
         }
     }
 
     /// Takes a free segment if more than `reserve` are.
     pub(super) fn take(&mut self, reserve: usize) -> Option<u32> {
         let segment = if self.free.len() > reserve { self.free.pop()? } else { return None };
-        self.untouched = self.untouched.max(segment + 1);
+        self.never_used_from = self.never_used_from.max(segment + 1);
         Some(segment)
     }
 
-    /// If fewer than two of the free segments, now or soon, have been in use before: takes one out of
-    /// the queues that is worth being emptied. A look that finds none is not repeated before the
-    /// queues have grown by an eighth, so that filling a large cache stays cheap.
-    pub(super) fn take_before_untouched(
-        &mut self,
-        worth: impl Fn(u32) -> Option<u32>,
-    ) -> Option<u32> {
-        let is_touched = |segment: &&u32| **segment < self.untouched;
-        let touched = self.free.iter().rev().take(2).filter(is_touched).count();
-        if touched + self.limbo >= 2 || self.free.first().is_none_or(|s| is_touched(&s)) {
+    /// Takes a free segment that was never used, if there is one and more than `reserve` are free.
+    pub(super) fn take_fresh(&mut self, reserve: usize) -> Option<u32> {
+        let is_fresh = self.free.first().is_some_and(|first| *first >= self.never_used_from);
+        if !is_fresh || self.free.len() <= reserve {
             return None;
         }
-        if self.unsought > 0 {
-            self.unsought -= 1;
-            return None;
-        }
-        let best = self.take_best(worth);
-        if best.is_none() {
-            self.unsought = self.queues.iter().map(VecDeque::len).sum::<usize>() / 8;
-        }
-        best
+        // Those that were used lie above the others.
+        let at = self.free.partition_point(|segment| *segment >= self.never_used_from);
+        let segment = self.free.remove(at - 1);
+        self.never_used_from = segment + 1;
+        Some(segment)
     }
 
-    pub(super) fn give_back(&mut self, segment: u32) {
-        debug_assert!(!self.free.contains(&segment), "freed twice");
-        self.free.push(segment);
+    /// Whether fewer than two of the free segments, now or soon, have been in use before, while there
+    /// are others.
+    pub(super) fn is_about_to_use_more_memory(&self) -> bool {
+        let was_used = |segment: &&u32| **segment < self.never_used_from;
+        let used = self.free.iter().rev().take(2).filter(was_used).count();
+        used + self.limbo_segments < 2 && self.free.first().is_some_and(|s| !was_used(&s))
     }
 
-    /// Free segments, and those that will be.
-    pub(super) fn in_sight(&self) -> usize {
-        self.free.len() + self.limbo
+    pub(super) fn give_back(&mut self, segments: &[u32]) {
+        debug_assert!(!segments.iter().any(|s| self.free.contains(s)), "freed twice");
+        self.free.extend_from_slice(segments);
+    }
+
+    /// Free segments.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Segments that wait for readers.
+    pub(super) fn limbo(&self) -> usize {
+        self.limbo_segments
+    }
+
+    /// Free segments, and those that will be when all readers of now are done.
+    pub(super) fn free_or_pending(&self) -> usize {
+        self.free.len() + self.limbo_segments
+    }
+
+    /// Keeps memory until the epoch has passed.
+    pub(super) fn retire(&mut self, retired: Retired) {
+        debug_assert!(self.limbo.back().is_none_or(|last| last.epoch <= retired.epoch));
+        self.limbo_segments += retired.segments;
+        self.limbo.push_back(retired);
+    }
+
+    /// The epoch that has to pass before anything else is free.
+    pub(super) fn next_epoch(&self) -> Option<u64> {
+        self.limbo.front().map(|retired| retired.epoch)
+    }
+
+    /// The next memory that no reader of `oldest` or later can see.
+    pub(super) fn take_retired(&mut self, oldest: u64) -> Option<Retired> {
+        self.next_epoch().filter(|&epoch| epoch < oldest)?;
+        let retired = self.limbo.pop_front()?;
+        self.limbo_segments -= retired.segments;
+        Some(retired)
     }
 
     /// Segments that were ever in use.
     #[cfg(test)]
-    pub(super) fn touched(&self) -> usize {
-        self.untouched as usize
+    pub(super) fn ever_used(&self) -> usize {
+        self.never_used_from as usize
     }
 
     pub(super) fn used(&self) -> usize {
@@ -133,8 +179,15 @@ impl Alloc {
     /// [`Alloc::excess`].
     pub(super) fn set_limit(&mut self, segments: usize) {
         self.limit = segments;
-        let more = self.limit.saturating_sub(self.present).min(self.absent.len());
-        let new = self.absent.split_off(self.absent.len() - more);
+        let more = self.limit.saturating_sub(self.present).min(self.decommissioned.len());
+        let new = self.decommissioned.split_off(self.decommissioned.len() - more);
+        if let Some(last) = new.iter().max() {
+            let segments = *last as usize + 1;
+            self.queues.extend(segments);
+            self.dead_levels.extend(segments);
+            self.dead_level.resize(segments.max(self.dead_level.len()), 0);
+            self.expiry.resize(segments.max(self.expiry.len()), 0);
+        }
         self.free.splice(0..0, new);
         self.present += more;
     }
@@ -146,125 +199,231 @@ impl Alloc {
 
     /// Takes in a segment that was free and has given its memory back. The limit may have been
     /// raised in the meantime.
-    pub(super) fn park(&mut self, segment: u32) {
+    pub(super) fn decommission(&mut self, segment: u32) {
         if self.excess() == 0 {
             return self.free.push(segment);
         }
-        self.absent.push(segment);
+        self.decommissioned.push(segment);
         self.present -= 1;
     }
 
-    pub(super) fn enqueue(&mut self, kind: Kind, segment: u32) {
-        self.queues[kind.queue as usize].push_back(segment);
+    /// Puts a segment that was just sealed into its queue.
+    pub(super) fn enqueue(&mut self, queued: Queued, sealed: Sealed) {
+        self.queues.push(queued.segment, sealed);
+        self.list(queued);
     }
 
-    /// Counts a chain in or out of its item's queue.
-    pub(super) fn count_chain(&mut self, queue: Queue, segments: usize, arrives: bool) {
-        let chained = &mut self.chained[queue as usize];
-        *chained = if arrives { *chained + segments } else { chained.saturating_sub(segments) };
+    /// Puts a segment into its queue again that could not be emptied.
+    pub(super) fn put_back(&mut self, queued: Queued) {
+        self.queues.put_back(queued.segment);
+        self.list(queued);
     }
 
-    /// Takes the segment out of the queues whose `worth` is the highest, if any is worth something.
-    pub(super) fn take_best(&mut self, worth: impl Fn(u32) -> Option<u32>) -> Option<u32> {
-        let all = self.queues.iter().enumerate();
-        let places =
-            all.flat_map(|(q, queue)| queue.iter().enumerate().map(move |(i, s)| (q, i, *s)));
-        let rated = places.filter_map(|(q, i, segment)| worth(segment).map(|worth| (worth, q, i)));
-        let (_, queue, i) = rated.max_by_key(|(worth, ..)| *worth)?;
-        self.queues[queue].remove(i)
+    fn list(&mut self, queued: Queued) {
+        let Queued { segment, dead_level, last_expiry } = queued;
+        self.dead_levels.push_back(dead_level, segment);
+        self.dead_level[segment as usize] = u8::try_from(dead_level).expect("few levels") + 1;
+        if let Some(at) = last_expiry {
+            self.note_expiry(segment, at);
+        }
     }
 
-    /// Takes the segment that eviction looks at next.
-    pub(super) fn take_oldest(&mut self) -> Option<(Queue, u32)> {
-        let [small, main] = [Queue::Small, Queue::Main].map(|q| self.weight(q));
-        let small_first = small * SMALL_SHARE > small + main;
-        let order = [Queue::Small, Queue::Main];
-        let order = if small_first { order } else { [order[1], order[0]] };
-        order.into_iter().find_map(|q| Some((q, self.queues[q as usize].pop_front()?)))
+    fn note_expiry(&mut self, segment: u32, at: u32) {
+        self.expiries.insert((at, segment));
+        self.expiry[segment as usize] = at;
     }
 
-    fn weight(&self, queue: Queue) -> usize {
-        self.queues[queue as usize].len() + self.chained[queue as usize]
+    fn forget_expiry(&mut self, segment: u32) {
+        let at = std::mem::take(&mut self.expiry[segment as usize]);
+        if at != 0 {
+            self.expiries.remove(&(at, segment));
+        }
+    }
+
+    /// The level of a segment that is queued.
+    fn level_of(&self, segment: u32) -> Option<usize> {
+        usize::from(self.dead_level[segment as usize]).checked_sub(1)
+    }
+
+    /// A segment has reached another level of its dead share; nothing happens unless it is queued.
+    pub(super) fn set_dead_level(&mut self, segment: u32, level: usize) {
+        if let Some(old) = self.level_of(segment).filter(|old| *old != level) {
+            self.dead_levels.remove(old, segment);
+            self.dead_levels.push_back(level, segment);
+            self.dead_level[segment as usize] = u8::try_from(level).expect("few levels") + 1;
+        }
+    }
+
+    fn dequeue(&mut self, segment: u32) -> Option<u32> {
+        let level = self.level_of(segment)?;
+        self.queues.remove(segment);
+        self.dead_levels.remove(level, segment);
+        self.dead_level[segment as usize] = 0;
+        self.forget_expiry(segment);
+        Some(segment)
+    }
+
+    /// A flush took effect on all segments opened before `sequence`.
+    pub(super) fn note_flush(&mut self, sequence: Sequence) {
+        self.flushed_before = sequence;
+    }
+
+    /// Takes a segment with nothing alive in it: all has ended by `now`, or was flushed. What is
+    /// known of it by now is asked: `last_expiry` may have moved, `sequence` says when it was opened.
+    pub(super) fn take_void(
+        &mut self,
+        now: u32,
+        last_expiry: impl Fn(u32) -> u32,
+        sequence: impl Fn(u32) -> Sequence,
+    ) -> Option<u32> {
+        while let Some(&(_, segment)) = self.expiries.first().filter(|(at, _)| *at <= now) {
+            match last_expiry(segment) {
+                later if later <= now => return self.dequeue(segment),
+                u32::MAX => self.forget_expiry(segment),
+                later => {
+                    self.forget_expiry(segment);
+                    self.note_expiry(segment, later);
+                }
+            }
+        }
+        if self.flushed_before == 0 {
+            return None;
+        }
+        let flushed = self.queues.fronts().find(|s| sequence(*s) < self.flushed_before);
+        if flushed.is_none() {
+            self.flushed_before = 0;
+        }
+        self.dequeue(flushed?)
+    }
+
+    /// Takes a segment of which most is dead, at least `level`.
+    pub(super) fn take_dead(&mut self, level: usize) -> Option<u32> {
+        let mut levels = (level..=DEAD_LEVELS).rev();
+        let segment = levels.find_map(|level| self.dead_levels.front(level))?;
+        self.dequeue(segment)
+    }
+
+    /// Takes the segment that is evicted next. `hit_bytes` says how many bytes of a segment's items
+    /// were hit since they were written.
+    pub(super) fn take_victim(&mut self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
+        let victim = self.queues.victim(hit_bytes)?;
+        self.dequeue(victim.segment)?;
+        Some(victim)
+    }
+
+    /// Counts evicted items; which buckets to sweep of outdated ghosts.
+    pub(super) fn count_evictions(&mut self, evicted: u64, live: u64, buckets: usize) -> Sweep {
+        self.ghosts.count_evictions(evicted, live, buckets)
+    }
+
+    /// Takes an open segment of this kind from handles that are gone.
+    pub(super) fn adopt(&mut self, kind: Kind, len: usize, floor: Sequence) -> Option<Open> {
+        let fits = |open: &Open| open.kind == kind && open.has_room(len) && open.sequence >= floor;
+        let i = self.orphans.iter().position(fits)?;
+        Some(self.orphans.swap_remove(i))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eviction::{Queue, SizeClass};
 
-    const SMALL: Kind = Kind { queue: Queue::Small, class: 0 };
-    const MAIN: Kind = Kind { queue: Queue::Main, class: 3 };
+    fn small() -> Sealed {
+        Sealed { queue: Queue::Small, size: SizeClass::of(100), bytes: 1000, items: 10 }
+    }
 
-    #[test]
-    fn a_kind_survives_the_table() {
-        assert_eq!(Kind::from_word(MAIN.to_word()), MAIN);
-        assert_eq!(Kind::from_word(SMALL.to_word()), SMALL);
+    fn queued(segment: u32) -> Queued {
+        Queued { segment, dead_level: 0, last_expiry: None }
+    }
+
+    fn alloc() -> Alloc {
+        Alloc::new(32, 40, 0.7)
     }
 
     #[test]
-    fn the_small_queue_goes_first_only_above_its_share() {
-        let mut alloc = Alloc::new(32, 40);
-        (0..10).for_each(|segment| alloc.enqueue(MAIN, segment));
-        alloc.enqueue(SMALL, 20);
-        assert_eq!(alloc.take_oldest(), Some((Queue::Main, 0)));
-        alloc.enqueue(SMALL, 21);
-        assert_eq!(alloc.take_oldest(), Some((Queue::Small, 20)));
-        alloc.count_chain(Queue::Small, 5, true);
-        assert_eq!(alloc.take_oldest(), Some((Queue::Small, 21)));
-        assert_eq!(alloc.take_oldest(), Some((Queue::Main, 1)), "the only one left");
+    fn the_most_dead_is_taken_first_and_only_where_enough_is() {
+        let mut alloc = alloc();
+        (0..4).for_each(|segment| alloc.enqueue(queued(segment), small()));
+        alloc.set_dead_level(2, 7);
+        alloc.set_dead_level(1, 9);
+        alloc.set_dead_level(30, 9);
+        assert_eq!(alloc.take_dead(8), Some(1));
+        assert_eq!(alloc.take_dead(8), None);
+        assert_eq!(alloc.take_dead(7), Some(2));
+        assert_eq!(alloc.take_victim(|_| 0).map(|victim| victim.segment), Some(0));
+        alloc.put_back(Queued { dead_level: 35, ..queued(1) });
+        assert_eq!(alloc.take_dead(8), Some(1));
     }
 
     #[test]
-    fn the_best_is_taken_from_the_middle() {
-        let mut alloc = Alloc::new(32, 40);
-        (0..4).for_each(|segment| alloc.enqueue(MAIN, segment));
-        assert_eq!(alloc.take_best(|segment| (segment < 3).then_some(segment)), Some(2));
-        assert_eq!(alloc.take_best(|_| None), None);
+    fn what_has_ended_or_was_flushed_is_taken_whole() {
+        let mut alloc = alloc();
+        for segment in 0..4 {
+            let last_expiry = (segment < 3).then_some(100 + segment);
+            alloc.enqueue(Queued { last_expiry, ..queued(segment) }, small());
+        }
+        let expiries = |segment| [100, 105, u32::MAX, u32::MAX][segment as usize];
+        let sequence = |segment| u64::from(segment) + 1;
+        assert_eq!(alloc.take_void(99, expiries, sequence), None);
+        assert_eq!(alloc.take_void(103, expiries, sequence), Some(0));
+        assert_eq!(alloc.take_void(103, expiries, sequence), None, "a touch has moved it");
+        assert_eq!(alloc.take_void(105, expiries, sequence), Some(1));
+        alloc.note_flush(4);
+        assert_eq!(alloc.take_void(105, expiries, sequence), Some(2));
+        assert_eq!(alloc.take_void(105, expiries, sequence), None, "it came after the flush");
+    }
+
+    #[test]
+    fn retired_memory_waits_for_its_epoch() {
+        let mut alloc = alloc();
+        let segments = [0, 1].map(|_| alloc.take(0).unwrap());
+        for (epoch, first) in [(7, segments[0]), (8, segments[1])] {
+            alloc.retire(Retired { epoch, first, segments: 1 });
+        }
+        assert_eq!((alloc.free(), alloc.limbo(), alloc.free_or_pending()), (30, 2, 32));
+        assert!(alloc.take_retired(7).is_none());
+        assert_eq!(alloc.take_retired(8).map(|retired| retired.first), Some(segments[0]));
+        assert!(alloc.take_retired(8).is_none());
+        assert_eq!((alloc.limbo(), alloc.next_epoch()), (1, Some(8)));
     }
 
     #[test]
     fn a_reserve_is_left() {
-        let mut alloc = Alloc::new(32, 40);
+        let mut alloc = alloc();
         assert_eq!((0..40).filter_map(|_| alloc.take(5)).count(), 27);
         assert_eq!(alloc.used(), 27);
     }
 
     #[test]
-    fn the_untouched_are_taken_last_and_what_could_be_cleaned_is_looked_for_now_and_then() {
-        let mut alloc = Alloc::new(32, 40);
+    fn what_was_never_used_is_taken_last() {
+        let mut alloc = alloc();
         let taken: Vec<u32> = (0..16).filter_map(|_| alloc.take(0)).collect();
-        taken.iter().for_each(|&segment| alloc.enqueue(MAIN, segment));
-        let looks = std::cell::Cell::new(0);
-        let worth = |segment| {
-            looks.set(looks.get() + 1);
-            (segment == 7).then_some(1)
-        };
-        assert_eq!(alloc.take_before_untouched(worth), Some(7));
-        assert_eq!(looks.replace(0), 16);
-        assert_eq!(alloc.take_before_untouched(worth), None);
-        assert_eq!(alloc.take_before_untouched(worth), None);
-        assert_eq!(looks.replace(0), 15, "the second time it did not look");
-        assert_eq!(alloc.take_before_untouched(worth), None);
-        assert_eq!(looks.replace(0), 15);
-        (7..9).for_each(|segment| alloc.give_back(segment));
+        assert!(alloc.is_about_to_use_more_memory());
+        alloc.give_back(&taken[7..9]);
         alloc.set_limit(40);
-        assert_eq!(alloc.take_before_untouched(|_| panic!("two were used before")), None);
-        assert_eq!([0; 3].map(|reserve| alloc.take(reserve)), [Some(8), Some(7), Some(16)]);
+        assert!(!alloc.is_about_to_use_more_memory(), "two were used before");
+        let next = [0; 3].map(|reserve| alloc.take(reserve).unwrap());
+        assert_eq!(next, [8, 7, 16]);
+        alloc.give_back(&[7]);
+        assert_eq!(alloc.take_fresh(0), Some(17), "though one was used before");
     }
 
     #[test]
-    fn the_limit_grows_at_once_and_shrinks_as_segments_are_parked() {
-        let mut alloc = Alloc::new(32, 40);
+    fn the_limit_grows_at_once_and_shrinks_as_segments_are_decommissioned() {
+        let mut alloc = alloc();
         alloc.set_limit(100);
-        assert_eq!((alloc.in_sight(), alloc.excess()), (40, 0));
+        assert_eq!((alloc.free(), alloc.excess()), (40, 0));
+        alloc.enqueue(queued(39), small());
+        assert_eq!(alloc.take_dead(0), Some(39));
         alloc.set_limit(30);
-        assert_eq!((alloc.in_sight(), alloc.excess()), (40, 10));
+        assert_eq!((alloc.free(), alloc.excess()), (40, 10));
         while alloc.excess() > 0 {
             let segment = alloc.take(0).unwrap();
-            alloc.park(segment);
+            alloc.decommission(segment);
         }
-        assert_eq!((alloc.in_sight(), alloc.used()), (30, 0));
+        assert_eq!((alloc.free(), alloc.used()), (30, 0));
         alloc.set_limit(31);
-        assert_eq!(alloc.in_sight(), 31);
+        assert_eq!(alloc.free(), 31);
     }
 }

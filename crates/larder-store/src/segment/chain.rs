@@ -4,15 +4,16 @@
 use super::Shared;
 use super::record::Record;
 use super::sync::Ordering;
-use super::table::RETIRED;
-use crate::Lease;
+use super::table::{RETIRED, SegmentState};
+use crate::{Lease, Refusal};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// A value that arrives in pieces. Its segments belong to nobody else until it is stored; dropped
 /// before, they are free again at once, for nobody has ever seen them.
 #[derive(Debug)]
 pub struct Upload {
-    pub(super) shared: Arc<Shared>,
+    shared: Arc<Shared>,
     pub(super) segments: Vec<u32>,
     /// The announced length.
     pub(super) len: usize,
@@ -22,6 +23,17 @@ pub struct Upload {
 impl Upload {
     pub(super) fn new(shared: &Arc<Shared>, len: usize) -> Self {
         Self { shared: Arc::clone(shared), segments: Vec::new(), len, filled: 0 }
+    }
+
+    /// Refuses an upload of another cache: its segments mean nothing in this one.
+    pub(super) fn check_owner(&self, shared: &Arc<Shared>) -> Result<(), Refusal> {
+        if Arc::ptr_eq(&self.shared, shared) { Ok(()) } else { Err(Refusal::WrongUpload) }
+    }
+
+    /// Refuses an upload that can't be stored: of another cache, or of which something is missing.
+    pub(super) fn check_complete(&self, shared: &Arc<Shared>) -> Result<(), Refusal> {
+        self.check_owner(shared)?;
+        if self.filled == self.len { Ok(()) } else { Err(Refusal::WrongUpload) }
     }
 
     /// Segments that it will hold when all has arrived.
@@ -84,7 +96,7 @@ impl Upload {
             let entry = table.entry(segment);
             entry.next().store(next, Ordering::Relaxed);
             entry.leases().store(0, Ordering::Relaxed);
-            entry.sealed().store(0, Ordering::Relaxed);
+            entry.set_state(SegmentState::Chain);
         }
         chain.first().copied()
     }
@@ -101,78 +113,110 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if !self.segments.is_empty() {
-            let mut alloc = self.shared.alloc();
-            alloc.uploading -= self.segments.len();
-            self.segments.drain(..).for_each(|segment| alloc.give_back(segment));
+            self.shared.alloc().uploading -= self.segments.len();
+            self.shared.free(&self.segments);
         }
     }
 }
 
-/// A large value under a reader. Its chain is kept; what was inline is copied, for the item itself
-/// may move.
+/// A large value under a reader: its chain, and the segment that the item with the value's tail is
+/// in, are not used again as long as the lease lives. Making one takes the same time for any length.
 #[derive(Debug)]
 pub struct ChainLease {
     shared: Arc<Shared>,
-    segments: Vec<u32>,
+    /// The first segment of the chain.
+    first: u32,
+    /// Bytes in the chain.
     chain_len: usize,
-    tail: Box<[u8]>,
+    /// Where the tail is in the region, and how long.
+    tail: (usize, usize),
+    /// A piece of the chain that was read lately, by its number, and its segment: the next one is
+    /// found from here.
+    cursor: Cell<(usize, u32)>,
 }
 
 impl ChainLease {
-    /// A lease on the chain of `record`, which its witness keeps alive for now. `None` if too much
+    /// A lease on the value of `record`, which its witness keeps alive for now. `None` if too much
     /// of the memory is leased already.
     pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>) -> Option<Self> {
         let chain = record.chain()?;
-        let segments: Vec<u32> = shared.chain_segments(chain.first).collect();
-        let tail = record.inline_value();
-        let chain_len = chain.value_len as usize - tail.len();
-        shared.lease(segments.len()).then(|| {
-            shared.table().entry(chain.first).leases().fetch_add(1, Ordering::AcqRel);
-            Self { shared: Arc::clone(shared), segments, chain_len, tail: tail.into() }
+        let tail = (record.value_offset(), record.header.inline_len());
+        let chain_len = chain.value_len as usize - tail.1;
+        let segments = chain_len.div_ceil(shared.segment_len()) + usize::from(tail.1 > 0);
+        shared.lease(segments).then(|| {
+            let (first, cursor) = (chain.first, Cell::new((0, chain.first)));
+            let lease = Self { shared: Arc::clone(shared), first, chain_len, tail, cursor };
+            lease.hold();
+            lease
         })
+    }
+
+    /// Segments that it keeps from being used again.
+    fn segments(&self) -> usize {
+        self.chain_len.div_ceil(self.shared.segment_len()) + usize::from(self.tail.1 > 0)
+    }
+
+    fn tail_segment(&self) -> Option<u32> {
+        (self.tail.1 > 0).then(|| self.shared.table().layout.segment_of(self.tail.0))
+    }
+
+    fn hold(&self) {
+        for segment in [self.first].into_iter().chain(self.tail_segment()) {
+            self.shared.table().entry(segment).leases().fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The segment of the `piece`th part of the chain.
+    fn segment(&self, piece: usize) -> u32 {
+        let (at, segment) = self.cursor.get();
+        let (at, segment) = if at <= piece { (at, segment) } else { (0, self.first) };
+        let mut segments = self.shared.chain_segments(segment);
+        let segment = segments.nth(piece - at).expect("a chain is as long as its value");
+        self.cursor.set((piece, segment));
+        segment
     }
 }
 
 impl Clone for ChainLease {
     fn clone(&self) -> Self {
-        self.shared.leased.fetch_add(self.segments.len(), Ordering::Relaxed);
-        let leases = self.shared.table().entry(self.segments[0]).leases();
-        leases.fetch_add(1, Ordering::AcqRel);
-        let (segments, tail) = (self.segments.clone(), self.tail.clone());
-        Self { shared: Arc::clone(&self.shared), segments, chain_len: self.chain_len, tail }
+        self.shared.leased.fetch_add(self.segments(), Ordering::Relaxed);
+        self.hold();
+        let cursor = self.cursor.clone();
+        Self { shared: Arc::clone(&self.shared), cursor, ..*self }
     }
 }
 
 impl Lease for ChainLease {
     fn len(&self) -> usize {
-        self.chain_len + self.tail.len()
+        self.chain_len + self.tail.1
     }
 
     fn piece(&self, offset: usize) -> &[u8] {
-        if offset >= self.chain_len {
-            return self.tail.get(offset - self.chain_len..).unwrap_or_default();
+        let table = self.shared.table();
+        if let Some(at) = offset.checked_sub(self.chain_len) {
+            let (start, len) = self.tail;
+            let at = at.min(len);
+            // SAFETY: published with the item, and the lease keeps the item's segment from being
+            // recycled.
+            return unsafe { table.region.bytes(start + at, len - at) };
         }
         let segment_len = self.shared.segment_len();
         let at = offset % segment_len;
         let len = (segment_len - at).min(self.chain_len - offset);
-        let table = self.shared.table();
-        let start = table.layout.start(self.segments[offset / segment_len]);
+        let start = table.layout.start(self.segment(offset / segment_len));
         // SAFETY: published with the item, and the lease keeps the chain from being recycled.
         unsafe { table.region.bytes(start + at, len) }
-    }
-
-    fn heap_len(&self) -> usize {
-        self.tail.len() + self.segments.capacity() * size_of::<u32>()
     }
 }
 
 impl Drop for ChainLease {
     fn drop(&mut self) {
-        self.shared.unlease(self.segments.len());
-        let first = self.segments[0];
-        let before = self.shared.table().entry(first).leases().fetch_sub(1, Ordering::AcqRel);
-        if before == RETIRED | 1 {
-            self.shared.recycle_chain(first);
+        self.shared.unlease(self.segments());
+        for segment in [self.first].into_iter().chain(self.tail_segment()) {
+            let leases = self.shared.table().entry(segment).leases();
+            if leases.fetch_sub(1, Ordering::AcqRel) == RETIRED | 1 {
+                self.shared.recycle(segment);
+            }
         }
     }
 }

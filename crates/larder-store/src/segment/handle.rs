@@ -2,14 +2,15 @@
 
 use super::Shared;
 use super::chain::{ChainLease, Upload};
+use super::epoch::{Pin, Pinned};
+use super::expire::Crawl;
 use super::index::{count_hit, scan};
+use super::member::{Member, Own, Writing};
 use super::mrc::Sampler;
-use super::reclaim::Drain;
 use super::record::{Record, Witness};
-use super::slot::Slot;
-use super::sync::{AtomicU64, Guard, Ordering, pin};
-use super::tally::Tally;
-use super::update::{CLASSES_MAX, Open};
+use super::slot::{Slot, tag};
+use super::staging::Staging;
+use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
     Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated,
@@ -21,30 +22,17 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) pin: Pin<Own>,
+    pub(super) member: Arc<Member>,
     pub(super) now: Seconds,
-    /// Held during a batch.
-    pub(super) guard: Option<Guard>,
-    /// Open segments by queue and lifetime class.
-    pub(super) open: [[Option<Open>; CLASSES_MAX]; 2],
-    /// CAS values that nobody else will use.
-    pub(super) cas: std::ops::Range<u64>,
-    /// The segment that this handle is emptying.
-    pub(super) drain: Option<Drain>,
-    /// Bytes that main has kept since it last gave a segment up.
-    pub(super) kept: usize,
-    /// The usual length of an item that comes up for eviction, in bytes.
-    pub(super) mean_len: usize,
-    /// Index words taken less words given up, not yet told to the others.
-    pub(super) slots: isize,
-    /// Where expiry goes on looking.
-    pub(super) crawler: u32,
-    /// Of [`Shared::crawls`], those that this handle has opened its segments to.
-    crawls: u32,
+    /// What this handle writes with; it lies with the [`Member`] until the first write of a batch.
+    pub(super) writing: Option<Box<Writing>>,
+    /// Where maintenance goes on looking for expired items.
+    pub(super) crawl: Crawl,
     /// Of [`Shared::limits`], those that it has sealed its segments for.
     limits: u32,
-    /// Segments for a large value that is put together from pieces.
-    pub(super) spare: Option<Upload>,
+    /// A large value that is put together from pieces, before it is stored.
+    pub(super) staging: Option<Staging>,
     /// The look-ups that were announced, in their order, and the next of them.
     hints: Vec<Hint>,
     next_hint: usize,
@@ -64,23 +52,17 @@ struct Hint {
 
 impl Handle {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let tally = Arc::new(Tally::new(shared.config.classes.count()));
-        shared.tallies().push(Arc::clone(&tally));
+        let member = Arc::new(Member::new(shared.config.classes.count()));
+        shared.members().push(Arc::clone(&member));
         Self {
             shared,
-            tally,
+            pin: Pin::new(Own(Arc::clone(&member))),
+            member,
             now: Seconds(0),
-            guard: None,
-            open: Default::default(),
-            cas: 0..0,
-            drain: None,
-            kept: 0,
-            mean_len: 0,
-            slots: 0,
-            crawler: 0,
-            crawls: 0,
+            writing: None,
+            crawl: Crawl::default(),
             limits: 0,
-            spare: None,
+            staging: None,
             hints: Vec::new(),
             next_hint: 0,
             hinted: false,
@@ -117,12 +99,16 @@ impl Handle {
             let hinted = hint.and_then(|word| {
                 let word = shared.table().region.word(word);
                 let slot = Slot(word.load(Ordering::Acquire));
-                if slot.may_hold(key.hash) { verify(word, slot) } else { None }
+                if slot.tag() == tag(key.hash) && !slot.is_empty() {
+                    verify(word, slot)
+                } else {
+                    None
+                }
             });
             let found = hinted.or_else(|| shared.index.lookup(key.hash, verify));
             let Some(found) = found else { return Lookup::Miss };
-            match void(shared, &found.record, now) {
-                Some(void) => void,
+            match ended(shared, &found.record, now) {
+                Some(ended) => ended,
                 None => Lookup::Hit(read(shared, &found, now)),
             }
         })
@@ -130,23 +116,18 @@ impl Handle {
 
     /// Runs `f` under this batch's pin, or one of its own.
     #[inline]
-    pub(super) fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, &Guard, Seconds) -> R) -> R {
-        let own;
-        let guard = match &self.guard {
-            Some(guard) => guard,
-            None => {
-                own = pin();
-                &own
-            }
-        };
-        // Called from one place, so that it is inlined there.
-        f(&self.shared, guard, self.now)
+    pub(super) fn pinned<R>(
+        &mut self,
+        f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Seconds) -> R,
+    ) -> R {
+        let reading = self.pin.read(&self.shared.epoch);
+        f(&self.shared, reading.witness(), self.now)
     }
 }
 
-/// Why an item that is there does not count.
+/// Why an item that is there does not count, if it does not.
 #[inline]
-pub(super) fn void<R>(shared: &Shared, record: &Record<'_>, now: Seconds) -> Option<Lookup<R>> {
+pub(super) fn ended<R>(shared: &Shared, record: &Record<'_>, now: Seconds) -> Option<Lookup<R>> {
     if shared.is_flushed(record) {
         Some(Lookup::Flushed)
     } else if record.is_past(now) {
@@ -166,7 +147,9 @@ struct Found<'p> {
 impl Found<'_> {
     #[inline]
     fn count_access(&self, now: Seconds) {
-        count_hit(self.word, self.slot);
+        if count_hit(self.word, self.slot) {
+            self.record.count_first_hit();
+        }
         self.record.note_access(now);
     }
 }
@@ -224,8 +207,9 @@ impl Engine for Handle {
         self.hinted = true;
         let region = &self.shared.table().region;
         for hint in &mut self.hints {
-            let guess = hint.buckets.into_iter().find_map(|bucket| {
-                scan(region.bucket(bucket), hint.hash, |word, slot| Some((word, slot)))
+            let probes = hint.buckets.into_iter().zip(self.shared.index.patterns(hint.hash));
+            let guess = probes.into_iter().find_map(|(bucket, pattern)| {
+                scan(region.bucket(bucket), pattern, |word, slot| Some((word, slot)))
             });
             if let Some((word, slot)) = guess {
                 region.prefetch(slot.offset());
@@ -239,11 +223,12 @@ impl Engine for Handle {
         self.now = now;
         self.shared.flush_if_due(now);
         self.sampler.follow(&self.shared.mrc);
-        self.guard = Some(pin());
+        self.pin.begin_batch(&self.shared.epoch);
     }
 
     fn end_batch(&mut self) {
-        self.guard = None;
+        self.end_writing();
+        self.pin.end_batch();
     }
 
     #[inline]
@@ -287,6 +272,9 @@ impl Engine for Handle {
         decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
         let updated = self.update_item(key, upload, decide);
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
         self.sample_write(key);
         updated
     }
@@ -308,6 +296,7 @@ impl Engine for Handle {
     }
 
     fn extend(&mut self, upload: &mut Upload, mut bytes: &[u8]) -> Result<(), Refusal> {
+        upload.check_owner(&self.shared)?;
         loop {
             bytes = &bytes[upload.fill(bytes)..];
             if bytes.is_empty() {
@@ -316,29 +305,31 @@ impl Engine for Handle {
             if upload.filled == upload.len {
                 return Err(Refusal::TooLarge);
             }
-            self.extend_segments(upload)?;
+            let extended = self.extend_segments(upload);
+            if !self.pin.is_in_batch() {
+                self.end_writing();
+            }
+            extended?;
         }
     }
 
     fn flush(&mut self, at: Option<Seconds>) {
         match at {
-            Some(at) => self.shared.flush_at.store(at.0.max(1), Ordering::Release),
-            None => {
-                self.shared.flush_at.store(0, Ordering::Release);
-                self.shared.flush_now();
-            }
+            Some(at) => self.shared.flush_later(at),
+            None => self.shared.flush_now(),
         }
     }
 
     fn maintain(&mut self, now: Seconds) -> bool {
         self.now = now;
         self.shared.flush_if_due(now);
-        let crawls = self.shared.crawls.load(Ordering::Relaxed);
-        if std::mem::replace(&mut self.crawls, crawls) != crawls {
-            self.seal_expired();
+        self.shared.collect();
+        let crawling = self.crawl_on();
+        let shrinking = self.shrink();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
         }
-        let crawling = self.crawl();
-        self.shrink() || crawling
+        shrinking || crawling
     }
 
     fn shrink(&mut self) -> bool {
@@ -346,7 +337,11 @@ impl Engine for Handle {
         if std::mem::replace(&mut self.limits, limits) != limits {
             self.seal_all();
         }
-        self.give_back()
+        let more = self.give_back();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        more
     }
 
     fn crawl_soon(&mut self) {
@@ -376,9 +371,16 @@ impl Engine for Handle {
 }
 
 impl Drop for Handle {
-    /// Gives to the cache what was this handle's own, so that others can evict it.
+    /// Gives to the cache what was this handle's own.
     fn drop(&mut self) {
-        self.seal_all();
-        self.put_drain_back();
+        self.staging = None;
+        self.abandon_walk();
+        let mut writing = self.writing.take().unwrap_or_else(|| self.member.take_writing());
+        if let Some(evacuation) = writing.evacuation.take() {
+            self.shared.put_back(&evacuation);
+        }
+        self.shared.count_slots(&mut writing);
+        self.shared.alloc().orphans.append(&mut writing.open);
+        self.shared.depart(&self.member);
     }
 }

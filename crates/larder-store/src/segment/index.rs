@@ -1,46 +1,57 @@
 //! Which key lives where: buckets of eight words, two candidate buckets a key, growing one bucket at
-//! a time (linear hashing, Litwin 1980; two choices, Azar et al. 1994).
+//! a time (linear hashing, Litwin 1980; partial-key cuckoo hashing, Fan et al., CoNEXT 2014).
 //!
 //! The index never touches items. Who asks brings a `verify` that says whether a location holds the
-//! key, and a `rehash` that reads an item's key again.
+//! key. A `rehash`, which reads an item's key again, is needed only once the index has grown more
+//! than 64-fold.
 //!
-//! **Stripes.** The low bits of a hash choose its stripe, and both candidate buckets share these
-//! bits, at every size. So one lock covers everything a writer of one key can touch, and a split
+//! **Homes.** A home is a number of 32 bits; as many of its low bits as there are buckets for choose
+//! the bucket. A key's first home is the low half of its hash, its second the first with bits flipped
+//! that depend on its tag alone: from either home and the tag the other follows. A word keeps six
+//! bits of the home of the bucket that it is in, and the bucket's number gives those below.
+//!
+//! **Stripes.** The low bits of a home choose its stripe, and both homes share these bits. So one
+//! lock covers everything a writer of one key can touch, at every size of the index, and a split
 //! locks just the stripe of the bucket that it splits.
 //!
 //! **Readers** take no lock. A word is published whole. A word that moves is first stored in its new
 //! place, then the stripe's version goes up, then the old place is cleared: a reader that found
 //! neither sees the version change and looks again.
-#![expect(clippy::cast_possible_truncation, reason = "a bucket number fits an index")]
+#![expect(clippy::cast_possible_truncation, reason = "homes and bucket numbers have 32 bits")]
 
-use super::slot::{FREQ_MAX, Slot};
-use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, wait_a_little};
+use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, tag};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
 
 /// Words in a bucket: one cache line.
 pub(super) const BUCKET_SLOTS: usize = 8;
 
-/// Items that an insert moves to other buckets at most. Two fill the index above nine tenths even
-/// where growth, which splits buckets in order, is still far from.
-const DISPLACEMENTS_MAX: u32 = 2;
+/// Buckets that an insert looks through for a free word, by way of items that can move. With so many
+/// the index fills to 95 %; each may be a miss of the processor's caches, under the stripe's lock.
+const SEARCHED_MAX: usize = 192;
 
-/// Where the buckets are. The index decides which, this knows where.
+/// Where the buckets, their number and the stripes are. The index decides which, this knows where.
 pub(super) trait Buckets {
     /// The words of a bucket. The memory of a bucket below [`Index::len`] never moves.
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS];
+    /// The number of buckets in use.
+    fn len(&self) -> &AtomicU64;
+    /// The word of a stripe.
+    fn stripe(&self, stripe: usize) -> &AtomicU32;
 }
 
 /// The index.
 #[derive(Debug)]
 pub(super) struct Index<B> {
     pub(super) buckets: B,
-    /// Buckets in use.
-    len: AtomicUsize,
-    stripes: Box<[Stripe]>,
+    /// The bits of a home that choose its stripe.
+    stripe_mask: u32,
+    /// log2 of the first number of buckets: the lowest bit of a home that words keep.
+    growth_shift: u32,
 }
 
 /// A lock (bit 0) and the count of moves within its buckets (the rest).
-#[derive(Debug)]
-struct Stripe(AtomicU32);
+#[derive(Clone, Copy, Debug)]
+struct Stripe<'i>(&'i AtomicU32);
 
 /// A found word and its place, valid while the stripe is locked.
 #[derive(Debug)]
@@ -57,43 +68,66 @@ impl Place<'_> {
     }
 }
 
-/// Both candidate buckets are full, and so are those that their items could move to.
+/// Both candidate buckets are full, and so are those that items could move to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl<B: Buckets> Index<B> {
-    /// `len` buckets to begin with and as many stripes, both powers of two, `stripes <= len`.
+    /// Over `buckets`, whose number is set by the caller: `len` to begin with, and as many
+    /// `stripes`, both powers of two, `2 * stripes <= len`.
     pub(super) fn new(buckets: B, len: usize, stripes: usize) -> Self {
-        assert!(len.is_power_of_two() && stripes.is_power_of_two() && stripes <= len);
-        let stripes = (0..stripes).map(|_| Stripe(AtomicU32::new(0))).collect();
-        Self { buckets, len: AtomicUsize::new(len), stripes }
+        assert!(len.is_power_of_two() && stripes.is_power_of_two() && 2 * stripes <= len);
+        let index = Self { buckets, stripe_mask: stripes as u32 - 1, growth_shift: len.ilog2() };
+        index.buckets.len().store(len as u64, Ordering::Release);
+        index
     }
 
     /// Buckets in use.
+    #[inline]
     pub(super) fn len(&self) -> usize {
-        self.len.load(Ordering::Acquire)
+        self.buckets.len().load(Ordering::Acquire) as usize
+    }
+
+    /// How many stripes there are.
+    pub(super) fn stripes(&self) -> usize {
+        self.stripe_mask as usize + 1
     }
 
     #[inline]
-    fn candidates(&self, hash: u64, len: usize) -> [usize; 2] {
-        candidates(hash, len, self.stripes.len())
+    fn other_home(&self, home: u32, tag: u16) -> u32 {
+        home ^ flip(tag, self.stripe_mask)
     }
 
-    fn stripe(&self, hash: u64) -> &Stripe {
-        // The mask keeps it in range; the count is a power of two.
-        &self.stripes[usize::try_from(hash & (self.stripes.len() as u64 - 1)).expect("small")]
-    }
-
-    /// The bucket that a look-up reads first, and the other.
     #[inline]
-    pub(super) fn buckets_of(&self, hash: u64) -> [&[AtomicU64; BUCKET_SLOTS]; 2] {
-        self.candidates(hash, self.len()).map(|bucket| self.buckets.bucket(bucket))
+    fn homes(&self, hash: u64) -> [u32; 2] {
+        [hash as u32, self.other_home(hash as u32, tag(hash))]
     }
 
-    /// The numbers of these.
+    #[inline]
+    fn growth(&self, home: u32) -> u8 {
+        (u64::from(home) >> self.growth_shift) as u8 & ((1 << GROWTH_BITS) - 1)
+    }
+
+    /// What the words of a hash show in the first and in the second of its buckets.
+    #[inline]
+    pub(super) fn patterns(&self, hash: u64) -> [Pattern; 2] {
+        self.homes(hash).map(|home| Pattern::new(tag(hash), self.growth(home)))
+    }
+
+    fn stripe(&self, hash: u64) -> Stripe<'_> {
+        Stripe(self.buckets.stripe((hash as u32 & self.stripe_mask) as usize))
+    }
+
+    /// The numbers of the bucket that a look-up reads first, and of the other.
     #[inline]
     pub(super) fn candidates_of(&self, hash: u64) -> [usize; 2] {
-        self.candidates(hash, self.len())
+        let len = self.len();
+        self.homes(hash).map(|home| fold(home, len))
+    }
+
+    #[inline]
+    fn buckets_of(&self, hash: u64) -> [&[AtomicU64; BUCKET_SLOTS]; 2] {
+        self.candidates_of(hash).map(|bucket| self.buckets.bucket(bucket))
     }
 
     /// Looks `hash` up without a lock: the first word for which `verify` returns something. The
@@ -105,11 +139,12 @@ impl<B: Buckets> Index<B> {
         mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
     ) -> Option<R> {
         let stripe = self.stripe(hash);
+        let patterns = self.patterns(hash);
         loop {
             let version = stripe.version();
             let [first, second] = self.buckets_of(hash);
-            let found = scan(first, hash, &mut verify);
-            if let Some(found) = found.or_else(|| scan(second, hash, &mut verify)) {
+            let found = scan(first, patterns[0], &mut verify);
+            if let Some(found) = found.or_else(|| scan(second, patterns[1], &mut verify)) {
                 return Some(found);
             }
             fence(Ordering::Acquire);
@@ -126,6 +161,24 @@ impl<B: Buckets> Index<B> {
         Locked { index: self, stripe, hash }
     }
 
+    /// The home of the bucket that a word is in while there are `len` buckets, as far as it chooses
+    /// among `wanted_len`. `rehash` is asked once that takes more bits than bucket and word tell.
+    fn home_of(
+        &self,
+        bucket: usize,
+        slot: Slot,
+        [len, wanted_len]: [usize; 2],
+        rehash: &impl Fn(Slot) -> u64,
+    ) -> u32 {
+        if wanted_len as u64 <= 1 << (self.growth_shift + GROWTH_BITS) {
+            let low = bucket as u64 & ((1 << self.growth_shift) - 1);
+            return (u64::from(slot.growth()) << self.growth_shift | low) as u32;
+        }
+        let [first, second] = self.homes(rehash(slot));
+        let is_first = self.growth(first) == slot.growth() && fold(first, len) == bucket;
+        if is_first { first } else { second }
+    }
+
     /// Adds one bucket, which must exist in [`Buckets`] and be empty. One thread at a time may grow.
     /// `on_split` is told the old bucket and the new one under their lock.
     pub(super) fn grow(&self, rehash: impl Fn(Slot) -> u64, on_split: impl FnOnce(usize, usize)) {
@@ -137,27 +190,31 @@ impl<B: Buckets> Index<B> {
         let words = self.buckets.bucket(source).iter().zip(self.buckets.bucket(new));
         for (mover, (from, to)) in movers.iter_mut().zip(words) {
             let slot = Slot(from.load(Ordering::Relaxed));
-            if !slot.is_empty() && !self.candidates(rehash(slot), new + 1).contains(&source) {
+            if slot.is_empty() {
+                continue;
+            }
+            let home = self.home_of(source, slot, [new, new + 1], &rehash);
+            if fold(home, new + 1) != source {
                 to.store(slot.0, Ordering::Relaxed);
                 *mover = Some(from);
             }
         }
-        self.len.store(new + 1, Ordering::Release);
+        self.buckets.len().store(new as u64 + 1, Ordering::Release);
         locked.stripe.count_move();
         movers.into_iter().flatten().for_each(|from| from.store(0, Ordering::Release));
     }
 }
 
-/// The first word of a bucket that may hold `hash` and for which `verify` returns something.
+/// The first word of a bucket that shows `pattern` and for which `verify` returns something.
 #[inline]
 pub(super) fn scan<'i, R>(
     bucket: &'i [AtomicU64; BUCKET_SLOTS],
-    hash: u64,
+    pattern: Pattern,
     mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
 ) -> Option<R> {
     for word in bucket {
         let slot = Slot(word.load(Ordering::Acquire));
-        if slot.may_hold(hash)
+        if slot.matches(pattern)
             && let Some(found) = verify(word, slot)
         {
             return Some(found);
@@ -166,38 +223,48 @@ pub(super) fn scan<'i, R>(
     None
 }
 
-/// The candidate buckets of a hash while there are `len` buckets.
+/// The bits in which the two homes of a tag differ: never those of the stripe, always the one above.
 #[inline]
-fn candidates(hash: u64, len: usize, stripes: usize) -> [usize; 2] {
-    let stripe_mask = stripes as u64 - 1;
-    let second = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 18;
-    let second = second & !stripe_mask | hash & stripe_mask;
-    [fold(hash, len), fold(second, len)]
+fn flip(tag: u16, stripe_mask: u32) -> u32 {
+    let mixed = (u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+    mixed & !stripe_mask | (stripe_mask + 1)
 }
 
 /// Linear hashing: as many low bits as reach a bucket below `len`, which is not 0.
 #[inline]
-fn fold(hash: u64, len: usize) -> usize {
+fn fold(home: u32, len: usize) -> usize {
     let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
-    let bucket = hash & mask;
+    let bucket = u64::from(home) & mask;
     let bucket = if bucket < len as u64 { bucket } else { bucket & (mask >> 1) };
     bucket as usize
 }
 
-/// Raises a slot's frequency unless it is full. A lost race loses one count.
+/// Raises a slot's frequency unless it is full; whether this was the first hit that was counted. A
+/// lost race loses one count.
 #[inline]
-pub(super) fn count_hit(word: &AtomicU64, slot: Slot) {
-    if slot.freq() < FREQ_MAX {
-        let raised = slot.with_freq(slot.freq() + 1);
-        let _ = word.compare_exchange(slot.0, raised.0, Ordering::Relaxed, Ordering::Relaxed);
+pub(super) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
+    if slot.freq() == FREQ_MAX {
+        return false;
     }
+    let raised = slot.with_freq(slot.freq() + 1);
+    let counted = word.compare_exchange(slot.0, raised.0, Ordering::Relaxed, Ordering::Relaxed);
+    slot.freq() == 0 && counted.is_ok()
 }
 
 /// The lock on one stripe, and what may be done under it. Dropping it unlocks.
 pub(super) struct Locked<'i, B: Buckets> {
     index: &'i Index<B>,
-    stripe: &'i Stripe,
+    stripe: Stripe<'i>,
     hash: u64,
+}
+
+/// A bucket that an insert has come by in its search for a free word.
+#[derive(Clone, Copy, Default)]
+struct Visit {
+    bucket: u32,
+    /// The visit whose word would move here, and which of its words that is.
+    from: u16,
+    word: u8,
 }
 
 impl<'i, B: Buckets> Locked<'i, B> {
@@ -210,22 +277,23 @@ impl<'i, B: Buckets> Locked<'i, B> {
     pub(super) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<Place<'i>> {
         let mut place = |word, slot| if verify(slot) { Some(Place { word, slot }) } else { None };
         let [first, second] = self.index.buckets_of(self.hash);
-        scan(first, self.hash, &mut place).or_else(|| scan(second, self.hash, &mut place))
+        let patterns = self.index.patterns(self.hash);
+        scan(first, patterns[0], &mut place).or_else(|| scan(second, patterns[1], &mut place))
     }
 
     /// The first candidate bucket.
     pub(super) fn bucket(&self) -> usize {
-        self.index.candidates(self.hash, self.index.len())[0]
+        fold(self.hash as u32, self.index.len())
     }
 
-    /// Publishes another word in a found place.
-    pub(super) fn replace(&self, place: &Place<'i>, slot: Slot) {
-        place.word.store(slot.0, Ordering::Release);
+    /// Makes a found word refer to another place of the same key.
+    pub(super) fn replace(&self, place: &Place<'i>, offset: usize, freq: u8) {
+        place.word.store(place.slot.with_place(offset, freq).0, Ordering::Release);
     }
 
-    /// Counts a found item as read.
-    pub(super) fn count_hit(&self, place: &Place<'i>) {
-        count_hit(place.word, Slot(place.word.load(Ordering::Relaxed)));
+    /// Counts a found item as read; whether for the first time.
+    pub(super) fn count_hit(&self, place: &Place<'i>) -> bool {
+        count_hit(place.word, Slot(place.word.load(Ordering::Relaxed)))
     }
 
     /// Empties a found place.
@@ -235,17 +303,21 @@ impl<'i, B: Buckets> Locked<'i, B> {
 
     /// Publishes a word for a key that has none, in the emptier bucket; if both are full, items that
     /// have room elsewhere move over.
-    pub(super) fn insert(&self, slot: Slot, rehash: impl Fn(Slot) -> u64) -> Result<(), Full> {
-        let [first, second] = self.index.buckets_of(self.hash);
-        let (in_first, in_second) = (free(first), free(second));
-        let emptier = if in_second.1 > in_first.1 { in_second } else { in_first };
-        let displaced = || {
-            (1..=DISPLACEMENTS_MAX)
-                .flat_map(|moves| [first, second].map(|bucket| (bucket, moves)))
-                .find_map(|(bucket, moves)| self.make_room(bucket, moves, &rehash))
+    pub(super) fn insert(
+        &self,
+        offset: usize,
+        freq: u8,
+        rehash: impl Fn(Slot) -> u64,
+    ) -> Result<(), Full> {
+        let buckets = self.index.candidates_of(self.hash);
+        let frees = buckets.map(|bucket| free(self.index.buckets.bucket(bucket)));
+        let emptier = usize::from(frees[1].1 > frees[0].1);
+        let (choice, word) = match frees[emptier].0 {
+            Some(word) => (emptier, word),
+            None => self.make_room(buckets, &rehash).ok_or(Full)?,
         };
-        let word = emptier.0.or_else(displaced).ok_or(Full)?;
-        word.store(slot.0, Ordering::Release);
+        let pattern = self.index.patterns(self.hash)[choice];
+        word.store(Slot::new(pattern, offset, freq).0, Ordering::Release);
         Ok(())
     }
 
@@ -257,29 +329,68 @@ impl<'i, B: Buckets> Locked<'i, B> {
             .min_by_key(|place| place.slot.freq())
     }
 
-    /// A word of `bucket` that is free, or whose content has just been stored in another place, by
-    /// at most `moves` moves. All buckets concerned are in this stripe.
+    /// A word in one of two full buckets whose content has just moved elsewhere, and which bucket's
+    /// it is. Looks for the shortest way of moves to a free word, breadth first, within this stripe.
     fn make_room(
         &self,
-        bucket: &'i [AtomicU64; BUCKET_SLOTS],
-        moves: u32,
+        buckets: [usize; 2],
         rehash: &impl Fn(Slot) -> u64,
-    ) -> Option<&'i AtomicU64> {
-        if let Some(word) = free(bucket).0 {
-            return Some(word);
+    ) -> Option<(usize, &'i AtomicU64)> {
+        let len = self.index.len();
+        let mut visits = [Visit::default(); SEARCHED_MAX];
+        for (visit, bucket) in visits.iter_mut().zip(buckets) {
+            visit.bucket = bucket as u32;
         }
-        let fewer = moves.checked_sub(1)?;
-        bucket.iter().find(|word| {
-            let slot = Slot(word.load(Ordering::Acquire));
-            let others = self.index.buckets_of(rehash(slot));
-            let mut others = others.into_iter().filter(|other| !std::ptr::eq(*other, bucket));
-            let room = others.find_map(|other| self.make_room(other, fewer, rehash));
-            if let Some(room) = room {
-                room.store(slot.0, Ordering::Release);
-                self.stripe.count_move();
+        let mut known = buckets.len();
+        for at in 0..SEARCHED_MAX {
+            if at >= known {
+                return None;
             }
-            room.is_some()
-        })
+            let bucket = visits[at].bucket as usize;
+            for (i, word) in self.index.buckets.bucket(bucket).iter().enumerate() {
+                let slot = Slot(word.load(Ordering::Acquire));
+                let home = self.index.home_of(bucket, slot, [len; 2], rehash);
+                let other = fold(self.index.other_home(home, slot.tag()), len);
+                let visit = Visit { bucket: other as u32, from: at as u16, word: i as u8 };
+                if let Some(room) = free(self.index.buckets.bucket(other)).0 {
+                    return Some(self.shift(&visits, visit, room, rehash));
+                }
+                let is_new = visits[..known].iter().all(|known| known.bucket != visit.bucket);
+                if known < SEARCHED_MAX && is_new {
+                    visits[known] = visit;
+                    known += 1;
+                }
+            }
+        }
+        None
+    }
+
+    /// Moves the words on the way from `last` back to one of the first two buckets, each to the place
+    /// that the one before it has left; what is free then.
+    fn shift(
+        &self,
+        visits: &[Visit],
+        last: Visit,
+        mut room: &'i AtomicU64,
+        rehash: &impl Fn(Slot) -> u64,
+    ) -> (usize, &'i AtomicU64) {
+        let len = self.index.len();
+        let mut visit = last;
+        loop {
+            let from = visits[usize::from(visit.from)];
+            let bucket = from.bucket as usize;
+            let word = &self.index.buckets.bucket(bucket)[usize::from(visit.word)];
+            let slot = Slot(word.load(Ordering::Acquire));
+            let home = self.index.home_of(bucket, slot, [len; 2], rehash);
+            let growth = self.index.growth(self.index.other_home(home, slot.tag()));
+            room.store(slot.with_growth(growth).0, Ordering::Release);
+            self.stripe.count_move();
+            room = word;
+            if usize::from(visit.from) < 2 {
+                return (visit.from.into(), room);
+            }
+            visit = from;
+        }
     }
 }
 
@@ -295,16 +406,16 @@ fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
     (empty().next(), empty().count())
 }
 
-impl Stripe {
+impl Stripe<'_> {
     const LOCKED: u32 = 1;
     const MOVE: u32 = 2;
 
     #[inline]
-    fn version(&self) -> u32 {
+    fn version(self) -> u32 {
         self.0.load(Ordering::Acquire) & !Self::LOCKED
     }
 
-    fn lock(&self) {
+    fn lock(self) {
         for round in 0.. {
             let seen = self.0.load(Ordering::Relaxed) & !Self::LOCKED;
             let locked = seen | Self::LOCKED;
@@ -318,85 +429,136 @@ impl Stripe {
     }
 
     /// Nobody but the holder changes what is locked, so it takes no atomic addition.
-    fn unlock(&self) {
+    fn unlock(self) {
         self.0.store(self.version(), Ordering::Release);
     }
 
     /// Between a word's arrival in its new place and its departure from the old one, by the holder.
-    fn count_move(&self) {
+    fn count_move(self) {
         let locked = self.0.load(Ordering::Relaxed);
         self.0.store(locked.wrapping_add(Self::MOVE), Ordering::Release);
     }
 }
 
+/// Buckets in plain memory, for tests.
 #[cfg(test)]
-mod tests {
+pub(super) mod plain {
     use super::*;
-    use std::collections::HashMap;
 
-    struct Table(Vec<[AtomicU64; BUCKET_SLOTS]>);
+    pub(in super::super) struct Plain {
+        buckets: Vec<[AtomicU64; BUCKET_SLOTS]>,
+        len: AtomicU64,
+        stripes: Vec<AtomicU32>,
+    }
 
-    impl Buckets for Table {
-        fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS] {
-            &self.0[index]
+    impl Plain {
+        /// Room for `len` buckets in up to 64 stripes.
+        pub(in super::super) fn new(len: usize) -> Self {
+            Self {
+                buckets: (0..len).map(|_| Default::default()).collect(),
+                len: AtomicU64::new(0),
+                stripes: (0..64).map(|_| AtomicU32::new(0)).collect(),
+            }
         }
     }
 
-    fn table(len: usize) -> Table {
-        Table((0..len).map(|_| Default::default()).collect())
+    impl Buckets for Plain {
+        fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS] {
+            &self.buckets[index]
+        }
+
+        fn len(&self) -> &AtomicU64 {
+            &self.len
+        }
+
+        fn stripe(&self, stripe: usize) -> &AtomicU32 {
+            &self.stripes[stripe]
+        }
     }
 
     /// A hash for the item at offset `8 * id`.
-    fn hash(id: u64) -> u64 {
+    pub(in super::super) fn hash(id: u64) -> u64 {
         rapidhash::v3::rapidhash_v3(&id.to_le_bytes())
     }
 
-    fn rehash(slot: Slot) -> u64 {
+    pub(in super::super) fn rehash(slot: Slot) -> u64 {
         hash(slot.offset() as u64 / 8)
     }
 
-    fn put(index: &Index<Table>, id: u64) -> Result<(), Full> {
-        let slot = Slot::new(hash(id), usize::try_from(id).unwrap() * 8, 0);
-        index.lock(hash(id)).insert(slot, rehash)
+    pub(in super::super) fn put(index: &Index<Plain>, id: u64) -> Result<(), Full> {
+        index.lock(hash(id)).insert(usize::try_from(id).unwrap() * 8, 0, rehash)
     }
 
-    fn has(index: &Index<Table>, id: u64) -> bool {
+    pub(in super::super) fn has(index: &Index<Plain>, id: u64) -> bool {
         let right = |slot: Slot| slot.offset() as u64 == id * 8;
         index.lookup(hash(id), |_, slot| right(slot).then_some(())).is_some()
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain::{Plain, has, hash, put, rehash};
+    use super::*;
+    use std::cell::Cell;
+    use std::collections::HashMap;
 
     #[test]
     fn everything_is_found_again_while_the_index_grows() {
-        let index = Index::new(table(1024), 16, 4);
+        let index = Index::new(Plain::new(4096), 16, 4);
         let mut kept = HashMap::new();
-        for id in 1..6000 {
+        let rehashed = Cell::new(0);
+        let rehash = |slot| {
+            rehashed.set(rehashed.get() + 1);
+            rehash(slot)
+        };
+        for id in 1..24_000 {
             kept.insert(id, put(&index, id).is_ok());
-            if index.len() < 1024 && id % 6 == 0 {
+            if index.len() < 4096 && id % 6 == 0 {
                 index.grow(rehash, |_, _| ());
             }
+            if index.len() <= 64 * 16 {
+                assert_eq!(rehashed.get(), 0, "words say enough up to 64 times the first length");
+            }
         }
+        assert!(rehashed.get() > 0 && index.len() > 64 * 16, "and it has grown beyond that");
         assert!(kept.values().filter(|kept| !**kept).count() < 10, "few find no place");
         assert!(kept.iter().all(|(id, kept)| has(&index, *id) == *kept));
-        assert!(!has(&index, 7000));
+        assert!(!has(&index, 70_000));
     }
 
     #[test]
-    fn two_choices_and_displacement_fill_the_index_well() {
-        let index = Index::new(table(4096), 4096, 16);
-        let filled = (1..).take_while(|&id| put(&index, id).is_ok()).count();
-        assert!(filled > 4096 * 8 * 90 / 100, "{filled} of {}", 4096 * 8);
+    fn two_choices_and_moves_fill_the_index_well() {
+        for stripes in [1, 16, 64] {
+            let index = Index::new(Plain::new(4096), 4096, stripes);
+            let filled = (1..).take_while(|&id| put(&index, id).is_ok()).count();
+            // With more stripes chance fills one of them before the others.
+            let percent = if stripes == 64 { 87 } else { 94 };
+            assert!(filled > 4096 * 8 * percent / 100, "{filled} of {}, {stripes}", 4096 * 8);
+            assert!((1..=filled as u64).all(|id| has(&index, id)), "all are there still");
+        }
+    }
+
+    #[test]
+    fn from_either_home_and_the_tag_the_other_follows() {
+        let index = Index::new(Plain::new(64), 64, 8);
+        for id in 1..1000 {
+            let [first, second] = index.homes(hash(id));
+            assert_eq!(index.other_home(second, tag(hash(id))), first);
+            assert_eq!(first & 7, second & 7, "they share the stripe");
+            assert_ne!(fold(first, 64), fold(second, 64));
+        }
     }
 
     #[test]
     fn the_coldest_goes_first() {
-        let index = Index::new(table(1), 1, 1);
-        (1..=8).for_each(|id| put(&index, id).unwrap());
-        assert_eq!(put(&index, 9), Err(Full));
-        for id in (1..=8).filter(|&id| id != 5) {
+        let index = Index::new(Plain::new(2), 2, 1);
+        (1..=16).for_each(|id| put(&index, id).unwrap());
+        assert_eq!(put(&index, 17), Err(Full));
+        for id in (1..=16).filter(|&id| id != 5) {
             let right = |slot: Slot| slot.offset() as u64 == id * 8;
             index.lookup(hash(id), |word, slot| right(slot).then(|| count_hit(word, slot)));
         }
-        let locked = index.lock(hash(9));
+        let locked = index.lock(hash(17));
         assert_eq!(locked.coldest().unwrap().slot.offset(), 5 * 8);
     }
 }

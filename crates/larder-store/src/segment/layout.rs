@@ -1,38 +1,39 @@
 //! Where everything is in the region, worked out once from the memory limit.
 //!
 //! ```text
-//! ┌────────────────────────┬───────────┬───────────┬─────────┬─────┐
-//! │ segment table          │ segment 0 │ segment 1 │ …       │     │
-//! │ 64 bytes a segment     │ segment_len bytes each              │
-//! └────────────────────────┴───────────┴───────────┴─────────┴─────┘
+//! ┌─────────────┬─────────┬───────────────┬────────────┬───────────┬───────────┬───┐
+//! │ header page │ stripes │ segment table │ first hits │ segment 0 │ segment 1 │ … │
+//! │ 4 KiB       │ 4 KiB   │ 64 B each     │ 4 B each   │ segment_len bytes each    │
+//! └─────────────┴─────────┴───────────────┴────────────┴───────────┴───────────┴───┘
 //! ```
 //! The index and its ghosts live in segments too, taken as they grow, so that they count against
 //! the limit and small caches pay little for them.
 #![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
 
+use super::header_page::HEADER_PAGE_LEN;
 use super::slot::REGION_MAX;
 
 /// The table's bytes for each segment: one line.
-pub(super) const ENTRY_LEN: usize = 64;
+const ENTRY_LEN: usize = 64;
+/// Bytes for each segment that count the first hits of its items.
+const FIRST_HITS_LEN: usize = 4;
+/// Bookkeeping for each segment, in bytes.
+pub(super) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
 /// Bytes of an index bucket.
 pub(super) const BUCKET_LEN: usize = 64;
 /// Bytes of ghosts that go with a bucket.
 pub(super) const GHOSTS_LEN: usize = 16;
 
-/// The longest page that a system may have. Segments begin and end at pages, so that their memory
-/// can be given back without that of others.
-const PAGE_LEN_MAX: usize =
-    if cfg!(any(target_arch = "x86", target_arch = "x86_64")) { 4 << 10 } else { 64 << 10 };
+/// Stripes at most: enough that two writers seldom meet.
+pub(super) const STRIPES_MAX: usize = 1024;
+/// Bytes of a stripe.
+const STRIPE_LEN: usize = 4;
+/// What comes before the segment table, in bytes.
+pub(super) const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
+
 /// Shorter ones would be no longer than the items that have to fit in. Model checks have to go
-/// through a good many, and give none back.
-const SEGMENT_LEN_MIN: usize = if cfg!(shuttle) {
-    2 << 10
-} else if PAGE_LEN_MAX > 16 << 10 {
-    PAGE_LEN_MAX
-} else {
-    16 << 10
-};
-const _: () = assert!(cfg!(shuttle) || SEGMENT_LEN_MIN.is_multiple_of(PAGE_LEN_MAX));
+/// through a good many.
+const SEGMENT_LEN_MIN: usize = if cfg!(shuttle) { 2 << 10 } else { 16 << 10 };
 /// Larger ones gain nothing that could be measured, and chains and uploads come in whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// Fewer, and one open segment a queue and thread is too large a share.
@@ -45,25 +46,29 @@ const SEGMENTS_AIM_SHORT: usize = 256;
 pub(super) const SEGMENTS_MIN: usize = 32;
 
 /// The smallest region that works, in bytes.
-pub(super) const REGION_MIN: usize = SEGMENTS_MIN * (SEGMENT_LEN_MIN + ENTRY_LEN);
+pub(super) const REGION_MIN: usize = FIXED_LEN + SEGMENTS_MIN * (SEGMENT_LEN_MIN + PER_SEGMENT_LEN);
 
 /// Sizes and offsets, all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) segment_len: usize,
     /// log2 of it.
-    segment_shift: u32,
+    pub(super) segment_shift: u32,
     /// Segments that there may ever be.
     pub(super) segments: usize,
     /// Segments that there are at first.
     pub(super) segments_first: usize,
+    first_hits: usize,
     first_segment: usize,
+    /// Segments begin and end at pages, so that the memory of one can be given back without that of
+    /// its neighbours.
+    pub(super) has_whole_pages: bool,
 }
 
 impl Layout {
-    /// The layout for a limit that may grow to `limit_max`; `None` if it is below [`REGION_MIN`] or
-    /// above what locations reach.
-    pub(super) fn new(limit: usize, limit_max: usize) -> Option<Self> {
+    /// The layout for a limit that may grow to `limit_max`, on a system whose pages have `page_len`
+    /// bytes; `None` if the limit is below [`REGION_MIN`] or above what locations reach.
+    pub(super) fn new(limit: usize, limit_max: usize, page_len: usize) -> Option<Self> {
         let limit_max = limit_max.max(limit);
         if limit < REGION_MIN || limit_max as u64 > REGION_MAX {
             return None;
@@ -71,32 +76,53 @@ impl Layout {
         let short = (limit / SEGMENTS_AIM_SHORT).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_SHORT);
         let ideal = (limit / SEGMENTS_AIM).clamp(short, SEGMENT_LEN_MAX);
         let segment_len = 1 << ideal.ilog2();
-        let segments = limit_max / (segment_len + ENTRY_LEN);
-        let first_segment = (segments * ENTRY_LEN).next_multiple_of(PAGE_LEN_MAX);
+        let segments = (limit_max - FIXED_LEN) / (segment_len + PER_SEGMENT_LEN);
+        let first_hits = FIXED_LEN + segments * ENTRY_LEN;
+        let begin = first_hits + segments * FIRST_HITS_LEN;
         let mut layout = Self {
             segment_len,
             segment_shift: segment_len.ilog2(),
             segments,
             segments_first: 0,
-            first_segment,
+            first_hits,
+            first_segment: begin.next_multiple_of(page_len.max(64)),
+            has_whole_pages: segment_len >= page_len,
         };
         layout.segments_first = layout.segments_within(limit);
         Some(layout)
     }
 
-    /// How many segments a limit has room for, with their lines of the table.
+    /// How many segments a limit has room for, with what belongs to them elsewhere.
     pub(super) fn segments_within(&self, limit: usize) -> usize {
-        (limit / (self.segment_len + ENTRY_LEN)).min(self.segments)
+        let room = limit.saturating_sub(FIXED_LEN);
+        (room / (self.segment_len + PER_SEGMENT_LEN)).min(self.segments)
+    }
+
+    /// The lowest limit that has room for `segments`.
+    pub(super) fn limit_for(&self, segments: usize) -> usize {
+        FIXED_LEN + segments * (self.segment_len + PER_SEGMENT_LEN)
     }
 
     pub(super) fn region_len(&self) -> usize {
         self.first_segment + self.segments * self.segment_len
     }
 
+    /// The word of a stripe's lock.
+    #[inline]
+    pub(super) fn stripe(&self, stripe: usize) -> usize {
+        HEADER_PAGE_LEN + stripe * STRIPE_LEN
+    }
+
     /// The table line of a segment.
     #[inline]
     pub(super) fn entry(&self, segment: u32) -> usize {
-        segment as usize * ENTRY_LEN
+        FIXED_LEN + segment as usize * ENTRY_LEN
+    }
+
+    /// The word that counts the first hits of a segment's items.
+    #[inline]
+    pub(super) fn first_hits(&self, segment: u32) -> usize {
+        self.first_hits + segment as usize * FIRST_HITS_LEN
     }
 
     /// The first byte of a segment.
@@ -137,23 +163,27 @@ mod tests {
 
     #[test]
     fn a_region_never_exceeds_its_limit() {
-        for mib in [3, 8, 64, 100, 256, 1000, 1024, 16_384, 1 << 20] {
-            let layout = Layout::new(mib << 20, mib << 22).unwrap();
-            let used = layout.segments_first * (layout.segment_len + ENTRY_LEN);
-            assert!(used <= mib << 20 && used > (mib << 20) - 2 * layout.segment_len);
-            assert!(layout.region_len() <= (mib << 22) + PAGE_LEN_MAX);
-            assert!(layout.start(0).is_multiple_of(PAGE_LEN_MAX));
-            assert!(layout.segment_len.is_multiple_of(PAGE_LEN_MAX));
-            assert!(layout.segments_first >= SEGMENTS_MIN);
-            let last = layout.segments as u32 - 1;
-            assert_eq!(layout.segment_of(layout.start(last)), last);
-            assert_eq!(layout.segment_of(layout.start(last) + layout.segment_len - 1), last);
+        for page_len in [4 << 10, 16 << 10, 64 << 10] {
+            for mib in [1, 2, 3, 8, 64, 100, 256, 1000, 1024, 16_384, 1 << 20] {
+                let layout = Layout::new(mib << 20, mib << 22, page_len).unwrap();
+                let used = layout.limit_for(layout.segments_first);
+                assert!(used <= mib << 20 && used > (mib << 20) - 2 * layout.segment_len);
+                assert!(layout.region_len() <= (mib << 22) + page_len);
+                assert!(layout.start(0).is_multiple_of(page_len));
+                let whole = layout.segment_len.is_multiple_of(page_len);
+                assert_eq!(layout.has_whole_pages, whole);
+                assert!(layout.segments_first >= SEGMENTS_MIN);
+                let last = layout.segments as u32 - 1;
+                assert_eq!(layout.segment_of(layout.start(last)), last);
+                assert_eq!(layout.segment_of(layout.start(last) + layout.segment_len - 1), last);
+                assert!(layout.first_hits(last) < layout.start(0));
+            }
         }
     }
 
     #[test]
     fn too_small_and_too_large_limits_are_refused() {
-        assert_eq!(Layout::new(REGION_MIN - 1, 0), None);
-        assert_eq!(Layout::new(usize::MAX, 0), None);
+        assert_eq!(Layout::new(REGION_MIN - 1, 0, 4096), None);
+        assert_eq!(Layout::new(usize::MAX, 0, 4096), None);
     }
 }

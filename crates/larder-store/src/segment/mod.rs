@@ -5,14 +5,17 @@
 //!
 //! | file | what it knows |
 //! |---|---|
-//! | `layout` | where everything is in the region |
-//! | `raw` | the region's memory: all unsafe access, and the invariants it leans on |
+//! | `layout`, `header_page` | where everything is in the region; what the region says of itself |
+//! | `raw` | the region's memory: unsafe access, and the invariants it leans on |
 //! | `slot`, `header` | the packed words of index and item |
-//! | `index`, `ghost` | which key lives where; which was dropped lately |
+//! | `index` | which key lives where |
+//! | `epoch` | when memory that was removed can be used again |
 //! | `table` | what is known of each segment |
-//! | `record`, `chain` | an item in its segment; large values |
-//! | `alloc` | free segments and the queues |
-//! | `handle`, `update`, `reclaim` | one thread's way in: reading; writing; making room |
+//! | `record`, `chain`, `staging` | an item in its segment; large values, and putting them together |
+//! | `alloc` | free segments and the queues, in the order of [`crate::eviction`] |
+//! | `handle`, `member` | one thread's way in, and reading; what the others see of it |
+//! | `open`, `update`, `cas` | writing: open segments, one item, CAS values |
+//! | `room`, `evacuate`, `grow`, `shrink`, `expire` | making room, by subject |
 //! | `walk` | going through all items |
 //! | `mrc`, `stack` | the hit ratio under other limits, from a sample of the keys |
 //!
@@ -21,26 +24,40 @@
 //! 2. At most one index word refers to a live key, but for the moment of a move, when two equal words
 //!    do. Index words change only under the lock of their stripe; readers only raise frequencies.
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
-//! 4. A segment is retired when no index word refers into it, and free one epoch later; a chain also
-//!    waits for its leases.
-//! 5. Lock order: growth, then a stripe, then the allocator. No two stripes at once.
+//! 4. A segment is retired when no index word refers into it, and free one epoch and its last lease
+//!    later; so is a chain.
+//! 5. Lock order: growth, then a stripe, then the allocator. No two stripes at once. The list of
+//!    members comes before the allocator, and what a member leaves idle between the two.
+//! 6. Whatever was stored before a flush is in segments whose sequence is below the floor, and
+//!    nobody appends to these or copies out of these afterwards: the floor rises, and segments get
+//!    their sequence, under the allocator's lock, and who writes looks at the floor after its segment
+//!    was opened.
 
 mod alloc;
+mod cas;
 mod chain;
-mod ghost;
+mod epoch;
+mod evacuate;
+mod expire;
+mod grow;
 mod handle;
 mod header;
+mod header_page;
 mod index;
 mod layout;
+mod member;
 mod mrc;
+mod open;
 mod raw;
-mod reclaim;
 mod record;
+mod room;
+mod shrink;
 mod slot;
 mod stack;
+mod staging;
+mod stats;
 mod sync;
 mod table;
-mod tally;
 mod update;
 mod walk;
 
@@ -49,20 +66,24 @@ pub use handle::Handle;
 pub use mrc::MissRatioCurve;
 pub use walk::Walk;
 
+use crate::eviction::{GhostEpoch, Ghosts};
 use crate::{EvictionObserver, Gauges, LimitRefused, Seconds, SizeClasses};
-use alloc::Alloc;
+use alloc::{Alloc, DEAD_LEVELS, Retired};
+use epoch::Epoch;
+use header_page::Made;
 use index::Index;
-use layout::{ENTRY_LEN, Layout, REGION_MIN, SEGMENTS_MIN};
+use layout::{Layout, REGION_MIN, SEGMENTS_MIN, STRIPES_MAX};
+use member::Member;
 use mrc::Mrc;
 use rapidhash::v3::RapidSecrets;
 use raw::Region;
 use record::{Record, Witness};
 use slot::Slot;
+use stats::HandleStats;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
-use sync::{AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Ordering};
-use table::{RETIRED, Table};
-use tally::Tally;
+use sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use table::{RETIRED, SegmentState, Sequence, Table};
 
 /// How a cache is set up.
 #[derive(Clone, Debug)]
@@ -80,8 +101,12 @@ pub struct Config {
     pub evict: bool,
     /// The largest value in bytes; at most half of the limit can be stored.
     pub item_size_max: usize,
-    /// How many handles will write: sizes the reserve and the number of lifetime classes.
+    /// How many handles will write: sizes the reserve and how many segments each may have open.
     pub threads: usize,
+    /// How much the size of items counts when room is made: 0, not at all; 1, as few items as
+    /// possible are dropped, however many bytes these are. [`crate::eviction::SIZE_EXPONENT`] is
+    /// between the two.
+    pub size_exponent: f64,
 }
 
 impl Config {
@@ -179,7 +204,21 @@ impl Cache {
         self.shared.set_limit(bytes)
     }
 
-    /// Has `observer` told of every eviction from now on. The first one stays.
+    /// How many flushes took effect, delayed ones too. Each is counted after it took effect.
+    #[must_use]
+    pub fn flush_generation(&self) -> u64 {
+        self.shared.table().header_page().order.flush_generation.load(Ordering::Acquire)
+    }
+
+    /// When the pending flush is due, if one is pending.
+    #[must_use]
+    pub fn flush_pending(&self) -> Option<Seconds> {
+        let at = self.shared.table().header_page().shared.flush_at.load(Ordering::Acquire);
+        u32::try_from(at).ok().filter(|at| *at != 0).map(Seconds)
+    }
+
+    /// Has `observer` told of every eviction from now on. The first one stays. An observer that
+    /// panics ends the process: the item is half gone.
     pub fn observe_evictions(&self, observer: EvictionObserver) {
         // Who comes second is told nothing.
         let _ = self.shared.observer.set(observer);
@@ -198,7 +237,12 @@ pub(crate) struct Shared {
     alloc: Mutex<Alloc>,
     /// Held by the one handle that grows the index.
     growth: Mutex<()>,
-    tallies: Mutex<Vec<Arc<Tally>>>,
+    members: Mutex<Vec<Arc<Member>>>,
+    /// Counts of handles that are gone.
+    departed: HandleStats,
+    epoch: Epoch,
+    /// Memory of this epoch was waited for in vain: a reader is asleep. 0 if none was.
+    stalled_epoch: AtomicU64,
     secrets: RapidSecrets,
     config: Config,
     /// The limit as it is now, in bytes.
@@ -207,19 +251,13 @@ pub(crate) struct Shared {
     limit_segments: AtomicUsize,
     /// Segments from this number on have never been in use.
     segments_seen: AtomicUsize,
-    /// Lifetime classes in use, 1 to [`update::CLASSES_MAX`].
-    classes: AtomicU32,
-    /// The next segment's.
-    sequence: AtomicU32,
-    /// Segments opened before this are void; 0 if none is.
-    flush_floor: AtomicU32,
-    /// When the pending flush is due; 0 if none is.
-    flush_at: AtomicU32,
-    /// The first CAS of the next block.
-    cas_block: AtomicU64,
+    /// Lifetime classes in use, 1 to 8.
+    lifetimes: AtomicU32,
+    /// Segments that one handle may have open.
+    open_budget: AtomicUsize,
     /// Index words in use, in steps.
     slots_used: AtomicUsize,
-    /// Segments of chains under lease, each lease counted.
+    /// Segments under lease, each lease counted.
     leased: AtomicUsize,
     /// Told of evictions.
     observer: OnceLock<EvictionObserver>,
@@ -237,8 +275,6 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Stripes at most: enough that two writers seldom meet.
-const STRIPES_MAX: usize = 1024;
 /// Buckets that share a stripe at first. With fewer, chance fills some stripes long before the rest.
 const STRIPE_BUCKETS: usize = 64;
 
@@ -246,50 +282,82 @@ const STRIPE_BUCKETS: usize = 64;
 /// the index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
 
+/// Ends the process if it is dropped: what was being changed is neither as before nor as wanted.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
 impl Shared {
     fn new(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
         let refused = || ConfigError::Limit { min: REGION_MIN, max: slot::REGION_MAX };
-        let layout = Layout::new(config.limit_bytes, limit_bytes_max).ok_or_else(refused)?;
+        let page_len = raw::page_len();
+        let layout =
+            Layout::new(config.limit_bytes, limit_bytes_max, page_len).ok_or_else(refused)?;
         // A system that gives no address space beyond its memory gives what is needed at first.
         let (layout, region) = match Region::new(layout.region_len()) {
             Ok(region) => (layout, region),
             Err(_) => {
-                let layout = Layout::new(config.limit_bytes, 0).ok_or_else(refused)?;
+                let layout = Layout::new(config.limit_bytes, 0, page_len).ok_or_else(refused)?;
                 (layout, Region::new(layout.region_len()).map_err(ConfigError::Map)?)
             }
         };
-        let table = Table::new(Arc::new(region), layout);
+        let table = Table::new(region, layout);
         let narrow = |segments| u32::try_from(segments).map_err(|_| refused());
-        let mut alloc = Alloc::new(narrow(layout.segments_first)?, narrow(layout.segments)?);
+        let (limit, segments) = (narrow(layout.segments_first)?, narrow(layout.segments)?);
+        let mut alloc = Alloc::new(limit, segments, config.size_exponent);
         let buckets = layout.buckets_per_segment() * layout.index_segments_first();
         for bucket in (0..buckets).step_by(layout.buckets_per_segment()) {
             let wants = table.wants(bucket);
             table.extend(bucket, std::iter::from_fn(|| alloc.take(0)).take(wants));
             alloc.indexing += wants;
         }
+        let (seed, cas) = (config.seed, config.cas);
+        table.header_page().begin(Made {
+            segment_len: layout.segment_len,
+            segments: layout.segments,
+            seed,
+            cas,
+            buckets_first: buckets,
+        });
         let stripes = (buckets / STRIPE_BUCKETS).clamp(1, STRIPES_MAX);
-        Ok(Self {
+        let shared = Self {
             index: Index::new(table, buckets, stripes),
             alloc: Mutex::new(alloc),
             growth: Mutex::new(()),
-            tallies: Mutex::default(),
-            secrets: RapidSecrets::seed(config.seed),
+            members: Mutex::default(),
+            departed: HandleStats::new(config.classes.count()),
+            epoch: Epoch::new(),
+            stalled_epoch: AtomicU64::new(0),
+            secrets: RapidSecrets::seed(seed),
             limit_bytes: AtomicUsize::new(config.limit_bytes),
-            limit_segments: AtomicUsize::new(layout.segments_first),
-            segments_seen: AtomicUsize::new(layout.segments_first),
-            classes: AtomicU32::new(update::class_count(layout.segments_first, config.threads)),
+            limit_segments: AtomicUsize::new(0),
+            segments_seen: AtomicUsize::new(0),
+            lifetimes: AtomicU32::new(1),
+            open_budget: AtomicUsize::new(0),
             mrc: Mrc::new(config.limit_bytes),
             config,
-            sequence: AtomicU32::new(1),
-            flush_floor: AtomicU32::new(0),
-            flush_at: AtomicU32::new(0),
-            cas_block: AtomicU64::new(1),
             slots_used: AtomicUsize::new(0),
             leased: AtomicUsize::new(0),
             observer: OnceLock::new(),
             crawls: AtomicU32::new(0),
             limits: AtomicU32::new(0),
-        })
+        };
+        shared.divide(layout.segments_first);
+        Ok(shared)
+    }
+
+    /// Works out what follows from the number of segments that there may be.
+    fn divide(&self, segments: usize) {
+        let threads = self.config.threads;
+        self.limit_segments.store(segments, Ordering::Relaxed);
+        self.segments_seen.fetch_max(segments, Ordering::Relaxed);
+        self.lifetimes.store(open::lifetime_count(segments, threads), Ordering::Relaxed);
+        let budget = crate::eviction::open_budget(segments, threads);
+        self.open_budget.store(budget, Ordering::Relaxed);
     }
 
     fn table(&self) -> &Table {
@@ -305,6 +373,11 @@ impl Shared {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
+    /// Segments that may be open before handles use what others have left open.
+    fn open_max(&self) -> usize {
+        self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1)
+    }
+
     /// Segments that ordinary writes leave to those that make room.
     fn reserve(&self) -> usize {
         (2 + 2 * self.config.threads).min(self.limit_segments() / 8)
@@ -312,22 +385,18 @@ impl Shared {
 
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         let layout = &self.table().layout;
-        let per_segment = layout.segment_len + ENTRY_LEN;
         let mut alloc = self.alloc();
         let segments_min = SEGMENTS_MIN.max((alloc.indexing * 100).div_ceil(INDEX_SHARE_MAX));
-        let min = segments_min * per_segment;
+        let min = layout.limit_for(segments_min);
         // What no segment fits in is none's loss.
-        let max = (layout.segments + 1) * per_segment - 1;
+        let max = layout.limit_for(layout.segments + 1) - 1;
         if bytes > max || bytes < min {
             return Err(LimitRefused { min, max });
         }
         let segments = layout.segments_within(bytes);
         alloc.set_limit(segments);
         self.limit_bytes.store(bytes, Ordering::Relaxed);
-        self.limit_segments.store(segments, Ordering::Relaxed);
-        self.segments_seen.fetch_max(segments, Ordering::Relaxed);
-        let classes = update::class_count(segments, self.config.threads);
-        self.classes.store(classes, Ordering::Relaxed);
+        self.divide(segments);
         // Threads seal what they have open: it may be too much under the new limit.
         self.limits.fetch_add(1, Ordering::Release);
         drop(alloc);
@@ -340,6 +409,23 @@ impl Shared {
         self.alloc.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn members(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle is gone: its counts stay.
+    fn depart(&self, member: &Arc<Member>) {
+        let mut members = self.members();
+        members.retain(|other| !Arc::ptr_eq(other, member));
+        // Under the lock of the list, so that the counts are seen once.
+        self.departed.absorb(&member.stats);
+    }
+
+    /// The oldest epoch that some handle may still be reading in.
+    fn oldest_pin(&self) -> u64 {
+        epoch::oldest(self.members().iter().map(|member| &member.pin))
+    }
+
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
         rapidhash::v3::rapidhash_v3_seeded(key, &self.secrets)
@@ -350,28 +436,79 @@ impl Shared {
         Record::at(self.table(), slot.offset(), self.config.cas, witness)
     }
 
+    /// Items in segments that were opened before this are flushed.
+    #[inline]
+    fn flush_floor(&self) -> Sequence {
+        self.table().header_page().shared.flush_floor.load(Ordering::Acquire)
+    }
+
     /// Whether a flush has come after the item was stored.
     #[inline]
     fn is_flushed(&self, record: &Record<'_>) -> bool {
-        let floor = self.flush_floor.load(Ordering::Acquire);
+        let floor = self.flush_floor();
         floor != 0 && record.entry().sequence().load(Ordering::Acquire) < floor
     }
 
-    /// Makes everything stored so far void.
+    /// The sequence of a segment that is opened. Under the allocator's lock.
+    fn next_sequence(&self) -> Sequence {
+        self.table().header_page().order.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes everything stored so far void, and takes back what is pending.
     fn flush_now(&self) {
-        self.flush_floor.store(self.sequence.load(Ordering::Acquire), Ordering::Release);
+        self.flush(&mut self.alloc());
         // Segments that others hold open are below the floor now; they seal them before they write.
         self.mrc.clear();
     }
 
+    fn flush(&self, alloc: &mut Alloc) {
+        let page = self.table().header_page();
+        let floor = page.order.sequence.load(Ordering::Relaxed);
+        page.shared.flush_floor.store(floor, Ordering::Release);
+        page.shared.flush_at.store(0, Ordering::Release);
+        alloc.note_flush(floor);
+        page.order.flush_generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Flushes at `at`, instead of what was pending.
+    fn flush_later(&self, at: Seconds) {
+        let _alloc = self.alloc();
+        let word = &self.table().header_page().shared.flush_at;
+        word.store(at.0.max(1).into(), Ordering::Release);
+    }
+
+    #[inline]
     fn flush_if_due(&self, now: Seconds) {
-        let at = self.flush_at.load(Ordering::Relaxed);
-        if at == 0 || at > now.0 {
+        let word = &self.table().header_page().shared.flush_at;
+        let is_due = || {
+            let at = word.load(Ordering::Acquire);
+            at != 0 && at <= now.0.into()
+        };
+        if !is_due() {
             return;
         }
-        if self.flush_at.compare_exchange(at, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            self.flush_now();
+        let mut alloc = self.alloc();
+        // Another thread may have done it in the meantime; who comes late must not flush again what
+        // was stored since.
+        if is_due() {
+            self.flush(&mut alloc);
+            drop(alloc);
+            self.mrc.clear();
         }
+    }
+
+    fn ghost_epoch(&self) -> GhostEpoch {
+        let epoch = self.table().header_page().order.ghost_epoch.load(Ordering::Relaxed);
+        GhostEpoch::from_index(u8::try_from(epoch).unwrap_or_default())
+    }
+
+    /// The ghosts of a bucket. Under the lock of its stripe.
+    fn ghosts(&self, words: [&AtomicU64; 2]) -> Ghosts {
+        Ghosts(words.map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    fn set_ghosts(&self, words: [&AtomicU64; 2], ghosts: Ghosts) {
+        words.iter().zip(ghosts.0).for_each(|(word, new)| word.store(new, Ordering::Relaxed));
     }
 
     fn class_of(&self, record: &Record<'_>) -> (usize, usize) {
@@ -384,40 +521,74 @@ impl Shared {
         (self.config.classes.class_of(footprint), footprint)
     }
 
-    /// A segment that no index word refers into: free when the epoch has passed.
-    fn retire(self: &Arc<Self>, segment: u32, guard: &Guard) {
-        self.table().entry(segment).sealed().store(0, Ordering::Release);
-        self.alloc().limbo += 1;
-        let shared = Arc::clone(self);
-        guard.defer(move || shared.recycle(segment));
-        guard.flush();
+    /// The level of a segment's dead share: all of them if nothing in it lives, else by its length.
+    fn dead_level(&self, dead: u32, written: u32) -> usize {
+        if dead >= written {
+            return DEAD_LEVELS;
+        }
+        (dead as usize * DEAD_LEVELS) >> self.table().layout.segment_shift
     }
 
-    fn recycle(&self, segment: u32) {
+    /// Marks a record that no index word refers to any more, and lets go of its chain, unless
+    /// another record has taken that over.
+    fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
+        if let (Some(chain), false) = (record.chain(), keep_chain) {
+            let segments = self.chain_segments_of(record);
+            self.take_chain_off(record.segment(), segments);
+            self.retire(chain.first, segments);
+        }
+        let (dead, before) = record.mark_dead();
+        let entry = record.entry();
+        if !entry.is(SegmentState::Sealed) {
+            return;
+        }
+        let written = entry.written().load(Ordering::Relaxed);
+        if self.dead_level(dead, written) != self.dead_level(before, written) {
+            let mut alloc = self.alloc();
+            // As it is by now: others may have been here first.
+            let dead = entry.dead().load(Ordering::Relaxed);
+            alloc.set_dead_level(record.segment(), self.dead_level(dead, written));
+        }
+    }
+
+    /// The chain of an item in `segment` has moved or gone.
+    fn take_chain_off(&self, segment: u32, segments: usize) {
+        let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
+        self.alloc().queues.remove_chain(segment, segments);
+    }
+
+    /// A segment that was emptied: free when the epoch and the last lease have passed.
+    fn retire_segment(&self, segment: u32) {
+        self.table().entry(segment).set_state(SegmentState::Retired);
+        self.retire(segment, 1);
+    }
+
+    fn retire(&self, first: u32, segments: usize) {
         let mut alloc = self.alloc();
-        alloc.limbo -= 1;
-        alloc.give_back(segment);
+        let epoch = self.epoch.advance();
+        alloc.retire(Retired { epoch, first, segments });
     }
 
-    /// A chain whose item is gone: free when the epoch has passed and the last lease is given back.
-    fn retire_chain(self: &Arc<Self>, first: u32, guard: &Guard) {
-        self.alloc().limbo += self.chain_segments(first).count();
-        let shared = Arc::clone(self);
-        guard.defer(move || {
-            // From here on nobody waits for it: a reader may hold it for as long as it likes.
-            shared.alloc().limbo -= shared.chain_segments(first).count();
-            let leases = shared.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
-            if leases == 0 {
-                shared.recycle_chain(first);
-            }
-        });
-        guard.flush();
+    /// No reader can find it any more, but leases may hold it as long as they like.
+    fn release(&self, first: u32) {
+        let leases = self.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
+        if leases == 0 {
+            self.recycle(first);
+        }
     }
 
-    fn recycle_chain(&self, first: u32) {
+    /// Makes a segment, or the chain that begins there, free again.
+    fn recycle(&self, first: u32) {
         let segments: Vec<u32> = self.chain_segments(first).collect();
-        let mut alloc = self.alloc();
-        segments.into_iter().for_each(|segment| alloc.give_back(segment));
+        self.free(&segments);
+    }
+
+    /// Makes segments free again that nobody refers to.
+    fn free(&self, segments: &[u32]) {
+        for &segment in segments {
+            self.table().entry(segment).set_state(SegmentState::Free);
+        }
+        self.alloc().give_back(segments);
     }
 
     /// The segments of a chain, in order.
@@ -438,12 +609,9 @@ impl Shared {
         self.leased.fetch_sub(segments, Ordering::Relaxed);
     }
 
-    fn tallies(&self) -> MutexGuard<'_, Vec<Arc<Tally>>> {
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn reset_counters(&self) {
-        self.tallies().iter().for_each(|tally| tally.reset());
+        self.members().iter().for_each(|member| member.stats.reset());
+        self.departed.reset();
         self.mrc.reset();
     }
 
@@ -452,7 +620,11 @@ impl Shared {
         let slots = self.index.len() * index::BUCKET_SLOTS;
         let classes = vec![Default::default(); self.config.classes.count()];
         let mut gauges = Gauges { classes, ..Gauges::default() };
-        self.tallies().iter().for_each(|tally| tally.add_to(&mut gauges));
+        {
+            let members = self.members();
+            self.departed.add_to(&mut gauges);
+            members.iter().for_each(|member| member.stats.add_to(&mut gauges));
+        }
         let sum = |field: fn(&crate::ClassGauges) -> u64| {
             gauges.classes.iter().map(field).fold(0, u64::wrapping_add)
         };

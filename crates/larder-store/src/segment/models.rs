@@ -17,9 +17,8 @@
 //! | a mover that asks whether the key is there, not whether its word still refers to what it copies | `an_acknowledged_change_outlives_movers` |
 //! | `Stripe::lock` that does not lock | `an_acknowledged_change_outlives_movers`, `one_of_many_compares_wins` |
 
-use super::index::{BUCKET_SLOTS, Buckets, Index};
-use super::slot::Slot;
-use super::sync::AtomicU64;
+use super::index::Index;
+use super::index::plain::{self, Plain, has, hash, rehash};
 use super::{Cache, Config, Handle};
 use crate::{
     Access, Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewValue, Seconds, SizeClasses,
@@ -49,35 +48,12 @@ fn run(scheduler: impl Scheduler + 'static, model: fn()) {
     shuttle::Runner::new(scheduler, config).run(model);
 }
 
-/// Buckets in plain memory.
-struct Plain(Vec<[AtomicU64; BUCKET_SLOTS]>);
-
-impl Buckets for Plain {
-    fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS] {
-        &self.0[index]
-    }
-}
-
 fn index(len: usize) -> Index<Plain> {
-    Index::new(Plain((0..8).map(|_| Default::default()).collect()), len, 1)
-}
-
-fn hash(id: u64) -> u64 {
-    rapidhash::v3::rapidhash_v3(&id.to_le_bytes())
-}
-
-fn rehash(slot: Slot) -> u64 {
-    hash(slot.offset() as u64 / 8)
+    Index::new(Plain::new(8), len, 1)
 }
 
 fn put(index: &Index<Plain>, id: u64) -> bool {
-    let slot = Slot::new(hash(id), usize::try_from(id).unwrap() * 8, 0);
-    index.lock(hash(id)).insert(slot, rehash).is_ok()
-}
-
-fn has(index: &Index<Plain>, id: u64) -> bool {
-    let right = |slot: Slot| slot.offset() as u64 == id * 8;
-    index.lookup(hash(id), |_, slot| right(slot).then_some(())).is_some()
+    plain::put(index, id).is_ok()
 }
 
 /// The first ids whose candidate buckets are these while there are two.
@@ -139,6 +115,7 @@ fn cache(evict: bool, threads: usize) -> Cache {
         evict,
         item_size_max: limit_bytes / 2,
         threads,
+        size_exponent: 0.7,
     })
     .unwrap()
 }

@@ -9,7 +9,7 @@
 //! A look-up that is not sampled costs a count and a compare. Those that are wait in their handle
 //! and take the one lock a batch at a time.
 
-use super::handle::{Handle, void};
+use super::handle::{Handle, ended};
 use super::record::Witness;
 use super::stack::{Extent, Stack};
 use super::sync::Ordering::Relaxed;
@@ -171,14 +171,14 @@ impl Handle {
 
     /// What is there under a key, without a trace.
     fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
-        self.pinned(|shared, guard, now| {
-            let witness = Witness::pinned(guard);
+        self.pinned(|shared, pinned, now| {
+            let witness = Witness::pinned(pinned);
             let record = shared.index.lookup(key.hash, |_, slot| {
                 let record = shared.record(slot, witness);
                 (record.key() == key.bytes).then_some(record)
             })?;
             let len = record.key().len() + record.value_len() + shared.config.overhead();
-            let live = void::<()>(shared, &record, now).is_none();
+            let live = ended::<()>(shared, &record, now).is_none();
             live.then(|| Extent { len: len as u64, expiry: record.expiry() })
         })
     }

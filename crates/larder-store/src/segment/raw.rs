@@ -10,6 +10,7 @@
 //!    that could have seen one is gone (or it never had one). Who reads bytes holds such a pin, or
 //!    the lock of the key's stripe, without which its index word does not change, or a lease.
 
+use super::header_page::HeaderPage;
 use super::index::BUCKET_SLOTS;
 use super::sync::{AtomicU32, AtomicU64};
 use memmap2::MmapRaw;
@@ -61,6 +62,15 @@ impl Region {
     #[inline]
     pub(super) fn offset_of(&self, word: &AtomicU64) -> usize {
         std::ptr::from_ref(word).addr() - self.map.as_ptr().addr()
+    }
+
+    /// What the region says of itself, at its start.
+    #[inline]
+    pub(super) fn header_page(&self) -> &HeaderPage {
+        let pointer = self.map.as_mut_ptr().cast::<HeaderPage>();
+        // SAFETY: every region is longer than the header page and is aligned to a page; it consists of
+        // atomics alone, for which all bytes are valid.
+        unsafe { &*pointer }
     }
 
     /// The words of a bucket, at a multiple of 64.
@@ -145,6 +155,22 @@ pub(super) fn prefetch<T>(pointer: *const T) {
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above: the instruction only hints, and reads and writes no register but `pointer`.
+    unsafe {
+        std::arch::asm!(
+            "prfm pldl1keep, [{pointer}]",
+            pointer = in(reg) pointer,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = pointer;
+}
+
+/// The length of the system's pages in bytes: memory is given back in these.
+pub(super) fn page_len() -> usize {
+    let page_len = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    // The longest that any processor's pages are where the system does not say.
+    page_len.ok().flatten().and_then(|len| usize::try_from(len).ok()).unwrap_or(64 << 10)
 }

@@ -1,9 +1,10 @@
 //! An item in its segment: reading one that is published, and writing one that is not yet.
 
+use super::epoch::Pinned;
 use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
 use super::index::{Buckets, Locked};
 use super::raw::Region;
-use super::sync::{AtomicU64, Guard, Ordering};
+use super::sync::{AtomicU64, Ordering, fence};
 use super::table::{Entry, Table};
 use crate::{Attributes, Expiry, Seconds};
 use std::marker::PhantomData;
@@ -14,7 +15,7 @@ pub(super) struct Witness<'p>(PhantomData<&'p ()>);
 
 impl<'p> Witness<'p> {
     /// By an epoch pin: what could be found under it is not recycled before it is gone.
-    pub(super) fn pinned(_: &'p Guard) -> Self {
+    pub(super) fn pinned(_: Pinned<'p>) -> Self {
         Self(PhantomData)
     }
 
@@ -29,7 +30,7 @@ impl<'p> Witness<'p> {
     }
 }
 
-/// A sealed segment taken out of its queue. Whoever has it drains it and retires it, or puts it back.
+/// A sealed segment taken out of its queue. Whoever has it empties it and retires it, or puts it back.
 #[derive(Debug)]
 pub(super) struct OwnedSegment(pub(super) u32);
 
@@ -97,10 +98,16 @@ impl<'p> Record<'p> {
         self.published(self.key_offset(), self.header.key_len())
     }
 
+    /// Where the value begins in the region, or the tail of it if there is a chain.
+    #[inline]
+    pub(super) fn value_offset(&self) -> usize {
+        self.key_offset() + self.header.key_len()
+    }
+
     /// The value; the tail of it if there is a chain.
     #[inline]
     pub(super) fn inline_value(&self) -> &'p [u8] {
-        self.published(self.key_offset() + self.header.key_len(), self.header.inline_len())
+        self.published(self.value_offset(), self.header.inline_len())
     }
 
     /// The whole value's length.
@@ -116,12 +123,6 @@ impl<'p> Record<'p> {
     #[inline]
     pub(super) fn cas(&self) -> u64 {
         self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn set_cas(&self, cas: u64) {
-        if let Some(word) = self.cas_word() {
-            word.store(cas, Ordering::Relaxed);
-        }
     }
 
     fn half(&self, at: usize) -> &'p super::sync::AtomicU32 {
@@ -187,41 +188,68 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Nothing refers to it any more.
-    pub(super) fn bury(&self) {
-        self.word().fetch_or((State::Dead as u64) << 48, Ordering::Relaxed);
-        let len = u32::try_from(self.len()).expect("an item fits a segment");
-        self.entry().dead().fetch_add(len, Ordering::Relaxed);
+    /// Counts that it was hit for the first time since it was written here.
+    pub(super) fn count_first_hit(&self) {
+        let len = u32::try_from(self.item_len()).unwrap_or(u32::MAX);
+        self.entry().first_hits().fetch_add(len, Ordering::Relaxed);
     }
 
-    /// Changes attributes where the item is; false if they need other bytes than it has. Under the
-    /// lock of its stripe.
-    pub(super) fn amend(&self, attributes: &Attributes) -> bool {
-        let same_flags = attributes.client_flags == self.client_flags();
-        if !same_flags && !self.header.has(State::Flags) {
+    /// Bytes of the item, chain included.
+    pub(super) fn item_len(&self) -> usize {
+        let in_chain = self.chain().map_or(0, |_| self.value_len() - self.header.inline_len());
+        self.len() + in_chain
+    }
+
+    /// Marks that no index word refers to it any more: whoever empties the segment need not ask the
+    /// index. The mark is read with `Acquire`, so that whoever sees it also sees the index without
+    /// the word. Returns how many bytes of the segment are dead now, and how many were before.
+    pub(super) fn mark_dead(&self) -> (u32, u32) {
+        self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
+        let len = u32::try_from(self.len()).expect("an item fits a segment");
+        let before = self.entry().dead().fetch_add(len, Ordering::AcqRel);
+        (before + len, before)
+    }
+
+    /// Changes attributes where the item is, in one word, so that readers see all of the change or
+    /// nothing of it; false if that is not possible. Under the lock of its stripe.
+    pub(super) fn set_attributes(&self, attributes: &Attributes) -> bool {
+        if attributes.client_flags != self.client_flags() {
             return false;
         }
-        let at = seconds(attributes.expiry);
         let entry = self.entry();
+        let at = seconds(attributes.expiry);
         let code = match expiry_code(entry.base(), at) {
             _ if attributes.expiry == self.expiry() => self.header.expiry_code(),
             Some(code) => code,
             None if self.header.has(State::Wide) => WIDE,
             None => return false,
         };
-        if !same_flags {
-            self.half(0).store(attributes.client_flags, Ordering::Relaxed);
-        }
-        entry.note_expiry(attributes.expiry);
+        let changed = |seen| marked(Header(seen), attributes).with_expiry_code(code).0;
         if let (WIDE, Some(at)) = (code, at) {
-            self.half(self.wide_at()).store(at.0, Ordering::Relaxed);
+            let exact = self.half(self.wide_at());
+            if exact.load(Ordering::Relaxed) != at.0 {
+                if changed(self.header.0) != self.header.0 {
+                    return false;
+                }
+                exact.store(at.0, Ordering::Relaxed);
+                note_changed_expiry(entry, attributes.expiry);
+                return true;
+            }
         }
-        let amended = |seen| marked(Header(seen), attributes).with_expiry_code(code).0;
+        // Readers mark accesses in the same word meanwhile.
         let _ = self
             .word()
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(amended(seen)));
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(changed(seen)));
+        note_changed_expiry(entry, attributes.expiry);
         true
     }
+}
+
+/// Notes an expiry after the item has it. Maintenance forgets what was noted before it reads the
+/// items: either it reads the new expiry, or it hears of it afterwards.
+fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
+    fence(Ordering::SeqCst);
+    entry.note_expiry(expiry);
 }
 
 fn seconds(expiry: Expiry) -> Option<Seconds> {
@@ -240,7 +268,7 @@ fn marked(header: Header, attributes: &Attributes) -> Header {
 
 /// An item that is about to be written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Draft<'v> {
+pub(super) struct NewRecord<'v> {
     pub(super) attributes: Attributes,
     pub(super) cas: u64,
     pub(super) fetched: bool,
@@ -251,13 +279,12 @@ pub(super) struct Draft<'v> {
     pub(super) chain: Option<Chain>,
 }
 
-impl Draft<'_> {
+impl NewRecord<'_> {
     fn header(&self, base: Seconds) -> Header {
-        let inline_len = self.value.iter().map(|piece| piece.len()).sum();
+        let inline_len = self.inline_len();
         let code = expiry_code(base, seconds(self.attributes.expiry));
-        // A large item always has room for other flags and expiries: it is never written again for
-        // their sake.
-        let flags = self.attributes.client_flags != 0 || self.chain.is_some();
+        let flags = self.attributes.client_flags != 0;
+        // A large item always has room for other expiries, so that a touch writes it again less often.
         let wide = code.is_none() || self.chain.is_some();
         marked(Header::new(self.key.len(), inline_len), &self.attributes)
             .with(State::Flags, flags)
@@ -273,10 +300,27 @@ impl Draft<'_> {
         self.header(base).record_len(cas)
     }
 
+    /// The most bytes that it takes in any segment.
+    pub(super) fn len_at_most(&self) -> usize {
+        let wide = Header::new(self.key.len(), self.inline_len()).with(State::Wide, true);
+        let wide = wide.with(State::Chain, self.chain.is_some());
+        wide.with(State::Flags, self.attributes.client_flags != 0).record_len(true)
+    }
+
+    /// Bytes of the value that lie with the item.
+    pub(super) fn inline_len(&self) -> usize {
+        self.value.iter().map(|piece| piece.len()).sum()
+    }
+
+    /// Bytes of the value that lie in its chain.
+    pub(super) fn chain_len(&self) -> usize {
+        self.chain.map_or(0, |chain| chain.value_len as usize - self.inline_len())
+    }
+
     /// Writes it at `offset`.
     ///
     /// # Safety
-    /// `offset` and the bytes up to [`Draft::len`] belong to the caller's open segment, which began
+    /// `offset` and the bytes up to [`NewRecord::len`] belong to the caller's open segment, which began
     /// at `base`, and were not published.
     pub(super) unsafe fn write(&self, region: &Region, offset: usize, base: Seconds, cas: bool) {
         let header = self.header(base);

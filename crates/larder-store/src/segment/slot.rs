@@ -1,18 +1,28 @@
 //! The index word: one item's place and what the index knows of it.
 //!
 //! ```text
-//! 63        50 49  48 47   46   41 40                    0
-//! ┌───────────┬──────┬────┬───────┬───────────────────────┐
-//! │ tag       │ freq │tier│ spare │ location, 8-byte units│   0 is an empty slot
-//! └───────────┴──────┴────┴───────┴───────────────────────┘
+//! 63        50 49  48 47   46    41 40                    0
+//! ┌───────────┬──────┬────┬────────┬───────────────────────┐
+//! │ tag       │ freq │tier│ growth │ location, 8-byte units│   0 is an empty slot
+//! └───────────┴──────┴────┴────────┴───────────────────────┘
 //! ```
-//! Tier is 0, memory, until there is flash. The spare bits are for growth without reading items.
+//! The tag is the top of the key's hash. Growth is six bits of the home (see `index`) of the bucket
+//! that the word is in, those above the bits that choose among the first buckets: with them a word
+//! can be moved when the index grows, and to its other bucket, without its key. Tier is 0, memory,
+//! until there is flash.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 const LOCATION_BITS: u32 = 41;
+const GROWTH_SHIFT: u32 = 41;
+const TIER_SHIFT: u32 = 47;
 const FREQ_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
+/// What a key's word must show: tag, tier and growth.
+const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | 1 << TIER_SHIFT | GROWTH_MASK << GROWTH_SHIFT;
+/// Bits of growth.
+pub(super) const GROWTH_BITS: u32 = 6;
+const GROWTH_MASK: u64 = (1 << GROWTH_BITS) - 1;
 
 /// The most a frequency counts to.
 pub(super) const FREQ_MAX: u8 = 3;
@@ -24,25 +34,60 @@ pub(super) const REGION_MAX: u64 = (1 << LOCATION_BITS) * 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(pub(super) u64);
 
+/// What the word of a key shows in one of its two buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pattern(u64);
+
+impl Pattern {
+    /// For a key whose hash has this tag, in a bucket whose home has these bits of growth.
+    #[inline]
+    pub(super) fn new(tag: u16, growth: u8) -> Self {
+        Self(u64::from(tag) << TAG_SHIFT | u64::from(growth) << GROWTH_SHIFT)
+    }
+}
+
 impl Slot {
     pub(super) const EMPTY: Self = Self(0);
 
-    /// An item at `offset` (a multiple of 8, never 0) whose key hashes to `hash`.
-    pub(super) fn new(hash: u64, offset: usize, freq: u8) -> Self {
+    /// An item at `offset` (a multiple of 8, never 0).
+    pub(super) fn new(pattern: Pattern, offset: usize, freq: u8) -> Self {
         debug_assert!(offset.is_multiple_of(8) && offset > 0 && freq <= FREQ_MAX);
         let location = offset as u64 / 8;
         debug_assert!(location <= LOCATION_MASK);
-        Self(tag(hash) << TAG_SHIFT | u64::from(freq) << FREQ_SHIFT | location)
+        Self(pattern.0 | u64::from(freq) << FREQ_SHIFT | location)
     }
 
     pub(super) fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
-    /// Whether its key may hash to `hash`.
+    /// Whether it may be the word of the key with this pattern.
     #[inline]
-    pub(super) fn may_hold(self, hash: u64) -> bool {
-        self.0 >> TAG_SHIFT == tag(hash) && !self.is_empty()
+    pub(super) fn matches(self, pattern: Pattern) -> bool {
+        self.0 & PATTERN_MASK == pattern.0 && !self.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn tag(self) -> u16 {
+        (self.0 >> TAG_SHIFT) as u16
+    }
+
+    #[inline]
+    pub(super) fn growth(self) -> u8 {
+        (self.0 >> GROWTH_SHIFT & GROWTH_MASK) as u8
+    }
+
+    /// The same word in a bucket whose home has these bits of growth.
+    #[must_use]
+    pub(super) fn with_growth(self, growth: u8) -> Self {
+        let others = self.0 & !(GROWTH_MASK << GROWTH_SHIFT);
+        Self(others | u64::from(growth) << GROWTH_SHIFT)
+    }
+
+    /// The same key's word for another place of its item.
+    #[must_use]
+    pub(super) fn with_place(self, offset: usize, freq: u8) -> Self {
+        Self::new(Pattern(self.0 & PATTERN_MASK), offset, freq)
     }
 
     /// The item's byte offset in the region.
@@ -62,10 +107,10 @@ impl Slot {
     }
 }
 
-/// The top bits of the hash; buckets are chosen by the bottom ones.
+/// The tag of a hash: its top bits. Buckets are chosen by the bottom ones.
 #[inline]
-fn tag(hash: u64) -> u64 {
-    hash >> TAG_SHIFT
+pub(super) fn tag(hash: u64) -> u16 {
+    (hash >> TAG_SHIFT) as u16
 }
 
 #[cfg(test)]
@@ -74,15 +119,20 @@ mod tests {
 
     #[test]
     fn a_slot_returns_what_went_in() {
-        let slot = Slot::new(u64::MAX, 8 * 12345, 2);
+        let pattern = Pattern::new(tag(u64::MAX), 63);
+        let slot = Slot::new(pattern, 8 * 12345, 2);
         assert_eq!((slot.offset(), slot.freq()), (8 * 12345, 2));
-        assert!(slot.may_hold(u64::MAX) && !slot.may_hold(0));
+        assert_eq!((slot.tag(), slot.growth()), (tag(u64::MAX), 63));
+        assert!(slot.matches(pattern) && !slot.matches(Pattern::new(0, 63)));
+        assert!(!slot.matches(Pattern::new(tag(u64::MAX), 62)));
         assert_eq!(slot.with_freq(0).freq(), 0);
         assert_eq!(slot.with_freq(3).offset(), slot.offset());
+        let moved = slot.with_growth(5).with_place(80, 1);
+        assert_eq!(moved, Slot::new(Pattern::new(tag(u64::MAX), 5), 80, 1));
     }
 
     #[test]
     fn an_empty_slot_holds_nothing() {
-        assert!(!Slot::EMPTY.may_hold(0));
+        assert!(!Slot::EMPTY.matches(Pattern::new(0, 0)));
     }
 }

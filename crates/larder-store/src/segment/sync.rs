@@ -1,36 +1,45 @@
-//! Atomics, locks and epochs, and waiting for them. Model checks (`--cfg shuttle`) replace them all,
-//! so that a scheduler may come in between any two steps.
+//! Atomics and locks, and waiting for them. Model checks (`--cfg shuttle`) replace them all, so that a
+//! scheduler may come in between any two steps.
 
 #[cfg(shuttle)]
 mod modelled;
 
 #[cfg(shuttle)]
 pub(super) use modelled::{
-    AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Ordering, fence, pin,
-    wait_a_little,
+    AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence, wait_a_little,
+    wait_for_others,
 };
 
 #[cfg(not(shuttle))]
 pub(super) use real::{
-    AtomicU32, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, Ordering, fence, pin,
-    wait_a_little,
+    AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence, wait_a_little,
+    wait_for_others,
 };
 
 #[cfg(not(shuttle))]
 mod real {
-    pub(in super::super) use crossbeam_epoch::{Guard, pin};
     pub(in super::super) use std::sync::atomic::{
         AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     pub(in super::super) use std::sync::{Mutex, MutexGuard};
 
-    /// Lets another thread go on while this one waits for it.
+    /// Lets another thread go on while this one waits for its lock.
     pub(in super::super) fn wait_a_little(round: u32) {
         if round < 64 {
             std::hint::spin_loop();
         } else {
-            // The holder may have lost its core to us.
+            // The holder may have lost its core to this thread.
             std::thread::yield_now();
+        }
+    }
+
+    /// Lets other threads go on that have to finish a batch: yields, then sleeps.
+    pub(in super::super) fn wait_for_others(round: u32) {
+        if round < 32 {
+            std::thread::yield_now();
+        } else {
+            // Where there are more threads than cores, yielding takes the core from them.
+            std::thread::sleep(std::time::Duration::from_micros(50));
         }
     }
 }

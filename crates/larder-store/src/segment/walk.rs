@@ -5,7 +5,7 @@
 //! first kind may be shown twice, the second twice or not at all.
 
 use super::ChainLease;
-use super::handle::{Handle, lend, void};
+use super::handle::{Handle, ended, lend};
 use super::index::{BUCKET_SLOTS, Buckets};
 use super::record::Witness;
 use super::slot::Slot;
@@ -47,7 +47,7 @@ impl Handle {
         buckets: std::ops::Range<usize>,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {
-        self.pinned(|shared, guard, now| {
+        self.pinned(|shared, pinned, now| {
             let slots = || {
                 let words = buckets.clone().flat_map(|bucket| shared.table().bucket(bucket));
                 let slots = words.map(|word| Slot(word.load(Ordering::Acquire)));
@@ -56,8 +56,8 @@ impl Handle {
             slots().for_each(|slot| shared.table().region.prefetch(slot.offset()));
             let mut shown = 0;
             for slot in slots() {
-                let record = shared.record(slot, Witness::pinned(guard));
-                if void::<()>(shared, &record, now).is_none() {
+                let record = shared.record(slot, Witness::pinned(pinned));
+                if ended::<()>(shared, &record, now).is_none() {
                     visit(record.key(), &lend(shared, &record));
                     shown += 1;
                 }

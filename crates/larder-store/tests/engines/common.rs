@@ -33,7 +33,16 @@ impl Setup {
     pub(crate) fn segments(&self) -> segment::Config {
         let &Self { limit_bytes, cas, evict, threads } = self;
         let (classes, item_size_max) = (classes(), limit_bytes / 2);
-        segment::Config { limit_bytes, cas, classes, seed: SEED, evict, item_size_max, threads }
+        segment::Config {
+            limit_bytes,
+            cas,
+            classes,
+            seed: SEED,
+            evict,
+            item_size_max,
+            threads,
+            size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        }
     }
 }
 

@@ -1,11 +1,7 @@
-//! The same, for model checks: before each step the scheduler may let another thread run. All threads
-//! of a model are coroutines of one system thread, so a thread-local is shared by them.
+//! The same, for model checks: before each step the scheduler may let another thread run.
 
 pub(in super::super) use shuttle::sync::{Mutex, MutexGuard};
 pub(in super::super) use std::sync::atomic::Ordering;
-
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 
 /// Where the scheduler comes in.
 fn step() {
@@ -17,6 +13,10 @@ pub(in super::super) fn fence(_: Ordering) {
 }
 
 pub(in super::super) fn wait_a_little(_: u32) {
+    shuttle::thread::yield_now();
+}
+
+pub(in super::super) fn wait_for_others(_: u32) {
     shuttle::thread::yield_now();
 }
 
@@ -91,71 +91,3 @@ macro_rules! atomics {
 }
 
 atomics!(AtomicU32 u32, AtomicU64 u64, AtomicUsize usize);
-
-/// Epochs as early as they may be: what is deferred runs at the very moment when the last pin is gone
-/// that was there before.
-#[derive(Default)]
-struct Epochs {
-    next_pin: u64,
-    pins: BTreeSet<u64>,
-    deferred: Vec<Deferred>,
-}
-
-/// What waits, and the pins that it waits for.
-struct Deferred {
-    pins: BTreeSet<u64>,
-    run: Box<dyn FnOnce()>,
-}
-
-thread_local! {
-    static EPOCHS: RefCell<Epochs> = RefCell::default();
-}
-
-/// A pin.
-#[derive(Debug)]
-pub(in super::super) struct Guard(u64);
-
-pub(in super::super) fn pin() -> Guard {
-    step();
-    EPOCHS.with_borrow_mut(|epochs| {
-        epochs.next_pin += 1;
-        epochs.pins.insert(epochs.next_pin);
-        Guard(epochs.next_pin)
-    })
-}
-
-impl Guard {
-    pub(in super::super) fn defer<R>(&self, run: impl FnOnce() -> R + 'static) {
-        step();
-        EPOCHS.with_borrow_mut(|epochs| {
-            let pins = epochs.pins.clone();
-            epochs.deferred.push(Deferred { pins, run: Box::new(|| drop(run())) });
-        });
-    }
-
-    pub(in super::super) fn flush(&self) {
-        step();
-    }
-
-    pub(in super::super) fn repin(&mut self) {
-        *self = pin();
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let ready: Vec<Deferred> = EPOCHS.with_borrow_mut(|epochs| {
-            epochs.pins.remove(&self.0);
-            for deferred in &mut epochs.deferred {
-                deferred.pins.remove(&self.0);
-            }
-            epochs.deferred.extract_if(.., |deferred| deferred.pins.is_empty()).collect()
-        });
-        if std::thread::panicking() {
-            // A model has failed: nobody else takes a step.
-            std::mem::forget(ready);
-            return;
-        }
-        ready.into_iter().for_each(|deferred| (deferred.run)());
-    }
-}

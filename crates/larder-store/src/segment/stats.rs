@@ -4,21 +4,25 @@
 use crate::{ClassGauges, Gauges};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-macro_rules! class_tally {
+macro_rules! class_stats {
     ($($field:ident)*) => {
         /// One size class.
         #[derive(Debug, Default)]
-        struct ClassTally { $($field: Count,)* }
+        struct ClassStats { $($field: Count,)* }
 
-        impl ClassTally {
+        impl ClassStats {
             fn add_to(&self, sum: &mut ClassGauges) {
                 $(sum.$field = sum.$field.wrapping_add(self.$field.get());)*
+            }
+
+            fn absorb(&self, other: &Self) {
+                $(self.$field.add(other.$field.get());)*
             }
         }
     };
 }
 
-class_tally! {
+class_stats! {
     items bytes evicted evicted_nonzero evicted_unfetched evicted_active evicted_time
     expired_unfetched reclaimed crawler_reclaimed out_of_memory
 }
@@ -45,9 +49,9 @@ impl Count {
 /// One handle's counts. Aligned so that two handles' never share a line.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Tally {
+pub(super) struct HandleStats {
     stored: Count,
-    classes: Box<[ClassTally]>,
+    classes: Box<[ClassStats]>,
 }
 
 /// What an eviction knows of its item.
@@ -58,11 +62,11 @@ pub(super) struct Evicted {
     pub(super) idle_secs: u32,
 }
 
-impl Tally {
+impl HandleStats {
     pub(super) fn new(classes: usize) -> Self {
         Self {
             stored: Count::default(),
-            classes: (0..classes).map(|_| ClassTally::default()).collect(),
+            classes: (0..classes).map(|_| ClassStats::default()).collect(),
         }
     }
 
@@ -72,33 +76,33 @@ impl Tally {
 
     #[inline]
     pub(super) fn add_item(&self, class: usize, bytes: usize) {
-        let tally = &self.classes[class];
-        tally.items.add(1);
-        tally.bytes.add(bytes as u64);
+        let class = &self.classes[class];
+        class.items.add(1);
+        class.bytes.add(bytes as u64);
     }
 
     #[inline]
     pub(super) fn remove_item(&self, class: usize, bytes: usize) {
-        let tally = &self.classes[class];
-        tally.items.add(1_u64.wrapping_neg());
-        tally.bytes.add((bytes as u64).wrapping_neg());
+        let class = &self.classes[class];
+        class.items.add(1_u64.wrapping_neg());
+        class.bytes.add((bytes as u64).wrapping_neg());
     }
 
     pub(super) fn evict(&self, class: usize, item: Evicted) {
-        let tally = &self.classes[class];
-        tally.evicted.add(1);
-        tally.evicted_nonzero.add(item.mortal.into());
-        tally.evicted_unfetched.add((!item.fetched).into());
-        tally.evicted_active.add(item.fetched.into());
-        tally.evicted_time.set(item.idle_secs.into());
+        let class = &self.classes[class];
+        class.evicted.add(1);
+        class.evicted_nonzero.add(item.mortal.into());
+        class.evicted_unfetched.add((!item.fetched).into());
+        class.evicted_active.add(item.fetched.into());
+        class.evicted_time.set(item.idle_secs.into());
     }
 
     /// An expired or flushed item gave its place up; `crawled` if nobody had asked for it.
     pub(super) fn reclaim(&self, class: usize, fetched: bool, crawled: bool) {
-        let tally = &self.classes[class];
-        tally.reclaimed.add(1);
-        tally.expired_unfetched.add((!fetched).into());
-        tally.crawler_reclaimed.add(crawled.into());
+        let class = &self.classes[class];
+        class.reclaimed.add(1);
+        class.expired_unfetched.add((!fetched).into());
+        class.crawler_reclaimed.add(crawled.into());
     }
 
     pub(super) fn refuse(&self, class: usize) {
@@ -109,17 +113,23 @@ impl Tally {
     pub(super) fn reset(&self) {
         self.stored.set(0);
         for class in &self.classes {
-            let ClassTally {
+            let ClassStats {
                 items: _, bytes: _, evicted, evicted_nonzero, evicted_unfetched, ..
             } = class;
-            let ClassTally { evicted_active, evicted_time, expired_unfetched, reclaimed, .. } =
+            let ClassStats { evicted_active, evicted_time, expired_unfetched, reclaimed, .. } =
                 class;
-            let ClassTally { crawler_reclaimed, out_of_memory, .. } = class;
+            let ClassStats { crawler_reclaimed, out_of_memory, .. } = class;
             [evicted, evicted_nonzero, evicted_unfetched, evicted_active, evicted_time]
                 .into_iter()
                 .chain([expired_unfetched, reclaimed, crawler_reclaimed, out_of_memory])
                 .for_each(|count| count.set(0));
         }
+    }
+
+    /// Takes over the counts of a handle that is gone.
+    pub(super) fn absorb(&self, other: &Self) {
+        self.stored.add(other.stored.get());
+        self.classes.iter().zip(&other.classes).for_each(|(own, other)| own.absorb(other));
     }
 
     /// Adds this handle's counts to the totals.

@@ -1,0 +1,121 @@
+//! CAS values: unique in the cache, and higher than the last one of the item that they are for.
+//!
+//! ```text
+//! 63 62      48 47                     0
+//! ┌─┬──────────┬────────────────────────┐
+//! │0│ epoch    │ counter                │   the epoch of a cache that is not replicated is 0
+//! └─┴──────────┴────────────────────────┘
+//! ```
+//! Handles take blocks of the counter, so that they do not meet at it; where the last CAS of an item
+//! is above what is left of a handle's block, the handle takes another one. Blocks are short, so that
+//! a key that many handles write in turn uses the counter up no faster than 32 a write: at a million
+//! such writes a second it lasts for over three months, and at a million others for nine years. Then
+//! it starts over.
+
+use super::header_page::CasWords;
+use super::sync::Ordering;
+
+/// Values that a handle takes at a time.
+const BLOCK: u64 = 32;
+/// The counter is below this.
+const COUNTER_END: u64 = 1 << 48;
+/// Values that a client chose are followed up to here alone, lest nothing higher be left.
+const FOLLOWED_END: u64 = 1 << 47;
+
+/// CAS values that no other handle will use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CasBlock {
+    next: u64,
+    end: u64,
+}
+
+impl CasBlock {
+    /// A CAS that no item has had, other than `old` and, unless a client chose that very high, above
+    /// it.
+    pub(super) fn draw(&mut self, words: &CasWords, old: u64) -> u64 {
+        let above = if old < FOLLOWED_END { old } else { 0 };
+        if self.next == self.end || self.next <= above {
+            *self = Self::take(words, above);
+        }
+        let cas = self.next;
+        self.next += 1;
+        // A client may have chosen a value that is not followed and that the counter has reached.
+        if cas == old { self.draw(words, old) } else { cas }
+    }
+
+    /// The last value that was drawn, if one was since it was as `before`, is not used.
+    pub(super) fn put_back_to(&mut self, before: Self) {
+        if *self != before {
+            self.next -= 1;
+        }
+    }
+
+    fn take(words: &CasWords, above: u64) -> Self {
+        let start_of = |next: u64| {
+            let start = next.max(above + 1);
+            if start + BLOCK > COUNTER_END { 1 } else { start }
+        };
+        let taken = words.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+            Some(start_of(next) + BLOCK)
+        });
+        let (Ok(next) | Err(next)) = taken;
+        let start = start_of(next);
+        Self { next: start, end: start + BLOCK }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::segment::sync::AtomicU64;
+
+    fn words(next: u64) -> CasWords {
+        CasWords { next: AtomicU64::new(next), floor: AtomicU64::new(0) }
+    }
+
+    #[test]
+    fn values_are_unique_and_above_the_last_one() {
+        let words = words(1);
+        let mut handles = [CasBlock::default(); 2];
+        let mut seen = std::collections::HashSet::new();
+        let mut old = 0;
+        for i in 0..10_000 {
+            // A client runs ahead now and then.
+            old = if i % 100 == 99 { old + 1000 } else { old };
+            let cas = handles[i % 2].draw(&words, old);
+            assert!(cas > old && seen.insert(cas), "{cas} after {old}");
+            old = cas;
+        }
+    }
+
+    #[test]
+    fn two_handles_in_turn_use_no_more_than_a_block_for_each_write() {
+        let words = words(1);
+        let mut handles = [CasBlock::default(); 2];
+        let last = (0..1000).fold(0, |old, i| handles[i % 2].draw(&words, old));
+        assert!(last <= 1000 * BLOCK + BLOCK, "{last}");
+    }
+
+    #[test]
+    fn what_clients_choose_stays_inside_the_counter() {
+        let words = words(1);
+        let mut handle = CasBlock::default();
+        for old in [FOLLOWED_END - 1, FOLLOWED_END, COUNTER_END - 1, 1 << 62, u64::MAX] {
+            let cas = handle.draw(&words, old);
+            assert!(cas != old && (1..COUNTER_END).contains(&cas), "{cas} after {old}");
+            assert!(old >= FOLLOWED_END || cas > old);
+        }
+    }
+
+    #[test]
+    fn the_counter_starts_over_at_its_end() {
+        let words = words(COUNTER_END - BLOCK - 3);
+        let mut handle = CasBlock::default();
+        let mut old = COUNTER_END - BLOCK - 4;
+        for _ in 0..100 {
+            let cas = handle.draw(&words, old);
+            assert!(cas != old && (1..COUNTER_END).contains(&cas));
+            old = cas;
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! When memory that was taken out of the index can be used again: epoch-based reclamation (Fraser
+//! 2004), with one slot for each handle instead of one for each thread.
+//!
+//! A reader announces the current epoch in its slot before it looks at the index, and clears the slot
+//! when it has let go of everything that it found. A writer that has removed the last index word into
+//! a segment ends the epoch with [`Epoch::advance`]: readers that announce a later epoch cannot find
+//! the segment any more, so it is free once [`oldest`] has passed the epoch that ended.
+//!
+//! ```text
+//!   reader: slot = epoch ── fence ── reads the index ──────────── slot = 0
+//!   writer: clears the index word ── fence ── epoch += 1 ── … ── fence ── reads all slots
+//! ```
+//! Either the writer sees the reader's slot, or the reader sees the cleared word: both fences are
+//! sequentially consistent, and one of them comes first.
+
+use super::sync::{AtomicU64, Ordering, fence};
+use std::marker::PhantomData;
+
+/// What a slot holds while its handle reads nothing.
+const NOT_PINNED: u64 = 0;
+
+/// The current epoch, from 1.
+#[derive(Debug)]
+pub(super) struct Epoch(AtomicU64);
+
+impl Epoch {
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(1))
+    }
+
+    /// Ends the current epoch and returns it. What the caller made unreachable before this call can
+    /// be used again once [`oldest`] returns a later epoch.
+    pub(super) fn advance(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        self.0.fetch_add(1, Ordering::AcqRel)
+    }
+}
+
+/// The epoch in which a handle began to read, visible to all.
+#[derive(Debug, Default)]
+pub(super) struct PinSlot(AtomicU64);
+
+/// The oldest epoch in which some reader may still be; `u64::MAX` if nobody reads.
+pub(super) fn oldest<'s>(slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
+    fence(Ordering::SeqCst);
+    let pinned = slots.map(|slot| slot.0.load(Ordering::Acquire));
+    pinned.filter(|&epoch| epoch != NOT_PINNED).min().unwrap_or(u64::MAX)
+}
+
+impl PinSlot {
+    /// Begins to read. Only the owner of the slot calls it.
+    #[inline]
+    pub(super) fn enter(&self, epoch: &Epoch) {
+        self.0.store(epoch.0.load(Ordering::Acquire), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Has let go of everything that was read.
+    #[inline]
+    pub(super) fn leave(&self) {
+        self.0.store(NOT_PINNED, Ordering::Release);
+    }
+}
+
+/// Proof that the slot of the handle at hand is entered for `'p`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pinned<'p>(PhantomData<&'p PinSlot>);
+
+/// A slot as its one owner holds it: entered for a batch, or for single reads outside one.
+#[derive(Debug)]
+pub(super) struct Pin<S: AsRef<PinSlot>> {
+    slot: S,
+    in_batch: bool,
+}
+
+impl<S: AsRef<PinSlot>> Pin<S> {
+    /// `slot` must not have another owner.
+    pub(super) fn new(slot: S) -> Self {
+        Self { slot, in_batch: false }
+    }
+
+    /// Enters until [`Pin::end_batch`]. A batch that is open goes on.
+    pub(super) fn begin_batch(&mut self, epoch: &Epoch) {
+        if !self.in_batch {
+            self.slot.as_ref().enter(epoch);
+            self.in_batch = true;
+        }
+    }
+
+    pub(super) fn end_batch(&mut self) {
+        self.in_batch = false;
+        self.slot.as_ref().leave();
+    }
+
+    pub(super) fn is_in_batch(&self) -> bool {
+        self.in_batch
+    }
+
+    /// Lets go of what was read so far, so that it can be used again. A batch that is open goes on,
+    /// from now.
+    pub(super) fn renew(&mut self, epoch: &Epoch) {
+        if self.in_batch {
+            self.slot.as_ref().enter(epoch);
+        }
+    }
+
+    /// Reads under the pin of the batch, or under one that ends with the guard.
+    #[inline]
+    pub(super) fn read(&mut self, epoch: &Epoch) -> Reading<'_, S> {
+        if !self.in_batch {
+            self.slot.as_ref().enter(epoch);
+        }
+        Reading { pin: self }
+    }
+}
+
+impl<S: AsRef<PinSlot>> Drop for Pin<S> {
+    fn drop(&mut self) {
+        self.end_batch();
+    }
+}
+
+/// A pin that is entered.
+pub(super) struct Reading<'p, S: AsRef<PinSlot>> {
+    pin: &'p Pin<S>,
+}
+
+impl<S: AsRef<PinSlot>> Reading<'_, S> {
+    #[inline]
+    pub(super) fn witness(&self) -> Pinned<'_> {
+        Pinned(PhantomData)
+    }
+}
+
+impl<S: AsRef<PinSlot>> Drop for Reading<'_, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.pin.in_batch {
+            self.pin.slot.as_ref().leave();
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    struct Slot(Arc<PinSlot>);
+
+    impl AsRef<PinSlot> for Slot {
+        fn as_ref(&self) -> &PinSlot {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_over_when_all_who_began_in_it_have_left() {
+        let epoch = Epoch::new();
+        let slots = [Arc::new(PinSlot::default()), Arc::new(PinSlot::default())];
+        let [mut first, mut second] = slots.clone().map(|slot| Pin::new(Slot(slot)));
+        let oldest = || oldest(slots.iter().map(|slot| &**slot));
+        assert_eq!(oldest(), u64::MAX);
+        first.begin_batch(&epoch);
+        let ended = epoch.advance();
+        assert!(oldest() <= ended, "the first may still see it");
+        second.begin_batch(&epoch);
+        drop(first.read(&epoch));
+        assert!(oldest() <= ended, "a read inside a batch does not end it");
+        first.renew(&epoch);
+        assert!(oldest() > ended, "both began later");
+        let ended = epoch.advance();
+        second.end_batch();
+        assert!(oldest() <= ended);
+        drop(first);
+        assert_eq!(oldest(), u64::MAX);
+    }
+}

@@ -1,0 +1,208 @@
+//! Maintenance: looking for expired items, a few at a time.
+//!
+//! Each handle goes round all segments. It walks the records of those in which something may have
+//! expired since they were last walked, also of its own open ones; one step looks at so many segments
+//! or records that nobody waits long for it.
+
+use super::Shared;
+use super::handle::{Handle, ended};
+use super::header::State;
+use super::open::Open;
+use super::record::{Record, Witness};
+use super::sync::{Ordering, fence};
+use super::table::SegmentState;
+use crate::{Expiry, Lookup, Seconds};
+use std::sync::Arc;
+
+/// Records that one step looks at.
+const RECORDS_MAX: usize = 256;
+/// Segments that one step looks at.
+const SEGMENTS_MAX: usize = 1024;
+/// A segment is walked again at the soonest after this part of the time since it was opened: so the
+/// work for long lives stays small, and the unnoticed dead are few.
+const PAUSE_PART: u32 = 16;
+/// The longest such pause in seconds.
+const PAUSE_MAX: u32 = 300;
+
+/// Where a handle's search is.
+#[derive(Debug, Default)]
+pub(super) struct Crawl {
+    /// The next segment.
+    segment: u32,
+    /// A segment that is being walked.
+    walk: Option<Walk>,
+    /// Of [`Shared::crawls`], those that it has begun.
+    begun: u32,
+    /// Pauses are left out on this round: somebody has asked for it.
+    at_once: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    segment: u32,
+    sequence: u64,
+    /// The next record's offset in the region.
+    at: usize,
+    /// The earliest expiry that was left.
+    first_expiry: u32,
+}
+
+impl Handle {
+    /// Goes on for one step; whether there is more to do now.
+    pub(super) fn crawl_on(&mut self) -> bool {
+        let crawls = self.shared.crawls.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.crawl.begun, crawls) != crawls {
+            (self.crawl.segment, self.crawl.at_once) = (0, true);
+        }
+        if let Some(walk) = self.crawl.walk.take() {
+            self.walk_on_segment(walk);
+            return true;
+        }
+        let segments = self.shared.segments_seen.load(Ordering::Relaxed);
+        let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
+        let end = segments.min(self.crawl.segment + u32::try_from(SEGMENTS_MAX).expect("few"));
+        for segment in self.crawl.segment..end {
+            if self.is_due(segment) {
+                self.crawl.segment = segment + 1;
+                let sequence = self.sequence_of(segment);
+                let at = self.shared.table().layout.start(segment);
+                self.begin_walk(segment);
+                self.walk_on_segment(Walk { segment, sequence, at, first_expiry: u32::MAX });
+                return true;
+            }
+        }
+        self.crawl.segment = end;
+        if end == segments {
+            (self.crawl.segment, self.crawl.at_once) = (0, false);
+            self.shared.seal_expired_orphans(self.now);
+        }
+        end < segments
+    }
+
+    /// From here on whatever notes an expiry is heard, even behind the place where the walk is.
+    fn begin_walk(&mut self, segment: u32) {
+        let (shared, writer) = self.writer();
+        shared.table().entry(segment).first_expiry().store(u32::MAX, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // Its next item notes its expiry again.
+        let own = writer.writing.open.iter_mut().find(|open| open.segment == segment);
+        if let Some(open) = own {
+            open.noted = None;
+        }
+    }
+
+    fn sequence_of(&self, segment: u32) -> u64 {
+        self.shared.table().entry(segment).sequence().load(Ordering::Acquire)
+    }
+
+    fn is_due(&mut self, segment: u32) -> bool {
+        let entry = self.shared.table().entry(segment);
+        let may_have = entry.first_expiry().load(Ordering::Relaxed) <= self.now.0;
+        let paused = entry.next_crawl().load(Ordering::Relaxed) > self.now.0;
+        if !may_have || paused && !self.crawl.at_once {
+            return false;
+        }
+        entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
+    }
+
+    /// Where the records of a segment end that may be walked: one that is sealed, or this handle's.
+    fn written_end(&mut self, segment: u32) -> Option<usize> {
+        let (shared, writer) = self.writer();
+        let own = writer.writing.open.iter().find(|open| open.segment == segment);
+        let entry = shared.table().entry(segment);
+        own.map(|open| open.at).or_else(|| {
+            let written = entry.written().load(Ordering::Relaxed) as usize;
+            let is_sealed = entry.is(SegmentState::Sealed);
+            is_sealed.then(|| shared.table().layout.start(segment) + written)
+        })
+    }
+
+    /// Drops what has expired among the next records of a segment. It may be emptied by another
+    /// handle meanwhile: the pin keeps its bytes, and the index decides what lives.
+    fn walk_on_segment(&mut self, mut walk: Walk) {
+        // From before the segment is known to be in use until its last record was read.
+        let was_in_batch = self.pin.is_in_batch();
+        self.pin.begin_batch(&self.shared.epoch);
+        if let Some(end) = self.written_end(walk.segment)
+            && self.sequence_of(walk.segment) == walk.sequence
+        {
+            let shared = Arc::clone(&self.shared);
+            self.pinned_walk(&shared, &mut walk, end);
+            if walk.at < end {
+                self.crawl.walk = Some(walk);
+            } else {
+                self.note_walk(&walk);
+            }
+        }
+        if !was_in_batch {
+            self.pin.end_batch();
+        }
+    }
+
+    fn pinned_walk(&mut self, shared: &Arc<Shared>, walk: &mut Walk, end: usize) {
+        let (table, cas) = (shared.table(), shared.config.cas);
+        let now = self.now;
+        for _ in 0..RECORDS_MAX {
+            if walk.at >= end {
+                return;
+            }
+            let (expiry, is_dead, hash, len) = self.pinned(|shared, pinned, _| {
+                let record = Record::at(table, walk.at, cas, Witness::pinned(pinned));
+                let (expiry, is_dead) = (record.expiry(), record.header.has(State::Dead));
+                let hash = if expiry.is_past(now) { shared.hash(record.key()) } else { 0 };
+                (expiry, is_dead, hash, record.len())
+            });
+            if let (Expiry::At(at), false) = (expiry, is_dead) {
+                let left = if at > now { Some(at.0) } else { self.expire(shared, walk.at, hash) };
+                walk.first_expiry = walk.first_expiry.min(left.unwrap_or(u32::MAX));
+            }
+            walk.at += len;
+        }
+    }
+
+    /// Drops an item that has expired; when it ends if it has not.
+    fn expire(&mut self, shared: &Arc<Shared>, offset: usize, hash: u64) -> Option<u32> {
+        let (_, mut writer) = self.writer();
+        let stripe = shared.index.lock(hash);
+        let place = stripe.find(|slot| slot.offset() == offset)?;
+        let record = shared.record(place.slot, Witness::locked(&stripe));
+        if let Some(Lookup::<()>::Expired) = ended(shared, &record, writer.now) {
+            writer.count_reclaimed(shared, &record, true);
+            writer.remove(shared, &stripe, &place, &record);
+            return None;
+        }
+        match record.expiry() {
+            Expiry::At(at) => Some(at.0),
+            Expiry::Never => None,
+        }
+    }
+
+    /// A segment was walked to its end: when something in it ends next, and when to come back.
+    fn note_walk(&self, walk: &Walk) {
+        let entry = self.shared.table().entry(walk.segment);
+        let age = self.now.0.saturating_sub(entry.base().0);
+        let pause = (age / PAUSE_PART).clamp(1, PAUSE_MAX);
+        entry.next_crawl().store(self.now.0 + pause, Ordering::Relaxed);
+        entry.first_expiry().fetch_min(walk.first_expiry, Ordering::Relaxed);
+    }
+
+    /// Leaves a walk that was begun to others.
+    pub(super) fn abandon_walk(&mut self) {
+        if let Some(walk) = self.crawl.walk.take() {
+            let entry = self.shared.table().entry(walk.segment);
+            entry.first_expiry().fetch_min(self.now.0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Shared {
+    /// Seals segments that handles have left open that are gone, where something in them has ended:
+    /// others walk sealed segments only.
+    fn seal_expired_orphans(&self, now: Seconds) {
+        let has_ended = |open: &mut Open| {
+            self.table().entry(open.segment).first_expiry().load(Ordering::Relaxed) <= now.0
+        };
+        let ended: Vec<Open> = self.alloc().orphans.extract_if(.., has_ended).collect();
+        ended.iter().for_each(|open| self.seal(open));
+    }
+}

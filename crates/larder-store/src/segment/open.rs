@@ -1,0 +1,339 @@
+//! Open segments: what a handle appends items to, and how items are put together there.
+
+use super::Shared;
+use super::alloc::Queued;
+use super::handle::Handle;
+use super::header::State;
+use super::member::{Member, Writing};
+use super::record::{NewRecord, Record};
+use super::staging::Staging;
+use super::stats::Evicted;
+use super::sync::Ordering;
+use super::table::{SegmentState, Sequence};
+use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, open_budget, place};
+use crate::{Eviction, Expiry, Refusal, Seconds};
+use std::sync::Arc;
+
+/// Lifetime classes at most.
+const LIFETIMES_MAX: usize = 8;
+
+/// How many lifetime classes there are: few where few segments may be open.
+pub(super) fn lifetime_count(segments: usize, threads: usize) -> u32 {
+    let each = open_budget(segments, threads) / Queue::ALL.len();
+    u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("at most 8")
+}
+
+/// The lifetime class: items that end at about the same time share segments, so that these end
+/// whole. Class 0 never ends; the others are log-spaced up to about 50 days.
+fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
+    const SPAN_BITS: u32 = 22;
+    let mortal = classes - 1;
+    let class = match expiry.left(now) {
+        None => 0,
+        Some(_) if mortal == 0 => 0,
+        Some(left) => 1 + ((left | 1).ilog2() * mortal / SPAN_BITS).min(mortal - 1),
+    };
+    u8::try_from(class).expect("at most 8 classes")
+}
+
+/// A segment that one handle appends to.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) segment: u32,
+    pub(super) kind: Kind,
+    pub(super) sequence: Sequence,
+    pub(super) base: Seconds,
+    /// The next item's offset in the region.
+    pub(super) at: usize,
+    end: usize,
+    /// The last expiry that was noted in its entry. Other threads write there whenever an item of it
+    /// dies, so it is left alone where it says what it should already.
+    pub(super) noted: Option<Expiry>,
+    /// Segments in the chains of its items.
+    chained: usize,
+    items: u32,
+}
+
+impl Open {
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        self.at + len <= self.end
+    }
+}
+
+/// The share of all segments that may hang on one open segment before it is sealed, one in this
+/// many: what is open can be evicted by its owner alone.
+const CHAINED_SHARE: usize = 64;
+
+/// Index words are told to the others in steps of this many.
+const SLOTS_STEP: isize = 16;
+
+/// What a handle writes with while a stripe, borrowed from the rest, is locked.
+pub(super) struct Writer<'h> {
+    pub(super) writing: &'h mut Writing,
+    pub(super) staging: &'h mut Option<Staging>,
+    pub(super) member: &'h Member,
+    pub(super) now: Seconds,
+}
+
+impl Handle {
+    /// Takes what this handle writes with out of the reach of others.
+    pub(super) fn begin_writing(&mut self) {
+        if self.writing.is_none() {
+            self.writing = Some(self.member.take_writing());
+        }
+    }
+
+    /// Leaves it to others until the next write.
+    pub(super) fn end_writing(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            self.member.leave_writing(writing);
+        }
+    }
+
+    /// The parts of a handle that write, apart from the rest.
+    pub(super) fn writer(&mut self) -> (&Arc<Shared>, Writer<'_>) {
+        self.begin_writing();
+        let writing = self.writing.as_deref_mut().expect("it was just taken");
+        let (staging, member, now) = (&mut self.staging, &*self.member, self.now);
+        (&self.shared, Writer { writing, staging, member, now })
+    }
+
+    /// Has a segment ready in which an item of this kind and length finds room.
+    pub(super) fn open_segment(&mut self, kind: Kind, len: usize) -> Result<(), Refusal> {
+        let (shared, mut writer) = self.writer();
+        if writer.adopt(shared, kind, len) {
+            return Ok(());
+        }
+        let segment = self.take_segment()?;
+        let (shared, mut writer) = self.writer();
+        writer.open(shared, kind, segment);
+        Ok(())
+    }
+
+    /// Tells the others how many index words were taken, and grows the index if they are many.
+    pub(super) fn flush_slot_delta(&mut self) {
+        let (shared, writer) = self.writer();
+        if writer.writing.slots.abs() < SLOTS_STEP {
+            return;
+        }
+        if let Some(used) = shared.count_slots(writer.writing) {
+            self.grow_if_full(used);
+        }
+    }
+
+    /// Seals every open segment.
+    pub(super) fn seal_all(&mut self) {
+        let (shared, writer) = self.writer();
+        shared.seal_all(writer.writing);
+    }
+}
+
+impl Shared {
+    /// Counts the index words that a handle has taken; how many are in use, if any are.
+    pub(super) fn count_slots(&self, writing: &mut Writing) -> Option<usize> {
+        let slots = std::mem::take(&mut writing.slots);
+        let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
+        let used = before.wrapping_add_signed(slots);
+        // A sum of differences may pass below zero for a moment.
+        usize::try_from(used.cast_signed()).ok()
+    }
+
+    pub(super) fn seal_all(&self, writing: &mut Writing) {
+        writing.open.drain(..).for_each(|open| self.seal(&open));
+    }
+
+    /// Ends a segment and puts it into its queue.
+    pub(super) fn seal(&self, open: &Open) {
+        let table = self.table();
+        let entry = table.entry(open.segment);
+        let written = open.at - table.layout.start(open.segment);
+        entry.written().store(u32::try_from(written).expect("short"), Ordering::Relaxed);
+        let chained = open.chained * self.segment_len();
+        let sealed = Sealed {
+            queue: open.kind.queue,
+            size: open.kind.size,
+            bytes: (written + chained) as u64,
+            items: open.items,
+        };
+        let mut alloc = self.alloc();
+        alloc.open -= 1;
+        entry.set_state(SegmentState::Sealed);
+        alloc.enqueue(self.queued(open.segment), sealed);
+    }
+
+    /// What its queue wants to know of a segment, as it is now. The state was changed before: who
+    /// marks an item dead afterwards sees it and comes to change the level.
+    pub(super) fn queued(&self, segment: u32) -> Queued {
+        let entry = self.table().entry(segment);
+        let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
+        let dead = entry.dead().fetch_add(0, Ordering::AcqRel);
+        let dead_level = self.dead_level(dead, entry.written().load(Ordering::Relaxed));
+        // A segment that was sealed without an item has none; 0 means that it is not noted.
+        let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
+        Queued { segment, dead_level, last_expiry }
+    }
+}
+
+impl Writer<'_> {
+    /// The lifetime and size class of an item of `bytes`, chain included.
+    pub(super) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry, bytes: usize) -> Kind {
+        let lifetimes = shared.lifetimes.load(Ordering::Relaxed);
+        let lifetime = lifetime_class(expiry, self.now, lifetimes);
+        Kind { queue, lifetime, size: SizeClass::of(bytes as u64) }
+    }
+
+    /// The kind that an item of `wanted` is written with: another one, where not all kinds can have
+    /// an open segment.
+    fn placed(&self, shared: &Shared, wanted: Kind) -> Kind {
+        let open = &self.writing.open;
+        if open.iter().any(|open| open.kind == wanted) {
+            return wanted;
+        }
+        let budget = shared.open_budget.load(Ordering::Relaxed);
+        match place(wanted, open.iter().map(|open| open.kind), budget) {
+            Placement::Open(i) => open[i].kind,
+            Placement::New => wanted,
+        }
+    }
+
+    /// The open segment for items of a kind, unless a flush has made it void.
+    fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
+        let kind = self.placed(shared, kind);
+        let floor = shared.flush_floor();
+        let open = self.writing.open.iter_mut().find(|open| open.kind == kind);
+        open.filter(|open| open.sequence >= floor)
+    }
+
+    pub(super) fn has_room(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
+        self.open_of(shared, kind).is_some_and(|open| open.has_room(len))
+    }
+
+    /// Takes over an open segment of this kind that another handle has left, if too many are open or
+    /// the handle is gone.
+    fn adopt(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
+        let kind = self.placed(shared, kind);
+        let floor = shared.flush_floor();
+        let (adopted, crowded) = {
+            let mut alloc = shared.alloc();
+            let crowded = alloc.open >= shared.open_max();
+            (alloc.adopt(kind, len, floor), crowded)
+        };
+        let adopted = adopted.or_else(|| {
+            let fits = |open: &Open| {
+                open.kind.queue == kind.queue && open.has_room(len) && open.sequence >= floor
+            };
+            if crowded { shared.take_idle_open(fits) } else { None }
+        });
+        let Some(mut open) = adopted else { return false };
+        open.kind = Kind { lifetime: kind.lifetime, size: kind.size, ..open.kind };
+        self.replace(shared, open);
+        true
+    }
+
+    /// Makes `segment` an open one of `kind`, in place of what was.
+    pub(super) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
+        let kind = self.placed(shared, kind);
+        let table = shared.table();
+        let entry = table.entry(segment);
+        let sequence = {
+            let mut alloc = shared.alloc();
+            alloc.open += 1;
+            shared.next_sequence()
+        };
+        entry.open(kind, sequence, self.now);
+        let at = table.layout.start(segment);
+        let end = at + table.layout.segment_len;
+        let base = entry.base();
+        self.replace(
+            shared,
+            Open { segment, kind, sequence, base, at, end, noted: None, chained: 0, items: 0 },
+        );
+    }
+
+    fn replace(&mut self, shared: &Shared, open: Open) {
+        let old = self.writing.open.iter_mut().find(|old| old.kind == open.kind);
+        match old {
+            Some(old) => shared.seal(&std::mem::replace(old, open)),
+            None => self.writing.open.push(open),
+        }
+    }
+
+    /// Writes an item where nobody sees it yet; its offset. [`Writer::unwrite`] takes it back.
+    pub(super) fn write(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        record: &NewRecord<'_>,
+    ) -> Option<usize> {
+        let cas = shared.config.cas;
+        let open = self.open_of(shared, kind)?;
+        let len = record.len(open.base, cas);
+        if !open.has_room(len) {
+            return None;
+        }
+        let (offset, table) = (open.at, shared.table());
+        let expiry = record.attributes.expiry;
+        if open.noted.replace(expiry) != Some(expiry) {
+            table.entry(open.segment).note_expiry(expiry);
+        }
+        // SAFETY: the place is in this handle's own open segment, behind all that was published.
+        unsafe { record.write(&table.region, offset, open.base, cas) };
+        open.at += len;
+        open.items += 1;
+        Some(offset)
+    }
+
+    /// Takes back what was written last and not published.
+    pub(super) fn unwrite(&mut self, shared: &Shared, offset: usize) {
+        let segment = shared.table().layout.segment_of(offset);
+        let open = self.writing.open.iter_mut().find(|open| open.segment == segment);
+        if let Some(open) = open {
+            open.at = offset;
+            open.items -= 1;
+        }
+    }
+
+    /// Counts a chain whose item was just written at `offset`.
+    pub(super) fn count_chain(&mut self, shared: &Shared, offset: usize, segments: usize) {
+        let segment = shared.table().layout.segment_of(offset);
+        let Some(i) = self.writing.open.iter().position(|open| open.segment == segment) else {
+            return;
+        };
+        let open = &mut self.writing.open[i];
+        open.chained += segments;
+        let is_full = open.chained >= shared.limit_segments() / CHAINED_SHARE;
+        let chained = u32::try_from(segments).expect("segments are counted in 32 bits");
+        shared.alloc().queues.add_chain(segment, open.kind.queue, chained);
+        if is_full {
+            shared.seal(&self.writing.open.swap_remove(i));
+        }
+    }
+
+    /// Forgets an item that its index word no longer refers to. `keep_chain`: another item has taken
+    /// over its chain.
+    pub(super) fn mark_dead(&self, shared: &Arc<Shared>, record: &Record<'_>, keep_chain: bool) {
+        let (class, footprint) = shared.class_of(record);
+        self.member.stats.remove_item(class, footprint);
+        shared.mark_dead(record, keep_chain);
+    }
+
+    /// Counts an item that is dropped for room, and tells who observes it.
+    pub(super) fn count_evicted(&self, shared: &Shared, record: &Record<'_>) {
+        let (attributes, accessed) = (record.attributes(), record.accessed());
+        let fetched = record.header.has(State::Fetched);
+        let idle_secs = self.now.0.saturating_sub(accessed.0);
+        let mortal = attributes.expiry != Expiry::Never;
+        let (class, _) = shared.class_of(record);
+        self.member.stats.evict(class, Evicted { fetched, mortal, idle_secs });
+        if let Some(observer) = shared.observer.get() {
+            let (key, value_len, now) = (record.key(), record.value_len(), self.now);
+            observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+        }
+    }
+
+    /// Counts an expired or flushed item that gave its place up.
+    pub(super) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
+        let (class, _) = shared.class_of(record);
+        self.member.stats.reclaim(class, record.header.has(State::Fetched), crawled);
+    }
+}

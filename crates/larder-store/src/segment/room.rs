@@ -1,0 +1,179 @@
+//! Making room for a write: free segments, those that wait for readers, those that other handles
+//! leave idle, and those that can be cleaned or evicted. All waiting is bounded; a write that finds
+//! no room is refused.
+
+use super::Shared;
+use super::chain::Upload;
+use super::handle::Handle;
+use super::open::Open;
+use super::sync::{Ordering, wait_for_others};
+use super::table::SegmentState;
+use crate::Refusal;
+use std::sync::Arc;
+
+/// Share of all segments that uploads may hold, in percent: one of half the limit always fits.
+const UPLOAD_SHARE: usize = 62;
+/// The share of all segments that may wait for readers before no more is evicted for a write, one in
+/// this many: where a reader is asleep, evicting more frees nothing.
+const LIMBO_SHARE: usize = 8;
+/// How often a write waits for readers to end their batches: some 10 ms in all, longer than a thread
+/// that has lost its core needs to get it back.
+const WAITS_MAX: u32 = 160;
+/// How often a write makes room that others take before it is refused.
+const ROUNDS_MAX: u32 = 1000;
+
+impl Handle {
+    /// A free segment, for a write.
+    pub(super) fn take_segment(&mut self) -> Result<u32, Refusal> {
+        let mut waits = 0;
+        for _ in 0..ROUNDS_MAX {
+            self.collect();
+            self.ensure_free();
+            let taken = self.shared.alloc().take(self.shared.reserve() / 2);
+            if let Some(segment) = taken {
+                self.shared.table().entry(segment).set_state(SegmentState::Taken);
+                return Ok(segment);
+            }
+            if self.evacuate_until_free() || self.free_idle() {
+                continue;
+            }
+            if self.shared.alloc().limbo() == 0 || !self.wait_for_readers(&mut waits) {
+                break;
+            }
+        }
+        Err(Refusal::OutOfMemory)
+    }
+
+    /// Makes memory free that no reader sees any more. Nothing is lent while a write is under way, so
+    /// that this handle's own pin can be renewed.
+    fn collect(&mut self) {
+        if self.shared.alloc().limbo() > 0 {
+            self.pin.renew(&self.shared.epoch);
+            self.shared.collect();
+        }
+    }
+
+    /// Sees to it that a segment is being emptied where one will be wanted, and how fast.
+    fn ensure_free(&mut self) {
+        let (free_or_pending, reserve) =
+            (self.shared.alloc().free_or_pending(), self.shared.reserve());
+        if free_or_pending <= reserve {
+            self.begin_evacuation();
+        } else {
+            self.begin_early_cleaning();
+        }
+        self.set_evacuation_rate(free_or_pending, reserve);
+    }
+
+    /// Empties segments until one is free or will be; false if nothing was done for it. It stops
+    /// within a segment: the items in it may each own many others.
+    fn evacuate_until_free(&mut self) -> bool {
+        let mut worked = false;
+        while self.wants_more() && self.begin_evacuation() {
+            if !self.evacuate_next() {
+                return false;
+            }
+            worked = true;
+        }
+        worked
+    }
+
+    /// Whether a write is short of segments that evicting more would bring.
+    fn wants_more(&self) -> bool {
+        let alloc = self.shared.alloc();
+        let limbo_max = self.shared.reserve().max(self.shared.limit_segments() / LIMBO_SHARE);
+        alloc.free() <= self.shared.reserve() / 2 && alloc.limbo() <= limbo_max
+    }
+
+    /// Makes use of what other handles have left open or half emptied; whether there was anything.
+    fn free_idle(&mut self) -> bool {
+        let (shared, writer) = self.writer();
+        let has_own = !writer.writing.open.is_empty();
+        shared.seal_all(writer.writing);
+        let has_orphans = shared.seal_orphans();
+        shared.seal_idle() || has_orphans || has_own
+    }
+
+    /// Waits a little for others to end their batches; false if that is in vain. Others that wait for
+    /// the same reader do not wait again for as long.
+    fn wait_for_readers(&mut self, waits: &mut u32) -> bool {
+        let Some(epoch) = self.shared.alloc().next_epoch() else { return true };
+        let stalled = &self.shared.stalled_epoch;
+        if stalled.load(Ordering::Relaxed) == epoch {
+            return false;
+        }
+        if *waits >= WAITS_MAX {
+            stalled.store(epoch, Ordering::Relaxed);
+            return false;
+        }
+        wait_for_others(*waits);
+        *waits += 1;
+        true
+    }
+
+    pub(super) fn extend_segments(&mut self, upload: &mut Upload) -> Result<(), Refusal> {
+        let max = self.shared.limit_segments() * UPLOAD_SHARE / 100;
+        if self.shared.alloc().uploading >= max {
+            return Err(Refusal::OutOfMemory);
+        }
+        let segment = self.take_segment()?;
+        upload.segments.push(segment);
+        self.shared.alloc().uploading += 1;
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Makes memory free that no reader sees any more.
+    pub(super) fn collect(self: &Arc<Self>) {
+        if self.alloc().limbo() == 0 {
+            return;
+        }
+        let oldest = self.oldest_pin();
+        loop {
+            let retired = self.alloc().take_retired(oldest);
+            let Some(retired) = retired else { return };
+            self.release(retired.first);
+        }
+    }
+
+    /// Takes an open segment from a handle that is between two batches.
+    pub(super) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
+        let mut taken = None;
+        self.for_each_member(|member| {
+            if taken.is_none() {
+                taken = member
+                    .with_idle(|writing| {
+                        let i = writing.open.iter().position(&fits)?;
+                        Some(writing.open.swap_remove(i))
+                    })
+                    .flatten();
+            }
+        });
+        taken
+    }
+
+    /// Seals what handles that are between two batches have open, and puts what they were emptying
+    /// back; whether there was anything.
+    fn seal_idle(&self) -> bool {
+        let mut any = false;
+        self.for_each_member(|member| {
+            let idle = member.with_idle(|writing| {
+                let evacuation = writing.evacuation.take();
+                let any = evacuation.is_some() || !writing.open.is_empty();
+                evacuation.iter().for_each(|evacuation| self.put_back(evacuation));
+                self.seal_all(writing);
+                any
+            });
+            any |= idle == Some(true);
+        });
+        any
+    }
+
+    /// Seals what handles have left open that are gone; whether there was anything.
+    fn seal_orphans(&self) -> bool {
+        let orphans = std::mem::take(&mut self.alloc().orphans);
+        orphans.iter().for_each(|open| self.seal(open));
+        !orphans.is_empty()
+    }
+}

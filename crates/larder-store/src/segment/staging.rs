@@ -1,0 +1,205 @@
+//! Large values that are put together from pieces: an old value and what is appended or prepended.
+//! They are copied before the stripe is locked, so that nobody waits for it, and stored only if the
+//! old value is still what it was.
+
+use super::Shared;
+use super::chain::Upload;
+use super::handle::{Handle, ended};
+use super::record::{Record, Witness};
+use super::sync::Ordering;
+use super::table::Sequence;
+use crate::{HashedKey, NewValue, Refusal};
+use std::ops::Range;
+
+/// What is put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Its length in bytes.
+    pub(super) len: usize,
+    /// Bytes at the front of what is added that go elsewhere.
+    pub(super) skipped: usize,
+    /// It follows a chain that stays as it is: of the old value only the tail is part of it.
+    pub(super) is_suffix: bool,
+}
+
+/// A large value before it is stored.
+#[derive(Debug)]
+pub(super) struct Staging {
+    pub(super) plan: Plan,
+    pub(super) upload: Upload,
+    /// The record that it was made from, if there was one: its place, and when its segment was
+    /// opened, since places are used again.
+    based_on: Option<(Sequence, usize)>,
+    /// How often it was made already.
+    pub(super) rounds: u32,
+}
+
+fn identity(record: &Record<'_>) -> (Sequence, usize) {
+    (record.entry().sequence().load(Ordering::Acquire), record.offset)
+}
+
+impl Staging {
+    /// Copies that were made for nothing before the stripe stays locked while another is made.
+    pub(super) const ROUNDS_MAX: u32 = 4;
+
+    pub(super) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {
+        Self { plan, upload, based_on: old.map(identity), rounds: 0 }
+    }
+
+    pub(super) fn is_based_on(&self, old: Option<&Record<'_>>) -> bool {
+        self.upload.filled == self.plan.len && self.based_on == old.map(identity)
+    }
+
+    /// Copies all pieces into segments that are there. Stops where the old value is not of the length
+    /// that was planned for.
+    pub(super) fn fill(
+        &mut self,
+        shared: &Shared,
+        old: Option<&Record<'_>>,
+        witness: Witness<'_>,
+        value: NewValue<'_>,
+        upload: Option<&Upload>,
+    ) {
+        self.rounds += 1;
+        self.based_on = old.map(identity);
+        self.upload.filled = 0;
+        let added = added_len(value, upload);
+        let Plan { len, skipped, is_suffix } = self.plan;
+        let replaces = matches!(value, NewValue::Bytes(_) | NewValue::Uploaded);
+        let old_len = match old {
+            Some(old) if is_suffix => old.inline_value().len(),
+            Some(old) if !replaces => old.value_len(),
+            _ => 0,
+        };
+        if old_len + added - skipped != len {
+            return;
+        }
+        let staged = &mut self.upload;
+        let copy_old = |staged: &mut Upload| match old {
+            _ if old_len == 0 => (),
+            Some(old) if is_suffix => staged.fill_all(old.inline_value()),
+            Some(old) => shared.for_each_piece(old, witness, |piece| staged.fill_all(piece)),
+            None => (),
+        };
+        let old_first = matches!(value, NewValue::Append(_) | NewValue::AppendUploaded);
+        if old_first {
+            copy_old(staged);
+        }
+        for_added(value, upload, skipped..added, &mut |piece| staged.fill_all(piece));
+        if !old_first {
+            copy_old(staged);
+        }
+    }
+}
+
+/// What is added, if it came in one piece.
+fn bytes_of(value: NewValue<'_>) -> Option<&[u8]> {
+    match value {
+        NewValue::Bytes(bytes) | NewValue::Append(bytes) | NewValue::Prepend(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn added_len(value: NewValue<'_>, upload: Option<&Upload>) -> usize {
+    match bytes_of(value) {
+        Some(bytes) => bytes.len(),
+        None => upload.map_or(0, |upload| upload.len),
+    }
+}
+
+/// A part of what is added to a value, piece by piece.
+pub(super) fn for_added(
+    value: NewValue<'_>,
+    upload: Option<&Upload>,
+    range: Range<usize>,
+    f: &mut dyn FnMut(&[u8]),
+) {
+    let mut at = 0;
+    let mut piece = |bytes: &[u8]| {
+        let clip = |place: usize| place.clamp(at, at + bytes.len()) - at;
+        let part = clip(range.start)..clip(range.end);
+        at += bytes.len();
+        if !part.is_empty() {
+            f(&bytes[part]);
+        }
+    };
+    match (bytes_of(value), upload) {
+        (Some(bytes), _) => piece(bytes),
+        (None, Some(upload)) => (0..upload.segments.len()).for_each(|i| piece(upload.piece(i))),
+        (None, None) => (),
+    }
+}
+
+impl Handle {
+    /// Puts a large value together, without a lock. Where the item changes in the meantime the update
+    /// finds out and asks again.
+    pub(super) fn stage(
+        &mut self,
+        key: HashedKey<'_>,
+        plan: Plan,
+        value: NewValue<'_>,
+        upload: Option<&Upload>,
+    ) -> Result<(), Refusal> {
+        let mut staging = match self.staging.take().filter(|staging| staging.plan == plan) {
+            Some(staging) => staging,
+            None => Staging::filled(plan, self.segments_for(plan.len)?, None),
+        };
+        self.pinned(|shared, pinned, now| {
+            let witness = Witness::pinned(pinned);
+            let old = shared.index.lookup(key.hash, |_, slot| {
+                let record = shared.record(slot, witness);
+                (record.key() == key.bytes).then_some(record)
+            });
+            let old = old.filter(|old| ended::<()>(shared, old, now).is_none());
+            staging.fill(shared, old.as_ref(), witness, value, upload);
+        });
+        self.staging = Some(staging);
+        Ok(())
+    }
+
+    fn segments_for(&mut self, len: usize) -> Result<Upload, Refusal> {
+        let mut upload = Upload::new(&self.shared, len);
+        while upload.segments.len() < upload.segments_wanted() {
+            self.extend_segments(&mut upload)?;
+        }
+        Ok(upload)
+    }
+}
+
+impl Shared {
+    /// The whole value of an item, in order.
+    pub(super) fn for_each_piece(
+        &self,
+        record: &Record<'_>,
+        _: Witness<'_>,
+        mut piece: impl FnMut(&[u8]),
+    ) {
+        let tail = record.inline_value();
+        if let Some(chain) = record.chain() {
+            let mut left = chain.value_len as usize - tail.len();
+            for segment in self.chain_segments(chain.first) {
+                let len = left.min(self.segment_len());
+                let start = self.table().layout.start(segment);
+                // SAFETY: the witness keeps the item, and so its chain, from being recycled.
+                piece(unsafe { self.table().region.bytes(start, len) });
+                left -= len;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        piece(tail);
+    }
+
+    /// How many segments the chain of an item has.
+    pub(super) fn chain_segments_of(&self, record: &Record<'_>) -> usize {
+        (record.item_len() - record.len()).div_ceil(self.segment_len())
+    }
+
+    /// The last segment of an item's chain.
+    pub(super) fn last_of_chain(&self, record: &Record<'_>) -> u32 {
+        let segments = self.chain_segments_of(record);
+        let first = record.chain().map_or(0, |chain| chain.first);
+        self.chain_segments(first).nth(segments.saturating_sub(1)).unwrap_or(first)
+    }
+}
