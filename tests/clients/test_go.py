@@ -6,9 +6,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 MODULE = Path(__file__).parent / "go"
 
 
+# The first time, modules are fetched and Go's own library is compiled.
+@pytest.mark.timeout(900)
 def test_gomemcache(server):
     assert shutil.which("go"), "Go is not installed"
     done = subprocess.run(
@@ -17,7 +21,7 @@ def test_gomemcache(server):
         env={**os.environ, "LARDER_ADDRESS": server.address, "GOTOOLCHAIN": "local"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "--- PASS" in done.stdout and "--- SKIP" not in done.stdout, done.stdout

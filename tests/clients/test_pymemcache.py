@@ -15,7 +15,7 @@ def address(server):
 
 @pytest.fixture
 def client(server):
-    client = Client(address(server), timeout=10, default_noreply=False)
+    client = Client(address(server), timeout=60, default_noreply=False)
     yield client
     client.close()
 
@@ -85,12 +85,12 @@ def test_numbers(client):
 
 def test_expiry_and_touch(client):
     client.set("short", b"1", expire=1)
-    client.set("touched", b"1", expire=1)
+    client.set("touched", b"1", expire=3)
     assert client.touch("touched", 100)
     assert not client.touch("absent", 100)
     client.set("gone", b"1", expire=-1)
     assert client.get("gone") is None
-    time.sleep(2.1)
+    time.sleep(4.1)
     assert client.get("short") is None
     assert client.get("touched") == b"1"
 
@@ -125,10 +125,10 @@ def test_raw_meta_commands(client):
 
 
 def test_raw_get_and_touch(client):
-    client.set("key", b"1", expire=1)
+    client.set("key", b"1", expire=3)
     reply = client.raw_command("gat 100 key", end_tokens="END\r\n")
     assert reply == b"VALUE key 0 1\r\n1\r\n"
-    time.sleep(2.1)
+    time.sleep(4.1)
     assert client.get("key") == b"1"
 
 

@@ -60,7 +60,7 @@ def server(start, folder):
 
 def client(server, context):
     address = (server.host, server.port)
-    return closing(Client(address, timeout=10, default_noreply=False, tls_context=context))
+    return closing(Client(address, timeout=60, default_noreply=False, tls_context=context))
 
 
 def test_values_of_every_size(server, context):
@@ -84,7 +84,7 @@ def test_binary(server, context):
 
 def test_many_connections_at_once(server, context):
     pool = PooledClient(
-        (server.host, server.port), timeout=20, max_pool_size=16, default_noreply=False,
+        (server.host, server.port), timeout=60, max_pool_size=16, default_noreply=False,
         tls_context=context,
     )  # fmt: skip
 

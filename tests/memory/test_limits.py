@@ -85,9 +85,10 @@ def test_many_writers_are_about_as_fast_as_one(start):
     count = 4 * capacity(20_000, SMALL)
     with start("-m", "64", "-t", "4") as server:
         fill(server, count, 20_000)
-        took = {}
-        for threads in (1, 16):
+        # The fastest of three each: what else the machine does slows down some of them only.
+        took = {1: float("inf"), 16: float("inf")}
+        for threads in 3 * (1, 16):
             began = time.monotonic()
             fill(server, count, 20_000, threads=threads)
-            took[threads] = time.monotonic() - began
+            took[threads] = min(took[threads], time.monotonic() - began)
     assert took[16] <= 5 * took[1] + 0.5, took

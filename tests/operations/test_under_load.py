@@ -9,13 +9,16 @@ import time
 import pytest
 
 from bench import load
-from server import MIB
+from server import MIB, PATIENCE_SECS
 
 pytestmark = pytest.mark.larder
 
-LOAD_SECS = 6
-# A bound that a shared machine with two cores holds; what was measured is printed (pytest -s).
-SLOWEST_SECS_MAX = 2.0
+# How long a load lasts. On a machine that is busy with other things it may end before the operator has
+# done it all: then a longer one is tried.
+LOAD_SECS = (6, 20, 60)
+# Nobody hangs: a bound that holds on a machine with two cores that has much else to do. What was
+# measured is printed (pytest -s).
+SLOWEST_SECS_MAX = 5.0
 # 400 MB of values: the memory is full after a few seconds at most.
 BUSY = [
     "-t", "1", "-c", "50", "--pipeline=4", "--ratio=1:3", "--key-maximum=100000",
@@ -43,7 +46,7 @@ class Operator:
         return int(found[name.encode()])
 
     def await_full(self, items):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECS
         while self.stat("curr_items") < items:
             assert time.monotonic() < deadline, "the load does not fill the server"
             time.sleep(0.05)
@@ -67,21 +70,33 @@ def fill(sock, items):
         sock.sendall(b"".join(b"set fill-%d" % key + value for key in keys))
 
 
+def under_load(server, operate, *options):
+    """The report of a load during all of which `operate()` was done."""
+    for seconds in LOAD_SECS:
+        with load(server, seconds, *options) as running:
+            operate()
+            if running.running():
+                return running.report()
+    raise AssertionError("it was not under load")
+
+
 def test_memory_shrinks_and_everything_is_flushed(start, record_property):
     with start("-m", "1024", "-t", "2") as server, server.connect() as sock:
         operator = Operator(sock)
-        fill(sock, 225_000)
-        with load(server, LOAD_SECS, *BUSY) as running:
-            operator.await_full(225_000)
+
+        def shrink():
+            operator.await_full(10_000)
             for limit in (256, 1024, 256):
                 assert operator.ask(f"cache_memlimit {limit}") == "OK"
                 time.sleep(0.5)
                 assert operator.ask("flush_all") == "OK"
                 time.sleep(0.2)
-            assert running.running(), "it was not under load"
-            report = running.report()
+
+        fill(sock, 225_000)
+        operator.await_full(225_000)
+        report = under_load(server, shrink, *BUSY)
         assert operator.stat("limit_maxbytes") == 256 * MIB
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECS
         while server.rss() > (256 + 32) * MIB and time.monotonic() < deadline:
             time.sleep(0.1)
         assert server.rss() <= (256 + 32) * MIB, f"{server.rss() / MIB:.1f} MiB resident"
@@ -117,7 +132,8 @@ def test_certificates_are_read_again(start, tmp_path, record_property):
     with start("-m", "256", "-t", "2", "-Z", "-o", files) as server:
         with context.wrap_socket(server.connect()) as sock:
             operator = Operator(sock)
-            with load(server, LOAD_SECS, "--tls", "--tls-skip-verify", *BUSY) as running:
+
+            def read_again():
                 operator.await_full(1000)
                 for _ in range(3):
                     expected = certify(tmp_path)
@@ -125,13 +141,13 @@ def test_certificates_are_read_again(start, tmp_path, record_property):
                     assert shown(server) == expected
                     expected = certify(tmp_path)
                     os.kill(server.pid, signal.SIGHUP)
-                    deadline = time.monotonic() + 10
+                    deadline = time.monotonic() + PATIENCE_SECS
                     while shown(server) != expected:
                         assert time.monotonic() < deadline, "SIGHUP reads nothing again"
                         time.sleep(0.05)
                     assert operator.ask("mn") == "MN"
-                assert running.running(), "it was not under load"
-                report = running.report()
+
+            report = under_load(server, read_again, "--tls", "--tls-skip-verify", *BUSY)
     judge(operator, report, record_property)
 
 
@@ -143,12 +159,12 @@ ENDS = {"SIGTERM": 0, "SIGINT": 0, "SIGUSR1": 10}
 def test_an_end_comes_soon_whatever_the_load(start, name):
     server = start("-m", "64", "-t", "2")
     try:
-        with load(server, 30, *BUSY) as running, server.connect() as sock:
+        with load(server, 120, *BUSY) as running, server.connect() as sock:
             Operator(sock).await_full(1000)
             assert running.running(), "it was not under load"
             began = time.monotonic()
             os.kill(server.pid, getattr(signal, name))
-            assert server.process.wait(20) == 0
+            assert server.process.wait(PATIENCE_SECS) == 0
             assert time.monotonic() - began <= SLOWEST_SECS_MAX + ENDS[name]
     finally:
         server.stop()

@@ -101,7 +101,7 @@ mod tests {
         std::thread::spawn(move || command(&Arguments { port, value_bytes: 3 }));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let connect = || std::net::TcpStream::connect(address).ok();
-        let mut stream = (0..500)
+        let mut stream = (0..6000)
             .find_map(|_| {
                 connect().or_else(|| {
                     std::thread::sleep(Duration::from_millis(10));

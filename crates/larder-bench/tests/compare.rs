@@ -287,7 +287,7 @@ fn a_signal_ends_the_server_too() {
 
 #[test]
 fn one_that_dies_under_load_has_that_in_its_cell() {
-    let command = [&["timeout", "-s", "KILL", "1"][..], &MEMCACHED].concat();
+    let command = [&["timeout", "-s", "KILL", "3"][..], &MEMCACHED].concat();
     let suite = suite_text(&command, "").replace("-n 100", "--test-time 600");
     let bench = Bench::of(&suite.replace("pipelines = [1, 5]", "pipelines = [1]"));
     bench.go();

@@ -2,47 +2,20 @@
 
 mod common;
 
-use common::Server;
+use common::{PATIENCE, Scratch, Server};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PASSWORDS: &str = "ann:first\nbob:seco:nd\r\neve:pass word";
 const REFUSED: &str = "CLIENT_ERROR authentication failure\r\n";
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated\r\n";
-
-/// A directory that is gone with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("larderd-auth-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A text login.
 fn login(user: &str, password: &str) -> String {
@@ -124,10 +97,11 @@ fn what_cannot_be_guarded_does_not_start() {
     let scratch = Scratch::new("refusals");
     let good = scratch.file("good", PASSWORDS);
     let broken = scratch.file("broken", "ann:first\nhush\n");
+    let folder = scratch.path("").display().to_string();
     // Options, exit status, what is said, and whether memcached's status is known to be the same.
     let cases: [(&[&str], i32, &str, bool); 13] = [
         (&["-Y", "/nonexistent/file"], 1, "Could not open authfile [/nonexistent/file]", true),
-        (&["--auth-file", scratch.path()], 1, "Could not open authfile", false),
+        (&["--auth-file", &folder], 1, "Could not open authfile", false),
         (&["-Y", &broken], 1, "malformed entry. Should be 'user:password' (line 2", true),
         (&["-S"], 1, "MEMCACHED_SASL_PWDB", false),
         (&["-S", "--sasl-pwdb", "/nonexistent/file"], 1, "Could not open authfile", false),
@@ -215,7 +189,8 @@ fn who_asks_for_both_kinds_of_logins_gets_memcacheds() {
     let options = ["-t", "1", "-S", "-Y", &file];
     let larderd = Server::larderd(&options);
     scratch.file("memcached.conf", "mech_list: plain\n");
-    let environment = [("SASL_CONF_PATH", scratch.path())];
+    let folder = scratch.path("").display().to_string();
+    let environment = [("SASL_CONF_PATH", folder.as_str())];
     let memcached = Server::memcached_with(&options, &environment);
     let memcached = memcached.expect("memcached; scripts/test installs it");
     let requests = [
@@ -273,7 +248,7 @@ fn until(expected: &str, mut ask: impl FnMut() -> String) {
         if answer == expected {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "still {answer:?}");
+        assert!(begun.elapsed() < PATIENCE, "still {answer:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -312,7 +287,7 @@ fn sighup_reads_the_file_again_and_a_broken_one_changes_nothing() {
 fn no_password_is_logged_or_shown_to_watchers() {
     let scratch = Scratch::new("log");
     let file = scratch.file("passwords", "ann:sesame-right\nanother:sesame-other\n");
-    let socket = scratch.0.join("socket");
+    let socket = scratch.path("socket");
     let mut larderd = Command::new(env!("CARGO_BIN_EXE_larderd"))
         .args(["-vvv", "-t", "1", "-Y", &file, "-s", socket.to_str().unwrap()])
         .stderr(Stdio::piped())
@@ -339,14 +314,16 @@ fn no_password_is_logged_or_shown_to_watchers() {
     while !line.contains("key=seen") {
         assert!(shown.read_line(&mut line).unwrap() > 0, "{line}");
     }
-    std::thread::sleep(Duration::from_millis(200));
-    kill(pid, Signal::SIGTERM).unwrap();
     let (mut log, mut out) = (String::new(), String::new());
-    larderd.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    let mut stderr = BufReader::new(larderd.stderr.take().unwrap());
+    while !log.contains("malformed entry") {
+        assert!(stderr.read_line(&mut log).unwrap() > 0, "the log is there: {log}");
+    }
+    kill(pid, Signal::SIGTERM).unwrap();
+    stderr.read_to_string(&mut log).unwrap();
     larderd.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     larderd.wait().unwrap();
     let _ = shown.read_to_string(&mut line);
-    assert!(log.contains("malformed entry"), "the log is there: {log}");
     for said in [&log, &out, &line] {
         assert!(!said.contains("sesame"), "{said}");
     }
@@ -357,10 +334,10 @@ fn connect(socket: &Path) -> UnixStream {
     loop {
         match UnixStream::connect(socket) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
                 return stream;
             }
-            Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -447,12 +424,12 @@ fn answer_for_saslauthd(socket: &Path) {
 fn sasl_logins_are_answered_as_memcached_does() {
     let scratch = Scratch::new("same-sasl");
     let file = scratch.file("passwords", PASSWORDS);
-    answer_for_saslauthd(&scratch.0.join("mux"));
-    let path = scratch.path();
+    answer_for_saslauthd(&scratch.path("mux"));
+    let folder = scratch.path("").display().to_string();
     let settings =
-        format!("mech_list: plain\npwcheck_method: saslauthd\nsaslauthd_path: {path}/mux\n");
+        format!("mech_list: plain\npwcheck_method: saslauthd\nsaslauthd_path: {folder}/mux\n");
     scratch.file("memcached.conf", &settings);
-    let environment = [("SASL_CONF_PATH", path)];
+    let environment = [("SASL_CONF_PATH", folder.as_str())];
     let Some(memcached) = Server::memcached_with(&["-t", "1", "-S"], &environment) else {
         return;
     };

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Server, Started, larderd, stderr, wait_for};
+use common::{Scratch, Server, Started, larderd, stderr, wait_for};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -12,11 +12,6 @@ use std::process::{Child, Command, Stdio};
 fn asked(options: &[&str], request: &str) -> String {
     let all = [&["-t", "1"], options].concat();
     String::from_utf8(Server::larderd(&all).ask(request.as_bytes())).unwrap()
-}
-
-/// A path that no other test uses.
-fn scratch(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("larderd-{}-{name}", std::process::id()))
 }
 
 /// Ends with the test.
@@ -104,30 +99,32 @@ fn the_smallest_limit_still_serves() {
 
 #[test]
 fn several_addresses_each_have_a_listener() {
-    let port_file = scratch("ports");
+    let scratch = Scratch::new("addresses");
+    let port_file = scratch.path("ports");
+    // Not every machine has IPv6.
+    let third = TcpListener::bind("[::1]:0").map_or("127.0.0.3", |_| "[::1]");
     let _running =
-        run(&["-p", "-1", "-l", "127.0.0.1,127.0.0.2", "-l", "[::1]", "-t", "1"], &port_file);
+        run(&["-p", "-1", "-l", "127.0.0.1,127.0.0.2", "-l", third, "-t", "1"], &port_file);
     wait_for("port file", || port_file.exists());
     let ports = std::fs::read_to_string(&port_file).unwrap();
-    std::fs::remove_file(&port_file).unwrap();
     let port = |line: &str| line.rsplit(' ').next().unwrap().parse::<u16>().unwrap();
     let ports: Vec<u16> = ports.lines().filter(|l| l.starts_with("TCP")).map(port).collect();
     assert_eq!(ports.len(), 3, "{ports:?}");
-    for (host, port) in ["127.0.0.1", "127.0.0.2", "::1"].iter().zip(ports) {
-        assert!(std::net::TcpStream::connect((*host, port)).is_ok(), "{host}:{port}");
+    for (host, port) in ["127.0.0.1", "127.0.0.2", third].iter().zip(ports) {
+        let address = format!("{host}:{port}");
+        assert!(std::net::TcpStream::connect(&address).is_ok(), "{address}");
     }
 }
 
 #[test]
 fn a_unix_socket_has_its_mode_and_nothing_else_listens() {
-    let (socket, port_file) = (scratch("socket"), scratch("none"));
+    let scratch = Scratch::new("unix");
+    let (socket, port_file) = (scratch.path("socket"), scratch.path("none"));
     let _running = run(&["-s", socket.to_str().unwrap(), "-a", "0640", "-t", "1"], &port_file);
     wait_for("socket", || UnixStream::connect(&socket).is_ok());
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o640);
     assert!(!port_file.exists() || !std::fs::read_to_string(&port_file).unwrap().contains("TCP"));
-    std::fs::remove_file(&socket).unwrap();
-    let _ = std::fs::remove_file(&port_file);
 }
 
 #[test]

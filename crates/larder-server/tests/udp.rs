@@ -2,13 +2,11 @@
 
 mod common;
 
-use common::{Scratch, Started, stat, stderr, wait_for};
+use common::{PATIENCE, Scratch, Started, stat, stderr, wait_for};
+use socket2::SockRef;
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
-
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client with a socket of its own.
 struct Client {
@@ -22,6 +20,8 @@ type Datagram = ([u16; 4], Vec<u8>);
 impl Client {
     fn new(server: &Started) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // The datagrams of one answer come at once; those beyond the buffer are lost.
+        SockRef::from(&socket).set_recv_buffer_size(1 << 20).unwrap();
         wait_for("port file", || server.scratch.path("ports").exists());
         let ports = server.scratch.read("ports");
         let port = ports.lines().find_map(|line| line.strip_prefix("UDP INET: ")).unwrap();
@@ -224,24 +224,46 @@ fn it_is_off_unless_asked_for_and_on_the_loopback_unless_told() {
     assert!(page.contains(":UDP UDP\r\n"), "{page}");
 }
 
+/// A port that TCP has free, and UDP has not.
+fn taken_by_udp() -> (UdpSocket, String) {
+    let mut sockets = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let taken = sockets.find_map(|socket| {
+        let address = socket.local_addr().unwrap();
+        TcpListener::bind(address).ok().map(|_| (socket, address.port().to_string()))
+    });
+    taken.unwrap()
+}
+
 #[test]
-fn a_udp_port_alone_is_tcps_too_and_one_in_use_is_named() {
-    // One that TCP has free, too.
-    let (taken, port) = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap())
-        .find_map(|socket| {
-            let address = socket.local_addr().unwrap();
-            TcpListener::bind(address).ok().map(|_| (socket, address.port().to_string()))
-        })
-        .unwrap();
+fn a_udp_port_in_use_is_named() {
+    let (_taken, port) = taken_by_udp();
     let output = common::larderd(&["-l", "127.0.0.1", "-U", &port]);
     assert_eq!(output.status.code(), Some(71), "{}", stderr(&output));
     assert!(stderr(&output).contains(&format!("UDP port {port}")), "{}", stderr(&output));
-    drop(taken);
+}
+
+/// `None` if somebody else took the port meanwhile.
+fn on_udp_port(port: &str) -> Option<Started> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
-    let both = Started::spawn(
-        Scratch::new("udp-both"),
-        command.args(["-l", "127.0.0.1", "-U", &port, "-t", "1"]),
-    );
+    command.args(["-l", "127.0.0.1", "-U", port, "-t", "1"]);
+    let mut server = Started::spawn(Scratch::new("udp-both"), &mut command);
+    let mut ended = false;
+    wait_for("start", || {
+        ended = server.child.try_wait().unwrap().is_some();
+        ended || server.scratch.path("ports").exists()
+    });
+    assert!(!ended || server.said().contains(port), "{}", server.said());
+    (!ended).then_some(server)
+}
+
+#[test]
+fn a_udp_port_alone_is_tcps_too() {
+    let start = |_| {
+        let (taken, port) = taken_by_udp();
+        drop(taken);
+        on_udp_port(&port).map(|server| (server, port))
+    };
+    let (both, port) = (0..10).find_map(start).expect("a free port");
     assert_eq!(both.port().to_string(), port);
     assert_eq!(Client::new(&both).text("mn\r\n"), "MN\r\n");
 }

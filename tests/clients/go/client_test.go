@@ -20,7 +20,7 @@ func connect(t *testing.T) *memcache.Client {
 		t.Fatal("LARDER_ADDRESS is not set")
 	}
 	client := memcache.New(address)
-	client.Timeout = 10 * time.Second
+	client.Timeout = 60 * time.Second
 	client.MaxIdleConns = 16
 	if err := client.Ping(); err != nil {
 		t.Fatal(err)
@@ -131,12 +131,12 @@ func TestNumbers(t *testing.T) {
 func TestExpiryTouchAndGetAndTouch(t *testing.T) {
 	client := connect(t)
 	for _, key := range []string{"short", "touched", "fetched"} {
-		must(t, client.Set(&memcache.Item{Key: key, Value: []byte("1"), Expiration: 1}))
+		must(t, client.Set(&memcache.Item{Key: key, Value: []byte("1"), Expiration: 3}))
 	}
 	must(t, client.Touch("touched", 100))
 	_, err := client.GetAndTouch("fetched", 100)
 	must(t, err)
-	time.Sleep(2100 * time.Millisecond)
+	time.Sleep(4100 * time.Millisecond)
 	_, err = client.Get("short")
 	wants(t, err, memcache.ErrCacheMiss)
 	holds(t, client, "touched", "1")

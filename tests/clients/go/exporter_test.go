@@ -16,7 +16,7 @@ func scrape(t *testing.T) (scraping.Stats, map[string]string) {
 	t.Helper()
 	client, err := scraping.New(os.Getenv("LARDER_ADDRESS"))
 	must(t, err)
-	client.Timeout = 10 * time.Second
+	client.Timeout = 60 * time.Second
 	pages, err := client.Stats()
 	must(t, err)
 	settings, err := client.StatsSettings()

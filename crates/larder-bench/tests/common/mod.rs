@@ -50,7 +50,7 @@ impl Server {
 
     fn answers(&mut self) -> bool {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(10) && self.child.try_wait().unwrap().is_none()
+        while begun.elapsed() < Duration::from_secs(60) && self.child.try_wait().unwrap().is_none()
         {
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
                 return true;

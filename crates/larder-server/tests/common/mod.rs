@@ -7,10 +7,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a test waits for what has to come before it calls that a hang. Nothing depends on its
+/// length: a machine that is busy with other things needs some of it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. Dropping it ends it.
 pub struct Server {
@@ -42,11 +47,9 @@ impl Server {
     }
 
     fn start(program: &str, options: &[&str], environment: &[(&str, &str)]) -> Self {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
         // Its own port file says where it listens: a port that was free a moment ago may be
         // somebody else's by now.
-        let count = STARTED.fetch_add(1, Ordering::Relaxed);
-        let scratch = Scratch::new(&format!("server-{count}"));
+        let scratch = Scratch::new("server");
         let child = Command::new(program)
             .args(["-l", "127.0.0.1", "-p", "-1"])
             .args(options)
@@ -70,7 +73,7 @@ impl Server {
 
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
@@ -99,7 +102,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "it does not end");
+            assert!(begun.elapsed() < PATIENCE, "it does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -125,24 +128,26 @@ pub fn stderr(output: &Output) -> String {
 pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_there() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "no {what}");
+        assert!(begun.elapsed() < PATIENCE, "no {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A directory of a test's own, gone with it.
-pub struct Scratch(PathBuf);
+/// A directory of a test's own, removed with it. Its path is new each time, so that nothing an
+/// earlier run left behind is found in it.
+pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// `name` is no other test's.
+    /// `name` is part of the path, for those who look for it.
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("larderd-{}-{name}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
+        // Servers that become another user have to reach what is in it.
+        let anybody = std::fs::Permissions::from_mode(0o755);
+        let prefix = format!("larderd-{name}-");
+        Self(tempfile::Builder::new().prefix(&prefix).permissions(anybody).tempdir().unwrap())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     pub fn file(&self, name: &str, text: &str) -> String {
@@ -164,12 +169,6 @@ impl Scratch {
         });
         let ports = self.read("ports");
         ports.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -228,7 +227,7 @@ impl Started {
 
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 

@@ -1,6 +1,6 @@
 //! Certificates of a test's own, larderd under `-Z` with them, and a client that trusts them.
 
-use super::{Scratch, Started};
+use super::{PATIENCE, Scratch, Started};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -11,7 +11,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Somebody who signs certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -127,7 +126,7 @@ pub fn client_config(
 
 pub fn connect(port: u16, config: &Arc<ClientConfig>) -> Client {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
     let name = ServerName::try_from("cache.test").unwrap();
     StreamOwned::new(ClientConnection::new(Arc::clone(config), name).unwrap(), stream)
