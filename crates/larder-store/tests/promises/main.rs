@@ -1,0 +1,9 @@
+//! What the segment engine promises when threads meet, when memory is full, and when it is misused.
+//! Everything here goes through the public interface.
+//!
+//! | file | what it checks |
+//! |---|---|
+//! | `full` | a cache that does not evict fills up, and refuses at little cost |
+
+mod common;
+mod full;
