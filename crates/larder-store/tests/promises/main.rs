@@ -3,7 +3,9 @@
 //!
 //! | file | what it checks |
 //! |---|---|
+//! | `asleep` | a batch that stays open stops nobody else |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 
+mod asleep;
 mod common;
 mod full;
