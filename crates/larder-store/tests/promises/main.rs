@@ -3,9 +3,11 @@
 //!
 //! | file | what it checks |
 //! |---|---|
+//! | `amendments` | attributes and CAS of an amended item change together |
 //! | `asleep` | a batch that stays open stops nobody else |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 
+mod amendments;
 mod asleep;
 mod common;
 mod full;
