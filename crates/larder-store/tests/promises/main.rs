@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `amendments` | attributes and CAS of an amended item change together |
 //! | `asleep` | a batch that stays open stops nobody else |
+//! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 
 mod amendments;
 mod asleep;
+mod cas;
 mod common;
 mod full;
