@@ -7,9 +7,11 @@
 //! | `asleep` | a batch that stays open stops nobody else |
 //! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
+//! | `many_threads` | many handles share little memory |
 
 mod amendments;
 mod asleep;
 mod cas;
 mod common;
 mod full;
+mod many_threads;
