@@ -7,6 +7,7 @@
 //! | `asleep` | a batch that stays open stops nobody else |
 //! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
+//! | `handles` | handles that come and go leave nothing behind |
 //! | `many_threads` | many handles share little memory |
 
 mod amendments;
@@ -14,4 +15,5 @@ mod asleep;
 mod cas;
 mod common;
 mod full;
+mod handles;
 mod many_threads;
