@@ -8,6 +8,7 @@
 //! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 //! | `handles` | handles that come and go leave nothing behind |
+//! | `long_steps` | no operation holds others up for long |
 //! | `many_threads` | many handles share little memory |
 
 mod amendments;
@@ -16,4 +17,5 @@ mod cas;
 mod common;
 mod full;
 mod handles;
+mod long_steps;
 mod many_threads;
