@@ -10,6 +10,7 @@
 //! | `handles` | handles that come and go leave nothing behind |
 //! | `long_steps` | no operation holds others up for long |
 //! | `many_threads` | many handles share little memory |
+//! | `soundness` | misuse and panics leave all other items whole |
 
 mod amendments;
 mod asleep;
@@ -19,3 +20,4 @@ mod full;
 mod handles;
 mod long_steps;
 mod many_threads;
+mod soundness;
