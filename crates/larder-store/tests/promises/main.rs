@@ -11,6 +11,7 @@
 //! | `long_steps` | no operation holds others up for long |
 //! | `many_threads` | many handles share little memory |
 //! | `soundness` | misuse and panics leave all other items whole |
+//! | `stress_all` | all of it at once, with values that can be checked |
 
 mod amendments;
 mod asleep;
@@ -21,3 +22,4 @@ mod handles;
 mod long_steps;
 mod many_threads;
 mod soundness;
+mod stress_all;
