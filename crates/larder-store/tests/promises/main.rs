@@ -6,6 +6,7 @@
 //! | `amendments` | attributes and CAS of an amended item change together |
 //! | `asleep` | a batch that stays open stops nobody else |
 //! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
+//! | `flush` | flushed items stay away, items stored later stay |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 //! | `handles` | handles that come and go leave nothing behind |
 //! | `long_steps` | no operation holds others up for long |
@@ -17,6 +18,7 @@ mod amendments;
 mod asleep;
 mod cas;
 mod common;
+mod flush;
 mod full;
 mod handles;
 mod long_steps;
