@@ -8,147 +8,102 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TIME: Duration = Duration::from_secs(2);
-const FLUSHERS: usize = 2;
 
-/// Series of flushes begun and ended, by who asked for them.
+/// Flushes begun and ended.
 #[derive(Default)]
 struct Flushes {
-    begun: [AtomicU64; FLUSHERS],
-    ended: [AtomicU64; FLUSHERS],
+    begun: AtomicU64,
+    ended: AtomicU64,
     over: AtomicBool,
 }
 
-impl Flushes {
-    fn run(&self, flusher: usize, engine: &mut Handle) {
-        while !self.over.load(Ordering::Relaxed) {
-            self.begun[flusher].fetch_add(1, Ordering::SeqCst);
-            // Counting takes time: most of it should be spent in flushes.
-            (0..8).for_each(|_| engine.flush(None));
-            self.ended[flusher].fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    fn count(counts: &[AtomicU64; FLUSHERS]) -> [u64; FLUSHERS] {
-        counts.each_ref().map(|count| count.load(Ordering::SeqCst))
-    }
-
-    /// Whether a whole series, from its beginning to its end, has come since so many had begun.
-    fn came_after(&self, begun: &[u64; FLUSHERS]) -> bool {
-        Self::count(&self.ended).iter().zip(begun).any(|(ended, begun)| ended > begun)
-    }
-}
-
-/// Stores an item, waits for a flush to pass over it, and looks for it again and again.
-fn watch_an_item(flushes: &Flushes, engine: &mut Handle, key: &[u8], looks: usize) {
-    engine.begin_batch(START);
-    set(engine, key, b"old").unwrap();
-    get(engine, key);
-    engine.end_batch();
-    let begun = Flushes::count(&flushes.begun);
-    while !flushes.came_after(&begun) {
-        if flushes.over.load(Ordering::Relaxed) {
-            return;
-        }
-        // Waking up interrupts a thread that flushes, wherever it is.
-        thread::sleep(Duration::from_micros(1));
-    }
-    for look in 0..looks {
-        engine.begin_batch(START);
-        let is_back = has(engine, key);
-        engine.end_batch();
-        if is_back {
-            flushes.over.store(true, Ordering::Relaxed);
-            panic!("an item from before a flush is there again, at look {look}");
-        }
-    }
-}
-
-fn end_after(over: &AtomicBool, time: Duration) {
-    let end = Instant::now() + time;
-    while !over.load(Ordering::Relaxed) && Instant::now() < end {
-        thread::sleep(Duration::from_millis(5));
-    }
-    over.store(true, Ordering::Relaxed);
-}
-
+/// A thread's item that its own flush has taken must not come back when the flush of another thread
+/// ends, which may have begun earlier.
 #[test]
 fn of_two_flushes_at_once_neither_brings_items_back() {
-    let (cache, flushes) = (cache(16 * MIB), Flushes::default());
+    let (cache, over) = (cache(16 * MIB), AtomicBool::new(false));
     thread::scope(|scope| {
-        for flusher in 0..FLUSHERS {
-            let (cache, flushes) = (&cache, &flushes);
-            scope.spawn(move || flushes.run(flusher, &mut cache.handle()));
-        }
-        for watcher in 0..2_u32 {
-            let (cache, flushes) = (&cache, &flushes);
+        for thread in 0..4_u32 {
+            let (cache, over) = (&cache, &over);
             scope.spawn(move || {
-                let mut engine = cache.handle();
-                while !flushes.over.load(Ordering::Relaxed) {
-                    watch_an_item(flushes, &mut engine, &watcher.to_le_bytes(), 50);
+                let (mut engine, key) = (cache.handle(), thread.to_le_bytes());
+                let end = Instant::now() + TIME;
+                while !over.load(Ordering::Relaxed) && Instant::now() < end {
+                    set(&mut engine, &key, b"old").unwrap();
+                    engine.flush(None);
+                    let is_back = (0..200).any(|_| has(&mut engine, &key));
+                    if is_back {
+                        over.store(true, Ordering::Relaxed);
+                        panic!("an item from before a flush is there again");
+                    }
                 }
             });
         }
-        end_after(&flushes.over, TIME);
     });
 }
 
 /// Items move while segments are cleaned and evicted: a move that began before a flush may end after
-/// it.
+/// it. In each round all threads store items and wait for each other, then some overwrite others, so
+/// that items move, while one flushes.
 #[test]
 fn an_item_that_moves_during_a_flush_is_flushed() {
-    let (cache, flushes) = (cache(4 * MIB), Flushes::default());
+    let (cache, line, outlived) = (cache(2 * MIB), StartLine::new(3), AtomicU64::new(0));
+    let end = Instant::now() + TIME;
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        for thread in 0..2_u64 {
-            let (cache, flushes) = (&cache, &flushes);
-            scope.spawn(move || churn(flushes, &mut cache.handle(), thread));
+        for thread in 0..3_u64 {
+            let (cache, line, outlived, over) = (&cache, &line, &outlived, &over);
+            scope.spawn(move || {
+                let (mut engine, mut random) = (cache.handle(), Random::new(thread + 1));
+                for round in 0.. {
+                    store_among_others(&mut engine, &mut random, thread);
+                    line.wait(3 * round);
+                    if thread == 0 {
+                        // At any point of what the others are doing.
+                        (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
+                        engine.flush(None);
+                    } else {
+                        (0..300).for_each(|_| overwrite(&mut engine, &mut random));
+                    }
+                    line.wait(3 * round + 1);
+                    let there = (0..CHECKED).filter(|&i| has(&mut engine, &checked_key(thread, i)));
+                    outlived.fetch_add(there.count() as u64, Ordering::SeqCst);
+                    if thread == 0 {
+                        let wrong = outlived.load(Ordering::SeqCst) > 0;
+                        over.store(wrong || Instant::now() > end, Ordering::SeqCst);
+                    }
+                    line.wait(3 * round + 2);
+                    if over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                }
+            });
         }
-        let (cache, flushes) = (&cache, &flushes);
-        scope.spawn(move || {
-            let mut engine = cache.handle();
-            let mut random = Random::new(7);
-            while !flushes.over.load(Ordering::Relaxed) {
-                flush_what_moves(flushes, &mut engine, &mut random);
-            }
-        });
-        end_after(&flushes.over, TIME);
     });
+    assert_eq!(outlived.into_inner(), 0, "items have outlived a flush");
 }
 
-/// Keeps other segments full of what is dead, so that the live items in them move.
-fn churn(flushes: &Flushes, engine: &mut Handle, thread: u64) {
-    let mut random = Random::new(thread + 1);
-    while !flushes.over.load(Ordering::Relaxed) {
-        engine.begin_batch(START);
-        for _ in 0..16 {
-            let key = (1 << 32 | random.below(4000) as u64).to_le_bytes();
-            // Small memory may be all in use for a moment.
-            let _ = set(engine, &key, &[7; 400]);
-            has(engine, &key);
-        }
-        engine.end_batch();
+const CHECKED: u64 = 200;
+
+fn checked_key(thread: u64, i: u64) -> [u8; 8] {
+    (thread << 32 | i).to_le_bytes()
+}
+
+fn store_among_others(engine: &mut Handle, random: &mut Random, thread: u64) {
+    for i in 0..CHECKED {
+        let _ = set(engine, &checked_key(thread, i), &[8; 400]);
+        has(engine, &checked_key(thread, i));
+        (0..4).for_each(|_| overwrite(engine, random));
     }
 }
 
-fn flush_what_moves(flushes: &Flushes, engine: &mut Handle, random: &mut Random) {
-    let key = |i: u64| i.to_le_bytes();
-    for i in 0..2000 {
-        engine.begin_batch(START);
-        let _ = set(engine, &key(i), &[8; 400]);
-        get(engine, &key(i));
-        engine.end_batch();
-    }
-    // At any point of what the others are doing.
-    (0..random.below(2000)).for_each(|_| std::hint::spin_loop());
-    engine.flush(None);
-    for i in 0..2000 {
-        engine.begin_batch(START);
-        let is_back = has(engine, &key(i));
-        engine.end_batch();
-        if is_back {
-            flushes.over.store(true, Ordering::Relaxed);
-            panic!("item {i} has outlived a flush");
-        }
-    }
+/// Overwrites one of many items. Small memory may be all in use for a moment.
+fn overwrite(engine: &mut Handle, random: &mut Random) {
+    engine.begin_batch(START);
+    let key = (1 << 40 | random.below(3000) as u64).to_le_bytes();
+    let _ = set(engine, &key, &[7; 400]);
+    get(engine, &key);
+    engine.end_batch();
 }
 
 /// One thread flushes now and then; the others store between two flushes and look at once.
@@ -168,9 +123,9 @@ fn what_is_stored_after_a_flush_stays() {
         let mut engine = cache.handle();
         let end = Instant::now() + TIME;
         while !flushes.over.load(Ordering::Relaxed) && Instant::now() < end {
-            flushes.begun[0].fetch_add(1, Ordering::SeqCst);
+            flushes.begun.fetch_add(1, Ordering::SeqCst);
             engine.flush(None);
-            flushes.ended[0].fetch_add(1, Ordering::SeqCst);
+            flushes.ended.fetch_add(1, Ordering::SeqCst);
             thread::sleep(Duration::from_micros(50));
         }
         flushes.over.store(true, Ordering::Relaxed);
@@ -178,7 +133,7 @@ fn what_is_stored_after_a_flush_stays() {
 }
 
 fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
-    let ended = Flushes::count(&flushes.ended);
+    let ended = flushes.ended.load(Ordering::SeqCst);
     engine.begin_batch(START);
     set(engine, key, b"new").unwrap();
     let mut is_there = true;
@@ -187,7 +142,7 @@ fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
     }
     engine.end_batch();
     // No flush was under way before and none has begun since.
-    if Flushes::count(&flushes.begun) == ended && !is_there {
+    if flushes.begun.load(Ordering::SeqCst) == ended && !is_there {
         flushes.over.store(true, Ordering::Relaxed);
         panic!("an item stored after a flush is gone");
     }
