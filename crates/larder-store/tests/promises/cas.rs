@@ -4,7 +4,9 @@ use crate::common::*;
 use larder_store::segment::{Cache, Handle};
 use larder_store::{Attributes, NewCas};
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// The highest fresh value.
 const FRESH_MAX: u64 = (1 << 48) - 1;
@@ -23,21 +25,28 @@ fn fresh(engine: &mut Handle, key: &[u8]) -> u64 {
 #[test]
 fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
     const THREADS: u64 = 2;
-    const ROUNDS: usize = 20_000;
+    const TIME: Duration = Duration::from_secs(2);
     let cache = cache(16 * MIB);
-    let lined_up = StartLine::new(2);
+    let (lined_up, last) = (StartLine::new(2), AtomicUsize::new(20_000));
+    let end = Instant::now() + TIME;
     let drawn = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let (cache, lined_up) = (&cache, &lined_up);
+                let (cache, lined_up, last) = (&cache, &lined_up, &last);
                 scope.spawn(move || {
                     let mut engine = cache.handle();
                     let (key, mut drawn) = (thread.to_le_bytes(), Vec::new());
-                    for round in 0..ROUNDS {
+                    for round in 0.. {
+                        if thread == 0 && Instant::now() > end {
+                            last.fetch_min(round, Ordering::SeqCst);
+                        }
                         // Ahead of every block that is in use.
                         choose(&mut engine, &key, (round as u64 + 1) * 1_000_000);
                         lined_up.wait(round);
                         drawn.extend([fresh(&mut engine, &key), fresh(&mut engine, b"shared")]);
+                        if round >= last.load(Ordering::SeqCst) {
+                            break;
+                        }
                     }
                     drawn
                 })

@@ -193,7 +193,7 @@ impl StartLine {
             if self.arrived.load(Ordering::SeqCst) >= all {
                 return;
             }
-            if polled % 512 == 511 { thread::yield_now() } else { std::hint::spin_loop() }
+            if polled % 64 == 63 { thread::yield_now() } else { std::hint::spin_loop() }
         }
     }
 }

@@ -153,13 +153,15 @@ fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
 fn a_flush_that_becomes_due_is_over_before_anybody_sees_its_second() {
     let (cache, line) = (cache(16 * MIB), StartLine::new(2));
     let (old_seen, new_lost) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (over, end) = (AtomicBool::new(false), Instant::now() + TIME);
     thread::scope(|scope| {
         for thread in 0..2_u32 {
-            let (cache, line, old_seen, new_lost) = (&cache, &line, &old_seen, &new_lost);
+            let (cache, line, over) = (&cache, &line, &over);
+            let (old_seen, new_lost) = (&old_seen, &new_lost);
             scope.spawn(move || {
                 let (mut engine, mut random) = (cache.handle(), Random::new(thread.into()));
                 let new = thread.to_le_bytes();
-                for round in 0..20_000 {
+                for round in 0.. {
                     let before = after(2 * round);
                     let due = Seconds(before.0 + 1);
                     if thread == 0 {
@@ -174,7 +176,13 @@ fn a_flush_that_becomes_due_is_over_before_anybody_sees_its_second() {
                     line.wait(3 * round as usize + 1);
                     old_seen.fetch_add(old.into(), Ordering::Relaxed);
                     new_lost.fetch_add((!has(&mut engine, &new)).into(), Ordering::Relaxed);
+                    if thread == 0 {
+                        over.store(Instant::now() > end, Ordering::SeqCst);
+                    }
                     line.wait(3 * round as usize + 2);
+                    if over.load(Ordering::SeqCst) {
+                        break;
+                    }
                 }
             });
         }
