@@ -1,0 +1,231 @@
+//! A plainer way to talk to the engine, measured time, and values that can be checked.
+
+use larder_store::segment::{Cache, Config, Handle};
+use larder_store::{
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue,
+    Refusal, Seconds, SizeClasses, Value,
+};
+use nix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) const MIB: usize = 1 << 20;
+pub(crate) const START: Seconds = Seconds(1_700_000_000);
+
+/// No test that makes progress takes this long, however busy the machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn after(secs: u32) -> Seconds {
+    Seconds(START.0 + secs)
+}
+
+pub(crate) fn config(limit_bytes: usize) -> Config {
+    Config {
+        limit_bytes,
+        cas: true,
+        classes: SizeClasses::new(vec![96, 512, 4096, 1 << 20], 59),
+        seed: 0x5eed,
+        evict: true,
+        item_size_max: limit_bytes / 2,
+        threads: 4,
+    }
+}
+
+pub(crate) fn cache(limit_bytes: usize) -> Cache {
+    Cache::new(config(limit_bytes)).unwrap()
+}
+
+/// A cache that refuses when it is full.
+pub(crate) fn keeping_cache(limit_bytes: usize) -> Cache {
+    Cache::new(Config { evict: false, ..config(limit_bytes) }).unwrap()
+}
+
+/// A cache for `threads` writers with `limit_bytes`, or the least above that the engine takes.
+pub(crate) fn small_cache(limit_bytes: usize, threads: usize) -> Cache {
+    use larder_store::segment::ConfigError;
+    let config = |limit_bytes| Config { threads, ..config(limit_bytes) };
+    match Cache::new(config(limit_bytes)) {
+        Err(ConfigError::Limit { min, .. }) if min > limit_bytes => {
+            Cache::new(config(min)).unwrap()
+        }
+        cache => cache.unwrap(),
+    }
+}
+
+pub(crate) fn hashed<'k>(engine: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
+    HashedKey { bytes, hash: engine.hash(bytes) }
+}
+
+pub(crate) fn expiring(at: Seconds) -> Attributes {
+    Attributes { expiry: Expiry::At(at), ..Attributes::default() }
+}
+
+pub(crate) fn store(value: NewValue<'_>, attributes: Attributes, cas: NewCas) -> Change<'_> {
+    Change::Put { attributes, cas, value, fetched: false }
+}
+
+pub(crate) fn set(engine: &mut Handle, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
+    set_with(engine, key, value, Attributes::default(), NewCas::Fresh)
+}
+
+pub(crate) fn set_with(
+    engine: &mut Handle,
+    key: &[u8],
+    value: &[u8],
+    attributes: Attributes,
+    cas: NewCas,
+) -> Result<u64, Refusal> {
+    change(engine, key, || store(NewValue::Bytes(value), attributes, cas))
+}
+
+pub(crate) fn amend(engine: &mut Handle, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
+    let amend = || Change::Amend { attributes, cas, access: Access::Untracked };
+    change(engine, key, amend).expect("an amendment in place takes no memory")
+}
+
+pub(crate) fn remove(engine: &mut Handle, key: &[u8]) {
+    change(engine, key, || Change::Remove).expect("a removal takes no memory");
+}
+
+pub(crate) fn change<'v>(
+    engine: &mut Handle,
+    key: &[u8],
+    change: impl Fn() -> Change<'v>,
+) -> Result<u64, Refusal> {
+    let key = hashed(engine, key);
+    engine.update(key, &mut None, |_| (change(), ())).map(|updated| updated.cas)
+}
+
+/// Stores a value as an upload, in pieces of 16 KiB.
+pub(crate) fn set_upload(engine: &mut Handle, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
+    let mut upload = engine.upload(value.len())?;
+    for piece in value.chunks(16 << 10) {
+        engine.extend(&mut upload, piece)?;
+    }
+    let key = hashed(engine, key);
+    let put = || store(NewValue::Uploaded, Attributes::default(), NewCas::Fresh);
+    engine.update(key, &mut Some(upload), |_| (put(), ())).map(|updated| updated.cas)
+}
+
+pub(crate) fn get(engine: &mut Handle, key: &[u8]) -> Option<Vec<u8>> {
+    let key = hashed(engine, key);
+    match engine.get(key, Access::Tracked, copied) {
+        Lookup::Hit(value) => Some(value),
+        _ => None,
+    }
+}
+
+/// Whether a live item is there. Leaves no trace.
+pub(crate) fn has(engine: &mut Handle, key: &[u8]) -> bool {
+    let key = hashed(engine, key);
+    matches!(engine.get(key, Access::Untracked, |_| ()), Lookup::Hit(()))
+}
+
+pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
+    match &item.value {
+        Value::Whole(bytes) => bytes.to_vec(),
+        Value::Large(lease) => read_lease(lease),
+        Value::Busy { .. } => panic!("so much is not leased here"),
+    }
+}
+
+pub(crate) fn read_lease(lease: &impl Lease) -> Vec<u8> {
+    let mut all = Vec::with_capacity(lease.len());
+    while all.len() < lease.len() {
+        let piece = lease.piece(all.len());
+        assert!(!piece.is_empty(), "a piece short of the end at {}", all.len());
+        all.extend_from_slice(piece);
+    }
+    all
+}
+
+/// Does all the housekeeping there is.
+pub(crate) fn tidy(engine: &mut Handle, now: Seconds) {
+    let begun = Instant::now();
+    while engine.maintain(now) {
+        assert!(begun.elapsed() < PATIENCE, "housekeeping does not end");
+    }
+}
+
+/// Processor time that this thread has used.
+pub(crate) fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("threads have clocks").into()
+}
+
+/// Runs `work` on a thread of its own; fails if it does not end in time. What hangs is left behind.
+pub(crate) fn within<R: Send + 'static>(
+    time: Duration,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    let (sender, receiver) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        // The receiver is gone if the time is over.
+        let _ = sender.send(work());
+    });
+    match receiver.recv_timeout(time) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("still at it after {time:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(worker.join().expect_err("it sent nothing"))
+        }
+    }
+}
+
+/// Where threads line up to start at the same moment. Its threads poll, because threads that are
+/// woken start one after another.
+pub(crate) struct StartLine {
+    threads: usize,
+    arrived: AtomicUsize,
+}
+
+impl StartLine {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { threads, arrived: AtomicUsize::new(0) }
+    }
+
+    /// Waits for all threads to be there, for the `round`th time, counted from 0.
+    pub(crate) fn wait(&self, round: usize) {
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+        let all = (round + 1) * self.threads;
+        for polled in 0_u32.. {
+            if self.arrived.load(Ordering::SeqCst) >= all {
+                return;
+            }
+            if polled % 64 == 63 { thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+/// Bytes that are different at every place and for every seed.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes: Vec<u8> =
+        (0..len.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// A small generator: xorshift64*.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// From 0 to `end`, not including it.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        let high = u32::try_from(self.next() >> 32).unwrap();
+        high as usize % end
+    }
+}

@@ -1,0 +1,27 @@
+//! What the segment engine promises when threads meet, when memory is full, and when it is misused.
+//! Everything here goes through the public interface.
+//!
+//! | file | what it checks |
+//! |---|---|
+//! | `amendments` | attributes and CAS of an amended item change together |
+//! | `asleep` | a batch that stays open stops nobody else |
+//! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
+//! | `flush` | flushed items stay away, items stored later stay |
+//! | `full` | a cache that does not evict fills up, and refuses at little cost |
+//! | `handles` | handles that come and go leave nothing behind |
+//! | `long_steps` | no operation holds others up for long |
+//! | `many_threads` | many handles share little memory |
+//! | `soundness` | misuse and panics leave all other items whole |
+//! | `stress_all` | all of it at once, with values that can be checked |
+
+mod amendments;
+mod asleep;
+mod cas;
+mod common;
+mod flush;
+mod full;
+mod handles;
+mod long_steps;
+mod many_threads;
+mod soundness;
+mod stress_all;
