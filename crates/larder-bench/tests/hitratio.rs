@@ -31,7 +31,8 @@ fn start(command: &str, memory_mb: u64) -> Server {
 }
 
 fn play(command: &str, memory_mb: u64, stream: &Stream) -> Replayed {
-    let replayed = replay(&mut start(command, memory_mb).connection, stream, 32).unwrap();
+    let mut server = start(command, memory_mb);
+    let replayed = replay(std::slice::from_mut(&mut server.connection), stream, 32).unwrap();
     assert_eq!((replayed.wrong, replayed.tally.requests), (0, stream.requests.len() as u64));
     replayed
 }
