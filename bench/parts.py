@@ -8,9 +8,12 @@ from functools import partial
 
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 from bench.servers import on_core, output, run, versions
+from bench.workloads import QUICK, WORKLOADS
 
 FOLDER = ROOT / "compare/bench"
 SUITES = ["pipelined", "unpipelined", "caches", "memcrs", "memc-kv", "ram", "scale"]
+# Of the servers whose miss ratios are measured.
+THREADS = (1, 4)
 COMMANDS_MEASURED = {
     "memcached": "memcached=memcached -u root -l 127.0.0.1 -U 0 -p {port} -m {memory_mb} -t 2",
     "larder": "larder=target/release/larderd -u root -l 127.0.0.1 -p {port} -m {memory_mb} -t 2",
@@ -120,7 +123,29 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
     return {"items": items, "share": items * (mean + key_len + header) / segments}
 
 
-def hitratio():
+def hitratio(quick=False):
+    """Miss ratios of the named workloads, with one thread and with four. Batches take turns over as
+    many connections as there are threads, so that all threads take part."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / "hitratio-found.json"
+    threads = (1,) if quick else THREADS
+    places = "-u root -l 127.0.0.1 -p {port} -m {memory_mb}"
+    programs = {"memcached": "memcached -U 0", "larder": "target/release/larderd"}
+    commands = [
+        word
+        for count in threads
+        for name, program in programs.items()
+        for word in ("--command", f"{name}-t{count}={program} {places} -t {count}")
+    ]
+    names = ",".join(QUICK if quick else WORKLOADS)
+    options = ["--workload", names, "--connections", max(THREADS), "--json-out-file", path]
+    run([LARDER, "bench", "hitratio", *commands, *options])
+    rows = json.loads(path.read_text())["rows"]
+    path.unlink()
+    return {"threads": threads, "rows": rows}
+
+
+def footprints():
     """Miss ratios at 1 % and 10 % of the footprint."""
     common = ["--footprint", "1%,10%", "--keys", "1000000", "-n", "3000000"]
     found = {}
@@ -160,7 +185,7 @@ def start():
     return found
 
 
-OTHERS = (tails, growth, fill, live, hitratio, scaling, instructions, start)
+OTHERS = (tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 
 
