@@ -79,15 +79,15 @@ pub const NAMED: &[NamedWorkload] = &[
     streamed("drift", 13, Traits { drifts: true, ..Traits::ZIPF }, 1.0),
     streamed("one-hit", 29, Traits { one_hits: true, ..Traits::ZIPF }, 0.9),
     streamed("log-normal", 25, Traits { log_normal: true, ..Traits::ZIPF }, 0.9),
-    mixed("log-uniform", 100, MILLION, &[(1.0, zipf(10_000, 0.0, LOG_UNIFORM))]),
-    mixed("log-uniform-zipf", 100, MILLION, &[(1.0, zipf(10_000, 0.9, LOG_UNIFORM))]),
+    mixed("log-uniform", 100, MILLION / 5, &[(1.0, zipf(10_000, 0.0, LOG_UNIFORM))]),
+    mixed("log-uniform-zipf", 100, MILLION / 5, &[(1.0, zipf(10_000, 0.9, LOG_UNIFORM))]),
     mixed("log-normal-1k", 100, MILLION, &[(1.0, zipf(140_000, 0.0, LOG_NORMAL_1K))]),
     mixed("log-normal-1k-zipf", 100, MILLION, &[(1.0, zipf(140_000, 0.9, LOG_NORMAL_1K))]),
     mixed("twice", 32, MILLION, &[(1.0, TWICE)]),
     mixed("half-twice", 32, MILLION, &[(0.5, TWICE), (0.5, ZIPF)]),
     mixed("sessions", 32, 2 * MILLION, &[(1.0, sessions(45_000))]),
     mixed("half-sessions", 32, 2 * MILLION, &[(0.5, sessions(22_500)), (0.5, ZIPF)]),
-    mixed("large-popular", 32, 2 * MILLION, &[(1.0, LARGE_POPULAR)]),
+    mixed("large-popular", 32, MILLION, &[(1.0, LARGE_POPULAR)]),
     mixed(
         "small-one-hit",
         40,
@@ -135,7 +135,7 @@ pub const NAMED: &[NamedWorkload] = &[
 ];
 
 const LARGE_POPULAR: Source =
-    zipf(1_000_000, 0.9, Sizes::Popular { keys: 1_000, value_bytes: 20_000, rest_bytes: 300 });
+    zipf(1_000_000, 1.0, Sizes::Popular { keys: 5_000, value_bytes: 20_000, rest_bytes: 300 });
 
 const ZIPF_SHUFFLED: Source = Source::Zipf {
     keys: 1_000_000,
