@@ -65,6 +65,7 @@ const MILLION: usize = 1_000_000;
 /// Zipf 1.0 over a million keys with values of 300 bytes.
 const ZIPF: Source = zipf(1_000_000, 1.0, Sizes::Equal(300));
 const TWICE: Source = Source::Twice { apart: 40_000, value_bytes: 300 };
+const SESSIONS: Source = Source::Sessions { within: 75_000, value_bytes: 300 };
 const LOG_UNIFORM: Sizes = Sizes::LogUniform { least: 60.0, most: 1e6 };
 const LOG_NORMAL_1K: Sizes = Sizes::LogNormal { median: 1024.0, sigma: 2.0, most: 1e6 };
 
@@ -79,14 +80,22 @@ pub const NAMED: &[NamedWorkload] = &[
     streamed("drift", 13, Traits { drifts: true, ..Traits::ZIPF }, 1.0),
     streamed("one-hit", 29, Traits { one_hits: true, ..Traits::ZIPF }, 0.9),
     streamed("log-normal", 25, Traits { log_normal: true, ..Traits::ZIPF }, 0.9),
-    mixed("log-uniform", 100, MILLION / 5, &[(1.0, zipf(10_000, 0.0, LOG_UNIFORM))]),
-    mixed("log-uniform-zipf", 100, MILLION / 5, &[(1.0, zipf(10_000, 0.9, LOG_UNIFORM))]),
+    NamedWorkload {
+        name: "log-uniform",
+        memory_mb: 100,
+        recipe: Recipe::Phases(&log_uniform(&[(1.0, zipf(10_000, 0.0, LOG_UNIFORM))])),
+    },
+    NamedWorkload {
+        name: "log-uniform-zipf",
+        memory_mb: 100,
+        recipe: Recipe::Phases(&log_uniform(&[(1.0, zipf(10_000, 0.9, LOG_UNIFORM))])),
+    },
     mixed("log-normal-1k", 100, MILLION, &[(1.0, zipf(140_000, 0.0, LOG_NORMAL_1K))]),
     mixed("log-normal-1k-zipf", 100, MILLION, &[(1.0, zipf(140_000, 0.9, LOG_NORMAL_1K))]),
     mixed("twice", 32, MILLION, &[(1.0, TWICE)]),
     mixed("half-twice", 32, MILLION, &[(0.5, TWICE), (0.5, ZIPF)]),
-    mixed("sessions", 32, 2 * MILLION, &[(1.0, sessions(45_000))]),
-    mixed("half-sessions", 32, 2 * MILLION, &[(0.5, sessions(22_500)), (0.5, ZIPF)]),
+    mixed("sessions", 32, 3 * MILLION, &[(1.0, SESSIONS)]),
+    mixed("half-sessions", 32, 3 * MILLION, &[(0.5, SESSIONS), (0.5, ZIPF)]),
     mixed("large-popular", 32, MILLION, &[(1.0, LARGE_POPULAR)]),
     mixed(
         "small-one-hit",
@@ -164,12 +173,15 @@ const fn mixed(
     NamedWorkload { name, memory_mb, recipe: Recipe::Mixed { requests, sources } }
 }
 
-const fn zipf(keys: u32, exponent: f64, sizes: Sizes) -> Source {
-    Source::Zipf { keys, exponent, sizes, ranks: Ranks::InOrder }
+/// As many requests to fill the cache as are counted: all keys are known by then, and the values are
+/// too large for a stream so long that the first requests would not matter.
+const fn log_uniform<'s>(sources: &'s [(f64, Source)]) -> [Phase<'s>; 3] {
+    let mixed = Phase::Mixed { requests: MILLION / 10, sources };
+    [mixed, Phase::CountFromHere, mixed]
 }
 
-const fn sessions(within: u64) -> Source {
-    Source::Sessions { within, value_bytes: 300 }
+const fn zipf(keys: u32, exponent: f64, sizes: Sizes) -> Source {
+    Source::Zipf { keys, exponent, sizes, ranks: Ranks::InOrder }
 }
 
 #[cfg(test)]
