@@ -65,7 +65,7 @@ const MILLION: usize = 1_000_000;
 /// Zipf 1.0 over a million keys with values of 300 bytes.
 const ZIPF: Source = zipf(1_000_000, 1.0, Sizes::Equal(300));
 const TWICE: Source = Source::Twice { apart: 40_000, value_bytes: 300 };
-const SESSIONS: Source = Source::Sessions { within: 75_000, value_bytes: 300 };
+const SESSIONS: Source = Source::Sessions { within: 65_000, value_bytes: 300 };
 const LOG_UNIFORM: Sizes = Sizes::LogUniform { least: 60.0, most: 1e6 };
 const LOG_NORMAL_1K: Sizes = Sizes::LogNormal { median: 1024.0, sigma: 2.0, most: 1e6 };
 
@@ -144,7 +144,7 @@ pub const NAMED: &[NamedWorkload] = &[
 ];
 
 const LARGE_POPULAR: Source =
-    zipf(1_000_000, 1.0, Sizes::Popular { keys: 5_000, value_bytes: 20_000, rest_bytes: 300 });
+    zipf(200_000, 0.9, Sizes::Popular { keys: 2_000, value_bytes: 20_000, rest_bytes: 300 });
 
 const ZIPF_SHUFFLED: Source = Source::Zipf {
     keys: 1_000_000,
