@@ -4,6 +4,7 @@ import json
 import socket
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
@@ -125,24 +126,26 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
 
 def hitratio(quick=False):
     """Miss ratios of the named workloads, with one thread and with four. Batches take turns over as
-    many connections as there are threads, so that all threads take part."""
+    many connections as there are threads, so that all threads take part. A server and its load wait
+    for each other, so each number of threads is measured on a core of its own, at the same time."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    path = FOLDER / "hitratio-found.json"
     threads = (1,) if quick else THREADS
-    places = "-u root -l 127.0.0.1 -p {port} -m {memory_mb}"
-    programs = {"memcached": "memcached -U 0", "larder": "target/release/larderd"}
-    commands = [
-        word
-        for count in threads
-        for name, program in programs.items()
-        for word in ("--command", f"{name}-t{count}={program} {places} -t {count}")
-    ]
     names = ",".join(QUICK if quick else WORKLOADS)
-    options = ["--workload", names, "--connections", max(THREADS), "--json-out-file", path]
-    run([LARDER, "bench", "hitratio", *commands, *options])
+    with ThreadPoolExecutor() as pool:
+        measured = pool.map(partial(workload_rows, names), threads)
+        return {"threads": threads, "rows": [row for rows in measured for row in rows]}
+
+
+def workload_rows(names, threads):
+    path = FOLDER / f"hitratio-found-{threads}.json"
+    command = [LARDER, "bench", "hitratio", "--workload", names, "--connections", max(THREADS)]
+    for name, program in {"memcached": "memcached -U 0", "larder": "target/release/larderd"}.items():
+        options = "-u root -l 127.0.0.1 -p {port} -m {memory_mb}"
+        command += ["--command", f"{name}-t{threads}={program} {options} -t {threads}"]
+    run([*command, "--json-out-file", path])
     rows = json.loads(path.read_text())["rows"]
     path.unlink()
-    return {"threads": threads, "rows": rows}
+    return rows
 
 
 def footprints():
