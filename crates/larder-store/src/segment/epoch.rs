@@ -104,6 +104,15 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         }
     }
 
+    /// Holds nobody up until [`Pin::resume`], though a batch is open.
+    pub(super) fn pause(&mut self) {
+        self.slot.as_ref().leave();
+    }
+
+    pub(super) fn resume(&mut self, epoch: &Epoch) {
+        self.renew(epoch);
+    }
+
     /// Reads under the pin of the batch, or under one that ends with the guard.
     #[inline]
     pub(super) fn read(&mut self, epoch: &Epoch) -> Reading<'_, S> {

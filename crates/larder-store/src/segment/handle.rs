@@ -53,7 +53,7 @@ struct Hint {
 impl Handle {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let member = Arc::new(Member::new(shared.config.classes.count()));
-        shared.members().push(Arc::clone(&member));
+        shared.join(Arc::clone(&member));
         Self {
             shared,
             pin: Pin::new(Own(Arc::clone(&member))),
@@ -271,9 +271,16 @@ impl Engine for Handle {
         upload: &mut Option<Upload>,
         decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
+        let is_tight = self.shared.is_tight();
+        if is_tight {
+            self.pin.pause();
+        }
         let updated = self.update_item(key, upload, decide);
-        if !self.pin.is_in_batch() {
+        if is_tight || !self.pin.is_in_batch() {
             self.end_writing();
+        }
+        if is_tight {
+            self.pin.resume(&self.shared.epoch);
         }
         self.sample_write(key);
         updated

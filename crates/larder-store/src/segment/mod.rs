@@ -82,7 +82,7 @@ use slot::Slot;
 use stats::HandleStats;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
-use sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use table::{RETIRED, SegmentState, Sequence, Table};
 
 /// How a cache is set up.
@@ -241,6 +241,10 @@ pub(crate) struct Shared {
     /// Counts of handles that are gone.
     departed: HandleStats,
     epoch: Epoch,
+    /// There are so many handles for so few segments that they take turns; see `room`.
+    is_tight: AtomicBool,
+    /// Held by the one handle that empties segments where they take turns.
+    evacuating: Mutex<()>,
     /// Memory of this epoch was waited for in vain: a reader is asleep. 0 if none was.
     stalled_epoch: AtomicU64,
     secrets: RapidSecrets,
@@ -281,6 +285,9 @@ const STRIPE_BUCKETS: usize = 64;
 /// Share of all segments that index and ghosts may have after the limit was lowered, in percent:
 /// the index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
+
+/// Where there are fewer segments than this for each handle, handles take turns.
+const TIGHT_SHARE: usize = 4;
 
 /// Ends the process if it is dropped: what was being changed is neither as before nor as wanted.
 struct AbortOnUnwind;
@@ -331,6 +338,8 @@ impl Shared {
             members: Mutex::default(),
             departed: HandleStats::new(config.classes.count()),
             epoch: Epoch::new(),
+            is_tight: AtomicBool::new(false),
+            evacuating: Mutex::new(()),
             stalled_epoch: AtomicU64::new(0),
             secrets: RapidSecrets::seed(seed),
             limit_bytes: AtomicUsize::new(config.limit_bytes),
@@ -358,6 +367,23 @@ impl Shared {
         self.lifetimes.store(open::lifetime_count(segments, threads), Ordering::Relaxed);
         let budget = crate::eviction::open_budget(segments, threads);
         self.open_budget.store(budget, Ordering::Relaxed);
+        self.note_members(self.members().len());
+    }
+
+    /// How many handles there are has changed.
+    fn note_members(&self, members: usize) {
+        let is_tight = members * TIGHT_SHARE > self.limit_segments();
+        self.is_tight.store(is_tight, Ordering::Relaxed);
+    }
+
+    fn is_tight(&self) -> bool {
+        self.is_tight.load(Ordering::Relaxed)
+    }
+
+    fn join(&self, member: Arc<Member>) {
+        let mut members = self.members();
+        members.push(member);
+        self.note_members(members.len());
     }
 
     fn table(&self) -> &Table {
@@ -417,6 +443,7 @@ impl Shared {
     fn depart(&self, member: &Arc<Member>) {
         let mut members = self.members();
         members.retain(|other| !Arc::ptr_eq(other, member));
+        self.note_members(members.len());
         // Under the lock of the list, so that the counts are seen once.
         self.departed.absorb(&member.stats);
     }

@@ -1,6 +1,5 @@
 //! Open segments: what a handle appends items to, and how items are put together there.
 
-use super::Shared;
 use super::alloc::Queued;
 use super::handle::Handle;
 use super::header::State;
@@ -8,8 +7,9 @@ use super::member::{Member, Writing};
 use super::record::{NewRecord, Record};
 use super::staging::Staging;
 use super::stats::Evicted;
-use super::sync::Ordering;
+use super::sync::{Ordering, wait_for_others};
 use super::table::{SegmentState, Sequence};
+use super::{AbortOnUnwind, Shared};
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, open_budget, place};
 use crate::{Eviction, Expiry, Refusal, Seconds};
 use std::sync::Arc;
@@ -64,6 +64,12 @@ impl Open {
 /// many: what is open can be evicted by its owner alone.
 const CHAINED_SHARE: usize = 64;
 
+/// The most segments that are open before a write waits for one that another handle leaves, one in
+/// this many.
+const OPEN_SHARE_MAX: usize = 3;
+/// How often it waits before it opens one still.
+const WAITS_MAX: u32 = 1000;
+
 /// Index words are told to the others in steps of this many.
 const SLOTS_STEP: isize = 16;
 
@@ -100,9 +106,18 @@ impl Handle {
 
     /// Has a segment ready in which an item of this kind and length finds room.
     pub(super) fn open_segment(&mut self, kind: Kind, len: usize) -> Result<(), Refusal> {
-        let (shared, mut writer) = self.writer();
-        if writer.adopt(shared, kind, len) {
-            return Ok(());
+        for round in 0..WAITS_MAX {
+            let (shared, mut writer) = self.writer();
+            if writer.adopt(shared, kind, len) {
+                return Ok(());
+            }
+            // More of them than that, and too few are left to be emptied.
+            if shared.alloc().open < shared.limit_segments() / OPEN_SHARE_MAX {
+                break;
+            }
+            if !shared.seal_idle() {
+                wait_for_others(round);
+            }
         }
         let segment = self.take_segment()?;
         let (shared, mut writer) = self.writer();
@@ -327,7 +342,9 @@ impl Writer<'_> {
         self.member.stats.evict(class, Evicted { fetched, mortal, idle_secs });
         if let Some(observer) = shared.observer.get() {
             let (key, value_len, now) = (record.key(), record.value_len(), self.now);
+            let whole = AbortOnUnwind;
             observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+            std::mem::forget(whole);
         }
     }
 

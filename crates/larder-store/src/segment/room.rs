@@ -1,6 +1,11 @@
 //! Making room for a write: free segments, those that wait for readers, those that other handles
 //! leave idle, and those that can be cleaned or evicted. All waiting is bounded; a write that finds
 //! no room is refused.
+//!
+//! Where there are hardly more segments than handles, and more threads than cores, those that have
+//! lost their core hold most of the memory: what they read, append to and empty. Handles then take
+//! turns: none holds anything but during an update, nor a pin then, and one at a time empties
+//! segments.
 
 use super::Shared;
 use super::chain::Upload;
@@ -19,6 +24,8 @@ const LIMBO_SHARE: usize = 8;
 /// How often a write waits for readers to end their batches: some 10 ms in all, longer than a thread
 /// that has lost its core needs to get it back.
 const WAITS_MAX: u32 = 160;
+/// The same where handles take turns: up to a second.
+const WAITS_MAX_TIGHT: u32 = 10_000;
 /// How often a write makes room that others take before it is refused.
 const ROUNDS_MAX: u32 = 1000;
 
@@ -26,7 +33,8 @@ impl Handle {
     /// A free segment, for a write.
     pub(super) fn take_segment(&mut self) -> Result<u32, Refusal> {
         let mut waits = 0;
-        for _ in 0..ROUNDS_MAX {
+        let rounds = if self.shared.is_tight() { WAITS_MAX_TIGHT } else { ROUNDS_MAX };
+        for _ in 0..rounds {
             self.collect();
             self.ensure_free();
             let taken = self.shared.alloc().take(self.shared.reserve() / 2);
@@ -37,7 +45,8 @@ impl Handle {
             if self.evacuate_until_free() || self.free_idle() {
                 continue;
             }
-            if self.shared.alloc().limbo() == 0 || !self.wait_for_readers(&mut waits) {
+            let may_come = self.shared.alloc().limbo() > 0 || self.shared.is_tight();
+            if !may_come || !self.wait_for_readers(&mut waits) {
                 break;
             }
         }
@@ -55,6 +64,9 @@ impl Handle {
 
     /// Sees to it that a segment is being emptied where one will be wanted, and how fast.
     fn ensure_free(&mut self) {
+        if self.shared.is_tight() {
+            return;
+        }
         let (free_or_pending, reserve) =
             (self.shared.alloc().free_or_pending(), self.shared.reserve());
         if free_or_pending <= reserve {
@@ -68,6 +80,11 @@ impl Handle {
     /// Empties segments until one is free or will be; false if nothing was done for it. It stops
     /// within a segment: the items in it may each own many others.
     fn evacuate_until_free(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let turn = shared.is_tight().then(|| shared.evacuating.try_lock());
+        if matches!(turn, Some(Err(_))) {
+            return false;
+        }
         let mut worked = false;
         while self.wants_more() && self.begin_evacuation() {
             if !self.evacuate_next() {
@@ -97,14 +114,19 @@ impl Handle {
     /// Waits a little for others to end their batches; false if that is in vain. Others that wait for
     /// the same reader do not wait again for as long.
     fn wait_for_readers(&mut self, waits: &mut u32) -> bool {
-        let Some(epoch) = self.shared.alloc().next_epoch() else { return true };
+        let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let stalled = &self.shared.stalled_epoch;
-        if stalled.load(Ordering::Relaxed) == epoch {
+        if epoch != 0 && stalled.load(Ordering::Relaxed) == epoch {
             return false;
         }
-        if *waits >= WAITS_MAX {
+        let is_tight = self.shared.is_tight();
+        if *waits >= if is_tight { WAITS_MAX_TIGHT } else { WAITS_MAX } {
             stalled.store(epoch, Ordering::Relaxed);
             return false;
+        }
+        if is_tight {
+            // The others need what this handle has, too.
+            self.end_writing();
         }
         wait_for_others(*waits);
         *waits += 1;
@@ -155,7 +177,7 @@ impl Shared {
 
     /// Seals what handles that are between two batches have open, and puts what they were emptying
     /// back; whether there was anything.
-    fn seal_idle(&self) -> bool {
+    pub(super) fn seal_idle(&self) -> bool {
         let mut any = false;
         self.for_each_member(|member| {
             let idle = member.with_idle(|writing| {

@@ -6,20 +6,20 @@ mod modelled;
 
 #[cfg(shuttle)]
 pub(super) use modelled::{
-    AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence, wait_a_little,
-    wait_for_others,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence,
+    wait_a_little, wait_for_others,
 };
 
 #[cfg(not(shuttle))]
 pub(super) use real::{
-    AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence, wait_a_little,
-    wait_for_others,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence,
+    wait_a_little, wait_for_others,
 };
 
 #[cfg(not(shuttle))]
 mod real {
     pub(in super::super) use std::sync::atomic::{
-        AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     pub(in super::super) use std::sync::{Mutex, MutexGuard};
 

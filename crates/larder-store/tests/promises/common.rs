@@ -30,6 +30,7 @@ pub(crate) fn config(limit_bytes: usize) -> Config {
         evict: true,
         item_size_max: limit_bytes / 2,
         threads: 4,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
     }
 }
 
