@@ -139,13 +139,15 @@ fn an_endless_cache_misses_only_what_is_new_or_expired() {
     assert_eq!(hits_at_most(&requests, 1000, |_| 1), 3.0);
 }
 
-/// In a cache of 4 MiB, 200 keys with values of `size` are requested twice. Then 40,000 keys with
-/// values of 300 bytes come, each of which is requested twice too. How many of the first are left.
-fn survivors(size: u32, threads: usize) -> usize {
-    let mut cache = S3Fifo::new(4 << 20, Settings { threads, ..Settings::default() });
+/// In a cache of 4 MiB, 8,000 keys with values of 300 bytes are requested twice. Then 300 keys with
+/// values of 10,000 bytes come, each of which is requested twice too. How many of the first are
+/// left.
+fn survivors(size_exponent: f64, threads: usize) -> usize {
+    let settings = Settings { size_exponent, threads, ..Settings::default() };
+    let mut cache = S3Fifo::new(4 << 20, settings);
     let request = |key, size| Request { now_ms: 0, key, size, ttl_secs: None };
-    let first = (0..200).map(|key| request(key, size));
-    let then = (200..40_200).flat_map(|key| [request(key, 300); 2]);
+    let first = (0..8_000).map(|key| request(key, 300));
+    let then = (8_000..8_300).flat_map(|key| [request(key, 10_000); 2]);
     first.clone().chain(first.clone()).chain(then).for_each(|request| {
         cache.request(&request);
     });
@@ -153,9 +155,10 @@ fn survivors(size: u32, threads: usize) -> usize {
 }
 
 #[test]
-fn large_items_that_are_no_longer_used_make_way_for_small_ones() {
+fn small_items_outlive_large_ones_if_size_counts() {
     for threads in [1, 4] {
-        assert_eq!(survivors(10_000, threads), 0, "{threads} threads");
+        let [by_age, by_size] = [0.0, 0.7].map(|exponent| survivors(exponent, threads));
+        assert!(by_size > 2 * by_age, "{by_size} and {by_age}, {threads} threads");
     }
 }
 
