@@ -8,6 +8,7 @@ from statistics import median
 
 from bench import parts
 from bench.servers import EMPTY_LOOP, ROOT
+from bench.workloads import BYTES_AIM, WORKLOADS
 
 PATH = ROOT / "docs/performance.md"
 PLOTS = ROOT / "docs/plots"
@@ -125,6 +126,48 @@ def live(found):
 
 
 def hitratio(found):
+    """Figures that miss their target are bold."""
+    threads = found["threads"]
+    servers = [f"{name}-t{count}" for name in ("memcached", "larder") for count in threads]
+    rows = []
+    for name, by_server in workload_tallies(found).items():
+        workload = WORKLOADS[name]
+        shown = []
+        for server in servers:
+            figure = workload.figure(by_server[server])
+            met = workload.is_met(figure) or server.startswith("memcached")
+            shown.append(workload.shown(figure) if met else f"**{workload.shown(figure)}**")
+        lru = workload.shown(workload.figure(by_server["LRU"]))
+        bytes_over = []
+        for over in over_memcached(by_server, threads):
+            bytes_over.append(f"{over:.2f}" if over <= BYTES_AIM else f"**{over:.2f}**")
+        title = f"{workload.title} (`{name}`)"
+        rows.append([title, by_server["memory_mb"], *shown, workload.shown_aim(), lru, "; ".join(bytes_over)])
+    named = [server.replace("-t", " -t ") for server in servers]
+    counts = " and ".join(f"-t {count}" for count in threads)
+    head = ["workload", "-m", *named, "larder's target", "LRU", f"bytes missed ÷ memcached's, {counts}"]
+    return table(head, rows)
+
+
+def workload_tallies(found):
+    """Of each workload, the tallies of the servers and of the simulated LRU, and the memory limit."""
+    tallies = {}
+    for row in found["rows"]:
+        place = tallies.setdefault(row["stream"], {"LRU": row["simulated"]["lru"]})
+        place["memory_mb"] = row["capacity_bytes"] >> 20
+        place[row["server"]] = row["replayed"]["tally"]
+    return tallies
+
+
+def over_memcached(by_server, threads):
+    """Larder's missed bytes by memcached's, for each number of threads. Where neither misses any it
+    is 1."""
+    for count in threads:
+        larder, memcached = (by_server[f"{name}-t{count}"]["missed_bytes"] for name in ("larder", "memcached"))
+        yield larder / memcached if memcached else 1.0 if not larder else float("inf")
+
+
+def footprints(found):
     rows = []
     for stream in found:
         for share, figures in misses(found, stream).items():
@@ -164,7 +207,7 @@ def start(found):
     return table(["", "ms"], [[n, spread([s * 1e3 for s in secs])] for n, secs in found.items()])
 
 
-OTHERS = (tails, growth, fill, live, hitratio, scaling, instructions, start)
+OTHERS = (tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}
 
@@ -266,6 +309,19 @@ def of_live(found):
 
 
 def of_hitratio(found):
+    threads = found["threads"]
+    counts = " and ".join(f"-t {count}" for count in threads)
+    for name, by_server in workload_tallies(found).items():
+        workload = WORKLOADS[name]
+        figures = [workload.figure(by_server[f"larder-t{count}"]) for count in threads]
+        got = "; ".join(map(workload.shown, figures))
+        met = all(map(workload.is_met, figures))
+        yield f"{workload.unit}, {workload.title}, {counts}", workload.shown_aim(), got, met
+        over = list(over_memcached(by_server, threads))
+        yield at_most("… bytes missed ÷ memcached", BYTES_AIM, over)
+
+
+def of_footprints(found):
     for stream in found:
         figures = misses(found, stream).values()
         aim = 0.93 if stream == "scans" else 0.9
@@ -308,6 +364,7 @@ TARGETS = {
     "fill": of_fill,
     "live": of_live,
     "hitratio": of_hitratio,
+    "footprints": of_footprints,
     "scaling": of_scaling,
     "instructions": of_instructions,
     "start": of_start,

@@ -4,13 +4,17 @@ import json
 import socket
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 from bench.servers import on_core, output, run, versions
+from bench.workloads import QUICK, WORKLOADS
 
 FOLDER = ROOT / "compare/bench"
 SUITES = ["pipelined", "unpipelined", "caches", "memcrs", "memc-kv", "ram", "scale"]
+# Of the servers whose miss ratios are measured.
+THREADS = (1, 4)
 COMMANDS_MEASURED = {
     "memcached": "memcached=memcached -u root -l 127.0.0.1 -U 0 -p {port} -m {memory_mb} -t 2",
     "larder": "larder=target/release/larderd -u root -l 127.0.0.1 -p {port} -m {memory_mb} -t 2",
@@ -120,7 +124,31 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
     return {"items": items, "share": items * (mean + key_len + header) / segments}
 
 
-def hitratio():
+def hitratio(quick=False):
+    """Miss ratios of the named workloads, with one thread and with four. Batches take turns over as
+    many connections as there are threads, so that all threads take part. A server and its load wait
+    for each other, so each number of threads is measured on a core of its own, at the same time."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    threads = (1,) if quick else THREADS
+    names = ",".join(QUICK if quick else WORKLOADS)
+    with ThreadPoolExecutor() as pool:
+        measured = pool.map(partial(workload_rows, names), threads)
+        return {"threads": threads, "rows": [row for rows in measured for row in rows]}
+
+
+def workload_rows(names, threads):
+    path = FOLDER / f"hitratio-found-{threads}.json"
+    command = [LARDER, "bench", "hitratio", "--workload", names, "--connections", max(THREADS)]
+    for name, program in {"memcached": "memcached -U 0", "larder": "target/release/larderd"}.items():
+        options = "-u root -l 127.0.0.1 -p {port} -m {memory_mb}"
+        command += ["--command", f"{name}-t{threads}={program} {options} -t {threads}"]
+    run([*command, "--json-out-file", path])
+    rows = json.loads(path.read_text())["rows"]
+    path.unlink()
+    return rows
+
+
+def footprints():
     """Miss ratios at 1 % and 10 % of the footprint."""
     common = ["--footprint", "1%,10%", "--keys", "1000000", "-n", "3000000"]
     found = {}
@@ -160,7 +188,7 @@ def start():
     return found
 
 
-OTHERS = (tails, growth, fill, live, hitratio, scaling, instructions, start)
+OTHERS = (tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 
 

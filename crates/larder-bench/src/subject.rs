@@ -155,7 +155,8 @@ impl Subject {
                 let connection = connect(&target, dialect)?;
                 let pid = server_process::find(&target).or(Some(launched.pid()));
                 let limit_bytes = memory_mb << 20;
-                Ok(Server { connection, pid, limit_bytes, _launched: Some(launched) })
+                let _launched = Some(launched);
+                Ok(Server { connection, pid, limit_bytes, target, dialect, _launched })
             }
             Self::Running { target, pid } => {
                 let mut connection = connect(target, dialect)?;
@@ -163,7 +164,8 @@ impl Subject {
                 let limit_bytes = said.or(memory_mb.map(|mb| mb << 20));
                 let limit_bytes = limit_bytes.ok_or(SubjectError::NoLimit)?;
                 let pid = pid.or_else(|| server_process::find(target));
-                Ok(Server { connection, pid, limit_bytes, _launched: None })
+                let target = target.clone();
+                Ok(Server { connection, pid, limit_bytes, target, dialect, _launched: None })
             }
         }
     }
@@ -183,10 +185,20 @@ pub struct Server {
     pub pid: Option<i32>,
     /// Its memory limit.
     pub limit_bytes: u64,
+    target: Target,
+    dialect: Dialect,
     _launched: Option<Launched>,
 }
 
 impl Server {
+    /// Opens another connection.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub fn connect(&self) -> Result<Connection, SubjectError> {
+        connect(&self.target, self.dialect)
+    }
+
     /// Its resident memory in bytes, if the system says.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {

@@ -3,7 +3,8 @@
 use clap::Parser;
 use larder_bench::blocking::Dialect;
 use larder_bench::hitratio::{
-    Arguments, Overheads, Replayed, Stream, TtlShare, Workload, command, open, replay, simulate,
+    Arguments, Counted, NAMED, Overheads, Replayed, Stream, TtlShare, Workload, command, open,
+    replay, simulate,
 };
 use larder_bench::subject::{Server, Subject};
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ fn start(command: &str, memory_mb: u64) -> Server {
 }
 
 fn play(command: &str, memory_mb: u64, stream: &Stream) -> Replayed {
-    let replayed = replay(&mut start(command, memory_mb).connection, stream, 32).unwrap();
+    let mut server = start(command, memory_mb);
+    let replayed = replay(std::slice::from_mut(&mut server.connection), stream, 32).unwrap();
     assert_eq!((replayed.wrong, replayed.tally.requests), (0, stream.requests.len() as u64));
     replayed
 }
@@ -88,6 +90,23 @@ fn what_expires_is_missed_again() {
     let replayed = play(MEMCACHED, 64, &stream);
     assert!(replayed.seconds > 3.4, "{replayed:?}");
     assert!(replayed.tally.misses >= 20, "{replayed:?}");
+}
+
+/// memcached does not hold all of the new keys. If a look-up stored what it misses, the next one
+/// would find more of them.
+#[test]
+fn look_ups_are_counted_alone_and_store_nothing() {
+    let workload = NAMED.iter().find(|workload| workload.name == "old-then-new").unwrap();
+    let mut stream = workload.stream(1).unwrap();
+    let server = start(MEMCACHED, workload.memory_mb);
+    let mut connections = [server.connect().unwrap(), server.connect().unwrap()];
+    let first = replay(&mut connections, &stream, 32).unwrap().tally;
+    assert_eq!(first.requests, 5_100);
+    assert!((1_000..5_100).contains(&first.misses), "{first:?}");
+    stream.requests.drain(..stream.counted.first());
+    stream.counted = Counted::LookUpsFrom(0);
+    let second = replay(&mut connections, &stream, 32).unwrap().tally;
+    assert!(second.misses >= first.misses, "{first:?}, {second:?}");
 }
 
 #[test]

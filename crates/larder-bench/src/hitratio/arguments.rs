@@ -1,5 +1,6 @@
 //! The command line of `larder bench hitratio`.
 
+use super::catalogue::{NAMED, NamedWorkload};
 use super::workload::{Traits, TtlShare, Workload};
 use super::{Error, Overheads, Stream, trace};
 use crate::blocking::BATCH_MAX;
@@ -25,12 +26,19 @@ pub struct Arguments {
     /// Requests under way at once
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=BATCH_MAX as i64), help_heading = "Server")]
     pub pipeline: u16,
+    /// Connections that batches of requests go to in turn, so that all threads of a server take part
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Server")]
+    pub connections: u16,
 
     /// zipf, onehit, scan, drift, lognormal, sizeshift, ttl; several at once joined by +
     #[arg(long, value_delimiter = ',', default_value = "zipf", value_parser = named_traits, help_heading = STREAM)]
     pub stream: Vec<(String, Traits)>,
+    /// Workloads with their own keys, sizes, number of requests and memory limit, by name, or all.
+    /// --memory-mb and --footprint replace the limit. docs/hitratio.md has the list
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = named_workloads, conflicts_with_all = ["stream", "requests", "keys", "key_zipf_exp", "data_size", "one_hit", "ttl_mix", "rate"], help_heading = STREAM)]
+    pub workload: Vec<Selected>,
     /// A trace, rather than a stream that is made up: time_secs,key,size[,ttl] a line
-    #[arg(long, conflicts_with = "stream", help_heading = STREAM)]
+    #[arg(long, conflicts_with_all = ["stream", "workload"], help_heading = STREAM)]
     pub trace: Option<PathBuf>,
     /// How many are made up
     #[arg(short = 'n', long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u32).range(1..), help_heading = STREAM)]
@@ -75,6 +83,20 @@ pub struct Arguments {
 
 const STREAM: &str = "Stream";
 const SIMULATED: &str = "Simulated caches";
+
+/// The workloads that a name of `--workload` stands for.
+#[derive(Clone, Debug)]
+pub struct Selected(Vec<&'static NamedWorkload>);
+
+fn named_workloads(name: &str) -> Result<Selected, String> {
+    let is_wanted = |workload: &&NamedWorkload| name == "all" || name == workload.name;
+    let selected: Vec<_> = NAMED.iter().filter(is_wanted).collect();
+    if selected.is_empty() {
+        let names: Vec<_> = NAMED.iter().map(|workload| workload.name).collect();
+        return Err(format!("`{name}` is none of all, {}", names.join(", ")));
+    }
+    Ok(Selected(selected))
+}
 
 /// A part of a whole, from 0 to 1; `10%` or `0.1` when typed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -137,12 +159,15 @@ impl Arguments {
             trace::open(path).map_err(|error| Error::Trace { path: path_name(), error })
         });
         let made_up = self.workloads().map(|(name, workload)| Ok(workload.stream(name)?));
-        trace.chain(made_up)
+        let named = self.workload.iter().flat_map(|selected| &selected.0);
+        let named = named.map(|workload| Ok(workload.stream(self.seed)?));
+        trace.chain(named).chain(made_up)
     }
 
     /// What is to be made up, by name.
     pub(super) fn workloads(&self) -> impl Iterator<Item = (&str, Workload)> {
-        let wanted = if self.trace.is_some() { &[][..] } else { &self.stream };
+        let is_default = self.trace.is_none() && self.workload.is_empty();
+        let wanted = if is_default { self.stream.as_slice() } else { &[] };
         wanted.iter().map(|(name, traits)| (name.as_str(), self.workload(*traits)))
     }
 

@@ -4,6 +4,8 @@
 //! simulated caches of the same capacity. docs/hitratio.md says what is charged for what.
 
 mod arguments;
+mod catalogue;
+mod mixture;
 mod replay;
 mod report;
 mod simulated;
@@ -11,11 +13,12 @@ mod stream;
 mod trace;
 mod workload;
 
-pub use arguments::{Arguments, Share};
+pub use arguments::{Arguments, Selected, Share};
+pub use catalogue::{NAMED, NamedWorkload};
 pub use replay::{Replayed, Tally, replay};
 pub use report::Row;
 pub use simulated::{Bound, Overheads, Simulated, simulate};
-pub use stream::{Footprint, Stream};
+pub use stream::{Counted, Footprint, Stream};
 pub use trace::{TraceError, open, read};
 pub use workload::{NoDistribution, Traits, TtlShare, Workload};
 
@@ -88,6 +91,7 @@ impl Measurement<'_> {
             for subject in self.arguments.subjects()? {
                 let row = self.row(subject.as_ref(), memory, &mut simulated)?;
                 report::print_row(&row)?;
+                report::print_counted(&row, self.stream)?;
                 rows.push(row);
             }
         }
@@ -96,7 +100,7 @@ impl Measurement<'_> {
 
     /// In bytes; none is what the server has.
     fn capacities(&self) -> Vec<Option<u64>> {
-        let given = self.arguments.server.memory_mb.map(|mb| mb << 20);
+        let given = self.arguments.server.memory_mb.or(self.stream.memory_mb).map(|mb| mb << 20);
         match self.arguments.footprint.as_slice() {
             [] => vec![given],
             shares => shares.iter().map(|share| Some(share.of(self.footprint.bytes))).collect(),
@@ -129,6 +133,10 @@ impl Measurement<'_> {
     }
 
     fn replay(&self, server: &mut Server) -> Result<Replayed, Error> {
-        replay(&mut server.connection, self.stream, self.arguments.pipeline).map_err(Error::Replay)
+        let mut connections = Vec::new();
+        for _ in 0..self.arguments.connections {
+            connections.push(server.connect()?);
+        }
+        replay(&mut connections, self.stream, self.arguments.pipeline).map_err(Error::Replay)
     }
 }

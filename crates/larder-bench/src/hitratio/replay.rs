@@ -39,6 +39,12 @@ impl Tally {
         self.missed_bytes += miss * u64::from(bytes);
     }
 
+    /// Gets that found something.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.requests - self.misses
+    }
+
     /// Misses by requests.
     #[must_use]
     pub fn miss_ratio(&self) -> f64 {
@@ -67,16 +73,26 @@ pub struct Replayed {
     pub behind_seconds: f64,
 }
 
-/// Plays a stream, with at most `pipeline` requests under way. If it has TTLs, each request waits
-/// for its time; else they follow as fast as the server answers.
+/// Plays a stream, with at most `pipeline` requests under way. Batches go to the connections in turn,
+/// one after the other. If the stream has TTLs, each request waits for its time; else they follow as
+/// fast as the server answers.
 ///
 /// # Errors
 /// The server hung up, or answered a get with an error.
-pub fn replay(connection: &mut Connection, stream: &Stream, pipeline: u16) -> io::Result<Replayed> {
+///
+/// # Panics
+/// There are no connections.
+pub fn replay(
+    connections: &mut [Connection],
+    stream: &Stream,
+    pipeline: u16,
+) -> io::Result<Replayed> {
     let start = Instant::now();
     let mut replay = Replay {
-        connection,
+        connections,
+        turn: 0,
         stream,
+        played: 0,
         values: Values::new(stream.value_bytes_max()),
         replayed: Replayed::default(),
         missed: Vec::new(),
@@ -85,7 +101,8 @@ pub fn replay(connection: &mut Connection, stream: &Stream, pipeline: u16) -> io
     let mut rest = stream.requests.as_slice();
     while let Some(first) = rest.first() {
         let due_ms = clock.as_mut().map_or(u64::MAX, |clock| clock.wait_for(first.now_ms));
-        let (batch, later) = rest.split_at(batch_len(rest, due_ms, usize::from(pipeline.max(1))));
+        let most = usize::from(pipeline.max(1)).min(replay.until_counted());
+        let (batch, later) = rest.split_at(batch_len(rest, due_ms, most));
         replay.play(batch)?;
         rest = later;
         if clock.is_some() || rest.is_empty() {
@@ -121,8 +138,12 @@ fn batch_len(requests: &[Request], due_ms: u64, most: usize) -> usize {
 }
 
 struct Replay<'r> {
-    connection: &'r mut Connection,
+    connections: &'r mut [Connection],
+    /// Batches played.
+    turn: usize,
     stream: &'r Stream,
+    /// Requests played.
+    played: usize,
     values: Values,
     replayed: Replayed,
     /// What is still to be set.
@@ -130,6 +151,12 @@ struct Replay<'r> {
 }
 
 impl Replay<'_> {
+    /// Requests until the first that is counted: a batch ends before it.
+    fn until_counted(&self) -> usize {
+        let left = self.stream.counted.first().saturating_sub(self.played);
+        if left == 0 { usize::MAX } else { left }
+    }
+
     /// Sets what was missed before, and gets a batch.
     fn play(&mut self, batch: &[Request]) -> io::Result<()> {
         let keys: Vec<_> = batch.iter().map(|request| self.stream.key(request.key)).collect();
@@ -140,13 +167,20 @@ impl Replay<'_> {
             value: self.values.value(request.key, request.size as usize),
             ttl_secs: request.ttl_secs.map_or(0, NonZeroU32::get),
         });
-        let stored = self.connection.set_and_get(items, &keys, |index, found| {
+        let counted = self.played >= self.stream.counted.first();
+        let stores = self.stream.counted.stores(self.played);
+        let connection = self.turn % self.connections.len();
+        let stored = self.connections[connection].set_and_get(items, &keys, |index, found| {
             let request = &batch[index];
             let wrong = found.is_some_and(|found| !self.values.is_right(request.key, found));
             self.replayed.wrong += u64::from(wrong);
-            self.replayed.tally.count(found.is_some(), request.size);
-            self.missed.extend(found.is_none().then_some(request));
+            if counted {
+                self.replayed.tally.count(found.is_some(), request.size);
+            }
+            self.missed.extend((stores && found.is_none()).then_some(request));
         })?;
+        self.turn += 1;
+        self.played += batch.len();
         self.replayed.refused += (missed.len() - stored) as u64;
         Ok(())
     }

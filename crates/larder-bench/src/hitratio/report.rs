@@ -1,6 +1,6 @@
 //! What was found, as a table for people and as JSON.
 
-use super::{Arguments, Error, Footprint, Replayed, Simulated, Stream, Workload};
+use super::{Arguments, Error, Footprint, Replayed, Simulated, Stream, Tally, Workload};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
@@ -28,8 +28,10 @@ struct Report<'r> {
     version: &'static str,
     trace: Option<&'r Path>,
     workloads: Vec<Workload>,
+    seed: u64,
     speed: f64,
     pipeline: u16,
+    connections: u16,
     overheads: super::Overheads,
     rows: &'r [Row],
 }
@@ -74,6 +76,17 @@ pub(super) fn print_row(row: &Row) -> Result<(), Error> {
     row.replayed.map_or(Ok(()), |replayed| print(&faults(&replayed)))
 }
 
+/// If only the end of a stream is counted, its misses and hits as numbers.
+pub(super) fn print_counted(row: &Row, stream: &Stream) -> Result<(), Error> {
+    if stream.counted.first() == 0 {
+        return Ok(());
+    }
+    let counts = |tally: Tally| format!("{} missed, {} hit", tally.misses, tally.hits());
+    let server = row.replayed.map_or_else(|| "-".to_owned(), |replayed| counts(replayed.tally));
+    let last = row.simulated.lru.requests;
+    print(&format!("  of the last {last}: server {server}; LRU {}\n", counts(row.simulated.lru)))
+}
+
 fn ratios(server: Option<f64>, others: [f64; 4]) -> String {
     let server = server.map_or_else(|| format!("{:>8}", "-"), |ratio| format!("{ratio:8.4}"));
     others.iter().fold(server, |line, ratio| format!("{line} {ratio:8.4}"))
@@ -107,8 +120,10 @@ pub(super) fn write_json(path: &Path, arguments: &Arguments, rows: &[Row]) -> Re
         version: env!("CARGO_PKG_VERSION"),
         trace: arguments.trace.as_deref(),
         workloads: arguments.workloads().map(|(_, workload)| workload).collect(),
+        seed: arguments.seed,
         speed: arguments.speed,
         pipeline: arguments.pipeline,
+        connections: arguments.connections,
         overheads: arguments.overheads(),
         rows,
     };

@@ -34,7 +34,8 @@ pub struct Simulated {
     pub bound: Bound,
 }
 
-/// The miss ratios that no cache is below: PFOO-L, see [`hits_at_most`].
+/// The miss ratios that no cache is below: PFOO-L, see [`hits_at_most`]. If only the end of a stream
+/// is counted, the hits are those of all of it, so that the bound is often 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
     /// By object, if the cache does all for it.
@@ -56,8 +57,11 @@ pub fn simulate(stream: &Stream, capacity: u64, overheads: Overheads) -> Simulat
 
 fn play(policy: &mut dyn Policy, stream: &Stream, charged: &[Request]) -> Tally {
     let mut tally = Tally::default();
-    for (charged, request) in charged.iter().zip(&stream.requests) {
-        tally.count(policy.request(charged), request.size);
+    for (index, (charged, request)) in charged.iter().zip(&stream.requests).enumerate() {
+        let hit = policy.request(charged);
+        if index >= stream.counted.first() {
+            tally.count(hit, request.size);
+        }
     }
     tally
 }
@@ -65,11 +69,12 @@ fn play(policy: &mut dyn Policy, stream: &Stream, charged: &[Request]) -> Tally 
 fn bound(stream: &Stream, charged: &[Request], capacity: u64, overhead: u32) -> Bound {
     let beside = |request: &Request| stream.key_bytes(request.key) as u64 + u64::from(overhead);
     let value_bytes = |request: &Request| u64::from(request.size).saturating_sub(beside(request));
-    let all_bytes: f64 = charged.iter().map(|request| value_bytes(request) as f64).sum();
+    let counted = &charged[stream.counted.first()..];
+    let all_bytes: f64 = counted.iter().map(|request| value_bytes(request) as f64).sum();
     let hits = hits_at_most(charged, capacity, |_| 1);
     let hit_bytes = hits_at_most(charged, capacity, value_bytes);
     Bound {
-        miss_ratio: 1.0 - hits / (charged.len() as f64).max(1.0),
-        byte_miss_ratio: 1.0 - hit_bytes / all_bytes.max(1.0),
+        miss_ratio: (1.0 - hits / (counted.len() as f64).max(1.0)).max(0.0),
+        byte_miss_ratio: (1.0 - hit_bytes / all_bytes.max(1.0)).max(0.0),
     }
 }

@@ -18,6 +18,39 @@ pub struct Stream {
     pub requests: Vec<Request>,
     /// What each key is, unless they are made up.
     pub(super) names: Option<Vec<Box<[u8]>>>,
+    /// Which requests the figures are about.
+    pub counted: Counted,
+    /// The memory limit that it is meant for, in MiB, if it is for a certain one.
+    pub memory_mb: Option<u64>,
+}
+
+/// Which requests of a stream are counted. Those before them only fill the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// All.
+    #[default]
+    All,
+    /// Those from this one on.
+    From(usize),
+    /// Those from this one on, and what they miss is not stored.
+    LookUpsFrom(usize),
+}
+
+impl Counted {
+    /// The first request that is counted.
+    #[must_use]
+    pub fn first(self) -> usize {
+        match self {
+            Self::All => 0,
+            Self::From(first) | Self::LookUpsFrom(first) => first,
+        }
+    }
+
+    /// Whether a request that misses is followed by a set.
+    #[must_use]
+    pub fn stores(self, index: usize) -> bool {
+        !matches!(self, Self::LookUpsFrom(first) if index >= first)
+    }
 }
 
 /// What a stream's items would take if all were kept.
@@ -110,7 +143,8 @@ mod tests {
         let ask =
             |now_ms, key, size, ttl| Request { now_ms, key, size, ttl_secs: NonZeroU32::new(ttl) };
         let requests = vec![ask(0, 0, 10, 100), ask(500, 1, 20, 4), ask(2000, 0, 30, 0)];
-        Stream { name: String::new(), requests, names: None }
+        let (counted, memory_mb) = (Counted::All, None);
+        Stream { name: String::new(), requests, names: None, counted, memory_mb }
     }
 
     #[test]

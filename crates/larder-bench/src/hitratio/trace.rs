@@ -1,6 +1,6 @@
 //! Traces: one request a line, `time_secs,key,size[,ttl]`. docs/hitratio.md describes the form.
 
-use super::stream::Stream;
+use super::stream::{Counted, Stream};
 use crate::simulate::Request;
 use rapidhash::RapidHashMap;
 use std::fs::File;
@@ -63,7 +63,13 @@ pub fn read(name: &str, mut input: impl BufRead) -> Result<Stream, TraceError> {
     if reader.requests.is_empty() {
         return Err(TraceError::Empty);
     }
-    Ok(Stream { name: name.to_owned(), requests: reader.requests, names: Some(reader.names) })
+    Ok(Stream {
+        name: name.to_owned(),
+        requests: reader.requests,
+        names: Some(reader.names),
+        counted: Counted::All,
+        memory_mb: None,
+    })
 }
 
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Streams that are made up, the same for the same seed.
 
-use super::stream::Stream;
+use super::stream::{Counted, Stream};
 use crate::simulate::Request;
 use rand::distr::Distribution;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -47,6 +47,18 @@ pub struct Traits {
     pub size_shift: bool,
     /// `ttl`: keys expire, see [`Workload::ttl_mix`].
     pub ttls: bool,
+}
+
+impl Traits {
+    /// Nothing beside Zipf.
+    pub const ZIPF: Self = Self {
+        one_hits: false,
+        scans: false,
+        drifts: false,
+        log_normal: false,
+        size_shift: false,
+        ttls: false,
+    };
 }
 
 impl FromStr for Traits {
@@ -125,7 +137,13 @@ impl Workload {
             let now_ms = index as u64 * 1000 / u64::from(self.per_sec.max(1));
             Request { now_ms, ..object }
         });
-        Ok(Stream { name: name.to_owned(), requests: requests.collect(), names: None })
+        Ok(Stream {
+            name: name.to_owned(),
+            requests: requests.collect(),
+            names: None,
+            counted: Counted::All,
+            memory_mb: None,
+        })
     }
 
     fn is_late(&self, index: usize) -> bool {
