@@ -1,6 +1,6 @@
 //! Simulated caches against slow, obvious ones, and against each other.
 
-use larder_bench::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Tuning, hits_at_most};
+use larder_bench::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings, hits_at_most};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
@@ -52,29 +52,24 @@ fn count(hits: &[bool]) -> usize {
     hits.iter().filter(|hit| **hit).count()
 }
 
-#[derive(Clone, Copy, PartialEq)]
-struct Item {
-    request: Request,
-    hits: u8,
+fn bytes(items: &[Request]) -> u64 {
+    items.iter().map(|item| u64::from(item.size)).sum()
 }
 
-fn new(request: &Request) -> Item {
-    Item { request: *request, hits: 0 }
-}
-
-fn bytes(items: &[Item]) -> u64 {
-    items.iter().map(|item| u64::from(item.request.size)).sum()
+/// S3-FIFO with segments that hold a few of these items.
+fn s3_fifo(capacity: u64) -> S3Fifo {
+    S3Fifo::new(capacity, Settings { segment_len: Some(30), ..Settings::default() })
 }
 
 /// The least recent first.
 fn naive_lru(requests: &[Request], capacity: u64) -> Vec<bool> {
-    let mut items: Vec<Item> = Vec::new();
+    let mut items: Vec<Request> = Vec::new();
     let mut ask = |request: &Request| {
-        items.retain(|item| request.now_ms < item.request.expires_ms());
-        let found = items.iter().position(|item| item.request.key == request.key);
+        items.retain(|item| request.now_ms < item.expires_ms());
+        let found = items.iter().position(|item| item.key == request.key);
         let item = found.map(|at| items.remove(at));
         if item.is_some() || u64::from(request.size) <= capacity {
-            items.push(item.unwrap_or_else(|| new(request)));
+            items.push(item.unwrap_or(*request));
         }
         while bytes(&items) > capacity {
             items.remove(0);
@@ -82,69 +77,6 @@ fn naive_lru(requests: &[Request], capacity: u64) -> Vec<bool> {
         item.is_some()
     };
     requests.iter().map(&mut ask).collect()
-}
-
-/// S3-FIFO over lists, oldest first.
-#[derive(Default)]
-struct NaiveS3Fifo {
-    small: Vec<Item>,
-    main: Vec<Item>,
-    ghosts: Vec<u32>,
-}
-
-impl NaiveS3Fifo {
-    fn ask(&mut self, request: &Request, capacity: u64) -> bool {
-        for queue in [&mut self.small, &mut self.main] {
-            queue.retain(|item| request.now_ms < item.request.expires_ms());
-        }
-        let mut all = self.small.iter_mut().chain(&mut self.main);
-        if let Some(item) = all.find(|item| item.request.key == request.key) {
-            item.hits = 3.min(item.hits + 1);
-            return true;
-        }
-        let size = u64::from(request.size);
-        if size > capacity {
-            return false;
-        }
-        let ghost = self.ghosts.iter().position(|key| *key == request.key);
-        ghost.map(|at| self.ghosts.remove(at));
-        while bytes(&self.small) + bytes(&self.main) + size > capacity {
-            self.evict(capacity);
-        }
-        let queue = if ghost.is_some() { &mut self.main } else { &mut self.small };
-        queue.push(new(request));
-        false
-    }
-
-    fn evict(&mut self, capacity: u64) {
-        if self.main.is_empty() || 10 * bytes(&self.small) > capacity {
-            let mean = (bytes(&self.small) + bytes(&self.main)) as f64
-                / (self.small.len() + self.main.len()) as f64;
-            let item = self.small.remove(0);
-            let size = f64::from(item.request.size);
-            let wanted = 1 + u8::from(size / mean > 2.0) + u8::from(size / mean > 8.0);
-            if item.hits >= wanted {
-                self.main.push(Item { hits: 0, ..item });
-            } else {
-                self.bury(item.request.key);
-            }
-        } else {
-            let item = self.main.remove(0);
-            if item.hits > 0 {
-                self.main.push(Item { hits: item.hits - 1, ..item });
-            } else {
-                self.bury(item.request.key);
-            }
-        }
-    }
-
-    fn bury(&mut self, key: u32) {
-        self.ghosts.push(key);
-        let most = 0.9 * (self.small.len() + self.main.len()) as f64;
-        while self.ghosts.len() as f64 > most {
-            self.ghosts.remove(0);
-        }
-    }
 }
 
 proptest! {
@@ -155,20 +87,10 @@ proptest! {
     }
 
     #[test]
-    fn s3_fifo_is_s3_fifo(requests in wild(), capacity in 1..300u64) {
-        let hits = play(&mut S3Fifo::new(capacity, Tuning::default()), &requests, capacity);
-        let mut naive = NaiveS3Fifo::default();
-        let expected: Vec<_> = requests.iter().map(|request| naive.ask(request, capacity)).collect();
-        prop_assert_eq!(hits, expected);
-    }
-
-    #[test]
     fn nothing_beats_the_optimum_with_equal_sizes(requests in equal(), capacity in 10..300u64) {
         let optimum = count(&play(&mut Optimum::new(capacity, &requests), &requests, capacity));
-        for tuning in [Tuning::default(), Tuning { ghost_share: 0.0, ..Tuning::default() }] {
-            let s3fifo = play(&mut S3Fifo::new(capacity, tuning), &requests, capacity);
-            prop_assert!(count(&s3fifo) <= optimum);
-        }
+        let s3fifo = play(&mut s3_fifo(capacity), &requests, capacity);
+        prop_assert!(count(&s3fifo) <= optimum);
         let lru = play(&mut Lru::new(capacity), &requests, capacity);
         prop_assert!(count(&lru) <= optimum);
         prop_assert!(optimum as f64 <= hits_at_most(&requests, capacity, |_| 1) + 1e-6);
@@ -178,7 +100,7 @@ proptest! {
     fn nothing_beats_the_bound(requests in prop_oneof![mixed(), wild()], capacity in 1..300u64) {
         let policies: [&mut dyn Policy; 3] = [
             &mut Lru::new(capacity),
-            &mut S3Fifo::new(capacity, Tuning::default()),
+            &mut s3_fifo(capacity),
             &mut Optimum::new(capacity, &requests),
         ];
         let by_object = hits_at_most(&requests, capacity, |_| 1);
@@ -209,15 +131,47 @@ fn an_endless_cache_misses_only_what_is_new_or_expired() {
     }
     let requests = stream(&drawn);
     let expected = [false, true, true, false, true, false];
-    let policies: [&mut dyn Policy; 3] = [
-        &mut Lru::new(1000),
-        &mut S3Fifo::new(1000, Tuning::default()),
-        &mut Optimum::new(1000, &requests),
-    ];
+    let policies: [&mut dyn Policy; 3] =
+        [&mut Lru::new(1000), &mut s3_fifo(1000), &mut Optimum::new(1000, &requests)];
     for policy in policies {
         assert_eq!(play(policy, &requests, 1000), expected);
     }
     assert_eq!(hits_at_most(&requests, 1000, |_| 1), 3.0);
+}
+
+/// In a cache of 4 MiB, 8,000 keys with values of 300 bytes are requested twice. Then 300 keys with
+/// values of 10,000 bytes come, each of which is requested twice too. How many of the first are
+/// left.
+fn survivors(size_exponent: f64, threads: usize) -> usize {
+    let settings = Settings { size_exponent, threads, ..Settings::default() };
+    let mut cache = S3Fifo::new(4 << 20, settings);
+    let request = |key, size| Request { now_ms: 0, key, size, ttl_secs: None };
+    let first = (0..8_000).map(|key| request(key, 300));
+    let then = (8_000..8_300).flat_map(|key| [request(key, 10_000); 2]);
+    first.clone().chain(first.clone()).chain(then).for_each(|request| {
+        cache.request(&request);
+    });
+    first.filter(|request| cache.request(request)).count()
+}
+
+#[test]
+fn small_items_outlive_large_ones_if_size_counts() {
+    for threads in [1, 4] {
+        let [by_age, by_size] = [0.0, 0.7].map(|exponent| survivors(exponent, threads));
+        assert!(by_size > 2 * by_age, "{by_size} and {by_age}, {threads} threads");
+    }
+}
+
+#[test]
+fn large_values_have_chains_of_segments() {
+    // Segments of 16 KiB: three of them and 850 bytes, for each of 70 keys.
+    let requests: Vec<Drawn> = (0..140).map(|i| (1, i % 70, 50_002, 0)).collect();
+    let mut cache = S3Fifo::new(4 << 20, Settings::default());
+    let hits = play(&mut cache, &stream(&requests), 4 << 20);
+    assert_eq!(count(&hits), 70, "all fit");
+    let too_large = Request { now_ms: 200, key: 99, size: 3 << 20, ttl_secs: None };
+    assert_eq!([0; 2].map(|_| cache.request(&too_large)), [false; 2]);
+    assert_eq!(cache.used(), 70 * 50_002);
 }
 
 #[test]

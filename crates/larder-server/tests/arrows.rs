@@ -10,7 +10,7 @@ const ARROWS: [(&str, &[&str]); 7] = [
     ("larder-session", &["larder-protocol", "larder-store"]),
     ("larder-server", &["larder-session", "larder-store", "larder-protocol"]),
     ("larder-model", &["larder-protocol"]),
-    ("larder-bench", &["larder-protocol"]),
+    ("larder-bench", &["larder-protocol", "larder-store"]),
     ("larder-cli", &["larder-bench"]),
 ];
 

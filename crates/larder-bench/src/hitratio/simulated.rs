@@ -2,7 +2,7 @@
 
 use super::replay::Tally;
 use super::stream::Stream;
-use crate::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Tuning, hits_at_most};
+use crate::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings, hits_at_most};
 use serde::Serialize;
 
 /// Bytes that an item takes beside its key and value.
@@ -48,7 +48,7 @@ pub struct Bound {
 #[must_use]
 pub fn simulate(stream: &Stream, capacity: u64, overheads: Overheads) -> Simulated {
     let lru = play(&mut Lru::new(capacity), stream, &stream.charged(overheads.lru));
-    let mut s3fifo = S3Fifo::new(capacity, Tuning::default());
+    let mut s3fifo = S3Fifo::new(capacity, Settings::default());
     let s3fifo = play(&mut s3fifo, stream, &stream.charged(overheads.s3fifo));
     let charged = stream.charged(overheads.least());
     let optimum = play(&mut Optimum::new(capacity, &charged), stream, &charged);

@@ -62,8 +62,4 @@ impl<M> Contents<M> {
     pub(super) fn used(&self) -> u64 {
         self.used
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
 }

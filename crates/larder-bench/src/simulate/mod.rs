@@ -6,6 +6,7 @@
 
 mod bound;
 mod contents;
+mod ghost_table;
 mod lru;
 mod optimum;
 mod queue;
@@ -14,7 +15,7 @@ mod s3fifo;
 pub use bound::hits_at_most;
 pub use lru::Lru;
 pub use optimum::Optimum;
-pub use s3fifo::{S3Fifo, Tuning};
+pub use s3fifo::{S3Fifo, Settings};
 
 use std::num::NonZeroU32;
 

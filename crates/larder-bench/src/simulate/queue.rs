@@ -41,12 +41,4 @@ impl Queue {
     pub(super) fn remove(&mut self, key: u32) -> bool {
         self.stamps.remove(&key).is_some()
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.stamps.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.stamps.is_empty()
-    }
 }

@@ -1,177 +1,366 @@
-//! S3-FIFO (Yang et al., SOSP 2023), item by item, with what Larder's engine does differently.
-//!
-//! ```text
-//!            ┌─ asked for again ─▶ main ─▶ kept while its counter is above 0, which it costs one
-//! new ─▶ small
-//!            └─ else dropped ─▶ ghosts ─▶ returns to main
-//! ```
+//! S3-FIFO over segments, as Larder's engine does it: the policy is the engine's own code
+//! ([`larder_store::eviction`]); what is simulated is the memory around it.
 
-use super::contents::Contents;
-use super::queue::Queue;
-use super::{Policy, Request};
+use super::ghost_table::GhostTable;
+use super::{NEVER, Policy, Request};
+use larder_store::eviction::{
+    KeepLimit, Kind, Placement, Queue, Queues, SIZE_EXPONENT, Sealed, SizeClass, Verdict,
+    chained_max, open_budget, place,
+};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-/// What can be turned. [`Tuning::default`] is what Larder's engine does.
+/// What can be chosen. [`Settings::default`] is what `larderd` does with one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tuning {
-    /// The small queue's share of the capacity.
-    pub small_share: f64,
-    /// Ghosts for each item held.
-    pub ghost_share: f64,
-    /// Where an item's counter of hits ends.
-    pub hits_max: u8,
-    /// Keys dropped from main leave ghosts too.
-    pub main_ghosts: bool,
-    /// Items over 2 (8) times the mean size need 1 (2) hits more to reach main.
-    pub size_aware: bool,
+pub struct Settings {
+    /// Of two size classes, the one whose oldest segment has the larger age × mean item size to
+    /// the power of this is evicted first.
+    pub size_exponent: f64,
+    /// Handles that write in turn, each with open segments of its own.
+    pub threads: usize,
+    /// Bytes in a segment; none is what the engine chooses for the capacity.
+    pub segment_len: Option<u64>,
 }
 
-impl Default for Tuning {
+impl Default for Settings {
     fn default() -> Self {
-        let (small_share, ghost_share) = (0.1, 0.9);
-        Self { small_share, ghost_share, hits_max: 3, main_ghosts: true, size_aware: true }
+        Self { size_exponent: SIZE_EXPONENT, threads: 1, segment_len: None }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Home {
-    Small,
-    Main,
+/// Where an item's counter of hits ends.
+const FREQ_MAX: u8 = 3;
+/// Dead share from which a segment is cleaned, in percent.
+const CLEAN_PERCENT: u64 = 17;
+/// Lifetime classes at most.
+const LIFETIMES_MAX: u32 = 8;
+
+/// The length in bytes that the engine chooses for segments (`segment/layout.rs`).
+fn segment_len(capacity: u64) -> u64 {
+    let short = (capacity / 256).clamp(16 << 10, 64 << 10);
+    let ideal = (capacity / 1024).clamp(short, 1 << 20);
+    1 << ideal.ilog2()
 }
 
+/// An item. It is stored if it has a segment.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
-    hits: u8,
-    home: Home,
+struct Item {
+    segment: Option<u32>,
+    freq: u8,
+    /// Bytes in all, and what of it is in the segment.
+    size: u64,
+    inline: u64,
+    /// Whole segments for the rest.
+    chained: u32,
+    expires_ms: u64,
 }
 
-/// A small queue for what is new, a main one for what has proved itself, and ghosts.
+const NO_ITEM: Item =
+    Item { segment: None, freq: 0, size: 0, inline: 0, chained: 0, expires_ms: NEVER };
+
+#[derive(Clone, Debug)]
+struct Segment {
+    queue: Queue,
+    /// Keys of the items that were written, in order. Those that moved on since are dead here.
+    keys: Vec<u32>,
+    /// Bytes of items that were written: here alone, and with their chains.
+    inline: u64,
+    bytes: u64,
+    chained: u64,
+    /// Of the bytes here, those of dead items.
+    dead: u64,
+    hit_bytes: u64,
+}
+
+const NO_SEGMENT: Segment = Segment {
+    queue: Queue::Small,
+    keys: Vec::new(),
+    inline: 0,
+    bytes: 0,
+    chained: 0,
+    dead: 0,
+    hit_bytes: 0,
+};
+
+/// Why a segment is emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Clean,
+    Evict,
+}
+
+#[derive(Debug)]
+struct Handle {
+    open: Vec<(Kind, u32)>,
+    limit: KeepLimit,
+}
+
+/// The simulated cache. Keys should be numbered from 0.
 #[derive(Debug)]
 pub struct S3Fifo {
-    capacity: u64,
-    tuning: Tuning,
-    contents: Contents<Mark>,
-    small: Queue,
-    small_used: u64,
-    main: Queue,
-    ghosts: Queue,
+    segment_len: u64,
+    budget: usize,
+    chained_max: u64,
+    /// Segments that are kept free for moving items.
+    reserve: u64,
+    segments: Vec<Segment>,
+    /// Segments without items. Some of as many may be part of a chain: those are counted alone.
+    empty: Vec<u32>,
+    chained: u64,
+    queues: Queues,
+    ghosts: GhostTable,
+    handles: Vec<Handle>,
+    /// Whose turn it is to write.
+    turn: usize,
+    items: Vec<Item>,
+    live: u64,
+    used: u64,
+    deadlines: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Sealed segments that are worth being cleaned.
+    cleanable: Vec<u32>,
 }
 
 impl S3Fifo {
     /// An empty cache of so many bytes.
     #[must_use]
-    pub fn new(capacity: u64, tuning: Tuning) -> Self {
+    #[expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
+    pub fn new(capacity: u64, settings: Settings) -> Self {
+        let segment_len = settings.segment_len.unwrap_or_else(|| segment_len(capacity)).max(1);
+        let count = (capacity / segment_len).min(u64::from(u32::MAX)) as u32;
+        let segments = count as usize;
+        let threads = settings.threads.max(1);
+        let handle = || Handle { open: Vec::new(), limit: KeepLimit::new(segment_len as usize) };
+        let index_segments = 1 << (segments / 128).clamp(1, 8).ilog2();
         Self {
-            capacity,
-            tuning,
-            contents: Contents::new(),
-            small: Queue::default(),
-            small_used: 0,
-            main: Queue::default(),
-            ghosts: Queue::default(),
+            segment_len,
+            budget: open_budget(segments, threads),
+            chained_max: chained_max(segments, threads) as u64,
+            reserve: (2 + 2 * threads as u64).min(u64::from(count) / 8),
+            segments: vec![NO_SEGMENT; segments],
+            empty: (0..count).rev().collect(),
+            chained: 0,
+            queues: Queues::new(segments, settings.size_exponent),
+            ghosts: GhostTable::new(index_segments * segment_len as usize / 64),
+            handles: (0..threads).map(|_| handle()).collect(),
+            turn: 0,
+            items: Vec::new(),
+            live: 0,
+            used: 0,
+            deadlines: BinaryHeap::new(),
+            cleanable: Vec::new(),
         }
     }
 
-    fn remove_expired(&mut self, now_ms: u64) {
-        while let Some((key, entry)) = self.contents.remove_expired(now_ms) {
-            match entry.mark.home {
-                Home::Small => {
-                    self.small.remove(key);
-                    self.small_used -= entry.size;
-                }
-                Home::Main => {
-                    self.main.remove(key);
+    fn free(&self) -> u64 {
+        (self.empty.len() as u64).saturating_sub(self.chained)
+    }
+
+    fn insert(&mut self, request: &Request) {
+        let size = u64::from(request.size);
+        let (inline, chained) = self.split(size);
+        let segments = self.segments.len() as u64;
+        if inline > self.segment_len || u64::from(chained) > segments / 2 {
+            return;
+        }
+        let queue = if self.ghosts.take(request.key) { Queue::Main } else { Queue::Small };
+        if !self.make_room(u64::from(chained)) {
+            return;
+        }
+        let expires_ms = request.expires_ms();
+        let item = Item { segment: None, freq: 0, size, inline, chained, expires_ms };
+        if self.write(queue, request.key, item, request.now_ms) {
+            self.chained += u64::from(chained);
+            self.live += 1;
+            self.used += size;
+            self.ghosts.grow_for(self.live);
+            if expires_ms != NEVER {
+                self.deadlines.push(Reverse((expires_ms, request.key)));
+            }
+        }
+        self.turn = (self.turn + 1) % self.handles.len();
+    }
+
+    /// What of an item is in its segment, and the whole segments for the rest: those of more than
+    /// three quarters of a segment have some.
+    fn split(&self, size: u64) -> (u64, u32) {
+        let rest = size % self.segment_len;
+        let whole = u32::try_from(size / self.segment_len).unwrap_or(u32::MAX);
+        if rest * 4 > self.segment_len * 3 { (0, whole.saturating_add(1)) } else { (rest, whole) }
+    }
+
+    /// Appends an item to an open segment of the handle whose turn it is.
+    fn write(&mut self, queue: Queue, key: u32, item: Item, now_ms: u64) -> bool {
+        let kind = Kind {
+            queue,
+            lifetime: lifetime_class(item.expires_ms, now_ms),
+            size: SizeClass::of(item.size),
+        };
+        let Some(segment) = self.open_segment(kind, item.inline) else { return false };
+        let into = &mut self.segments[segment as usize];
+        into.keys.push(key);
+        into.inline += item.inline;
+        into.bytes += item.inline + u64::from(item.chained) * self.segment_len;
+        into.chained += u64::from(item.chained);
+        let is_full = into.chained >= self.chained_max;
+        if item.chained > 0 {
+            self.queues.add_chain(segment, queue, item.chained);
+        }
+        let index = key as usize;
+        if self.items.len() <= index {
+            self.items.resize(index + 1, NO_ITEM);
+        }
+        self.items[index] = Item { segment: Some(segment), ..item };
+        if is_full {
+            self.seal_if(|open| open == segment);
+        }
+        true
+    }
+
+    /// An open segment for this kind with room for as many bytes.
+    fn open_segment(&mut self, kind: Kind, inline: u64) -> Option<u32> {
+        let open = &mut self.handles[self.turn].open;
+        let kinds = open.iter().map(|(kind, _)| *kind);
+        if let Placement::Open(i) = place(kind, kinds, self.budget) {
+            let (_, segment) = open[i];
+            if self.segments[segment as usize].inline + inline <= self.segment_len {
+                return Some(segment);
+            }
+            self.seal_if(|open| open == segment);
+        }
+        let segment = self.empty.pop()?;
+        self.segments[segment as usize].queue = kind.queue;
+        self.handles[self.turn].open.push((kind, segment));
+        Some(segment)
+    }
+
+    fn seal_if(&mut self, wanted: impl Fn(u32) -> bool) {
+        for handle in &mut self.handles {
+            for (kind, segment) in handle.open.extract_if(.., |(_, segment)| wanted(*segment)) {
+                let Segment { keys, bytes, .. } = &self.segments[segment as usize];
+                let items = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+                let queue = kind.queue;
+                self.queues.push(segment, Sealed { queue, bytes: *bytes, items });
+                if self.segments[segment as usize].dead * 100 >= self.segment_len * CLEAN_PERCENT {
+                    self.cleanable.push(segment);
                 }
             }
         }
     }
 
-    fn insert(&mut self, request: &Request) {
-        let size = u64::from(request.size);
-        if size > self.capacity {
-            return;
+    /// Cleans or evicts segments until the reserve and so many more are free.
+    fn make_room(&mut self, wanted: u64) -> bool {
+        while self.free() <= self.reserve + wanted {
+            let cleanable = std::iter::from_fn(|| self.cleanable.pop());
+            let cleaned = cleanable.into_iter().find(|segment| self.queues.remove(*segment));
+            if let Some(segment) = cleaned {
+                self.empty_segment(segment, Reason::Clean);
+                continue;
+            }
+            let hit_bytes = |segment| self.segments[segment as usize].hit_bytes;
+            if let Some(victim) = self.queues.victim(hit_bytes) {
+                self.queues.remove(victim.segment);
+                self.empty_segment(victim.segment, Reason::Evict);
+            } else if self.handles.iter().any(|handle| !handle.open.is_empty()) {
+                self.seal_if(|_| true);
+            } else {
+                return self.free() > wanted;
+            }
         }
-        let returns = self.ghosts.remove(request.key);
-        while self.used() + size > self.capacity {
-            self.evict();
+        true
+    }
+
+    /// Moves or drops the items of a segment that is no longer queued.
+    fn empty_segment(&mut self, segment: u32, reason: Reason) {
+        let emptied = std::mem::replace(&mut self.segments[segment as usize], NO_SEGMENT);
+        let mut evictions = 0;
+        for key in emptied.keys {
+            let item = self.items[key as usize];
+            if item.segment != Some(segment) {
+                continue;
+            }
+            evictions += u64::from(!self.keep(key, item, emptied.queue, reason));
         }
-        let home = if returns { Home::Main } else { Home::Small };
-        self.contents.insert(request, Mark { hits: 0, home });
-        if returns {
-            self.main.push(request.key);
-        } else {
-            self.small.push(request.key);
-            self.small_used += size;
+        self.empty.push(segment);
+        self.ghosts.count_evictions(evictions, self.live);
+    }
+
+    /// Moves an item, or drops it; whether it was kept.
+    fn keep(&mut self, key: u32, item: Item, queue: Queue, reason: Reason) -> bool {
+        let limit = &mut self.handles[self.turn].limit;
+        let kept = match reason {
+            Reason::Clean => Some((queue, item.freq)),
+            Reason::Evict => match limit.verdict(queue, item.freq, item.inline) {
+                Verdict::Promote => Some((Queue::Main, 0)),
+                Verdict::Reinsert(freq) => Some((Queue::Main, freq)),
+                Verdict::Evict => None,
+            },
+        };
+        if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
+            self.queues.remove_chain(from, item.chained);
+            // Lifetime classes go by the time that is left; simulated items keep their first class.
+            if self.write(queue, key, Item { freq, ..item }, 0) {
+                return true;
+            }
+        }
+        self.ghosts.remember(key);
+        self.remove(key);
+        false
+    }
+
+    fn remove(&mut self, key: u32) {
+        let item = std::mem::replace(&mut self.items[key as usize], NO_ITEM);
+        let Some(segment) = item.segment else { return };
+        self.queues.remove_chain(segment, item.chained);
+        self.chained -= u64::from(item.chained);
+        self.live -= 1;
+        self.used -= item.size;
+        let from = &mut self.segments[segment as usize];
+        from.dead += item.inline;
+        if from.dead * 100 >= self.segment_len * CLEAN_PERCENT {
+            self.cleanable.push(segment);
         }
     }
 
-    /// Drops an item, moves one to main, or lowers the counter of one there.
-    fn evict(&mut self) {
-        let small_capacity = self.tuning.small_share * self.capacity as f64;
-        if self.small_used as f64 > small_capacity || self.main.is_empty() {
-            self.leave_small();
-        } else {
-            self.leave_main();
-        }
-    }
-
-    fn leave_small(&mut self) {
-        let Some(key) = self.small.pop() else { return };
-        let mean = self.used() as f64 / self.contents.len() as f64;
-        let Some(entry) = self.contents.get_mut(key) else { return };
-        self.small_used -= entry.size;
-        if entry.mark.hits >= hits_wanted(self.tuning, entry.size as f64 / mean) {
-            entry.mark = Mark { hits: 0, home: Home::Main };
-            self.main.push(key);
-        } else {
-            self.drop_item(key, true);
-        }
-    }
-
-    fn leave_main(&mut self) {
-        let Some(key) = self.main.pop() else { return };
-        let Some(entry) = self.contents.get_mut(key) else { return };
-        if entry.mark.hits > 0 {
-            entry.mark.hits -= 1;
-            self.main.push(key);
-        } else {
-            self.drop_item(key, self.tuning.main_ghosts);
-        }
-    }
-
-    fn drop_item(&mut self, key: u32, remember: bool) {
-        self.contents.remove(key);
-        if remember {
-            self.ghosts.push(key);
-        }
-        let most = self.tuning.ghost_share * self.contents.len() as f64;
-        while self.ghosts.len() as f64 > most {
-            self.ghosts.pop();
+    fn remove_expired(&mut self, now_ms: u64) {
+        while let Some(Reverse((at, key))) = self.deadlines.peek().filter(|due| due.0.0 <= now_ms) {
+            let (at, key) = (*at, *key);
+            self.deadlines.pop();
+            if self.items[key as usize].expires_ms == at {
+                self.remove(key);
+            }
         }
     }
 }
 
-/// Hits that take an item of so many mean sizes to main.
-fn hits_wanted(tuning: Tuning, mean_sizes: f64) -> u8 {
-    match mean_sizes {
-        _ if !tuning.size_aware => 1,
-        large if large > 8.0 => 3,
-        medium if medium > 2.0 => 2,
-        _ => 1,
+/// Items that end at about the same time share segments.
+#[expect(clippy::cast_possible_truncation, reason = "less than 8")]
+fn lifetime_class(expires_ms: u64, now_ms: u64) -> u8 {
+    const SPAN_BITS: u32 = 22;
+    if expires_ms == NEVER {
+        return 0;
     }
+    let mortal = LIFETIMES_MAX - 1;
+    let left_secs = expires_ms.saturating_sub(now_ms) / 1000;
+    1 + ((left_secs | 1).ilog2() * mortal / SPAN_BITS).min(mortal - 1) as u8
 }
 
 impl Policy for S3Fifo {
     fn request(&mut self, request: &Request) -> bool {
         self.remove_expired(request.now_ms);
-        if let Some(entry) = self.contents.get_mut(request.key) {
-            entry.mark.hits = (entry.mark.hits + 1).min(self.tuning.hits_max);
-            return true;
+        let item = self.items.get_mut(request.key as usize);
+        let stored = item.and_then(|item| Some((item.segment?, item)));
+        let Some((segment, item)) = stored else {
+            self.insert(request);
+            return false;
+        };
+        if item.freq == 0 {
+            self.segments[segment as usize].hit_bytes += item.size;
         }
-        self.insert(request);
-        false
+        item.freq = (item.freq + 1).min(FREQ_MAX);
+        true
     }
 
     fn used(&self) -> u64 {
-        self.contents.used()
+        self.used
     }
 }

@@ -27,7 +27,7 @@ mod size_class;
 mod verdict;
 
 pub use ghosts::{GHOSTS, GhostClock, GhostEpoch, Ghosts, Sweep};
-pub use open::{Kind, Placement, open_budget, place};
+pub use open::{Kind, Placement, chained_max, open_budget, place};
 pub use queues::{Queues, SIZE_EXPONENT, Sealed, Victim};
 pub use size_class::SizeClass;
 pub use verdict::{KeepLimit, Verdict};

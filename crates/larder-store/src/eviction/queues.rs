@@ -23,8 +23,6 @@ const LISTS: usize = Queue::ALL.len() * SizeClass::COUNT;
 pub struct Sealed {
     /// Where.
     pub queue: Queue,
-    /// In which of the queue's lists.
-    pub size: SizeClass,
     /// Bytes of items that were written: records and chains.
     pub bytes: u64,
     /// Number of items that were written.
@@ -106,12 +104,13 @@ impl Queues {
         self.entries.resize(segments.max(self.entries.len()), NEW);
     }
 
-    /// Appends a segment to its queue, when it is sealed. Its chains were counted before.
+    /// Appends a segment to its queue, when it is sealed: to the list for its mean item size, which
+    /// need not be the size that it was opened for. Its chains were counted before.
     pub fn push(&mut self, segment: u32, sealed: Sealed) {
-        let mean = sealed.bytes as f64 / f64::from(sealed.items.max(1));
-        let factor = mean.max(1.0).powf(self.size_exponent);
+        let mean = sealed.bytes / u64::from(sealed.items.max(1));
+        let factor = (mean.max(1) as f64).powf(self.size_exponent);
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };
-        entry.size = sealed.size;
+        entry.size = SizeClass::of(mean);
         entry.factor = factor;
         entry.bytes = sealed.bytes;
         debug_assert!(entry.chained == 0 || entry.queue == sealed.queue);
@@ -233,8 +232,7 @@ mod tests {
     const SEGMENT_LEN: u64 = 1000;
 
     fn push(queues: &mut Queues, queue: Queue, segment: u32, items: u32) {
-        let size = SizeClass::of(SEGMENT_LEN / u64::from(items));
-        queues.push(segment, Sealed { queue, size, bytes: SEGMENT_LEN, items });
+        queues.push(segment, Sealed { queue, bytes: SEGMENT_LEN, items });
     }
 
     /// Queues of 40 segments; each push is queue, segment, number of items in it.

@@ -327,10 +327,10 @@ impl Alloc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eviction::{Queue, SizeClass};
+    use crate::eviction::Queue;
 
     fn small() -> Sealed {
-        Sealed { queue: Queue::Small, size: SizeClass::of(100), bytes: 1000, items: 10 }
+        Sealed { queue: Queue::Small, bytes: 1000, items: 10 }
     }
 
     fn queued(segment: u32) -> Queued {

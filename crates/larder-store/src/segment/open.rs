@@ -10,7 +10,7 @@ use super::stats::Evicted;
 use super::sync::{Ordering, wait_for_others};
 use super::table::{SegmentState, Sequence};
 use super::{AbortOnUnwind, Shared};
-use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, open_budget, place};
+use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, open_budget, place};
 use crate::{Eviction, Expiry, Refusal, Seconds};
 use std::sync::Arc;
 
@@ -59,10 +59,6 @@ impl Open {
         self.at + len <= self.end
     }
 }
-
-/// The share of all segments that may hang on one open segment before it is sealed, one in this
-/// many: what is open can be evicted by its owner alone.
-const CHAINED_SHARE: usize = 64;
 
 /// The most segments that are open before a write waits for one that another handle leaves, one in
 /// this many.
@@ -164,12 +160,8 @@ impl Shared {
         let written = open.at - table.layout.start(open.segment);
         entry.written().store(u32::try_from(written).expect("short"), Ordering::Relaxed);
         let chained = open.chained * self.segment_len();
-        let sealed = Sealed {
-            queue: open.kind.queue,
-            size: open.kind.size,
-            bytes: (written + chained) as u64,
-            items: open.items,
-        };
+        let sealed =
+            Sealed { queue: open.kind.queue, bytes: (written + chained) as u64, items: open.items };
         let mut alloc = self.alloc();
         alloc.open -= 1;
         entry.set_state(SegmentState::Sealed);
@@ -197,26 +189,24 @@ impl Writer<'_> {
         Kind { queue, lifetime, size: SizeClass::of(bytes as u64) }
     }
 
-    /// The kind that an item of `wanted` is written with: another one, where not all kinds can have
-    /// an open segment.
-    fn placed(&self, shared: &Shared, wanted: Kind) -> Kind {
+    /// Which open segment an item of this kind goes to: not all kinds can have one.
+    fn place(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
         let open = &self.writing.open;
-        if open.iter().any(|open| open.kind == wanted) {
-            return wanted;
-        }
-        let budget = shared.open_budget.load(Ordering::Relaxed);
-        match place(wanted, open.iter().map(|open| open.kind), budget) {
-            Placement::Open(i) => open[i].kind,
-            Placement::New => wanted,
-        }
+        let own = open.iter().position(|open| open.kind == wanted);
+        own.or_else(|| {
+            let budget = shared.open_budget.load(Ordering::Relaxed);
+            match place(wanted, open.iter().map(|open| open.kind), budget) {
+                Placement::Open(i) => Some(i),
+                Placement::New => None,
+            }
+        })
     }
 
     /// The open segment for items of a kind, unless a flush has made it void.
     fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
-        let kind = self.placed(shared, kind);
         let floor = shared.flush_floor();
-        let open = self.writing.open.iter_mut().find(|open| open.kind == kind);
-        open.filter(|open| open.sequence >= floor)
+        let i = self.place(shared, kind)?;
+        self.writing.open.get_mut(i).filter(|open| open.sequence >= floor)
     }
 
     pub(super) fn has_room(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
@@ -226,7 +216,6 @@ impl Writer<'_> {
     /// Takes over an open segment of this kind that another handle has left, if too many are open or
     /// the handle is gone.
     fn adopt(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
-        let kind = self.placed(shared, kind);
         let floor = shared.flush_floor();
         let (adopted, crowded) = {
             let mut alloc = shared.alloc();
@@ -240,14 +229,13 @@ impl Writer<'_> {
             if crowded { shared.take_idle_open(fits) } else { None }
         });
         let Some(mut open) = adopted else { return false };
-        open.kind = Kind { lifetime: kind.lifetime, size: kind.size, ..open.kind };
+        open.kind = kind;
         self.replace(shared, open);
         true
     }
 
     /// Makes `segment` an open one of `kind`, in place of what was.
     pub(super) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
-        let kind = self.placed(shared, kind);
         let table = shared.table();
         let entry = table.entry(segment);
         let sequence = {
@@ -265,10 +253,10 @@ impl Writer<'_> {
         );
     }
 
+    /// Puts an open segment in the place of the one that its items went to.
     fn replace(&mut self, shared: &Shared, open: Open) {
-        let old = self.writing.open.iter_mut().find(|old| old.kind == open.kind);
-        match old {
-            Some(old) => shared.seal(&std::mem::replace(old, open)),
+        match self.place(shared, open.kind) {
+            Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
             None => self.writing.open.push(open),
         }
     }
@@ -316,7 +304,7 @@ impl Writer<'_> {
         };
         let open = &mut self.writing.open[i];
         open.chained += segments;
-        let is_full = open.chained >= shared.limit_segments() / CHAINED_SHARE;
+        let is_full = open.chained >= chained_max(shared.limit_segments(), shared.config.threads);
         let chained = u32::try_from(segments).expect("segments are counted in 32 bits");
         shared.alloc().queues.add_chain(segment, open.kind.queue, chained);
         if is_full {
