@@ -71,52 +71,59 @@ pub(super) struct Pinned<'p>(PhantomData<&'p PinSlot>);
 pub(super) struct Pin<S: AsRef<PinSlot>> {
     slot: S,
     in_batch: bool,
+    /// The slot is entered until the batch ends or pauses.
+    is_entered: bool,
 }
 
 impl<S: AsRef<PinSlot>> Pin<S> {
     /// `slot` must not have another owner.
     pub(super) fn new(slot: S) -> Self {
-        Self { slot, in_batch: false }
+        Self { slot, in_batch: false, is_entered: false }
     }
 
     /// Enters until [`Pin::end_batch`]. A batch that is open goes on.
     pub(super) fn begin_batch(&mut self, epoch: &Epoch) {
-        if !self.in_batch {
-            self.slot.as_ref().enter(epoch);
-            self.in_batch = true;
-        }
+        self.in_batch = true;
+        self.resume(epoch);
     }
 
     pub(super) fn end_batch(&mut self) {
+        self.pause();
         self.in_batch = false;
-        self.slot.as_ref().leave();
     }
 
     pub(super) fn is_in_batch(&self) -> bool {
         self.in_batch
     }
 
-    /// Lets go of what was read so far, so that it can be used again. A batch that is open goes on,
-    /// from now.
-    pub(super) fn renew(&mut self, epoch: &Epoch) {
-        if self.in_batch {
+    /// Lets go of what was read so far. Nobody waits for this pin until [`Pin::resume`], though a
+    /// batch is open.
+    pub(super) fn pause(&mut self) {
+        self.slot.as_ref().leave();
+        self.is_entered = false;
+    }
+
+    /// Goes on with the batch that is open, if one is.
+    #[inline]
+    pub(super) fn resume(&mut self, epoch: &Epoch) {
+        if self.in_batch && !self.is_entered {
             self.slot.as_ref().enter(epoch);
+            self.is_entered = true;
         }
     }
 
-    /// Holds nobody up until [`Pin::resume`], though a batch is open.
-    pub(super) fn pause(&mut self) {
-        self.slot.as_ref().leave();
-    }
-
-    pub(super) fn resume(&mut self, epoch: &Epoch) {
-        self.renew(epoch);
+    /// Lets go of what was read so far, so that it can be used again. A batch that is open goes on,
+    /// from now.
+    pub(super) fn renew(&mut self, epoch: &Epoch) {
+        if self.is_entered {
+            self.slot.as_ref().enter(epoch);
+        }
     }
 
     /// Reads under the pin of the batch, or under one that ends with the guard.
     #[inline]
     pub(super) fn read(&mut self, epoch: &Epoch) -> Reading<'_, S> {
-        if !self.in_batch {
+        if !self.is_entered {
             self.slot.as_ref().enter(epoch);
         }
         Reading { pin: self }
@@ -144,7 +151,7 @@ impl<S: AsRef<PinSlot>> Reading<'_, S> {
 impl<S: AsRef<PinSlot>> Drop for Reading<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        if !self.pin.in_batch {
+        if !self.pin.is_entered {
             self.pin.slot.as_ref().leave();
         }
     }

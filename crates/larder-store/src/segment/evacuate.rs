@@ -86,6 +86,13 @@ impl Handle {
         if self.evacuation().is_some() {
             return true;
         }
+        if self.shared.is_tight() {
+            let others = self.shared.take_idle_evacuation();
+            if others.is_some() {
+                *self.evacuation() = others;
+                return true;
+            }
+        }
         let evict = self.shared.config.evict;
         let level = if evict { CLEAN_LEVEL } else { CLEAN_LEVEL_FULL };
         let chosen = self.choose(level);

@@ -37,6 +37,7 @@ impl Handle {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),
             Growth::Busy if rounds < WAITS_MAX => {
+                self.pin.pause();
                 wait_for_others(rounds);
                 Ok(())
             }
@@ -96,8 +97,10 @@ impl Handle {
         // A segment that was used before has to be cleared, so that others are preferred.
         let taken: Vec<u32> = (0..wants)
             .map_while(|_| {
+                // Out of the reserve if need be: all inserts wait for it.
                 let fresh = shared.alloc().take_fresh(shared.reserve() / 2);
-                fresh.or_else(|| self.take_segment().ok())
+                let free = fresh.or_else(|| shared.alloc().take(1));
+                free.or_else(|| self.take_segment().ok())
             })
             .collect();
         if taken.len() < wants {

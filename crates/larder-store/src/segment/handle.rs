@@ -279,9 +279,7 @@ impl Engine for Handle {
         if is_tight || !self.pin.is_in_batch() {
             self.end_writing();
         }
-        if is_tight {
-            self.pin.resume(&self.shared.epoch);
-        }
+        self.pin.resume(&self.shared.epoch);
         self.sample_write(key);
         updated
     }
@@ -316,6 +314,7 @@ impl Engine for Handle {
             if !self.pin.is_in_batch() {
                 self.end_writing();
             }
+            self.pin.resume(&self.shared.epoch);
             extended?;
         }
     }

@@ -27,7 +27,7 @@ pub(super) const BUCKET_SLOTS: usize = 8;
 
 /// Buckets that an insert looks through for a free word, by way of items that can move. With so many
 /// the index fills to 95 %; each may be a miss of the processor's caches, under the stripe's lock.
-const SEARCHED_MAX: usize = 192;
+const SEARCHED_MAX: usize = 64;
 
 /// Where the buckets, their number and the stripes are. The index decides which, this knows where.
 pub(super) trait Buckets {

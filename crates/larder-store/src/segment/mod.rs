@@ -287,7 +287,7 @@ const STRIPE_BUCKETS: usize = 64;
 const INDEX_SHARE_MAX: usize = 60;
 
 /// Where there are fewer segments than this for each handle, handles take turns.
-const TIGHT_SHARE: usize = 4;
+const TIGHT_SHARE: usize = 8;
 
 /// Ends the process if it is dropped: what was being changed is neither as before nor as wanted.
 struct AbortOnUnwind;
@@ -399,9 +399,10 @@ impl Shared {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// Segments that may be open before handles use what others have left open.
+    /// Segments that may be open before handles append to what others have left open.
     fn open_max(&self) -> usize {
-        self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1)
+        let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
+        budget.min(self.limit_segments() / open::OPEN_SHARE_MAX)
     }
 
     /// Segments that ordinary writes leave to those that make room.

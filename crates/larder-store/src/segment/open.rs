@@ -60,11 +60,11 @@ impl Open {
     }
 }
 
-/// The most segments that are open before a write waits for one that another handle leaves, one in
-/// this many.
-const OPEN_SHARE_MAX: usize = 3;
-/// How often it waits before it opens one still.
-const WAITS_MAX: u32 = 1000;
+/// The most segments that are open before a write takes one that another handle leaves, and waits
+/// for it where handles take turns (see `room`): one in this many.
+pub(super) const OPEN_SHARE_MAX: usize = 3;
+/// How often it looks for either before it is refused: some seconds.
+const ROUNDS_MAX: u32 = 10_000;
 
 /// Index words are told to the others in steps of this many.
 const SLOTS_STEP: isize = 16;
@@ -102,23 +102,30 @@ impl Handle {
 
     /// Has a segment ready in which an item of this kind and length finds room.
     pub(super) fn open_segment(&mut self, kind: Kind, len: usize) -> Result<(), Refusal> {
-        for round in 0..WAITS_MAX {
+        for round in 0.. {
             let (shared, mut writer) = self.writer();
             if writer.adopt(shared, kind, len) {
                 return Ok(());
             }
-            // More of them than that, and too few are left to be emptied.
-            if shared.alloc().open < shared.limit_segments() / OPEN_SHARE_MAX {
-                break;
+            let shared = Arc::clone(shared);
+            // Where handles take turns, one that others leave may come first.
+            let takes_turns = shared.is_tight() && round < ROUNDS_MAX;
+            if !takes_turns || shared.alloc().open < shared.open_max() {
+                let taken = if takes_turns { self.try_segment() } else { self.take_segment() };
+                if let Ok(segment) = taken {
+                    let (shared, mut writer) = self.writer();
+                    writer.open(shared, kind, segment);
+                    return Ok(());
+                }
+                if !takes_turns {
+                    break;
+                }
             }
-            if !shared.seal_idle() {
-                wait_for_others(round);
-            }
+            self.pin.pause();
+            self.end_writing();
+            wait_for_others(round);
         }
-        let segment = self.take_segment()?;
-        let (shared, mut writer) = self.writer();
-        writer.open(shared, kind, segment);
-        Ok(())
+        Err(Refusal::OutOfMemory)
     }
 
     /// Tells the others how many index words were taken, and grows the index if they are many.
@@ -219,7 +226,8 @@ impl Writer<'_> {
         let floor = shared.flush_floor();
         let (adopted, crowded) = {
             let mut alloc = shared.alloc();
-            let crowded = alloc.open >= shared.open_max();
+            let is_short = shared.is_tight() && alloc.free() <= shared.reserve() / 2;
+            let crowded = is_short || alloc.open >= shared.open_max();
             (alloc.adopt(kind, len, floor), crowded)
         };
         let adopted = adopted.or_else(|| {

@@ -9,7 +9,9 @@
 
 use super::Shared;
 use super::chain::Upload;
+use super::evacuate::Evacuation;
 use super::handle::Handle;
+use super::member::Writing;
 use super::open::Open;
 use super::sync::{Ordering, wait_for_others};
 use super::table::SegmentState;
@@ -21,9 +23,9 @@ const UPLOAD_SHARE: usize = 62;
 /// The share of all segments that may wait for readers before no more is evicted for a write, one in
 /// this many: where a reader is asleep, evicting more frees nothing.
 const LIMBO_SHARE: usize = 8;
-/// How often a write waits for readers to end their batches: some 10 ms in all, longer than a thread
-/// that has lost its core needs to get it back.
-const WAITS_MAX: u32 = 160;
+/// How often a write waits for readers to end their batches: 30 to 40 ms in all, longer than a thread
+/// that has lost its core needs to get it back, as a rule.
+const WAITS_MAX: u32 = 350;
 /// The same where handles take turns: up to a second.
 const WAITS_MAX_TIGHT: u32 = 10_000;
 /// How often a write makes room that others take before it is refused.
@@ -32,9 +34,18 @@ const ROUNDS_MAX: u32 = 1000;
 impl Handle {
     /// A free segment, for a write.
     pub(super) fn take_segment(&mut self) -> Result<u32, Refusal> {
+        let waits_max = if self.shared.is_tight() { WAITS_MAX_TIGHT } else { WAITS_MAX };
+        self.take_segment_within(waits_max)
+    }
+
+    /// A free segment, for a write that can do without if others take it first.
+    pub(super) fn try_segment(&mut self) -> Result<u32, Refusal> {
+        self.take_segment_within(0)
+    }
+
+    fn take_segment_within(&mut self, waits_max: u32) -> Result<u32, Refusal> {
         let mut waits = 0;
-        let rounds = if self.shared.is_tight() { WAITS_MAX_TIGHT } else { ROUNDS_MAX };
-        for _ in 0..rounds {
+        for _ in 0..ROUNDS_MAX.max(waits_max) {
             self.collect();
             self.ensure_free();
             let taken = self.shared.alloc().take(self.shared.reserve() / 2);
@@ -46,7 +57,7 @@ impl Handle {
                 continue;
             }
             let may_come = self.shared.alloc().limbo() > 0 || self.shared.is_tight();
-            if !may_come || !self.wait_for_readers(&mut waits) {
+            if !may_come || waits == waits_max || !self.wait_for_readers(&mut waits, waits_max) {
                 break;
             }
         }
@@ -104,6 +115,10 @@ impl Handle {
 
     /// Makes use of what other handles have left open or half emptied; whether there was anything.
     fn free_idle(&mut self) -> bool {
+        if self.shared.is_tight() {
+            // What is open is appended to by the next handle.
+            return false;
+        }
         let (shared, writer) = self.writer();
         let has_own = !writer.writing.open.is_empty();
         shared.seal_all(writer.writing);
@@ -113,23 +128,22 @@ impl Handle {
 
     /// Waits a little for others to end their batches; false if that is in vain. Others that wait for
     /// the same reader do not wait again for as long.
-    fn wait_for_readers(&mut self, waits: &mut u32) -> bool {
+    fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
-        let stalled = &self.shared.stalled_epoch;
-        if epoch != 0 && stalled.load(Ordering::Relaxed) == epoch {
-            return false;
-        }
+        let shared = Arc::clone(&self.shared);
+        let stalled = &shared.stalled_epoch;
         let is_tight = self.shared.is_tight();
-        if *waits >= if is_tight { WAITS_MAX_TIGHT } else { WAITS_MAX } {
-            stalled.store(epoch, Ordering::Relaxed);
+        if !is_tight && stalled.load(Ordering::Relaxed) == epoch {
             return false;
         }
-        if is_tight {
-            // The others need what this handle has, too.
-            self.end_writing();
-        }
+        // The others may wait for what this handle has.
+        self.pin.pause();
+        self.end_writing();
         wait_for_others(*waits);
         *waits += 1;
+        if *waits == waits_max {
+            stalled.store(epoch, Ordering::Relaxed);
+        }
         true
     }
 
@@ -159,25 +173,36 @@ impl Shared {
         }
     }
 
-    /// Takes an open segment from a handle that is between two batches.
+    /// Takes an open segment that fits from a handle that is between two batches. Where there is none,
+    /// one that does not is sealed.
     pub(super) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
-        let mut taken = None;
-        self.for_each_member(|member| {
-            if taken.is_none() {
-                taken = member
-                    .with_idle(|writing| {
-                        let i = writing.open.iter().position(&fits)?;
-                        Some(writing.open.swap_remove(i))
-                    })
-                    .flatten();
-            }
-        });
+        let take = |wanted: &dyn Fn(&Open) -> bool| {
+            self.members().iter().find_map(|member| {
+                let open = member.with_idle(|writing| {
+                    let i = writing.open.iter().position(wanted)?;
+                    Some(writing.open.swap_remove(i))
+                });
+                open.flatten()
+            })
+        };
+        let taken = take(&fits);
+        if taken.is_none()
+            && let Some(other) = take(&|_| true)
+        {
+            self.seal(&other);
+        }
         taken
+    }
+
+    /// Takes what a handle that is between two batches was emptying, to go on with it.
+    pub(super) fn take_idle_evacuation(&self) -> Option<Evacuation> {
+        let take = |writing: &mut Writing| writing.evacuation.take();
+        self.members().iter().find_map(|member| member.with_idle(take).flatten())
     }
 
     /// Seals what handles that are between two batches have open, and puts what they were emptying
     /// back; whether there was anything.
-    pub(super) fn seal_idle(&self) -> bool {
+    fn seal_idle(&self) -> bool {
         let mut any = false;
         self.for_each_member(|member| {
             let idle = member.with_idle(|writing| {
