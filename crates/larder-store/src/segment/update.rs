@@ -13,12 +13,15 @@ use super::staging::{Plan, Staging};
 use super::sync::Ordering;
 use super::table::Table;
 use crate::engine::SPACES;
-use crate::eviction::{Ghosts, Kind, Queue};
+use crate::eviction::{Kind, Queue};
 use crate::{
     Access, Attributes, Change, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX, NewCas, NewValue,
     Refusal, Updated,
 };
 use std::sync::Arc;
+
+/// What an item takes beside key and value in bytes, as a rule: what decides about its size class.
+const ITEM_HEAD: usize = 16;
 
 /// The longest key in bytes.
 const KEY_LEN_MAX: usize = 255;
@@ -112,7 +115,7 @@ impl Writer<'_> {
             (Some(_), Some(end)) => decide(end),
             (Some(found), None) => decide(Lookup::Hit(&lend(shared, &found.record))),
         };
-        if let Change::Put { .. } = change {
+        if let (Change::Put { .. }, None) = (&change, &found) {
             // Under another key's stripe it would be there for nobody, and not be moved when its
             // segment is emptied.
             assert_eq!(key.hash, shared.hash(key.bytes), "the hash is not the key's own");
@@ -481,17 +484,21 @@ impl<'u> Update<'u, '_> {
             return Err(Shortage::Refused(Refusal::TooLarge));
         }
         let (shared, hash) = (self.shared, self.key.hash);
-        let ghosts = shared.table().ghosts(self.stripe.bucket());
-        let live = self.live().map(|found| (found.record.entry().kind().queue, found.place.freq()));
-        let (queue, freq) = match live {
-            Some(kept) => kept,
-            None if shared.ghosts(ghosts).holds(hash, shared.ghost_epoch()) => (Queue::Main, 0),
-            None => (Queue::Small, 0),
+        let (queue, freq, ghosts) = match self.live() {
+            Some(found) => (found.record.entry().kind().queue, found.place.freq(), None),
+            None => {
+                let words = shared.table().ghosts(self.stripe.bucket());
+                let ghosts = shared.ghosts(words);
+                let is_remembered = ghosts.holds(hash, shared.ghost_epoch());
+                let queue = if is_remembered { Queue::Main } else { Queue::Small };
+                (queue, 0, is_remembered.then_some((words, ghosts)))
+            }
         };
-        let bytes = new.chain_len() + new.len_at_most();
+        let bytes = new.chain_len() + new.inline_len() + new.key.len() + ITEM_HEAD;
         let kind = self.writer.kind(shared, queue, new.attributes.expiry, bytes);
-        let offset =
-            self.writer.write(shared, kind, new).ok_or(Shortage::Room(kind, new.len_at_most()))?;
+        let Some(offset) = self.writer.write(shared, kind, new) else {
+            return Err(Shortage::Room(kind, new.len_at_most()));
+        };
         match &self.found {
             Some(found) => self.stripe.replace(&found.place, offset, freq),
             None => {
@@ -504,11 +511,8 @@ impl<'u> Update<'u, '_> {
                 self.writer.writing.slots += 1;
             }
         }
-        if live.is_none() {
-            let seen = shared.ghosts(ghosts);
-            if seen != Ghosts::default() {
-                shared.set_ghosts(ghosts, seen.forget(hash));
-            }
+        if let Some((words, ghosts)) = ghosts {
+            shared.set_ghosts(words, ghosts.forget(hash));
         }
         self.account(new, keep_chain);
         Ok(offset)
