@@ -1,4 +1,5 @@
-//! The region: one anonymous mapping, addressed by offsets, and the only unsafe code of the engine.
+//! The region: one anonymous mapping, addressed by offsets. All access to its memory goes through
+//! here; what is unsafe elsewhere in the engine calls this.
 //!
 //! It rests on three sentences.
 //! 1. *Words*: headers, CAS and expiries of items, the index, the segment table are only ever read
