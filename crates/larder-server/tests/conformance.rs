@@ -1,5 +1,6 @@
 //! The transcripts of `conformance/`, against larderd with each engine under each runtime and over
 //! TLS, and against memcached as far as the installed one has what a case needs.
+#![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! The same bytes to larderd and to Debian's memcached: thousands of generated requests, valid and
 //! broken, in all three dialects. The answers must be the same, byte for byte, but for [`KNOWN`].
+#![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 #![expect(clippy::cast_possible_truncation, reason = "generated lengths are short")]
 
 mod common;
