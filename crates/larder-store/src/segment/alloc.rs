@@ -426,4 +426,50 @@ mod tests {
         alloc.set_limit(31);
         assert_eq!(alloc.free(), 31);
     }
+
+    /// Times of single choices, sorted: among so many segments, each evicted, cleaned or void in turn
+    /// and then queued again.
+    fn choices(segments: u32) -> Vec<std::time::Duration> {
+        let mut alloc = Alloc::new(segments, segments, 0.7);
+        let seal = |alloc: &mut Alloc, segment: u32, age: u32| {
+            let queue = if segment % 4 == 0 { Queue::Small } else { Queue::Main };
+            let sealed = Sealed { queue, bytes: 1 << 20, items: 1 << (segment % 13) };
+            let last_expiry = (segment % 3 == 0).then_some(1000 + age);
+            alloc
+                .enqueue(Queued { segment, dead_level: segment as usize % 6, last_expiry }, sealed);
+        };
+        (0..segments).for_each(|segment| seal(&mut alloc, segment, segment));
+        let choose = |i: u32| {
+            let begun = std::time::Instant::now();
+            let segment = match i % 3 {
+                0 => alloc.take_void(1000 + i, |_| 0, |_| 1),
+                1 => alloc.take_dead(3),
+                _ => alloc.take_victim(|_| 1000).map(|victim| victim.segment),
+            };
+            let segment = segment.or_else(|| alloc.take_dead(0)).expect("all are queued");
+            seal(&mut alloc, segment, segments + i);
+            alloc.set_dead_level(segment, 5);
+            begun.elapsed()
+        };
+        let mut times: Vec<_> = (0..30_000).map(choose).collect();
+        times.sort_unstable();
+        times
+    }
+
+    /// The median alone is judged: the highest times are the machine's.
+    #[test]
+    fn a_choice_takes_about_the_same_time_among_a_thousand_segments_and_among_128_thousand() {
+        let rounds = (0..5).map(|_| [1 << 10, 1 << 17].map(|segments| choices(segments)));
+        let ratios = rounds.map(|[few, many]| {
+            let of =
+                |times: &[std::time::Duration], percent: usize| times[times.len() * percent / 100];
+            let at = |percent: usize| {
+                of(&many, percent).as_nanos() as f64 / of(&few, percent).as_nanos() as f64
+            };
+            (at(50), at(99))
+        });
+        let mut ratios: Vec<_> = ratios.collect();
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(ratios[2].0 < 4.0, "median and 99th percentile: {ratios:.2?}");
+    }
 }
