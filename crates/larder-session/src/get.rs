@@ -27,7 +27,7 @@ enum Shown<L> {
     Whole,
     /// It is written up to a value that is sent piece by piece.
     Large(L),
-    /// There is no memory to send it with.
+    /// Too much is leased already for its value to be sent.
     Refused,
     /// Nothing is written: the item has to change first. This is how it was before this look.
     Changes(Traces),
@@ -285,24 +285,20 @@ fn finish<E: Engine, H: Host>(
     mark: usize,
     output: &mut Vec<u8>,
 ) -> Answered<E::Lease> {
-    let sending = match shown {
-        Shown::Whole | Shown::Changes(_) => return Answered::Whole,
-        Shown::Refused => None,
+    match shown {
+        Shown::Whole | Shown::Changes(_) => Answered::Whole,
         Shown::Large(lease) => {
             let mut tail = Vec::new();
             reply::hit_tail(get, &mut tail);
-            Sending::new(lease, tail, cx.host)
+            Answered::Large(Sending::new(lease, tail))
         }
-    };
-    sending.map_or_else(
-        || {
+        Shown::Refused => {
             cx.counters.thread.response_obj_oom.add(1);
             output.truncate(mark);
             reply::get_refused(get, output);
             Answered::Refused
-        },
-        Answered::Large,
-    )
+        }
+    }
 }
 
 /// Answers a look-up that changes what it finds. `traces` are those of before, if this is not the

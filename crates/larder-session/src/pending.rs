@@ -47,13 +47,13 @@ impl<E: Engine> Pending<E> {
         matches!(self, Self::Nothing)
     }
 
-    /// Bytes of the server's memory that it holds.
+    /// Bytes of the server's memory that it holds. A value on its way out is not among them: its
+    /// lease keeps memory of the cache.
     pub(crate) fn reserved(&self) -> usize {
         match self {
-            Self::Sending(sending) => sending.lease.heap_len(),
             Self::Arriving(arriving) => arriving.head.capacity(),
             Self::Nothing | Self::Swallow { .. } | Self::SwallowLine => 0,
-            Self::Dumping(_) | Self::Watching(_) => 0,
+            Self::Sending(_) | Self::Dumping(_) | Self::Watching(_) => 0,
         }
     }
 }
@@ -229,7 +229,6 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Step {
         if sending.proceed(cx.settings.output_max, output) {
-            cx.host.release(sending.lease.heap_len());
             return Step::go_on(0);
         }
         self.pending = Pending::Sending(sending);
@@ -308,9 +307,8 @@ impl<E: Engine> Arriving<E> {
 }
 
 impl<L: Lease> Sending<L> {
-    /// `None` if the server has no memory to hold it.
-    pub(crate) fn new(lease: L, tail: Vec<u8>, host: &impl Host) -> Option<Self> {
-        host.reserve(lease.heap_len()).then_some(Self { lease, at: 0, tail })
+    pub(crate) fn new(lease: L, tail: Vec<u8>) -> Self {
+        Self { lease, at: 0, tail }
     }
 
     /// Copies what fits; true when all is copied.

@@ -118,10 +118,6 @@ pub trait Lease: Clone {
     fn len(&self) -> usize;
     /// The piece at `offset`: as much as lies in one place, at least one byte while `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
-    /// Bytes that holding it takes beside the cache's own memory.
-    fn heap_len(&self) -> usize {
-        0
-    }
 }
 
 /// What [`Engine::get`] found.
