@@ -166,7 +166,7 @@ impl Alloc {
     }
 
     /// Segments that were ever in use.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(super) fn ever_used(&self) -> usize {
         self.never_used_from as usize
     }

@@ -19,10 +19,11 @@
 
 use super::index::Index;
 use super::index::plain::{self, Plain, has, hash, rehash};
+use super::sync::{AtomicU32, Ordering};
 use super::{Cache, Config, Handle};
 use crate::{
-    Access, Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewValue, Seconds, SizeClasses,
-    Value,
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, NewValue, Seconds,
+    SizeClasses, Value,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
@@ -56,9 +57,9 @@ fn put(index: &Index<Plain>, id: u64) -> bool {
     plain::put(index, id).is_ok()
 }
 
-/// The first ids whose candidate buckets are these while there are two.
+/// The first ids whose candidate buckets are these while there are four.
 fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
-    let index = index(2);
+    let index = index(4);
     (1..).filter(|id| index.candidates_of(hash(*id)) == candidates).take(count).collect()
 }
 
@@ -66,38 +67,38 @@ fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
 fn a_reader_finds_a_key_while_its_bucket_is_split() {
     explore(20_000, || {
         let index = Arc::new(index(2));
-        // Both candidates of these are the bucket that the second step of growth splits.
-        let kept = ids([1, 1], 6);
-        assert!(kept.iter().all(|id| put(&index, *id)));
-        let (readers, kept) = (Arc::clone(&index), Arc::new(kept));
-        let looked_for = Arc::clone(&kept);
+        // Both buckets are candidates of each, and each step of growth splits one of them.
+        let kept = 1..=8;
+        assert!(kept.clone().all(|id| put(&index, id)));
+        let (readers, mut looked_for) = (Arc::clone(&index), kept.clone());
         let reader = thread::spawn(move || {
-            assert!(looked_for.iter().all(|id| has(&readers, *id)), "none is missed");
+            assert!(looked_for.all(|id| has(&readers, id)), "none is missed");
         });
         index.grow(rehash, |_, _| ());
         index.grow(rehash, |_, _| ());
         reader.join().unwrap();
-        assert!(kept.iter().all(|id| has(&index, *id)));
+        assert!({ kept }.all(|id| has(&index, id)));
     });
 }
 
 #[test]
 fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
-    explore(20_000, || {
-        for candidates in [[0, 1], [1, 0]] {
-            let index = Arc::new(index(2));
+    explore(10_000, || {
+        for candidates in [[1, 2], [2, 1]] {
+            let index = Arc::new(index(4));
             let mover = ids(candidates, 1)[0];
-            // It goes to bucket 1, the emptier; the others fill that up.
-            assert!(ids([0, 0], 7).into_iter().all(|id| put(&index, id)));
+            // So that it goes to bucket 1, the emptier.
+            assert!(put(&index, ids([2, 3], 1)[0]));
             assert!(put(&index, mover));
-            let crowd = ids([1, 1], 8);
-            assert!(crowd[..7].iter().all(|id| put(&index, *id)));
+            // These fill buckets 0 and 1.
+            let crowd = ids([0, 1], 16);
+            assert!(crowd[..15].iter().all(|id| put(&index, *id)));
             let readers = Arc::clone(&index);
             let reader = thread::spawn(move || assert!(has(&readers, mover), "it is not missed"));
-            // No room: the mover has to go to bucket 0.
-            assert!(put(&index, crowd[7]));
+            // No room: the mover has to go to bucket 2.
+            assert!(put(&index, crowd[15]));
             reader.join().unwrap();
-            assert!(has(&index, mover) && has(&index, crowd[7]));
+            assert!(has(&index, mover) && has(&index, crowd[15]));
         }
     });
 }
@@ -322,4 +323,166 @@ fn one_of_many_compares_wins() {
         let won = rivals.map(|rival| rival.join().unwrap());
         assert_eq!(won.iter().filter(|won| **won).count(), 1, "exactly one");
     });
+}
+
+/// Whether it is there, and then it is `owner`'s.
+fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
+    handle.begin_batch(now);
+    let found = handle.get(key(handle, name), Access::Tracked, |item| {
+        let Value::Whole(value) = &item.value else { panic!("it is small") };
+        assert!(is_pattern(value, owner), "torn, or another's");
+    });
+    handle.end_batch();
+    matches!(found, Lookup::Hit(()))
+}
+
+/// Two flushes at once, and a mover: nothing is evicted here, and what is flushed must not be copied.
+#[test]
+fn what_was_flushed_is_gone_and_what_came_later_stays() {
+    const OLD: u8 = 8;
+    explore(1500, || {
+        let cache = cache(false, 3);
+        let mut mover = cache.handle();
+        (0..OLD).for_each(|old| store(&mut mover, &[b'o', old], &pattern(old)));
+        // Until cleaning goes on all the time.
+        churn(&mut mover, 130);
+        let flushes = Arc::new(AtomicU32::new(0));
+        let flushers = [1, 2].map(|owner| {
+            let (cache, flushes) = (cache.clone(), Arc::clone(&flushes));
+            thread::spawn(move || {
+                let mut handle = cache.handle();
+                // It has a segment open that the flush makes void.
+                store(&mut handle, &[b'b', owner], &pattern(owner));
+                handle.flush(None);
+                // The other's flush may yet make this one void.
+                let is_last = flushes.fetch_add(1, Ordering::SeqCst) == 1;
+                store(&mut handle, &[b'a', owner], &pattern(owner));
+                for old in (0..OLD).chain(0..OLD) {
+                    let came_back = holds(&mut handle, NOW, &[b'o', old], old);
+                    assert!(!came_back, "it was flushed");
+                }
+                is_last
+            })
+        });
+        for filler in 0..30 {
+            let is_last = flushes.load(Ordering::SeqCst) == 2;
+            store(&mut mover, &[b'f', filler], &pattern(filler));
+            assert!(!is_last || holds(&mut mover, NOW, &[b'f', filler], filler), "it came later");
+        }
+        let last = flushers.map(|flusher| flusher.join().unwrap());
+        assert!(last[0] != last[1]);
+        let mut handle = cache.handle();
+        for (owner, is_last) in [1, 2].into_iter().zip(last) {
+            let stays = holds(&mut handle, NOW, &[b'a', owner], owner);
+            assert!(stays || !is_last, "it came after both");
+            assert!(!holds(&mut handle, NOW, &[b'b', owner], owner), "it came before one");
+        }
+        assert!((0..OLD).all(|old| !holds(&mut handle, NOW, &[b'o', old], old)));
+    });
+}
+
+#[test]
+fn a_flush_that_becomes_due_takes_effect_once() {
+    const DUE: Seconds = Seconds(NOW.0 + 1);
+    explore(5000, || {
+        let cache = cache(true, 2);
+        let mut handle = cache.handle();
+        store(&mut handle, b"old", &pattern(0));
+        handle.flush(Some(DUE));
+        assert!(holds(&mut handle, NOW, b"old", 0), "it is not due yet");
+        let threads = [1, 2].map(|owner| {
+            let cache = cache.clone();
+            thread::spawn(move || {
+                let mut handle = cache.handle();
+                assert!(!holds(&mut handle, DUE, b"old", 0), "it is due");
+                store(&mut handle, &[owner], &pattern(owner));
+                assert!(holds(&mut handle, DUE, &[owner], owner), "it came later");
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!([1, 2].iter().all(|owner| holds(&mut handle, DUE, &[*owner], *owner)));
+        assert_eq!((cache.flush_generation(), cache.flush_pending()), (1, None));
+    });
+}
+
+/// Attributes that say which CAS they come with, without another length of the item.
+fn attributes_of(cas: u64) -> Attributes {
+    let at = NOW.0 + 100 + u32::try_from(cas).expect("few");
+    let (stale, won) = (cas % 2 == 1, cas % 2 == 0);
+    Attributes { expiry: Expiry::At(Seconds(at)), stale, won, ..Attributes::default() }
+}
+
+#[test]
+fn a_reader_sees_an_amendment_whole() {
+    explore(3000, || {
+        let cache = cache(true, 2);
+        let mut handle = cache.handle();
+        let name = key(&handle, b"amended");
+        let put = |cas| Change::Put {
+            attributes: attributes_of(cas),
+            cas: NewCas::Exactly(cas),
+            value: NewValue::Bytes(b"value"),
+            fetched: false,
+        };
+        handle.update(name, &mut None, |_| (put(1), ())).unwrap();
+        let readers = cache.clone();
+        let reader = thread::spawn(move || {
+            let mut handle = readers.handle();
+            let name = key(&handle, b"amended");
+            let mut last = 0;
+            for _ in 0..8 {
+                handle.begin_batch(NOW);
+                let found = handle.get(name, Access::Tracked, |item| (item.attributes, item.cas));
+                handle.end_batch();
+                let Lookup::Hit((attributes, cas)) = found else { panic!("it is always there") };
+                assert_eq!(attributes, attributes_of(cas), "of one and the same change");
+                assert!(cas >= last, "no change is taken back");
+                last = cas;
+            }
+        });
+        for cas in 2..8 {
+            let (attributes, access) = (attributes_of(cas), Access::Untracked);
+            let amend = || Change::Amend { attributes, cas: NewCas::Exactly(cas), access };
+            handle.update(name, &mut None, |_| (amend(), ())).unwrap();
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// `idle` handles have a segment open each; the threads that write are the owners of two of them.
+fn take_open_segments_over(idle: usize) {
+    const STORES: u8 = 9;
+    let cache = cache(false, 2);
+    let mut handles: Vec<Handle> = (0..idle).map(|_| cache.handle()).collect();
+    for (handle, owner) in handles.iter_mut().zip(100..) {
+        store(handle, &[owner], &pattern(owner));
+    }
+    let writers = [1, 2].map(|owner| {
+        let mut handle = handles.pop().expect("there are enough");
+        thread::spawn(move || {
+            for i in 0..STORES {
+                store(&mut handle, &[owner, i], &pattern(owner + i));
+                assert!(holds(&mut handle, NOW, &[owner, i], owner + i), "it was just stored");
+            }
+        })
+    });
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    let mut handle = cache.handle();
+    let first = (0..idle).zip(100..).map(|(_, owner)| (vec![owner], owner));
+    let then = [1, 2].into_iter().flat_map(|owner| (0..STORES).map(move |i| (owner, i)));
+    let then = then.map(|(owner, i)| (vec![owner, i], owner + i));
+    for (name, owner) in first.chain(then) {
+        assert!(holds(&mut handle, NOW, &name, owner), "{name:?} is lost");
+    }
+}
+
+#[test]
+fn an_open_segment_is_taken_over_while_its_owner_writes_again() {
+    // As many are open as may be, but handles do not take turns.
+    explore(1500, || take_open_segments_over(4));
+}
+
+#[test]
+fn an_open_segment_is_taken_over_where_handles_take_turns() {
+    explore(1500, || take_open_segments_over(6));
 }

@@ -6,7 +6,7 @@ pub(in super::super) use std::sync::atomic::Ordering;
 
 /// Where the scheduler comes in.
 fn step() {
-    shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
+    AtomicBool::new(false).load(Ordering::SeqCst);
 }
 
 pub(in super::super) fn fence(_: Ordering) {
