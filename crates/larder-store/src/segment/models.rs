@@ -22,8 +22,8 @@ use super::index::plain::{self, Plain, has, hash, rehash};
 use super::sync::{AtomicU32, Ordering};
 use super::{Cache, Config, Handle};
 use crate::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, NewValue, Seconds,
-    SizeClasses, Value,
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, NewValue, Refusal,
+    Seconds, SizeClasses, Value,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
@@ -141,10 +141,17 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         value: NewValue::Bytes(value),
         fetched: false,
     };
-    handle.begin_batch(NOW);
-    let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
-    handle.end_batch();
-    stored.expect("there is always something to evict or clean");
+    // A schedule may keep another thread from ending its batch for as long as a write waits for it.
+    loop {
+        handle.begin_batch(NOW);
+        let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
+        handle.end_batch();
+        match stored {
+            Ok(_) => return,
+            Err(Refusal::OutOfMemory) => thread::yield_now(),
+            Err(refusal) => panic!("{refusal:?}"),
+        }
+    }
 }
 
 /// Replaces values in no order, so that segments die in part and what lives in them has to move.
