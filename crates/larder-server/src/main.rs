@@ -129,7 +129,7 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
                 evict: !options.disable_evictions,
                 item_size_max: options.max_item_size,
                 threads: options.threads,
-                size_exponent: larder_store::eviction::SIZE_EXPONENT,
+                size_exponent: options.size_exponent(),
             };
             // Locked memory is not to be more than was asked for.
             let machine = platform::memory().filter(|_| !options.lock_memory);

@@ -67,6 +67,41 @@ fn short_and_long_names_mean_the_same() {
 }
 
 #[test]
+fn the_size_exponent_is_shown_where_it_counts() {
+    for (options, shown) in [
+        (&[][..], Some("0.7")),
+        (&["--size-exponent", "0"], Some("0")),
+        (&["--size-exponent", "0.25"], Some("0.25")),
+        (&["--size-exponent=1"], Some("1")),
+        (&["--engine", "moka"], None),
+    ] {
+        let page = asked(options, "stats settings\r\n");
+        let line = page.lines().find_map(|line| line.strip_prefix("STAT size_exponent "));
+        assert_eq!(line, shown, "{options:?}");
+    }
+}
+
+/// The items of 100 B and of 20 kB that are left of a cache that was filled with both.
+fn left_of_two_sizes(size_exponent: &str) -> (usize, usize) {
+    let small = |i: usize| format!("set s{i} 0 0 100\r\n{}\r\n", "s".repeat(100));
+    let large = |i: usize| format!("set l{i} 0 0 20000\r\n{}\r\n", "l".repeat(20_000));
+    let mut requests: String = (0..1000)
+        .map(|i| (0..20).map(|j| small(20 * i + j)).collect::<String>() + &large(i))
+        .collect();
+    (0..20_000).for_each(|i| requests += &format!("mg s{i} k\r\n"));
+    (0..1000).for_each(|i| requests += &format!("mg l{i} k\r\n"));
+    let answers = asked(&["-m", "8", "--size-exponent", size_exponent], &requests);
+    let count = |start| answers.lines().filter(|line| line.starts_with(start)).count();
+    (count("HD ks"), count("HD kl"))
+}
+
+#[test]
+fn a_larger_size_exponent_keeps_more_items() {
+    let (ignored, counted) = (left_of_two_sizes("0"), left_of_two_sizes("1"));
+    assert!(counted.0 > ignored.0 && counted.1 < ignored.1, "{ignored:?}, {counted:?}");
+}
+
+#[test]
 fn what_is_disabled_is_refused_as_memcached_refuses_it() {
     let flush = asked(&["-F"], "flush_all\r\n");
     assert_eq!(flush, "CLIENT_ERROR flush_all not allowed\r\n");
@@ -144,6 +179,11 @@ fn who_cannot_be_served_is_told() {
         (&["--engine", "dashmap"], 64, "-M"),
         (&["--engine", "moka", "-M"], 64, "moka"),
         (&["--eviction-policy", "lru"], 64, "eviction"),
+        (&["--size-exponent", "1.5"], 1, "The size exponent must be 0 to 1"),
+        (&["--size-exponent", "-0.5"], 1, "The size exponent must be 0 to 1"),
+        (&["--size-exponent", "large"], 1, "'large'"),
+        (&["--size-exponent", "0.5", "--engine", "moka"], 64, "--engine segment alone"),
+        (&["--size-exponent", "0.5", "--engine", "dashmap", "-M"], 64, "--engine segment alone"),
         (&["-U", "70000"], 64, "UDP"),
         (&["-u", "nobody-of-that-name"], 67, "nobody-of-that-name"),
     ] {

@@ -40,6 +40,10 @@ impl Options {
         if self.slab_min_size == Some(0) {
             return refuse(1, "Chunk size must be greater than 0");
         }
+        // NaN is not in the range either.
+        if self.size_exponent.is_some_and(|exponent| !(0.0..=1.0).contains(&exponent)) {
+            return refuse(1, "The size exponent must be 0 to 1");
+        }
         if !(-1..=65_535).contains(&self.port) {
             return refuse(USAGE, "The TCP port must be 0 to 65535, or -1 for any");
         }
@@ -140,6 +144,9 @@ impl Options {
             }
             EngineKind::Segment | EngineKind::Dashmap if self.eviction_policy.is_some() => {
                 refuse("--eviction-policy is a choice of --engine moka alone")
+            }
+            EngineKind::Moka | EngineKind::Dashmap if self.size_exponent.is_some() => {
+                refuse("--size-exponent is a choice of --engine segment alone")
             }
             _ => Ok(()),
         }

@@ -247,12 +247,25 @@ mod tests {
     }
 
     #[test]
+    fn the_size_exponent_can_be_set_everywhere() {
+        let given = |file, environment: &[_], line| {
+            options(file, environment, line).unwrap().size_exponent().to_string()
+        };
+        let variable = [("LARDER_SIZE_EXPONENT", "0.5")];
+        assert_eq!(given("size-exponent = 0.25", &[], ""), "0.25");
+        assert_eq!(given("size_exponent = 1", &[], ""), "1");
+        assert_eq!(given("size-exponent = 0.25", &variable, ""), "0.5");
+        assert_eq!(given("size-exponent = 0.25", &variable, "--size-exponent 0"), "0");
+    }
+
+    #[test]
     fn a_fault_is_named_with_its_line() {
         for (file, said) in [
             ("threads = 2\nmemory-limt = 3", "larder.toml:2: memory-limt: there is no such option"),
             ("\n\nthreads = 'many'", "larder.toml:3: threads: invalid value 'many'"),
             ("threads = 0", "larder.toml:1: threads: Number of threads must be greater than 0"),
             ("threads = 1\nthreads = 2", "larder.toml:2: "),
+            ("size-exponent = 2", "larder.toml:1: size-exponent: The size exponent must be 0 to 1"),
             ("conn-limit = 1\nconn_limit = 2", "larder.toml:2: conn_limit: given before"),
             ("threads = [1, 2]", "larder.toml:1: threads: must be one value"),
             ("disable-cas = 1", "larder.toml:1: disable-cas: must be true or false"),

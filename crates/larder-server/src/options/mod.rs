@@ -15,6 +15,7 @@ use crate::version;
 use check::USAGE;
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use larder_store::eviction::SIZE_EXPONENT;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -187,6 +188,11 @@ pub struct Options {
     #[arg(long, value_enum)]
     pub eviction_policy: Option<EvictionPolicy>,
 
+    /// How much item size counts in eviction, for --engine segment: 0 not at all; 1 drops the
+    /// fewest items, but more bytes are missed [default: 0.7]
+    #[arg(long, value_name = "X")]
+    pub size_exponent: Option<f64>,
+
     /// What moves the bytes
     #[arg(long, value_enum, default_value_t = Runtime::PerCore)]
     pub runtime: Runtime,
@@ -300,6 +306,12 @@ impl Options {
         self.memory_limit.saturating_mul(MIB)
     }
 
+    /// The exponent of item size in eviction, given or not.
+    #[must_use]
+    pub fn size_exponent(&self) -> f64 {
+        self.size_exponent.unwrap_or(SIZE_EXPONENT)
+    }
+
     /// What was given and has no effect: its name on the command line, and why.
     #[must_use]
     pub fn without_effect(&self) -> Vec<(String, &'static str)> {
@@ -310,6 +322,11 @@ impl Options {
                 self.enable_largepages && self.engine != EngineKind::Segment,
                 "-L",
                 "this engine takes its memory from the allocator",
+            ),
+            (
+                self.size_exponent.is_some() && self.disable_evictions,
+                "--size-exponent",
+                "no items are evicted under -M",
             ),
             (self.napi_ids.is_some(), "-N", "connections go to threads in turn"),
         ];
@@ -394,5 +411,28 @@ mod tests {
         assert!(misuse("--engine dashmap").1.contains("-M"));
         assert!(misuse("--engine moka -M").1.contains("-M"));
         assert!(misuse("--eviction-policy lru").1.contains("moka"));
+    }
+
+    #[test]
+    fn the_size_exponent_is_0_to_1() {
+        // The help has the default as text.
+        assert_eq!(parse("").size_exponent().to_string(), "0.7");
+        for (given, exponent) in [("0", 0.0), ("0.25", 0.25), ("1", 1.0)] {
+            let options = parse(&format!("--size-exponent {given}"));
+            assert!(options.check().is_ok(), "{given}");
+            assert!((options.size_exponent() - exponent).abs() < f64::EPSILON, "{given}");
+        }
+        for given in ["-0.1", "1.01", "NaN", "inf"] {
+            let (status, message) = misuse(&format!("--size-exponent {given}"));
+            assert_eq!((status, &*message), (1, "The size exponent must be 0 to 1"), "{given}");
+        }
+        for engine in ["moka", "dashmap -M"] {
+            let (status, message) = misuse(&format!("--size-exponent 0.5 --engine {engine}"));
+            assert_eq!(status, USAGE, "{engine}");
+            assert!(message.contains("--engine segment alone"), "{engine}: {message}");
+        }
+        let without_effect = parse("--size-exponent 0.5 -M").without_effect();
+        assert_eq!(without_effect.len(), 1);
+        assert_eq!(without_effect[0].0, "--size-exponent");
     }
 }

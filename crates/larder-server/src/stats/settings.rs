@@ -15,6 +15,9 @@ pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     constants(server, page);
     page.line("engine", engine(options));
     page.line("runtime", runtime(options));
+    if options.engine == EngineKind::Segment {
+        page.line("size_exponent", options.size_exponent());
+    }
 }
 
 fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
