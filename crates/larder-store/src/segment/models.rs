@@ -382,6 +382,28 @@ fn what_was_flushed_is_gone_and_what_came_later_stays() {
 }
 
 #[test]
+fn two_flushes_at_once_do_not_undo_each_other() {
+    explore(5000, || {
+        let cache = cache(true, 2);
+        let flushers = [1, 2].map(|owner| {
+            let cache = cache.clone();
+            thread::spawn(move || {
+                let mut handle = cache.handle();
+                store(&mut handle, &[owner], &pattern(owner));
+                handle.flush(None);
+                assert!(!holds(&mut handle, NOW, &[owner], owner), "it was flushed");
+            })
+        });
+        flushers.into_iter().for_each(|flusher| flusher.join().unwrap());
+        let mut handle = cache.handle();
+        for owner in [1, 2] {
+            assert!(!holds(&mut handle, NOW, &[owner], owner), "it came back");
+        }
+        assert_eq!(cache.flush_generation(), 2);
+    });
+}
+
+#[test]
 fn a_flush_that_becomes_due_takes_effect_once() {
     const DUE: Seconds = Seconds(NOW.0 + 1);
     explore(5000, || {
