@@ -18,6 +18,8 @@
 //! | a mover that asks whether the key is there, not whether its word still refers to what it copies | `an_acknowledged_change_outlives_movers` |
 //! | `Stripe::lock` that does not lock | `an_acknowledged_change_outlives_movers`, `one_of_many_compares_wins` |
 //! | a writer that appends to what a flush has made void | `what_was_flushed_is_gone_and_what_came_later_stays` |
+//! | a mover that asks whether an item was flushed before it has room for it: the copy finds no place and the store is refused | `what_was_flushed_is_gone_and_what_came_later_stays` |
+//! | a floor that is read before the allocator is locked | `two_flushes_at_once_do_not_undo_each_other` |
 //! | a delayed flush without the second look under the lock | `a_flush_that_becomes_due_takes_effect_once` |
 //! | `flush_at` cleared before the floor rises | `a_flush_that_becomes_due_takes_effect_once` |
 //! | another CAS stored where the item is, apart from its attributes | `a_reader_sees_an_amendment_whole` |
