@@ -11,11 +11,19 @@
 //! | mutation | model that fails |
 //! |---|---|
 //! | `Index::grow` without `count_move` | `a_reader_finds_a_key_while_its_bucket_is_split` |
-//! | `make_room` without `count_move` | `a_reader_finds_a_key_that_moves_to_its_other_bucket` |
-//! | a retired segment is free at once, without the epoch | `what_is_lent_stays_what_it_is` |
+//! | `shift` without `count_move` | `a_reader_finds_a_key_that_moves_to_its_other_bucket` |
+//! | `Epoch::advance` that returns 0, so that a retired segment is free at once | `what_is_lent_stays_what_it_is` |
+//! | `oldest` that looks at no slot | `what_is_lent_stays_what_it_is` |
 //! | a word published before the value's bytes are in place | `a_value_is_whole_while_it_is_replaced` |
 //! | a mover that asks whether the key is there, not whether its word still refers to what it copies | `an_acknowledged_change_outlives_movers` |
 //! | `Stripe::lock` that does not lock | `an_acknowledged_change_outlives_movers`, `one_of_many_compares_wins` |
+//! | a writer that appends to what a flush has made void | `what_was_flushed_is_gone_and_what_came_later_stays` |
+//! | a mover that asks whether an item was flushed before it has room for it: the copy finds no place and the store is refused | `what_was_flushed_is_gone_and_what_came_later_stays` |
+//! | a floor that is read before the allocator is locked | `two_flushes_at_once_do_not_undo_each_other` |
+//! | a delayed flush without the second look under the lock | `a_flush_that_becomes_due_takes_effect_once` |
+//! | `flush_at` cleared before the floor rises | `a_flush_that_becomes_due_takes_effect_once` |
+//! | another CAS stored where the item is, apart from its attributes | `a_reader_sees_an_amendment_whole` |
+//! | an open segment that is taken over and left with its owner too | both of `an_open_segment_is_taken_over_…` |
 
 use super::index::Index;
 use super::index::plain::{self, Plain, has, hash, rehash};
@@ -347,7 +355,7 @@ fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
 #[test]
 fn what_was_flushed_is_gone_and_what_came_later_stays() {
     const OLD: u8 = 8;
-    explore(1500, || {
+    explore(100, || {
         let cache = cache(false, 3);
         let mut mover = cache.handle();
         (0..OLD).for_each(|old| store(&mut mover, &[b'o', old], &pattern(old)));
@@ -385,6 +393,28 @@ fn what_was_flushed_is_gone_and_what_came_later_stays() {
             assert!(!holds(&mut handle, NOW, &[b'b', owner], owner), "it came before one");
         }
         assert!((0..OLD).all(|old| !holds(&mut handle, NOW, &[b'o', old], old)));
+    });
+}
+
+#[test]
+fn two_flushes_at_once_do_not_undo_each_other() {
+    explore(5000, || {
+        let cache = cache(true, 2);
+        let flushers = [1, 2].map(|owner| {
+            let cache = cache.clone();
+            thread::spawn(move || {
+                let mut handle = cache.handle();
+                store(&mut handle, &[owner], &pattern(owner));
+                handle.flush(None);
+                assert!(!holds(&mut handle, NOW, &[owner], owner), "it was flushed");
+            })
+        });
+        flushers.into_iter().for_each(|flusher| flusher.join().unwrap());
+        let mut handle = cache.handle();
+        for owner in [1, 2] {
+            assert!(!holds(&mut handle, NOW, &[owner], owner), "it came back");
+        }
+        assert_eq!(cache.flush_generation(), 2);
     });
 }
 
