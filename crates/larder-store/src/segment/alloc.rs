@@ -432,9 +432,9 @@ mod tests {
     fn choices(segments: u32) -> Vec<std::time::Duration> {
         let mut alloc = Alloc::new(segments, segments, 0.7);
         let seal = |alloc: &mut Alloc, segment: u32, age: u32| {
-            let queue = if segment % 4 == 0 { Queue::Small } else { Queue::Main };
+            let queue = if segment.is_multiple_of(4) { Queue::Small } else { Queue::Main };
             let sealed = Sealed { queue, bytes: 1 << 20, items: 1 << (segment % 13) };
-            let last_expiry = (segment % 3 == 0).then_some(1000 + age);
+            let last_expiry = segment.is_multiple_of(3).then_some(1000 + age);
             alloc
                 .enqueue(Queued { segment, dead_level: segment as usize % 6, last_expiry }, sealed);
         };
@@ -459,7 +459,7 @@ mod tests {
     /// The median alone is judged: the highest times are the machine's.
     #[test]
     fn a_choice_takes_about_the_same_time_among_a_thousand_segments_and_among_128_thousand() {
-        let rounds = (0..5).map(|_| [1 << 10, 1 << 17].map(|segments| choices(segments)));
+        let rounds = (0..5).map(|_| [1 << 10, 1 << 17].map(choices));
         let ratios = rounds.map(|[few, many]| {
             let of =
                 |times: &[std::time::Duration], percent: usize| times[times.len() * percent / 100];

@@ -282,6 +282,12 @@ impl Handle {
             shared.mark_dead(&record, true);
             return Some(len);
         }
+        if ended::<()>(&shared, &record, writer.now).is_some() {
+            // A flush has come since, and made void what it was to be written to.
+            writer.count_reclaimed(&shared, &record, false);
+            writer.remove(&shared, &stripe, &place, &record);
+            return Some(len);
+        }
         let may_evict = shared.config.evict && shared.alloc().limbo() == 0;
         if evacuation.reason == Reason::Clean && !may_evict {
             return None;

@@ -355,7 +355,7 @@ fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
 #[test]
 fn what_was_flushed_is_gone_and_what_came_later_stays() {
     const OLD: u8 = 8;
-    explore(100, || {
+    explore(300, || {
         let cache = cache(false, 3);
         let mut mover = cache.handle();
         (0..OLD).for_each(|old| store(&mut mover, &[b'o', old], &pattern(old)));
