@@ -27,7 +27,8 @@
 //! 4. A segment is retired when no index word refers into it, and free one epoch and its last lease
 //!    later; so is a chain.
 //! 5. Lock order: growth, then a stripe, then the allocator. No two stripes at once. The list of
-//!    members comes before the allocator, and what a member leaves idle between the two.
+//!    members comes before what a member leaves idle, and that before the allocator; who holds the
+//!    allocator takes no other lock.
 //! 6. Whatever was stored before a flush is in segments whose sequence is below the floor, and
 //!    nobody appends to these or copies out of these afterwards: the floor rises, and segments get
 //!    their sequence, under the allocator's lock, and who writes looks at the floor after its segment
@@ -82,7 +83,7 @@ use slot::Slot;
 use stats::HandleStats;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
-use sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use table::{RETIRED, SegmentState, Sequence, Table};
 
 /// How a cache is set up.
@@ -241,8 +242,8 @@ pub(crate) struct Shared {
     /// Counts of handles that are gone.
     departed: HandleStats,
     epoch: Epoch,
-    /// There are so many handles for so few segments that they take turns; see `room`.
-    is_tight: AtomicBool,
+    /// How many handles there are.
+    handles: AtomicUsize,
     /// Held by the one handle that empties segments where they take turns.
     evacuating: Mutex<()>,
     /// Memory of this epoch was waited for in vain: a reader is asleep. 0 if none was.
@@ -338,7 +339,7 @@ impl Shared {
             members: Mutex::default(),
             departed: HandleStats::new(config.classes.count()),
             epoch: Epoch::new(),
-            is_tight: AtomicBool::new(false),
+            handles: AtomicUsize::new(0),
             evacuating: Mutex::new(()),
             stalled_epoch: AtomicU64::new(0),
             secrets: RapidSecrets::seed(seed),
@@ -367,23 +368,16 @@ impl Shared {
         self.lifetimes.store(open::lifetime_count(segments, threads), Ordering::Relaxed);
         let budget = crate::eviction::open_budget(segments, threads);
         self.open_budget.store(budget, Ordering::Relaxed);
-        self.note_members(self.members().len());
     }
 
-    /// How many handles there are has changed.
-    fn note_members(&self, members: usize) {
-        let is_tight = members * TIGHT_SHARE > self.limit_segments();
-        self.is_tight.store(is_tight, Ordering::Relaxed);
-    }
-
+    /// Whether there are so many handles for so few segments that they take turns; see `room`.
     fn is_tight(&self) -> bool {
-        self.is_tight.load(Ordering::Relaxed)
+        self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
     }
 
     fn join(&self, member: Arc<Member>) {
-        let mut members = self.members();
-        members.push(member);
-        self.note_members(members.len());
+        self.members().push(member);
+        self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
     fn table(&self) -> &Table {
@@ -444,7 +438,7 @@ impl Shared {
     fn depart(&self, member: &Arc<Member>) {
         let mut members = self.members();
         members.retain(|other| !Arc::ptr_eq(other, member));
-        self.note_members(members.len());
+        self.handles.fetch_sub(1, Ordering::Relaxed);
         // Under the lock of the list, so that the counts are seen once.
         self.departed.absorb(&member.stats);
     }

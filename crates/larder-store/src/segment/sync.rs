@@ -6,20 +6,20 @@ mod modelled;
 
 #[cfg(shuttle)]
 pub(super) use modelled::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence,
-    wait_a_little, wait_for_others,
+    AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence, wait_a_little,
+    wait_for_others,
 };
 
 #[cfg(not(shuttle))]
 pub(super) use real::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence,
-    wait_a_little, wait_for_others,
+    AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence, wait_a_little,
+    wait_for_others,
 };
 
 #[cfg(not(shuttle))]
 mod real {
     pub(in super::super) use std::sync::atomic::{
-        AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     pub(in super::super) use std::sync::{Mutex, MutexGuard};
 

@@ -1,6 +1,5 @@
 //! The same, for model checks: before each step the scheduler may let another thread run.
 
-pub(in super::super) use shuttle::sync::atomic::AtomicBool;
 pub(in super::super) use shuttle::sync::{Mutex, MutexGuard};
 pub(in super::super) use std::sync::atomic::Ordering;
 
