@@ -26,6 +26,8 @@ const LIMBO_SHARE: usize = 8;
 /// How often a write waits for readers to end their batches: 30 to 40 ms in all, longer than a thread
 /// that has lost its core needs to get it back, as a rule.
 const WAITS_MAX: u32 = 350;
+/// The same where nothing waits for readers, in a cache that evicts: a few milliseconds.
+const WAITS_EARLY: u32 = 64;
 /// The same where handles take turns: up to a second.
 const WAITS_MAX_TIGHT: u32 = 10_000;
 /// How often a write makes room that others take before it is refused.
@@ -44,7 +46,7 @@ impl Handle {
     }
 
     fn take_segment_within(&mut self, waits_max: u32) -> Result<u32, Refusal> {
-        let mut waits = 0;
+        let (mut waits, mut epoch) = (0, None);
         for _ in 0..ROUNDS_MAX.max(waits_max) {
             self.collect();
             self.ensure_free();
@@ -56,7 +58,14 @@ impl Handle {
             if self.evacuate_until_free() || self.free_idle() {
                 continue;
             }
-            let may_come = self.shared.alloc().limbo() > 0 || self.shared.is_tight();
+            let next = self.shared.alloc().next_epoch();
+            if std::mem::replace(&mut epoch, next) != next {
+                // Readers do end their batches, but others came first.
+                waits = 0;
+            }
+            // Others may be emptying what there is to be emptied.
+            let is_early = self.shared.config.evict && waits < WAITS_EARLY;
+            let may_come = next.is_some() || is_early || self.shared.is_tight();
             if !may_come || waits == waits_max || !self.wait_for_readers(&mut waits, waits_max) {
                 break;
             }
@@ -133,7 +142,7 @@ impl Handle {
         let shared = Arc::clone(&self.shared);
         let stalled = &shared.stalled_epoch;
         let is_tight = self.shared.is_tight();
-        if !is_tight && stalled.load(Ordering::Relaxed) == epoch {
+        if !is_tight && epoch != 0 && stalled.load(Ordering::Relaxed) == epoch {
             return false;
         }
         // The others may wait for what this handle has.

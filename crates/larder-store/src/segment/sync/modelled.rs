@@ -5,7 +5,7 @@ pub(in super::super) use std::sync::atomic::Ordering;
 
 /// Where the scheduler comes in.
 fn step() {
-    AtomicBool::new(false).load(Ordering::SeqCst);
+    shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
 }
 
 pub(in super::super) fn fence(_: Ordering) {
