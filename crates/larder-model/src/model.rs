@@ -272,6 +272,9 @@ impl Model {
         let Some(old) = self.items.get(&key).cloned() else {
             return self.create_number(now, count, key);
         };
+        if old.value.is_empty() {
+            return Counted::NonNumeric;
+        }
         if count.compare.is_some_and(|cas| cas != old.cas) {
             return Counted::Exists;
         }

@@ -49,12 +49,16 @@ fn decide<L: Lease>(
     now: Seconds,
     item: &Item<'_, L>,
 ) -> (Change<'static>, Counted) {
-    let Value::Whole(bytes) = item.value else { return (Change::Keep, Counted::NonNumeric) };
-    if bytes.is_empty() || bytes.len() > NUMBER_WIDTH_MAX {
+    // memcached looks at the CAS before it reads the digits, but after it has seen an empty value.
+    if item.value.len() == 0 {
         return (Change::Keep, Counted::NonNumeric);
     }
     if arithmetic.compare.is_some_and(|cas| cas != item.cas) {
         return (Change::Keep, Counted::Exists);
+    }
+    let Value::Whole(bytes) = item.value else { return (Change::Keep, Counted::NonNumeric) };
+    if bytes.len() > NUMBER_WIDTH_MAX {
+        return (Change::Keep, Counted::NonNumeric);
     }
     let Some(old) = number_of(bytes) else { return (Change::Keep, Counted::NonNumeric) };
     let value = if arithmetic.down {
