@@ -4,7 +4,7 @@
 //! A reader announces the current epoch in its slot before it looks at the index, and clears the slot
 //! when it has let go of everything that it found. A writer that has removed the last index word into
 //! a segment ends the epoch with [`Epoch::advance`]: readers that announce a later epoch cannot find
-//! the segment any more, so it is free once [`oldest`] has passed the epoch that ended.
+//! the segment any more, so it is free once [`Epoch::oldest`] has passed the epoch that ended.
 //!
 //! ```text
 //!   reader: slot = epoch ── fence ── reads the index ──────────── slot = 0
@@ -29,10 +29,20 @@ impl Epoch {
     }
 
     /// Ends the current epoch and returns it. What the caller made unreachable before this call can
-    /// be used again once [`oldest`] returns a later epoch.
+    /// be used again once [`Epoch::oldest`] returns a later one.
     pub(super) fn advance(&self) -> u64 {
         fence(Ordering::SeqCst);
         self.0.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// The oldest epoch in which some reader of these slots may still be, or the current one if
+    /// nobody reads. It is never later than the current epoch at the time of the call: what others
+    /// retire while the slots are read may be found by readers that began after that.
+    pub(super) fn oldest<'s>(&self, slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
+        let current = self.0.load(Ordering::Acquire);
+        fence(Ordering::SeqCst);
+        let pinned = slots.map(|slot| slot.0.load(Ordering::Acquire));
+        pinned.filter(|&epoch| epoch != NOT_PINNED).fold(current, u64::min)
     }
 }
 
@@ -40,18 +50,12 @@ impl Epoch {
 #[derive(Debug, Default)]
 pub(super) struct PinSlot(AtomicU64);
 
-/// The oldest epoch in which some reader may still be; `u64::MAX` if nobody reads.
-pub(super) fn oldest<'s>(slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
-    fence(Ordering::SeqCst);
-    let pinned = slots.map(|slot| slot.0.load(Ordering::Acquire));
-    pinned.filter(|&epoch| epoch != NOT_PINNED).min().unwrap_or(u64::MAX)
-}
-
 impl PinSlot {
-    /// Begins to read. Only the owner of the slot calls it.
+    /// Begins to read. Only the owner of the slot calls it. A slot that was entered before is given
+    /// up for the new epoch: `Release`, for whoever sees that may use again what was read until now.
     #[inline]
     pub(super) fn enter(&self, epoch: &Epoch) {
-        self.0.store(epoch.0.load(Ordering::Acquire), Ordering::Relaxed);
+        self.0.store(epoch.0.load(Ordering::Acquire), Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
@@ -175,8 +179,8 @@ mod tests {
         let epoch = Epoch::new();
         let slots = [Arc::new(PinSlot::default()), Arc::new(PinSlot::default())];
         let [mut first, mut second] = slots.clone().map(|slot| Pin::new(Slot(slot)));
-        let oldest = || oldest(slots.iter().map(|slot| &**slot));
-        assert_eq!(oldest(), u64::MAX);
+        let oldest = || epoch.oldest(slots.iter().map(|slot| &**slot));
+        assert_eq!(oldest(), 1, "nobody reads");
         first.begin_batch(&epoch);
         let ended = epoch.advance();
         assert!(oldest() <= ended, "the first may still see it");
@@ -189,6 +193,16 @@ mod tests {
         second.end_batch();
         assert!(oldest() <= ended);
         drop(first);
-        assert_eq!(oldest(), u64::MAX);
+        assert!(oldest() > ended, "nobody reads");
+    }
+
+    #[test]
+    fn what_is_retired_after_the_slots_were_read_is_not_over() {
+        let epoch = Epoch::new();
+        let slots = [PinSlot::default()];
+        let oldest = epoch.oldest(slots.iter());
+        // It finds something that is retired afterwards.
+        slots[0].enter(&epoch);
+        assert!(epoch.advance() >= oldest, "whoever read the slots before does not know of it");
     }
 }

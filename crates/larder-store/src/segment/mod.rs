@@ -443,9 +443,9 @@ impl Shared {
         self.departed.absorb(&member.stats);
     }
 
-    /// The oldest epoch that some handle may still be reading in.
+    /// The oldest epoch that some handle may still be reading in; see [`Epoch::oldest`].
     fn oldest_pin(&self) -> u64 {
-        epoch::oldest(self.members().iter().map(|member| &member.pin))
+        self.epoch.oldest(self.members().iter().map(|member| &member.pin))
     }
 
     #[inline]
