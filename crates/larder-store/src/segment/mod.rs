@@ -15,6 +15,7 @@
 //! | `alloc` | free segments and the queues, in the order of [`crate::eviction`] |
 //! | `handle`, `member` | one thread's way in, and reading; what the others see of it |
 //! | `open`, `update`, `cas` | writing: open segments, one item, CAS values |
+//! | `flush` | making everything void at once |
 //! | `room`, `evacuate`, `grow`, `shrink`, `expire` | making room, by subject |
 //! | `walk` | going through all items |
 //! | `mrc`, `stack` | the hit ratio under other limits, from a sample of the keys |
@@ -40,6 +41,7 @@ mod chain;
 mod epoch;
 mod evacuate;
 mod expire;
+mod flush;
 mod grow;
 mod handle;
 mod header;
@@ -84,7 +86,7 @@ use stats::HandleStats;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
 use sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
-use table::{RETIRED, SegmentState, Sequence, Table};
+use table::{RETIRED, SegmentState, Table};
 
 /// How a cache is set up.
 #[derive(Clone, Debug)]
@@ -456,67 +458,6 @@ impl Shared {
     #[inline]
     fn record<'p>(&'p self, slot: Slot, witness: Witness<'p>) -> Record<'p> {
         Record::at(self.table(), slot.offset(), self.config.cas, witness)
-    }
-
-    /// Items in segments that were opened before this are flushed.
-    #[inline]
-    fn flush_floor(&self) -> Sequence {
-        self.table().header_page().shared.flush_floor.load(Ordering::Acquire)
-    }
-
-    /// Whether a flush has come after the item was stored.
-    #[inline]
-    fn is_flushed(&self, record: &Record<'_>) -> bool {
-        let floor = self.flush_floor();
-        floor != 0 && record.entry().sequence().load(Ordering::Acquire) < floor
-    }
-
-    /// The sequence of a segment that is opened. Under the allocator's lock.
-    fn next_sequence(&self) -> Sequence {
-        self.table().header_page().order.sequence.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Makes everything stored so far void, and takes back what is pending.
-    fn flush_now(&self) {
-        self.flush(&mut self.alloc());
-        // Segments that others hold open are below the floor now; they seal them before they write.
-        self.mrc.clear();
-    }
-
-    fn flush(&self, alloc: &mut Alloc) {
-        let page = self.table().header_page();
-        let floor = page.order.sequence.load(Ordering::Relaxed);
-        page.shared.flush_floor.store(floor, Ordering::Release);
-        page.shared.flush_at.store(0, Ordering::Release);
-        alloc.note_flush(floor);
-        page.order.flush_generation.fetch_add(1, Ordering::Release);
-    }
-
-    /// Flushes at `at`, instead of what was pending.
-    fn flush_later(&self, at: Seconds) {
-        let _alloc = self.alloc();
-        let word = &self.table().header_page().shared.flush_at;
-        word.store(at.0.max(1).into(), Ordering::Release);
-    }
-
-    #[inline]
-    fn flush_if_due(&self, now: Seconds) {
-        let word = &self.table().header_page().shared.flush_at;
-        let is_due = || {
-            let at = word.load(Ordering::Acquire);
-            at != 0 && at <= now.0.into()
-        };
-        if !is_due() {
-            return;
-        }
-        let mut alloc = self.alloc();
-        // Another thread may have done it in the meantime; who comes late must not flush again what
-        // was stored since.
-        if is_due() {
-            self.flush(&mut alloc);
-            drop(alloc);
-            self.mrc.clear();
-        }
     }
 
     fn ghost_epoch(&self) -> GhostEpoch {

@@ -249,7 +249,7 @@ impl Writer<'_> {
         let sequence = {
             let mut alloc = shared.alloc();
             alloc.open += 1;
-            shared.next_sequence()
+            table.header_page().next_sequence(&mut alloc)
         };
         entry.open(kind, sequence, self.now);
         let at = table.layout.start(segment);

@@ -1,0 +1,93 @@
+//! Flushes. Segments and flushes are ordered by one sequence: a segment takes its number when it is
+//! opened, a flush makes the next one the floor, both under the allocator's lock. What is in segments
+//! below the floor is void.
+//!
+//! Whoever writes looks at the floor after its segment was opened, so that nothing is appended to what
+//! a flush has made void, nor copied out of it into what comes after.
+
+use super::Shared;
+use super::alloc::Alloc;
+use super::header_page::HeaderPage;
+use super::record::Record;
+use super::sync::Ordering;
+use super::table::{Entry, Sequence};
+use crate::Seconds;
+
+impl HeaderPage {
+    /// Items in segments that were opened before this are flushed.
+    #[inline]
+    pub(super) fn flush_floor(&self) -> Sequence {
+        self.shared.flush_floor.load(Ordering::Acquire)
+    }
+
+    /// Whether a flush has come after a segment was opened.
+    #[inline]
+    pub(super) fn is_flushed(&self, entry: Entry<'_>) -> bool {
+        let floor = self.flush_floor();
+        floor != 0 && entry.sequence().load(Ordering::Acquire) < floor
+    }
+
+    /// The sequence of a segment that is opened.
+    pub(super) fn next_sequence(&self, _: &mut Alloc) -> Sequence {
+        self.order.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes everything stored so far void, and takes back what is pending.
+    pub(super) fn flush(&self, alloc: &mut Alloc) {
+        let floor = self.order.sequence.load(Ordering::Relaxed);
+        self.shared.flush_floor.store(floor, Ordering::Release);
+        self.shared.flush_at.store(0, Ordering::Release);
+        alloc.note_flush(floor);
+        self.order.flush_generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether a flush is pending and due.
+    #[inline]
+    fn is_flush_due(&self, now: Seconds) -> bool {
+        let at = self.shared.flush_at.load(Ordering::Acquire);
+        at != 0 && at <= now.0.into()
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(super) fn flush_floor(&self) -> Sequence {
+        self.table().header_page().flush_floor()
+    }
+
+    /// Whether a flush has come after the item was stored.
+    #[inline]
+    pub(super) fn is_flushed(&self, record: &Record<'_>) -> bool {
+        self.table().header_page().is_flushed(record.entry())
+    }
+
+    /// Makes everything stored so far void.
+    pub(super) fn flush_now(&self) {
+        self.table().header_page().flush(&mut self.alloc());
+        // Segments that others hold open are below the floor now; they seal them before they write.
+        self.mrc.clear();
+    }
+
+    /// Flushes at `at`, instead of what was pending.
+    pub(super) fn flush_later(&self, at: Seconds) {
+        let _alloc = self.alloc();
+        let word = &self.table().header_page().shared.flush_at;
+        word.store(at.0.max(1).into(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn flush_if_due(&self, now: Seconds) {
+        let page = self.table().header_page();
+        if !page.is_flush_due(now) {
+            return;
+        }
+        let mut alloc = self.alloc();
+        // Another thread may have done it in the meantime; who comes late must not flush again what
+        // was stored since.
+        if page.is_flush_due(now) {
+            page.flush(&mut alloc);
+            drop(alloc);
+            self.mrc.clear();
+        }
+    }
+}
