@@ -166,7 +166,7 @@ impl Alloc {
     }
 
     /// Segments that were ever in use.
-    #[cfg(all(test, not(shuttle)))]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn ever_used(&self) -> usize {
         self.never_used_from as usize
     }

@@ -64,7 +64,7 @@ impl CasBlock {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::segment::sync::AtomicU64;

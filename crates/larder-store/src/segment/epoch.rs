@@ -161,7 +161,7 @@ impl<S: AsRef<PinSlot>> Drop for Reading<'_, S> {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -19,6 +19,7 @@ pub(super) const HEADER_PAGE_LEN: usize = 4096;
 
 /// The page. A new region is all zeroes.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C)]
 pub(super) struct HeaderPage {
     identity: Identity,
@@ -30,6 +31,7 @@ pub(super) struct HeaderPage {
 const _: () = assert!(size_of::<HeaderPage>() <= HEADER_PAGE_LEN);
 
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 struct Identity {
     magic: AtomicU64,
@@ -43,6 +45,7 @@ struct Identity {
 
 /// What every request reads and hardly any writes.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(super) struct ReadByAll {
     /// Buckets in use.
@@ -56,6 +59,7 @@ pub(super) struct ReadByAll {
 /// The order in which segments were opened and flushes took effect; changed under the allocator's
 /// lock alone.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(super) struct Order {
     /// The sequence number of the next segment to be opened, from 1. 64 bits never wrap.
@@ -68,6 +72,7 @@ pub(super) struct Order {
 
 /// Where CAS values come from.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(super) struct CasWords {
     /// The first CAS that no handle has taken yet.

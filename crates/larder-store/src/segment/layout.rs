@@ -33,7 +33,7 @@ pub(super) const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
 
 /// Shorter ones would be no longer than the items that have to fit in. Model checks have to go
 /// through a good many.
-const SEGMENT_LEN_MIN: usize = if cfg!(shuttle) { 2 << 10 } else { 16 << 10 };
+const SEGMENT_LEN_MIN: usize = if cfg!(any(loom, shuttle)) { 2 << 10 } else { 16 << 10 };
 /// Larger ones gain nothing that could be measured, and chains and uploads come in whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// Fewer, and one open segment a queue and thread is too large a share.

@@ -606,8 +606,11 @@ impl Shared {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 #[cfg(all(test, shuttle))]
 mod models;
+
+#[cfg(all(test, loom))]
+mod loom_models;

@@ -307,7 +307,7 @@ impl Curve {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::Expiry;

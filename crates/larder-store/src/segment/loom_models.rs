@@ -1,0 +1,485 @@
+//! Models under weak memory: loom runs every order of the threads' steps, and lets each load return
+//! every value that its ordering allows. Run with
+//!
+//! ```text
+//! RUSTFLAGS='--cfg loom' cargo test -p larder-store --lib --target-dir target/loom loom_models
+//! ```
+//! What is modelled is the code of `epoch`, `index`, `slot`, `record`, `flush` and `table` itself, over
+//! a region (`raw/modelled.rs`) that reports each race for a byte. How `Handle` puts these together is
+//! written again here, a few lines each: a whole store takes more steps than loom can go through. That
+//! part is left to the models under `shuttle` (`models.rs`), which know no weak memory.
+//!
+//! loom lets a plain store come between the two halves of a compare-exchange. So no reader counts a hit
+//! here while a writer may replace its word.
+
+use super::alloc::{Alloc, Retired};
+use super::epoch::{Epoch, Pin, PinSlot};
+use super::header::State;
+use super::index::plain::{self, Plain, has, hash, rehash};
+use super::index::{Index, Locked, count_hit};
+use super::layout::{Layout, REGION_MIN};
+use super::raw::Region;
+use super::record::{NewRecord, OwnedSegment, Record, Witness};
+use super::slot::Slot;
+use super::sync::{AtomicU64, Mutex, Ordering};
+use super::table::{Sequence, Table};
+use crate::eviction::{Kind, Queue, SizeClass};
+use crate::{Attributes, Expiry, Seconds};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Runs a model in every order with at most so many switches away from a thread that could go on.
+/// `LOOM_MAX_PREEMPTIONS` says otherwise.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// The slot of a reader, as its owner holds it.
+struct Own(Arc<PinSlot>);
+
+impl AsRef<PinSlot> for Own {
+    fn as_ref(&self) -> &PinSlot {
+        &self.0
+    }
+}
+
+/// What a reader may find, and the word that leads to it until it is cleared.
+struct Found {
+    word: AtomicU64,
+    content: UnsafeCell<u64>,
+}
+
+impl Found {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { word: AtomicU64::new(1), content: UnsafeCell::new(1) })
+    }
+
+    fn read(&self) {
+        if self.word.load(Ordering::Acquire) == 1 {
+            self.content.with(|content| {
+                // SAFETY: `with` fails the model if anybody writes.
+                assert_eq!(unsafe { *content }, 1, "it was used again");
+            });
+        }
+    }
+
+    fn use_again(&self) {
+        self.content.with_mut(|content| {
+            // SAFETY: `with_mut` fails the model if anybody reads or writes.
+            unsafe { *content = 2 };
+        });
+    }
+}
+
+#[test]
+fn what_a_reader_found_is_used_again_after_it_has_left() {
+    explore(5, || {
+        let epoch = Arc::new(Epoch::new());
+        let slot = Arc::new(PinSlot::default());
+        let found = Found::new();
+        let (read, readers, own) = (found.clone(), epoch.clone(), slot.clone());
+        let reader = thread::spawn(move || {
+            let mut pin = Pin::new(Own(own));
+            pin.begin_batch(&readers);
+            read.read();
+            pin.renew(&readers);
+            read.read();
+            pin.end_batch();
+            drop(pin.read(&readers));
+        });
+        found.word.store(0, Ordering::Release);
+        let ended = epoch.advance();
+        if epoch.oldest([&*slot].into_iter()) > ended {
+            found.use_again();
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn what_one_thread_retires_another_may_use_again() {
+    explore(5, || {
+        let epoch = Arc::new(Epoch::new());
+        let slot = Arc::new(PinSlot::default());
+        let found = Found::new();
+        let alloc = Arc::new(Mutex::new(Alloc::new(4, 4, 0.7)));
+        let (read, readers, own) = (found.clone(), epoch.clone(), slot.clone());
+        let reader = thread::spawn(move || {
+            let mut pin = Pin::new(Own(own));
+            pin.begin_batch(&readers);
+            read.read();
+        });
+        let (retired, limbo, ending) = (found.clone(), alloc.clone(), epoch.clone());
+        let retirer = thread::spawn(move || {
+            retired.word.store(0, Ordering::Release);
+            let mut alloc = limbo.lock().unwrap();
+            alloc.retire(Retired { epoch: ending.advance(), first: 0, segments: 1 });
+        });
+        let seen = epoch.oldest([&*slot].into_iter());
+        let taken = alloc.lock().unwrap().take_retired(seen);
+        if taken.is_some() {
+            found.use_again();
+        }
+        reader.join().unwrap();
+        retirer.join().unwrap();
+    });
+}
+
+fn index(len: usize) -> Arc<Index<Plain>> {
+    Arc::new(Index::new(Plain::new(4), len, 1))
+}
+
+fn put(index: &Index<Plain>, id: u64) {
+    assert!(plain::put(index, id).is_ok(), "there is room");
+}
+
+#[test]
+fn a_reader_finds_a_key_while_its_bucket_is_split() {
+    explore(5, || {
+        let index = index(2);
+        // Both buckets are candidates of each, and each step of growth splits one of them.
+        put(&index, 1);
+        put(&index, 2);
+        let readers = index.clone();
+        let reader = thread::spawn(move || {
+            assert!(has(&readers, 1) && has(&readers, 2), "neither is missed");
+        });
+        index.grow(rehash, |_, _| ());
+        index.grow(rehash, |_, _| ());
+        reader.join().unwrap();
+    });
+}
+
+/// The first ids whose candidate buckets are these while there are four.
+fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
+    let index = index(4);
+    (1..).filter(|id| index.candidates_of(hash(*id)) == candidates).take(count).collect()
+}
+
+#[test]
+fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
+    explore(5, || {
+        let index = index(4);
+        let mover = ids([1, 2], 1)[0];
+        // So that it goes to bucket 1, the emptier.
+        put(&index, ids([2, 3], 1)[0]);
+        put(&index, mover);
+        // These fill buckets 0 and 1.
+        let crowd = ids([0, 1], 16);
+        crowd[..15].iter().for_each(|id| put(&index, *id));
+        let readers = index.clone();
+        let reader = thread::spawn(move || assert!(has(&readers, mover), "it is not missed"));
+        // No room: the mover has to go to bucket 2.
+        put(&index, crowd[15]);
+        reader.join().unwrap();
+        assert!(has(&index, mover) && has(&index, crowd[15]));
+    });
+}
+
+#[test]
+fn two_writers_of_a_stripe_do_not_take_the_same_word() {
+    explore(5, || {
+        let index = index(2);
+        let others = index.clone();
+        let other = thread::spawn(move || put(&others, 1));
+        put(&index, 2);
+        other.join().unwrap();
+        assert!(has(&index, 1) && has(&index, 2));
+    });
+}
+
+/// An index over the region, with items in open segments of it.
+struct Items {
+    index: Index<Table>,
+    alloc: Mutex<Alloc>,
+    epoch: Epoch,
+}
+
+const NOW: Seconds = Seconds(1_000_000);
+fn kind() -> Kind {
+    Kind { queue: Queue::Small, lifetime: 0, size: SizeClass::of(1) }
+}
+
+/// The longest item in bytes, and how far apart places for items are.
+const PLACE_LEN: usize = 64;
+
+impl Items {
+    /// `segments` to open, each with `places` for items.
+    fn new(segments: u32, places: usize) -> Self {
+        let layout = Layout::new(REGION_MIN, 0, 64).unwrap();
+        let table = Table::new(Region::new(layout.region_len()).unwrap(), layout);
+        table.extend(0, [30, 31].into_iter());
+        table.header_page().order.sequence.store(1, Ordering::Relaxed);
+        for segment in 0..segments {
+            let start = layout.start(segment);
+            for at in (start..start + places * PLACE_LEN).step_by(8) {
+                let _ = (table.region.word(at), table.region.half(at), table.region.half(at + 4));
+                // SAFETY: nobody else knows this region.
+                unsafe { table.region.write(at, &[0; 8]) };
+            }
+            table.entry(segment).open(kind(), 0, NOW);
+        }
+        let index = Index::new(table, 2, 1);
+        let _ = has_item(&index);
+        index.buckets.region.freeze();
+        let alloc = Mutex::new(Alloc::new(4, 4, 0.7));
+        Self { index, alloc, epoch: Epoch::new() }
+    }
+
+    fn table(&self) -> &Table {
+        &self.index.buckets
+    }
+
+    /// Opens a segment.
+    fn open(&self, segment: u32) -> Sequence {
+        let sequence = {
+            let mut alloc = self.alloc.lock().unwrap();
+            self.table().header_page().next_sequence(&mut alloc)
+        };
+        self.table().entry(segment).open(kind(), sequence, NOW);
+        sequence
+    }
+
+    fn place(&self, segment: u32, i: usize) -> usize {
+        self.table().layout.start(segment) + i * PLACE_LEN
+    }
+
+    /// Stores a value of its own under the one key, at a place that nobody reads.
+    fn put(&self, offset: usize, new: &NewRecord<'_>) {
+        let stripe = self.index.lock(HASH);
+        self.put_locked(&stripe, offset, new);
+    }
+
+    fn put_locked(&self, stripe: &Locked<'_, Table>, offset: usize, new: &NewRecord<'_>) {
+        let base = self.table().entry(self.table().layout.segment_of(offset)).base();
+        // SAFETY: the region checks that nobody reads there.
+        unsafe { new.write(&self.table().region, offset, base, true) };
+        match stripe.find(|_| true) {
+            Some(place) => stripe.replace(&place, offset, 0),
+            None => stripe.insert(offset, 0, |_| HASH).unwrap(),
+        }
+    }
+
+    /// Finds the one item, if it is there, under an epoch pin.
+    fn find<R>(
+        &self,
+        slot: &Arc<PinSlot>,
+        read: impl Fn(&AtomicU64, Slot, Record<'_>) -> R,
+    ) -> Option<R> {
+        let mut pin = Pin::new(Own(slot.clone()));
+        let reading = pin.read(&self.epoch);
+        let witness = Witness::pinned(reading.witness());
+        self.index.lookup(HASH, |word, slot| {
+            let record = Record::at(self.table(), slot.offset(), true, witness);
+            assert_eq!(record.key(), b"k", "the key that it was published with");
+            Some(read(word, slot, record))
+        })
+    }
+
+    fn read<R>(&self, slot: &Arc<PinSlot>, read: impl Fn(Record<'_>) -> R) -> Option<R> {
+        self.find(slot, |_, _, record| read(record))
+    }
+}
+
+fn has_item(index: &Index<Table>) -> bool {
+    index.lookup(HASH, |_, _| Some(())).is_some()
+}
+
+const HASH: u64 = 0x1234_5678_9abc_def0;
+
+/// An item whose CAS says what its value is.
+fn item(value: &[u8; 1]) -> NewRecord<'_> {
+    NewRecord {
+        attributes: Attributes::default(),
+        cas: value[0].into(),
+        fetched: false,
+        accessed: NOW,
+        key: b"k",
+        value: [value, &[], &[]],
+        chain: None,
+    }
+}
+
+/// An item as it was published, of one time.
+fn whole(record: Record<'_>) -> u8 {
+    let &[value] = record.inline_value() else { panic!("one byte") };
+    assert_eq!(record.cas(), value.into(), "of one and the same item");
+    value
+}
+
+#[test]
+fn who_finds_an_item_reads_what_was_written() {
+    explore(5, || {
+        let items = Arc::new(Items::new(1, 2));
+        let reading = items.clone();
+        let reader = thread::spawn(move || {
+            let value = reading.read(&Arc::default(), whole);
+            assert!(matches!(value, None | Some(1 | 2)));
+        });
+        items.put(items.place(0, 0), &item(&[1]));
+        items.put(items.place(0, 1), &item(&[2]));
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn who_finds_an_item_by_a_word_that_a_reader_has_changed_reads_what_was_written() {
+    explore(3, || {
+        let items = Arc::new(Items::new(1, 1));
+        let readers = [(); 2].map(|()| {
+            let items = items.clone();
+            thread::spawn(move || {
+                let value = items.find(&Arc::default(), |word, slot, record| {
+                    count_hit(word, slot);
+                    whole(record)
+                });
+                assert!(matches!(value, None | Some(1)));
+            })
+        });
+        items.put(items.place(0, 0), &item(&[1]));
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+}
+
+#[test]
+fn a_place_is_written_again_after_its_readers_have_left() {
+    explore(5, || {
+        let items = Arc::new(Items::new(1, 2));
+        items.put(items.place(0, 0), &item(&[1]));
+        let slot = Arc::new(PinSlot::default());
+        let (reading, own) = (items.clone(), slot.clone());
+        let reader = thread::spawn(move || {
+            let value = reading.read(&own, whole);
+            assert!(matches!(value, Some(1..=3)), "it is never missed");
+        });
+        items.put(items.place(0, 1), &item(&[2]));
+        let ended = items.epoch.advance();
+        if items.epoch.oldest([&*slot].into_iter()) > ended {
+            items.put(items.place(0, 0), &item(&[3]));
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn who_sees_an_item_marked_dead_sees_the_index_without_it() {
+    explore(5, || {
+        let items = Arc::new(Items::new(1, 1));
+        let offset = items.place(0, 0);
+        items.put(offset, &item(&[1]));
+        let moving = items.clone();
+        let mover = thread::spawn(move || {
+            let owned = OwnedSegment(0);
+            let record = Record::at(moving.table(), offset, true, Witness::owner(&owned));
+            if record.header.has(State::Dead) {
+                assert!(!has_item(&moving.index), "nothing refers to it");
+            }
+        });
+        let stripe = items.index.lock(HASH);
+        let place = stripe.find(|_| true).unwrap();
+        let record = Record::at(items.table(), offset, true, Witness::locked(&stripe));
+        stripe.remove(&place);
+        record.mark_dead();
+        drop(stripe);
+        mover.join().unwrap();
+    });
+}
+
+#[test]
+fn a_reader_sees_changed_attributes_whole() {
+    let attributes = |won| Attributes {
+        expiry: Expiry::At(Seconds(NOW.0 + if won { 10 } else { 20 })),
+        stale: !won,
+        won,
+        ..Attributes::default()
+    };
+    explore(5, move || {
+        let items = Arc::new(Items::new(1, 1));
+        let offset = items.place(0, 0);
+        items.put(offset, &NewRecord { attributes: attributes(false), ..item(&[1]) });
+        let reading = items.clone();
+        let reader = thread::spawn(move || {
+            let seen = reading.read(&Arc::default(), |record| {
+                record.note_access(Seconds(NOW.0 + 1));
+                record.attributes()
+            });
+            let seen = seen.expect("it is always there");
+            assert!(seen == attributes(false) || seen == attributes(true));
+        });
+        let stripe = items.index.lock(HASH);
+        let record = Record::at(items.table(), offset, true, Witness::locked(&stripe));
+        assert!(record.set_attributes(&attributes(true)));
+        drop(stripe);
+        reader.join().unwrap();
+        assert_eq!(items.read(&Arc::default(), |r| r.attributes()), Some(attributes(true)));
+    });
+}
+
+/// Whether the one item is there and was not flushed.
+fn is_live(items: &Items) -> Option<u8> {
+    let value = items.read(&Arc::default(), |record| {
+        let flushed = items.table().header_page().is_flushed(record.entry());
+        (!flushed).then(|| whole(record))
+    });
+    value.flatten()
+}
+
+/// As `Writer` does it: into a segment that was opened, unless a flush has made that void.
+fn store(items: &Items, segments: std::ops::Range<u32>, value: &[u8; 1]) {
+    for segment in segments {
+        let sequence = items.open(segment);
+        let stripe = items.index.lock(HASH);
+        if sequence >= items.table().header_page().flush_floor() {
+            return items.put_locked(&stripe, items.place(segment, 0), &item(value));
+        }
+    }
+    panic!("there is one flush");
+}
+
+#[test]
+fn what_was_stored_before_a_flush_is_gone_and_what_came_later_stays() {
+    explore(5, || {
+        let items = Arc::new(Items::new(4, 1));
+        store(&items, 0..1, &[1]);
+        let flushing = items.clone();
+        let flusher = thread::spawn(move || {
+            let page = flushing.table().header_page();
+            page.flush(&mut flushing.alloc.lock().unwrap());
+            assert_ne!(is_live(&flushing), Some(1), "it was flushed");
+        });
+        let generation = &items.table().header_page().order.flush_generation;
+        let came_later = generation.load(Ordering::Acquire) == 1;
+        store(&items, 1..3, &[2]);
+        assert!(!came_later || is_live(&items) == Some(2), "it came later");
+        flusher.join().unwrap();
+        assert_ne!(is_live(&items), Some(1), "it was flushed");
+    });
+}
+
+#[test]
+fn a_mover_does_not_bring_back_what_was_flushed() {
+    explore(5, || {
+        let items = Arc::new(Items::new(4, 1));
+        store(&items, 0..1, &[1]);
+        let moving = items.clone();
+        let mover = thread::spawn(move || {
+            // As `Handle::evacuate_one` does it.
+            let sequence = moving.open(1);
+            let page = moving.table().header_page();
+            let stripe = moving.index.lock(HASH);
+            let is_flushed = page.is_flushed(moving.table().entry(0));
+            if !is_flushed && sequence >= page.flush_floor() {
+                moving.put_locked(&stripe, moving.place(1, 0), &item(&[1]));
+            }
+        });
+        let page = items.table().header_page();
+        page.flush(&mut items.alloc.lock().unwrap());
+        assert_eq!(is_live(&items), None, "it was flushed");
+        mover.join().unwrap();
+        assert_eq!(is_live(&items), None, "it does not come back");
+    });
+}
