@@ -7,6 +7,9 @@
 //! | [`moka`] | LRU or TinyLFU | a cache as it is usually built in Rust |
 //! | [`dashmap`] | no | a plain concurrent map: refuses when it is full |
 
+#[macro_use]
+mod strict;
+
 pub mod dashmap;
 mod engine;
 pub mod eviction;

@@ -113,7 +113,7 @@ impl Queues {
         entry.size = SizeClass::of(mean);
         entry.factor = factor;
         entry.bytes = sealed.bytes;
-        debug_assert!(entry.chained == 0 || entry.queue == sealed.queue);
+        strict_assert!(entry.chained == 0 || entry.queue == sealed.queue);
         entry.queue = sealed.queue;
         self.totals[sealed.queue as usize].pushed += sealed.bytes;
         self.put_back(segment);
@@ -147,7 +147,7 @@ impl Queues {
     /// of `queue` and may still be open.
     pub fn add_chain(&mut self, segment: u32, queue: Queue, chained: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };
-        debug_assert!(entry.chained == 0 || entry.queue == queue);
+        strict_assert!(entry.chained == 0 || entry.queue == queue);
         entry.queue = queue;
         entry.chained += chained;
         self.totals[queue as usize].chained += u64::from(chained);

@@ -126,7 +126,7 @@ impl Alloc {
     }
 
     pub(super) fn give_back(&mut self, segments: &[u32]) {
-        debug_assert!(!segments.iter().any(|s| self.free.contains(s)), "freed twice");
+        strict_assert!(!segments.iter().any(|s| self.free.contains(s)), "freed twice");
         self.free.extend_from_slice(segments);
     }
 
@@ -147,7 +147,7 @@ impl Alloc {
 
     /// Keeps memory until the epoch has passed.
     pub(super) fn retire(&mut self, retired: Retired) {
-        debug_assert!(self.limbo.back().is_none_or(|last| last.epoch <= retired.epoch));
+        strict_assert!(self.limbo.back().is_none_or(|last| last.epoch <= retired.epoch));
         self.limbo_segments += retired.segments;
         self.limbo.push_back(retired);
     }

@@ -98,7 +98,12 @@ impl Upload {
             entry.leases().store(0, Ordering::Relaxed);
             entry.set_state(SegmentState::Chain);
         }
-        chain.first().copied()
+        let first = chain.first().copied();
+        strict_assert!(
+            first.is_none_or(|first| self.shared.chain_segments(first).eq(chain.iter().copied())),
+            "what was linked up is read"
+        );
+        first
     }
 
     /// Lets go of the chain, which an item owns now, and gives the rest back; the chain's segments.
@@ -173,6 +178,7 @@ impl ChainLease {
         let mut segments = self.shared.chain_segments(segment);
         let segment = segments.nth(piece - at).expect("a chain is as long as its value");
         self.cursor.set((piece, segment));
+        strict_assert!(self.shared.table().entry(segment).is(SegmentState::Chain), "{segment}");
         segment
     }
 }

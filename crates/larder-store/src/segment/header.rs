@@ -53,7 +53,7 @@ const EXTRAS: u64 = (State::Flags as u64 | State::Wide as u64 | State::Chain as 
 
 impl Header {
     pub(super) fn new(key_len: usize, inline_len: usize) -> Self {
-        debug_assert!((1..=255).contains(&key_len) && inline_len <= INLINE_LEN_MAX);
+        strict_assert!((1..=255).contains(&key_len) && inline_len <= INLINE_LEN_MAX);
         Self((key_len as u64) << 56 | inline_len as u64)
     }
 

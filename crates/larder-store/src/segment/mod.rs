@@ -457,7 +457,12 @@ impl Shared {
 
     #[inline]
     fn record<'p>(&'p self, slot: Slot, witness: Witness<'p>) -> Record<'p> {
-        Record::at(self.table(), slot.offset(), self.config.cas, witness)
+        let record = Record::at(self.table(), slot.offset(), self.config.cas, witness);
+        strict_assert!(
+            slot::tag(self.hash(record.key())) == slot.tag(),
+            "index word and item are of one key"
+        );
+        record
     }
 
     fn ghost_epoch(&self) -> GhostEpoch {
@@ -497,6 +502,7 @@ impl Shared {
     fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
         if let (Some(chain), false) = (record.chain(), keep_chain) {
             let segments = self.chain_segments_of(record);
+            strict_assert!(self.chain_segments(chain.first).count() == segments, "none is lost");
             self.take_chain_off(record.segment(), segments);
             self.retire(chain.first, segments);
         }
@@ -522,7 +528,12 @@ impl Shared {
 
     /// A segment that was emptied: free when the epoch and the last lease have passed.
     fn retire_segment(&self, segment: u32) {
-        self.table().entry(segment).set_state(SegmentState::Retired);
+        let entry = self.table().entry(segment);
+        strict_assert!(
+            entry.dead().load(Ordering::Acquire) == entry.written().load(Ordering::Relaxed),
+            "nothing in it lives"
+        );
+        entry.set_state(SegmentState::Retired);
         self.retire(segment, 1);
     }
 

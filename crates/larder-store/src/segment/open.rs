@@ -288,7 +288,8 @@ impl Writer<'_> {
             table.entry(open.segment).note_expiry(expiry);
         }
         // SAFETY: the place is in this handle's own open segment, behind all that was published.
-        unsafe { record.write(&table.region, offset, open.base, cas) };
+        let written = unsafe { record.write(table, offset, open.base, cas) };
+        strict_assert!(written == len, "there was room for {len} bytes, not {written}");
         open.at += len;
         open.items += 1;
         Some(offset)

@@ -3,7 +3,6 @@
 use super::epoch::Pinned;
 use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
 use super::index::{Buckets, Locked};
-use super::raw::Region;
 use super::sync::{AtomicU64, Ordering, fence};
 use super::table::{Entry, Table};
 use crate::{Attributes, Expiry, Seconds};
@@ -58,6 +57,7 @@ impl<'p> Record<'p> {
     #[inline]
     pub(super) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
         let header = Header(table.region.word(offset).load(Ordering::Acquire));
+        strict_assert!(is_in_place(table, offset, header, cas), "no item begins at {offset}");
         Self { table, offset, header, cas, witness }
     }
 
@@ -245,6 +245,18 @@ impl<'p> Record<'p> {
     }
 }
 
+/// Whether an item with this header can be at `offset`: it has a key and ends in the segment where it
+/// begins, in which items are kept.
+fn is_in_place(table: &Table, offset: usize, header: Header, cas: bool) -> bool {
+    let segment = table.layout.segment_of(offset);
+    let end = table.layout.start(segment) + table.layout.segment_len;
+    let is_inside = offset + header.record_len(cas) <= end;
+    offset.is_multiple_of(8)
+        && header.key_len() > 0
+        && is_inside
+        && table.entry(segment).holds_items()
+}
+
 /// Notes an expiry after the item has it. Maintenance forgets what was noted before it reads the
 /// items: either it reads the new expiry, or it hears of it afterwards.
 fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
@@ -317,13 +329,20 @@ impl NewRecord<'_> {
         self.chain.map_or(0, |chain| chain.value_len as usize - self.inline_len())
     }
 
-    /// Writes it at `offset`.
+    /// Writes it at `offset`; how many bytes it takes.
     ///
     /// # Safety
     /// `offset` and the bytes up to [`NewRecord::len`] belong to the caller's open segment, which began
     /// at `base`, and were not published.
-    pub(super) unsafe fn write(&self, region: &Region, offset: usize, base: Seconds, cas: bool) {
-        let header = self.header(base);
+    pub(super) unsafe fn write(
+        &self,
+        table: &Table,
+        offset: usize,
+        base: Seconds,
+        cas: bool,
+    ) -> usize {
+        let (region, header) = (&table.region, self.header(base));
+        strict_assert!(is_in_place(table, offset, header, cas), "no item can begin at {offset}");
         let at = seconds(self.attributes.expiry);
         region.word(offset).store(header.0, Ordering::Relaxed);
         let mut here = offset + 8;
@@ -343,5 +362,8 @@ impl NewRecord<'_> {
             unsafe { region.write(here, piece) };
             here += piece.len();
         }
+        let len = header.record_len(cas);
+        strict_assert!(here.next_multiple_of(8) == offset + len, "its header says how long it is");
+        len
     }
 }

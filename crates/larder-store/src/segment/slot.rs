@@ -51,9 +51,9 @@ impl Slot {
 
     /// An item at `offset` (a multiple of 8, never 0).
     pub(super) fn new(pattern: Pattern, offset: usize, freq: u8) -> Self {
-        debug_assert!(offset.is_multiple_of(8) && offset > 0 && freq <= FREQ_MAX);
+        strict_assert!(offset.is_multiple_of(8) && offset > 0 && freq <= FREQ_MAX);
         let location = offset as u64 / 8;
-        debug_assert!(location <= LOCATION_MASK);
+        strict_assert!(location <= LOCATION_MASK);
         Self(pattern.0 | u64::from(freq) << FREQ_SHIFT | location)
     }
 

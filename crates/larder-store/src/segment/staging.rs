@@ -7,7 +7,7 @@ use super::chain::Upload;
 use super::handle::{Handle, ended};
 use super::record::{Record, Witness};
 use super::sync::Ordering;
-use super::table::Sequence;
+use super::table::{SegmentState, Sequence};
 use crate::{HashedKey, NewValue, Refusal};
 use std::ops::Range;
 
@@ -178,6 +178,7 @@ impl Shared {
         if let Some(chain) = record.chain() {
             let mut left = chain.value_len as usize - tail.len();
             for segment in self.chain_segments(chain.first) {
+                strict_assert!(self.table().entry(segment).is(SegmentState::Chain), "{segment}");
                 let len = left.min(self.segment_len());
                 let start = self.table().layout.start(segment);
                 // SAFETY: the witness keeps the item, and so its chain, from being recycled.

@@ -37,6 +37,23 @@ pub(super) enum SegmentState {
     Ghosts,
 }
 
+impl SegmentState {
+    /// The states that this one may come after.
+    fn predecessors(self) -> &'static [Self] {
+        match self {
+            Self::Fresh => &[],
+            // Who takes a segment to use it at once does not say that it is taken.
+            Self::Taken => &[Self::Fresh, Self::Free],
+            Self::Open | Self::Buckets | Self::Ghosts => &[Self::Fresh, Self::Free, Self::Taken],
+            Self::Sealed => &[Self::Open],
+            Self::Retired => &[Self::Sealed],
+            // A chain that could not be published is linked up again.
+            Self::Chain => &[Self::Taken, Self::Chain],
+            Self::Free => &[Self::Retired, Self::Chain, Self::Taken, Self::Free, Self::Fresh],
+        }
+    }
+}
+
 /// A segment's words.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'r> {
@@ -105,12 +122,25 @@ impl<'r> Entry<'r> {
         self.half(10)
     }
 
+    /// Follows one of the arrows in the drawing.
     pub(super) fn set_state(&self, state: SegmentState) {
+        strict_assert!(
+            state.predecessors().iter().any(|before| self.is(*before)),
+            "{state:?} after state {}",
+            self.state_word().load(Ordering::Relaxed)
+        );
         self.state_word().store(state as u32, Ordering::Release);
     }
 
     pub(super) fn is(&self, state: SegmentState) -> bool {
         self.state_word().load(Ordering::Acquire) == state as u32
+    }
+
+    /// Whether a reader may find items in it.
+    pub(super) fn holds_items(&self) -> bool {
+        [SegmentState::Open, SegmentState::Sealed, SegmentState::Retired]
+            .into_iter()
+            .any(|state| self.is(state))
     }
 
     /// Which part of the buckets or ghosts it is.

@@ -511,6 +511,10 @@ impl<'u> Update<'u, '_> {
                 self.writer.writing.slots += 1;
             }
         }
+        strict_assert!(
+            Record::at(shared.table(), offset, shared.config.cas, self.witness).key() == new.key,
+            "what was written is read"
+        );
         if let Some((words, ghosts)) = ghosts {
             shared.set_ghosts(words, ghosts.forget(hash));
         }

@@ -42,7 +42,7 @@ impl Region {
     /// The word at a multiple of 8.
     #[inline]
     pub(in super::super) fn word(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset.is_multiple_of(8));
+        strict_assert!(offset.is_multiple_of(8));
         let pointer = self.fixed(offset).cast::<AtomicU64>();
         // SAFETY: inside the mapping and aligned (the mapping is page-aligned, all users pass
         // multiples of 8); sentence 1: everybody uses atomics here.
@@ -67,7 +67,7 @@ impl Region {
     /// The words of a bucket, at a multiple of 64.
     #[inline]
     pub(in super::super) fn bucket(&self, offset: usize) -> &[AtomicU64; BUCKET_SLOTS] {
-        debug_assert!(offset.is_multiple_of(64));
+        strict_assert!(offset.is_multiple_of(64));
         let pointer = self.fixed(offset).cast::<[AtomicU64; BUCKET_SLOTS]>();
         // SAFETY: as in `word`, for all of them.
         unsafe { &*pointer }
@@ -76,7 +76,7 @@ impl Region {
     /// The half word at a multiple of 4.
     #[inline]
     pub(in super::super) fn half(&self, offset: usize) -> &AtomicU32 {
-        debug_assert!(offset.is_multiple_of(4));
+        strict_assert!(offset.is_multiple_of(4));
         let pointer = self.fixed(offset).cast::<AtomicU32>();
         // SAFETY: as in `word`, for multiples of 4.
         unsafe { &*pointer }
