@@ -19,7 +19,8 @@ use super::sync::Ordering;
 const BLOCK: u64 = 32;
 /// The counter is below this.
 const COUNTER_END: u64 = 1 << 48;
-/// Values that a client chose are followed up to here alone, lest nothing higher be left.
+/// Values that a client chose are followed up to here, lest nothing higher be left; beyond, as far as
+/// the counter has come by itself.
 const FOLLOWED_END: u64 = 1 << 47;
 
 /// CAS values that no other handle will use.
@@ -33,7 +34,9 @@ impl CasBlock {
     /// A CAS that no item has had, other than `old` and, unless a client chose that very high, above
     /// it.
     pub(super) fn draw(&mut self, words: &CasWords, old: u64) -> u64 {
-        let above = if old < FOLLOWED_END { old } else { 0 };
+        // Above the end a value is followed too that another handle may have drawn.
+        let is_followed = old < FOLLOWED_END || old < words.next.load(Ordering::Relaxed);
+        let above = if is_followed { old } else { 0 };
         if self.next == self.end || self.next <= above {
             *self = Self::take(words, above);
         }

@@ -168,3 +168,33 @@ fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
         assert!(last != cas && last != chosen, "{last} after {cas} and {chosen}");
     }
 }
+
+/// Clients can have fresh values follow their own up to the middle of the 48 bits; from there the
+/// counter goes on by itself.
+#[test]
+fn fresh_values_rise_beyond_the_highest_that_is_followed() {
+    const FOLLOWED_MAX: u64 = (1 << 47) - 1;
+    let cache = cache(16 * MIB);
+    let mut engines = [cache.handle(), cache.handle()];
+    // Both have values left from the beginning of the counter.
+    let mut seen: HashSet<u64> = engines.iter_mut().map(|engine| fresh(engine, b"item")).collect();
+    choose(&mut engines[0], b"item", FOLLOWED_MAX - 40);
+    let mut last = FOLLOWED_MAX - 40;
+    for i in 0..1000 {
+        let cas = fresh(&mut engines[i % 2], b"item");
+        assert!(cas > last && cas <= FRESH_MAX, "{cas} after {last}");
+        assert!(seen.insert(cas), "{cas} was drawn before");
+        last = cas;
+    }
+    assert!(last > FOLLOWED_MAX);
+    for chosen in [FRESH_MAX - 1, FRESH_MAX, FRESH_MAX + 1, i64::MAX as u64, u64::MAX] {
+        choose(&mut engines[0], b"item", chosen);
+        let mut last = 0;
+        for _ in 0..100 {
+            let cas = fresh(&mut engines[1], b"item");
+            assert!(cas > last && cas <= FRESH_MAX && cas != chosen, "{cas} after {last}");
+            assert!(seen.insert(cas), "{cas} was drawn before");
+            last = cas;
+        }
+    }
+}
