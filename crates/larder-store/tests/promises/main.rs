@@ -6,9 +6,11 @@
 //! | `amendments` | attributes and CAS of an amended item change together |
 //! | `asleep` | a batch that stays open stops nobody else |
 //! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
+//! | `flood` | keys that are written once do not push out what is read |
 //! | `flush` | flushed items stay away, items stored later stay |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 //! | `handles` | handles that come and go leave nothing behind |
+//! | `limits` | the limit changes while threads write at it |
 //! | `long_steps` | no operation holds others up for long |
 //! | `many_threads` | many handles share little memory |
 //! | `soundness` | misuse and panics leave all other items whole |
@@ -18,9 +20,11 @@ mod amendments;
 mod asleep;
 mod cas;
 mod common;
+mod flood;
 mod flush;
 mod full;
 mod handles;
+mod limits;
 mod long_steps;
 mod many_threads;
 mod soundness;
