@@ -7,21 +7,26 @@ use crate::*;
 
 const NOW: Seconds = Seconds(1_000_000);
 
-fn cache(mib: usize, evict: bool) -> Cache {
-    let classes = SizeClasses::new(vec![96, 1024, 1 << 20], 59);
+fn config(mib: usize, evict: bool) -> Config {
     let limit_bytes = mib << 20;
-    let item_size_max = limit_bytes / 2;
-    let config = Config {
+    Config {
         limit_bytes,
         cas: true,
-        classes,
+        classes: SizeClasses::new(vec![96, 1024, 1 << 20], 59),
         seed: 7,
         evict,
-        item_size_max,
+        item_size_max: limit_bytes / 2,
         threads: 1,
         size_exponent: 0.7,
-    };
-    Cache::new(config).unwrap()
+    }
+}
+
+fn cache(mib: usize, evict: bool) -> Cache {
+    Cache::new(config(mib, evict)).unwrap()
+}
+
+fn growable(mib: usize, mib_max: usize) -> Cache {
+    Cache::growable(config(mib, true), mib_max << 20).unwrap()
 }
 
 fn key<'k>(handle: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
@@ -58,22 +63,6 @@ fn append(handle: &mut Handle, name: &[u8], more: &[u8]) -> Result<(), Refusal> 
     let value = NewValue::Append(more);
     let put = || Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false };
     handle.update(key(handle, name), &mut None, |_| (put(), ())).map(drop)
-}
-
-fn growable(mib: usize, mib_max: usize) -> Cache {
-    let classes = SizeClasses::new(vec![96, 1024, 1 << 20], 59);
-    let (limit_bytes, item_size_max, evict) = (mib << 20, mib << 19, true);
-    let config = Config {
-        limit_bytes,
-        cas: true,
-        classes,
-        seed: 7,
-        evict,
-        item_size_max,
-        threads: 1,
-        size_exponent: 0.7,
-    };
-    Cache::growable(config, mib_max << 20).unwrap()
 }
 
 /// Stores `count` items of a KiB; how many of all `names` are there.

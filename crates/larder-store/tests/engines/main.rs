@@ -8,6 +8,9 @@
 //! | `stress` | many threads, with values that know what they should be |
 //! | `walk` | going through all items |
 
+#[path = "../shared/mod.rs"]
+mod shared;
+
 #[macro_use]
 mod common;
 mod behaviour;

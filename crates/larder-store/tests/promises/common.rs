@@ -1,9 +1,10 @@
 //! A plainer way to talk to the engine, measured time, and values that can be checked.
 
+pub(crate) use crate::shared::*;
 use larder_store::segment::{Cache, Config, Handle};
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue,
-    Refusal, Seconds, SizeClasses, Value,
+    Access, Attributes, Change, Engine, Item, Lease, Lookup, NewCas, NewValue, Refusal, Seconds,
+    SizeClasses, Value,
 };
 use nix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) const MIB: usize = 1 << 20;
-pub(crate) const START: Seconds = Seconds(1_700_000_000);
 
 /// No test that makes progress takes this long, however busy the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-pub(crate) fn after(secs: u32) -> Seconds {
-    Seconds(START.0 + secs)
-}
 
 pub(crate) fn config(limit_bytes: usize) -> Config {
     Config {
@@ -53,14 +49,6 @@ pub(crate) fn small_cache(limit_bytes: usize, threads: usize) -> Cache {
         }
         cache => cache.unwrap(),
     }
-}
-
-pub(crate) fn hashed<'k>(engine: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
-    HashedKey { bytes, hash: engine.hash(bytes) }
-}
-
-pub(crate) fn expiring(at: Seconds) -> Attributes {
-    Attributes { expiry: Expiry::At(at), ..Attributes::default() }
 }
 
 pub(crate) fn store(value: NewValue<'_>, attributes: Attributes, cas: NewCas) -> Change<'_> {
@@ -132,16 +120,6 @@ pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
     }
 }
 
-pub(crate) fn read_lease(lease: &impl Lease) -> Vec<u8> {
-    let mut all = Vec::with_capacity(lease.len());
-    while all.len() < lease.len() {
-        let piece = lease.piece(all.len());
-        assert!(!piece.is_empty(), "a piece short of the end at {}", all.len());
-        all.extend_from_slice(piece);
-    }
-    all
-}
-
 /// Does all the housekeeping there is.
 pub(crate) fn tidy(engine: &mut Handle, now: Seconds) {
     let begun = Instant::now();
@@ -196,37 +174,5 @@ impl StartLine {
             }
             if polled % 64 == 63 { thread::yield_now() } else { std::hint::spin_loop() }
         }
-    }
-}
-
-/// Bytes that are different at every place and for every seed.
-pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::new(seed);
-    let mut bytes: Vec<u8> =
-        (0..len.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect();
-    bytes.truncate(len);
-    bytes
-}
-
-/// A small generator: xorshift64*.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// From 0 to `end`, not including it.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        let high = u32::try_from(self.next() >> 32).unwrap();
-        high as usize % end
     }
 }

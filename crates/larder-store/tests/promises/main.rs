@@ -16,6 +16,9 @@
 //! | `soundness` | misuse and panics leave all other items whole |
 //! | `stress_all` | all of it at once, with values that can be checked |
 
+#[path = "../shared/mod.rs"]
+mod shared;
+
 mod amendments;
 mod asleep;
 mod cas;

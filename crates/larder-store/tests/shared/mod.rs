@@ -1,0 +1,65 @@
+//! What the tests of the store's suites have in common: moments, values that can be checked, and
+//! chance that can be repeated.
+#![allow(dead_code, reason = "each suite has what one of them needs")]
+
+use larder_store::{Attributes, Engine, Expiry, HashedKey, Lease, Seconds};
+
+pub(crate) const START: Seconds = Seconds(1_700_000_000);
+
+pub(crate) fn after(secs: u32) -> Seconds {
+    Seconds(START.0 + secs)
+}
+
+pub(crate) fn expiring(at: Seconds) -> Attributes {
+    Attributes { expiry: Expiry::At(at), ..Attributes::default() }
+}
+
+pub(crate) fn hashed<'k>(engine: &impl Engine, bytes: &'k [u8]) -> HashedKey<'k> {
+    HashedKey { bytes, hash: engine.hash(bytes) }
+}
+
+pub(crate) fn read_lease(lease: &impl Lease) -> Vec<u8> {
+    let mut all = Vec::with_capacity(lease.len());
+    while all.len() < lease.len() {
+        let piece = lease.piece(all.len());
+        assert!(!piece.is_empty(), "a piece short of the end at {}", all.len());
+        all.extend_from_slice(piece);
+    }
+    assert_eq!(all.len(), lease.len());
+    all
+}
+
+/// Bytes that are different at every place and for every seed.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes: Vec<u8> =
+        (0..len.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// A small generator: xorshift64*.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn next_u32(&mut self) -> u32 {
+        u32::try_from(self.next() >> 32).unwrap()
+    }
+
+    /// From 0 to `end`, not including it.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.next_u32() as usize % end
+    }
+}
