@@ -11,6 +11,31 @@
 //!
 //! loom lets a plain store come between the two halves of a compare-exchange. So no reader counts a hit
 //! here while a writer may replace its word.
+//!
+//! Each of these mutations was made once, and failed the models beside it:
+//!
+//! | mutation | models that fail |
+//! |---|---|
+//! | a pin that is renewed with a Relaxed store | `what_a_reader_found_is_used_again_after_it_has_left` |
+//! | `PinSlot::enter` without its fence | that one, `what_one_thread_retires_…`, `a_place_is_written_again_…` |
+//! | neither `Epoch::advance` nor `Epoch::oldest` with a fence | the same three |
+//! | `PinSlot::leave` that stores with Relaxed, `oldest` that loads slots so | the same three |
+//! | `advance` that adds with Relaxed and has no fence | `what_one_thread_retires_another_may_use_again` |
+//! | `oldest` that is not bounded by the current epoch | `what_one_thread_retires_another_may_use_again` |
+//! | `Index::grow` without `count_move`, or with one that is Relaxed | `a_reader_finds_a_key_while_its_bucket_is_split` |
+//! | `grow` that clears the old words first, or with Relaxed; a Relaxed length | `a_reader_finds_a_key_while_its_bucket_is_split` |
+//! | `Stripe::version` that loads with Relaxed | `a_reader_finds_a_key_while_its_bucket_is_split` |
+//! | `lookup` that does not look at the version again; `unlock` with Relaxed | both of `a_reader_finds_a_key_…` |
+//! | `scan` that loads, `replace` that stores with Relaxed | `who_finds_an_item_reads_…`, `a_place_is_written_again_…`, both models of flushes |
+//! | `insert` that stores with Relaxed | both of `who_finds_an_item_…` |
+//! | `count_hit` by a plain store | `who_finds_an_item_by_a_word_that_a_reader_has_changed_…` |
+//! | `mark_dead` or `Record::at` with Relaxed | `who_sees_an_item_marked_dead_…` |
+//! | attributes that are changed in two steps | `a_reader_sees_changed_attributes_whole` |
+//!
+//! Not caught, for it changes nothing that can be seen: one of the two fences of `advance` and `oldest`
+//! missing (either is enough), `lookup` without its fence (all loads before it are Acquire), the epoch
+//! loaded with Relaxed (a fence follows). Not caught here, but possible: an attribute changed by a plain
+//! store over a reader's mark, which loses the mark alone.
 
 use super::alloc::{Alloc, Retired};
 use super::epoch::{Epoch, Pin, PinSlot};
