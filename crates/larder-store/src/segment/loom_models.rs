@@ -24,18 +24,22 @@
 //! | `oldest` that is not bounded by the current epoch | `what_one_thread_retires_another_may_use_again` |
 //! | `Index::grow` without `count_move`, or with one that is Relaxed | `a_reader_finds_a_key_while_its_bucket_is_split` |
 //! | `grow` that clears the old words first, or with Relaxed; a Relaxed length | `a_reader_finds_a_key_while_its_bucket_is_split` |
+//! | `shift` without `count_move` | `a_reader_finds_a_key_that_moves_to_its_other_bucket` |
 //! | `Stripe::version` that loads with Relaxed | `a_reader_finds_a_key_while_its_bucket_is_split` |
 //! | `lookup` that does not look at the version again; `unlock` with Relaxed | both of `a_reader_finds_a_key_…` |
 //! | `scan` that loads, `replace` that stores with Relaxed | `who_finds_an_item_reads_…`, `a_place_is_written_again_…`, both models of flushes |
 //! | `insert` that stores with Relaxed | both of `who_finds_an_item_…` |
 //! | `count_hit` by a plain store | `who_finds_an_item_by_a_word_that_a_reader_has_changed_…` |
 //! | `mark_dead` or `Record::at` with Relaxed | `who_sees_an_item_marked_dead_…` |
+//! | `Stripe::lock` that acquires with Relaxed | `two_writers_of_a_stripe_do_not_take_the_same_word` |
+//! | a mover that asks whether an item was flushed before it has room for it | `a_mover_does_not_bring_back_…` |
 //! | attributes that are changed in two steps | `a_reader_sees_changed_attributes_whole` |
 //!
 //! Not caught, for it changes nothing that can be seen: one of the two fences of `advance` and `oldest`
 //! missing (either is enough), `lookup` without its fence (all loads before it are Acquire), the epoch
 //! loaded with Relaxed (a fence follows). Not caught here, but possible: an attribute changed by a plain
-//! store over a reader's mark, which loses the mark alone.
+//! store over a reader's mark, which loses the mark alone; a writer that appends to a segment which a
+//! flush has made void, which the models of `models.rs` catch.
 
 use super::alloc::{Alloc, Retired};
 use super::epoch::{Epoch, Pin, PinSlot};
