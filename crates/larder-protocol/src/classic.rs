@@ -166,12 +166,8 @@ fn store<'b>(
     else {
         return fault(BAD_FORMAT, consumed);
     };
-    let Some(value_len) = value_len(len) else { return fault(BAD_FORMAT, consumed) };
-    let cas = if is_cas { tokens.next() } else { None };
-    if is_cas && cas.is_none() {
-        return fault(BAD_FORMAT, consumed);
-    }
-    let compare = cas.map(u64_of);
+    let Some(value_len) = value_len(len) else { return bad_value_len(len, consumed) };
+    let compare = is_cas.then(|| tokens.next().and_then(u64_of));
     let swallow = Then::Swallow(value_len as u64 + 2);
     let (Some(client_flags), Some(exptime)) = (flags_of(flags), exptime_of(exptime)) else {
         return refuse(BAD_FORMAT, rest, swallow, consumed);
@@ -200,6 +196,16 @@ fn store<'b>(
 #[inline]
 pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
     i32_of(token).and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= VALUE_LEN_MAX)
+}
+
+/// The answer to a store whose value's length is none. One that is only written with too many
+/// zeros is known all the same: whoever chose the value must not have it run as commands.
+#[cold]
+pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
+    match u64_of(token).filter(|&len| len <= VALUE_LEN_MAX as u64) {
+        Some(len) => faulty(FaultReply::Text(BAD_FORMAT), Then::Swallow(len + 2), consumed),
+        None => fault(BAD_FORMAT, consumed),
+    }
 }
 
 /// A text store with its value, if all of it is here.

@@ -25,47 +25,65 @@ pub(crate) fn u32_of(token: &[u8]) -> Option<u32> {
     u64_of(token).and_then(|number| u32::try_from(number).ok())
 }
 
-/// The same with a sign, within 32 bits.
+/// The same with a sign, within 32 bits; a sign without digits is 0.
 #[inline]
 pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
-    let (negative, digits) = match token.strip_prefix(b"-") {
-        Some(digits) => (true, digits),
-        None => (false, token),
+    let (negative, digits) = match token {
+        b"-" => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
     };
+    if token.len() > 11 {
+        return None;
+    }
     let number = i64::try_from(u64_of(digits)?).ok()?;
     i32::try_from(if negative { -number } else { number }).ok()
 }
 
-/// `strtoul` on the whole token, for the client flags of classic stores: a leading `+` is accepted,
-/// what exceeds 32 bits is reduced, negative numbers are refused.
+/// `strtoul`, for the client flags of classic stores, reduced to 32 bits. Of negative numbers those
+/// are refused that are negative still when they are taken modulo 2^64.
 #[inline]
 pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
-    let digits = token.strip_prefix(b"+").unwrap_or(token);
-    let number = saturating(digits)?;
-    Some((number & u64::from(u32::MAX)) as u32)
+    if let Some(number) = u64_of(token) {
+        return Some(number as u32);
+    }
+    let (negative, number) = c_number(token)?;
+    let number = if negative { number.wrapping_neg() } else { number };
+    let refused = negative && number > i64::MAX as u64;
+    (!refused).then_some(number as u32)
 }
 
-/// `strtol` on the whole token, for the expiry of classic stores, reduced to 32 bits as memcached
-/// does.
+/// `strtol`, for the expiry of classic stores, reduced to 32 bits as memcached does.
 #[inline]
 pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
-    let (negative, digits) = match token {
+    if let Some(number) = u64_of(token) {
+        return i64::try_from(number).ok().map(|number| number as i32);
+    }
+    let (negative, number) = c_number(token)?;
+    let number = if negative { 0_i64.checked_sub_unsigned(number) } else { number.try_into().ok() };
+    number.map(|number| number as i32)
+}
+
+/// A number within a token as C's library reads it, and whether it has a minus: blanks may come
+/// before it, and behind a blank or a NUL there may be anything.
+#[cold]
+fn c_number(token: &[u8]) -> Option<(bool, u64)> {
+    let is_blank = |byte: &u8| matches!(byte, b'\t'..=b'\r');
+    let blanks = token.iter().take_while(|byte| is_blank(byte)).count();
+    let (negative, digits) = match token.get(blanks..)? {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),
         digits => (false, digits),
     };
-    let number = i64::try_from(saturating(digits)?).unwrap_or(i64::MAX);
-    Some((if negative { -number } else { number }) as i32)
-}
-
-/// Digits; `u64::MAX` where they exceed it.
-fn saturating(digits: &[u8]) -> Option<u64> {
-    let digits_only = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    digits_only.then(|| {
-        digits.iter().fold(0_u64, |number, digit| {
-            number.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
-        })
-    })
+    let len = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, behind) = digits.split_at_checked(len)?;
+    if digits.is_empty() || behind.first().is_some_and(|byte| *byte != 0 && !is_blank(byte)) {
+        return None;
+    }
+    let number = digits.iter().try_fold(0_u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })?;
+    Some((negative, number))
 }
 
 #[cfg(test)]
@@ -81,7 +99,8 @@ mod tests {
         }
         assert_eq!((u32_of(b"4294967295"), u32_of(b"4294967296")), (Some(u32::MAX), None));
         assert_eq!((i32_of(b"-2147483648"), i32_of(b"2147483648")), (Some(i32::MIN), None));
-        assert_eq!((i32_of(b"-"), i32_of(b"--1")), (None, None));
+        assert_eq!((i32_of(b"-"), i32_of(b"--1"), i32_of(b"")), (Some(0), None, None));
+        assert_eq!((i32_of(b"00000000001"), i32_of(b"000000000001")), (Some(1), None));
     }
 
     #[test]
@@ -89,8 +108,19 @@ mod tests {
         assert_eq!(flags_of(b"+7"), Some(7));
         assert_eq!(flags_of(b"4294967296"), Some(0));
         assert_eq!(flags_of(b"18446744073709551615"), Some(u32::MAX));
-        assert_eq!((flags_of(b"-1"), flags_of(b"x"), flags_of(b"")), (None, None, None));
+        assert_eq!(flags_of(b"-18446744073709551615"), Some(1));
+        assert_eq!(
+            (flags_of(b"-0"), flags_of(b"\t1\rx"), flags_of(b"1\0x")),
+            (Some(0), Some(1), Some(1))
+        );
+        for bad in ["-1", "x", "", "+", "-", "1x", "+-1", "18446744073709551616", "\t"] {
+            assert_eq!(flags_of(bad.as_bytes()), None, "{bad}");
+        }
         assert_eq!(exptime_of(b"2147483648"), Some(i32::MIN));
         assert_eq!((exptime_of(b"-1"), exptime_of(b"+1")), (Some(-1), Some(1)));
+        assert_eq!(exptime_of(b"-9223372036854775808"), Some(0));
+        for bad in ["9223372036854775808", "-9223372036854775809", "18446744073709551616", "-"] {
+            assert_eq!(exptime_of(bad.as_bytes()), None, "{bad}");
+        }
     }
 }
