@@ -1,7 +1,7 @@
 //! Meta text: `mg ms md ma me mn`, with every flag.
 
 use crate::base64;
-use crate::classic::{BAD_FORMAT, value_len, with_body};
+use crate::classic::{BAD_FORMAT, bad_value_len, value_len, with_body};
 use crate::number::{i32_of, u32_of, u64_of};
 use crate::parser::{fault, faulty};
 use crate::request::{
@@ -12,8 +12,10 @@ use crate::tokens::{Tokens, skip_spaces};
 
 /// Tokens of a meta line at most, command and key included.
 const TOKENS_MAX: usize = 20;
-/// An opaque with its letter.
-const OPAQUE_LEN_MAX: usize = 32;
+/// Tokens of a meta line that memcached cuts it into.
+const TOKENS_CUT: usize = 23;
+/// An opaque without its letter.
+const OPAQUE_LEN_MAX: usize = 31;
 
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 const INVALID: &str = "CLIENT_ERROR invalid flag";
@@ -63,7 +65,11 @@ fn keyed<'b>(
     lower: impl FnOnce(Key<'b>, &Flags<'b>) -> Result<Request<'b>, &'static str>,
 ) -> Parsed<'b> {
     let Some((wire, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
-    match Flags::parse(wire, raw, 2).and_then(|flags| lower(flags.key(wire), &flags)) {
+    let lowered = Flags::parse(wire, raw, 2).and_then(|flags| {
+        flags.check_opaque()?;
+        lower(flags.key(wire), &flags)
+    });
+    match lowered {
         Ok(request) => Parsed::Request { request, consumed },
         Err(error) => fault(error, consumed),
     }
@@ -84,13 +90,22 @@ struct Flags<'b> {
     initial: u64,
     delta: Option<u64>,
     mode: Option<u8>,
+    opaque_too_long: bool,
 }
 
 impl<'b> Flags<'b> {
-    /// Reads `raw`, the flags behind `before` other tokens. Of several bad tokens the last one's
-    /// error is told, but a duplicate or unknown letter ends the reading.
+    /// Reads `raw`, the flags behind `before` other tokens.
     #[inline]
     fn parse(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
+        Self::read_all(key, raw, before)
+            .map_err(|error| if has_stray(raw, before) { BAD_FORMAT } else { error })
+    }
+
+    /// Of several bad tokens the last one's error is told, but a duplicate or unknown letter ends the
+    /// reading. A stray token, wherever it is, comes before them all, which is for the caller to
+    /// find out.
+    #[inline]
+    fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
             return Err(BAD_FORMAT);
         }
@@ -108,7 +123,12 @@ impl<'b> Flags<'b> {
             let Some((&letter, argument)) = token.split_first() else { continue };
             flags.mark(letter)?;
             if let Err(bad) = flags.read(letter, argument, key) {
-                error = Some(bad);
+                error = match (bad, error) {
+                    (INVALID, _) => return Err(INVALID),
+                    // `F` has no words of its own.
+                    (BAD_FORMAT, Some(earlier)) => Some(earlier),
+                    _ => Some(bad),
+                };
             }
         }
         error.map_or(Ok(flags), Err)
@@ -116,7 +136,7 @@ impl<'b> Flags<'b> {
 
     #[inline]
     fn mark(&mut self, letter: u8) -> Result<(), &'static str> {
-        if !letter.is_ascii_digit() && !(0x41..=0x7a).contains(&letter) {
+        if !is_flag_letter(letter) {
             return Err(BAD_FORMAT);
         }
         let Some(shift) = letter.checked_sub(b'A') else { return Err(INVALID) };
@@ -133,10 +153,7 @@ impl<'b> Flags<'b> {
         match letter {
             b'c' | b'f' | b'h' | b'k' | b'l' | b'q' | b's' | b't' | b'u' | b'v' | b'x' => (),
             b'I' | b'L' | b'P' => (),
-            b'O' if argument.len() >= OPAQUE_LEN_MAX => {
-                return Err("CLIENT_ERROR opaque token too long");
-            }
-            b'O' => (),
+            b'O' => self.opaque_too_long = argument.len() > OPAQUE_LEN_MAX,
             b'b' => {
                 base64::decode(key, &mut [0; KEY_LEN_MAX])
                     .ok_or("CLIENT_ERROR error decoding key")?;
@@ -159,6 +176,12 @@ impl<'b> Flags<'b> {
             _ => return Err(INVALID),
         }
         Ok(())
+    }
+
+    /// The last thing that memcached looks at.
+    #[inline]
+    fn check_opaque(&self) -> Result<(), &'static str> {
+        if self.opaque_too_long { Err("CLIENT_ERROR opaque token too long") } else { Ok(()) }
     }
 
     #[inline]
@@ -225,11 +248,7 @@ fn delete<'b>(key: Key<'b>, flags: &Flags<'b>) -> Request<'b> {
 fn set<'b>(rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     let Some((wire, rest)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
     let Some((len, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
-    let Some(value_len) = value_len(len) else { return fault(BAD_FORMAT, consumed) };
-    let stray = |token: &[u8]| token.first().is_some_and(|l| !is_flag_letter(*l));
-    if Tokens(raw).any(stray) {
-        return fault(BAD_FORMAT, consumed);
-    }
+    let Some(value_len) = value_len(len) else { return bad_value_len(len, consumed) };
     let store = Flags::parse(wire, raw, 3).and_then(|flags| store(wire, value_len, &flags));
     match store {
         Ok(store) => with_body(store, body, consumed),
@@ -239,6 +258,14 @@ fn set<'b>(rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
+/// Whether there is a token, among those that memcached cuts the line into, that can be no flag.
+#[cold]
+fn has_stray(raw: &[u8], before: usize) -> bool {
+    let stray = |token: &[u8]| token.first().is_some_and(|&letter| !is_flag_letter(letter));
+    Tokens(raw).take(TOKENS_CUT - before).any(stray)
+}
+
+#[inline]
 fn is_flag_letter(letter: u8) -> bool {
     letter.is_ascii_digit() || (0x41..=0x7a).contains(&letter)
 }
@@ -256,6 +283,7 @@ fn store<'b>(
         Some(b'R') => StoreMode::Replace,
         Some(_) => return Err("CLIENT_ERROR invalid mode for ms M token"),
     };
+    flags.check_opaque()?;
     let compare = match mode {
         StoreMode::Add => None,
         StoreMode::Append | StoreMode::Prepend => flags.compare().filter(|&cas| cas != 0),
@@ -280,17 +308,19 @@ fn store<'b>(
 
 fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let Some((wire, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
-    if wire.len() > KEY_LEN_MAX {
-        return fault(BAD_FORMAT, consumed);
-    }
-    let Ok(flags) = Flags::parse(wire, raw, 2) else {
-        return fault("CLIENT_ERROR invalid or duplicate flag", consumed);
+    let flags = match Flags::read_all(wire, raw, 2) {
+        Ok(flags) => flags,
+        Err(_) if has_stray(raw, 2) => return fault(BAD_FORMAT, consumed),
+        Err(_) => return fault("CLIENT_ERROR invalid or duplicate flag", consumed),
     };
     let down = match flags.mode {
         None | Some(b'I' | b'+') => false,
         Some(b'D' | b'-') => true,
         Some(_) => return fault("CLIENT_ERROR invalid mode for ma M token", consumed),
     };
+    if let Err(error) = flags.check_opaque() {
+        return fault(error, consumed);
+    }
     let arithmetic = Arithmetic {
         key: flags.key(wire),
         down,
@@ -310,7 +340,7 @@ fn describe<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let Some((wire, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
     let base64 = Tokens(raw).any(|token| token == b"b");
     let decodes = !base64 || base64::decode(wire, &mut [0; KEY_LEN_MAX]).is_some();
-    if wire.len() > KEY_LEN_MAX || !decodes {
+    if wire.len() > KEY_LEN_MAX || !decodes || has_stray(raw, 2) {
         return fault(BAD_FORMAT, consumed);
     }
     let shape = Shape::Meta(MetaFlags { raw, quiet: false });
