@@ -295,7 +295,7 @@ fn automove(words: &[&[u8]]) -> Command {
         [b"ratio", ..] => ratio(Tuning::AutomoveRatio),
         [b"freeratio", ..] => ratio(Tuning::AutomoveFreeRatio),
         [b"window", rest @ ..] => match rest.first().and_then(|word| u32_of(word)) {
-            None => Err(ERROR),
+            None => Err(BAD_FORMAT),
             Some(secs @ 3..=1800) => Ok(Admin::Set(Tuning::AutomoveWindow(secs))),
             Some(_) => Err("CLIENT_ERROR automove window too low or too high"),
         },

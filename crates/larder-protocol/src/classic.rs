@@ -237,8 +237,28 @@ fn other<'b>(command: &'b [u8], rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         }
         b"flush_all" => flush_all(rest, consumed),
         b"verbosity" => verbosity(rest, consumed),
+        b"" => indented(rest, consumed),
+        b"noreply" if skip_spaces(rest).is_empty() => {
+            faulty(FaultReply::Silent, Then::GoOn, consumed)
+        }
         _ => admin::parse(command, rest, consumed).unwrap_or_else(|| unknown(rest, consumed)),
     }
+}
+
+/// A line that begins with spaces: memcached finds in it what it looks up in a table, and nothing
+/// else.
+#[cold]
+fn indented<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
+    let line = skip_spaces(rest);
+    let command_len = memchr::memchr(b' ', line).unwrap_or(line.len());
+    let (command, words) = line.split_at_checked(command_len).unwrap_or_default();
+    let found = match command {
+        b"flush_all" => Some(flush_all(words, consumed)),
+        b"verbosity" => Some(verbosity(words, consumed)),
+        b"watch" => None,
+        _ => admin::parse(command, words, consumed),
+    };
+    found.unwrap_or_else(|| unknown(rest, consumed))
 }
 
 fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
@@ -326,20 +346,17 @@ fn touch<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
 }
 
 fn flush_all<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
-    let noreply = is_noreply(rest);
-    let first = Tokens(rest).next().filter(|&token| !(noreply && token == b"noreply"));
-    let Some(delay) = first.map_or(Some(0), i32_of) else {
-        return refuse(BAD_EXPTIME, rest, Then::GoOn, consumed);
+    let mut tokens = Tokens(rest);
+    let delay = match (tokens.next(), tokens.next()) {
+        (None | Some(b"noreply"), None) => Some(0),
+        (first, _) => first.and_then(i32_of),
     };
+    let Some(delay) = delay else { return refuse(BAD_EXPTIME, rest, Then::GoOn, consumed) };
     request(Request::FlushAll { delay: Exptime(delay.into()), shape: shape(rest) }, consumed)
 }
 
 fn verbosity<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
-    let Some(first) = Tokens(rest).next() else { return fault("ERROR", consumed) };
-    if first == b"noreply" && is_noreply(rest) {
-        return faulty(FaultReply::Silent, Then::GoOn, consumed);
-    }
-    match u32_of(first) {
+    match Tokens(rest).next().and_then(u32_of) {
         Some(level) => {
             let level = level.min(2);
             request(Request::Verbosity { level, shape: shape(rest) }, consumed)

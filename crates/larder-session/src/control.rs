@@ -149,7 +149,10 @@ fn cachedump_words(words: &[u8]) -> Result<(u32, u64), &'static str> {
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {
         return Err("CLIENT_ERROR bad command line");
     };
-    let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse::<u32>().ok();
+    let number = |word: &[u8]| {
+        let strict = word.len() <= 11 && word.iter().all(u8::is_ascii_digit);
+        std::str::from_utf8(word).ok().filter(|_| strict)?.parse::<u32>().ok()
+    };
     match (number(class), number(limit)) {
         (Some(class), Some(_)) if class > CLASS_MAX => Err("CLIENT_ERROR Illegal slab id"),
         (Some(class), Some(0)) => Ok((class, u64::MAX)),
