@@ -1,12 +1,13 @@
 //! The front of a connection's bytes, in whichever dialect its first byte chose.
 
 use crate::lone::LoneGet;
-use crate::request::{Exptime, Fault, FaultReply, Key, Parsed, Request, Store, Then};
+use crate::request::{Exptime, Fault, FaultReply, KEY_LEN_MAX, Key, Parsed, Request, Store, Then};
+use crate::tokens::{Tokens, skip_spaces};
 use crate::{binary, classic, login, meta, sasl};
 
 /// The longest text line in bytes, its LF included. memcached closes a connection that sends more
-/// without an LF; lines of keys to get are the exception: they may go on for ever, as long as the
-/// next key is not as far away as this.
+/// without an LF; lines of keys to get are the exception: they may go on for ever, and their first
+/// so many bytes are looked at before any key is answered.
 pub(crate) const LINE_LEN_MAX: usize = 2048;
 
 /// Where in a conversation the next byte is. Small, and copied freely: whoever rolls back to an
@@ -23,6 +24,8 @@ enum State {
     Start,
     /// At the start of a text line.
     Text,
+    /// Within a classic retrieval line, behind blanks that no key has come after yet.
+    Blanks(Retrieval),
     /// Within a classic retrieval line, behind its first key.
     Keys(Retrieval),
     /// Binary, for the connection's lifetime.
@@ -73,7 +76,8 @@ impl Parser {
     pub fn parse<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
         match self.state {
             State::Text => self.parse_text(input),
-            State::Keys(retrieval) => self.parse_keys(retrieval, input),
+            State::Blanks(retrieval) => self.parse_first_key_of(retrieval, input, input),
+            State::Keys(retrieval) => self.parse_key(retrieval, input, input, false),
             State::Binary => binary::parse(input),
             State::TextLogin | State::Sasl(_) => self.parse_with_login(input),
             State::Start => {
@@ -109,7 +113,7 @@ impl Parser {
     /// the caller drops everything up to and including its LF.
     #[must_use]
     pub fn abandon_line(&mut self) -> bool {
-        let goes_on = matches!(self.state, State::Keys(_));
+        let goes_on = matches!(self.state, State::Blanks(_) | State::Keys(_));
         if goes_on {
             self.state = State::Text;
         }
@@ -158,7 +162,7 @@ impl Parser {
         let rest = input.get(at..).unwrap_or_default();
         match retrieval {
             classic::RetrievalHead::Get { with_cas } => {
-                self.parse_key(Retrieval { with_cas, touch: None }, input, rest, true)
+                self.parse_first_key_of(Retrieval { with_cas, touch: None }, input, rest)
             }
             classic::RetrievalHead::Gat { with_cas } => match classic::gat_exptime(front(rest)) {
                 classic::GatExptime::Incomplete if rest.len() >= LINE_LEN_MAX => hang_up(input),
@@ -172,14 +176,37 @@ impl Parser {
                 }
                 classic::GatExptime::Is { exptime, keys } => {
                     let keys = rest.get(front(rest).len() - keys.len()..).unwrap_or_default();
-                    self.parse_key(Retrieval { with_cas, touch: Some(exptime) }, input, keys, true)
+                    self.parse_first_key_of(
+                        Retrieval { with_cas, touch: Some(exptime) },
+                        input,
+                        keys,
+                    )
                 }
             },
         }
     }
 
-    fn parse_keys<'b>(&mut self, retrieval: Retrieval, input: &'b [u8]) -> Parsed<'b> {
-        self.parse_key(retrieval, input, input, false)
+    /// Hands the first key of a retrieval line out, whose keys are looked for in `rest`. A key that
+    /// is too long and not too far away is found out before any is answered, as memcached does: for
+    /// that the line has to be here, or as much of it as is looked at.
+    #[inline]
+    fn parse_first_key_of<'b>(
+        &mut self,
+        retrieval: Retrieval,
+        input: &'b [u8],
+        rest: &'b [u8],
+    ) -> Parsed<'b> {
+        let near = front(rest);
+        let line = match memchr::memchr(b'\n', near) {
+            Some(end) => without_cr(near.get(..end).unwrap_or_default()),
+            None if near.len() < LINE_LEN_MAX => return Parsed::Incomplete,
+            None => near,
+        };
+        if line.len() > KEY_LEN_MAX && Tokens(line).any(|key| key.len() > KEY_LEN_MAX) {
+            self.state = State::Text;
+            return fault_line(FaultReply::Text(classic::BAD_FORMAT), input);
+        }
+        self.parse_key(retrieval, input, rest, true)
     }
 
     /// Hands the next key of a retrieval line out; `rest` is where it is looked for.
@@ -213,7 +240,13 @@ impl Parser {
                 self.state = State::Text;
                 fault_line(FaultReply::Text(classic::BAD_FORMAT), input)
             }
-            classic::NextKey::Incomplete if near.len() == LINE_LEN_MAX => hang_up(input),
+            // No key is so long: these are blanks, of which there may be any number.
+            classic::NextKey::Incomplete if near.len() == LINE_LEN_MAX => {
+                let blanks = near.len() - skip_spaces(near).len();
+                let consumed = input.len() - rest.len() + blanks;
+                self.state = if first { State::Blanks(retrieval) } else { State::Keys(retrieval) };
+                faulty(FaultReply::Silent, Then::GoOn, consumed)
+            }
             classic::NextKey::Incomplete => Parsed::Incomplete,
         }
     }
