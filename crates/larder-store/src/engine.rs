@@ -131,8 +131,8 @@ pub enum Lookup<R> {
     Expired,
     /// It is there no more: [`Engine::flush`] came after it.
     Flushed,
-    /// It is on slower storage; ask again when the engine says so. No engine answers this yet: it
-    /// is what the flash tier will say, and sessions are built to meet it.
+    /// It is on slower storage. No engine answers this yet, and sessions take it for a miss: a flash
+    /// tier, which would, has to bring a way to say when to ask again.
     Pending,
 }
 
@@ -364,7 +364,8 @@ pub trait Engine {
     /// [`Refusal`]: no memory for it; drop the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
-    /// Forgets everything stored before `at`, or before now. Only the latest `at` is pending.
+    /// Forgets everything stored before `at`, or before now. A call
+    /// takes the place of an earlier one whose time has not come.
     fn flush(&mut self, at: Option<Seconds>);
 
     /// Does a little housekeeping (expired items, growth, [`Engine::shrink`]); true if more is

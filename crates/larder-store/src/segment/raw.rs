@@ -1,5 +1,7 @@
 //! The region: one anonymous mapping, addressed by offsets. All access to its memory goes through
-//! here; what is unsafe elsewhere in the engine calls this.
+//! here. This is not the only file with `unsafe` in it: `record`, `chain`, `staging`, `open`,
+//! `update` and `shrink` read, write and discard bytes through what is unsafe to call here, each with
+//! the reason why it may.
 //!
 //! It rests on three sentences.
 //! 1. *Words*: headers, CAS and expiries of items, the index, the segment table are only ever read
