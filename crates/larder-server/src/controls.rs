@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct Controls {
     crawler: AtomicBool,
     crawls: AtomicU64,
+    dumps_running: AtomicU64,
     sizes: AtomicBool,
     tuned: Mutex<Shown>,
 }
@@ -21,6 +22,7 @@ impl Controls {
         Self {
             crawler: options.lru_crawler.into(),
             crawls: 0.into(),
+            dumps_running: 0.into(),
             sizes: options.track_sizes.into(),
             tuned: Mutex::new(options.shown),
         }
@@ -37,6 +39,20 @@ impl Controls {
 
     pub(crate) fn note_crawl(&self) {
         self.crawls.fetch_add(1, Relaxed);
+    }
+
+    /// A dump begins, or ends.
+    pub(crate) fn note_dump(&self, running: bool) {
+        if running {
+            self.dumps_running.fetch_add(1, Relaxed);
+        } else {
+            self.dumps_running.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Whether any dump is under way.
+    pub(crate) fn dumps_run(&self) -> bool {
+        self.dumps_running.load(Relaxed) > 0
     }
 
     /// Crawls and dumps that were asked for.

@@ -366,6 +366,10 @@ impl Host for Server {
         self.controls.note_crawl();
     }
 
+    fn note_dump(&self, running: bool) {
+        self.controls.note_dump(running);
+    }
+
     fn dumps_allowed(&self) -> bool {
         !self.options.disable_dumping
     }

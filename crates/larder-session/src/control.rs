@@ -28,15 +28,15 @@ impl<E: Engine> Session<E> {
             Admin::Crawl(selection) => crawl(cx, selection),
             Admin::Metadump(selection) => match may_dump(cx.host, selection, Style::Meta) {
                 Ok(()) => {
-                    self.begin_dump(cx, Style::Meta, selection, u64::MAX);
-                    return Flow::GoOn;
+                    self.begin_crawl(cx, Style::Meta, selection);
+                    OK
                 }
                 Err(line) => line,
             },
             Admin::Mgdump(selection) => match may_dump(cx.host, selection, Style::Keys) {
                 Ok(()) => {
-                    self.begin_dump(cx, Style::Keys, selection, u64::MAX);
-                    return Flow::GoOn;
+                    self.begin_crawl(cx, Style::Keys, selection);
+                    OK
                 }
                 Err(line) => line,
             },
@@ -129,6 +129,13 @@ impl<E: Engine> Session<E> {
         reply::error_line(shape, refused, output);
     }
 
+    /// A dump of the crawler's.
+    fn begin_crawl<H: Host>(&mut self, cx: &Context<'_, E, H>, style: Style, selection: Selection) {
+        cx.host.note_crawl();
+        cx.host.note_dump(true);
+        self.begin_dump(cx, style, selection, u64::MAX);
+    }
+
     fn begin_dump<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
@@ -136,7 +143,6 @@ impl<E: Engine> Session<E> {
         selection: Selection,
         items_max: u64,
     ) {
-        cx.host.note_crawl();
         self.pending =
             Pending::Dumping(Box::new(Dump::new(cx.engine, style, selection, items_max)));
     }

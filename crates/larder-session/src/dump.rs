@@ -62,6 +62,11 @@ impl<E: Engine> Dump<E> {
         Self { shape, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
     }
 
+    /// Whether it is a dump of the crawler's.
+    pub(crate) fn is_crawl(&self) -> bool {
+        matches!(self.style, Style::Meta | Style::Keys)
+    }
+
     /// One step; true when the dump is at its end, which is written.
     pub(crate) fn proceed<H: Host>(
         &mut self,

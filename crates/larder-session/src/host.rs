@@ -39,6 +39,9 @@ pub trait Host {
     /// A crawl was asked for.
     fn note_crawl(&self) {}
 
+    /// `lru_crawler metadump` or `mgdump` begins to show items, or shows no more.
+    fn note_dump(&self, _running: bool) {}
+
     /// Whether keys may be dumped (no `-X`).
     fn dumps_allowed(&self) -> bool {
         true

@@ -243,6 +243,9 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         let full = output.len() > cx.settings.output_max;
         if !full && dump.proceed(cx, output) {
+            if dump.is_crawl() {
+                cx.host.note_dump(false);
+            }
             return Step::go_on(0);
         }
         self.pending = Pending::Dumping(dump);

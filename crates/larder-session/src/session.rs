@@ -175,8 +175,10 @@ impl<E: Engine> Session<E> {
     /// Gives back what it holds of the server's memory.
     pub fn close(&mut self, host: &impl Host) {
         let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
-        if let Pending::Watching(watcher) = pending {
-            host.unwatch(watcher);
+        match &pending {
+            Pending::Watching(watcher) => host.unwatch(*watcher),
+            Pending::Dumping(dump) if dump.is_crawl() => host.note_dump(false),
+            _ => (),
         }
         host.release(pending.reserved());
     }

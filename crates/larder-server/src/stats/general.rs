@@ -104,9 +104,9 @@ fn limits(server: &Server, page: &mut Page<'_>) {
         page.line(name, 0);
     }
     page.line("slab_reassign_last_busy_status", "none");
-    for name in ["slab_reassign_running", "slabs_moved", "lru_crawler_running"] {
-        page.line(name, 0);
-    }
+    page.line("slab_reassign_running", 0);
+    page.line("slabs_moved", 0);
+    page.line("lru_crawler_running", u8::from(server.controls.dumps_run()));
     page.line("lru_crawler_starts", server.controls.crawls());
     for name in ["lru_maintainer_juggles", "malloc_fails", "log_worker_dropped"] {
         page.line(name, 0);

@@ -32,8 +32,8 @@ fn a_dump_shows_every_item<E: Subject>() {
     world.ask(b"ms AAEC 2 b T100 F5\r\nhi\r\nset gone 0 -1 1\r\n1\r\n");
     let dumped = world.ask(b"lru_crawler metadump all\r\n");
     let dumped = lines(&dumped);
-    assert_eq!(dumped.len(), ITEMS + 2);
-    assert_eq!(*dumped.last().unwrap(), "END");
+    assert_eq!(dumped.len(), ITEMS + 3);
+    assert_eq!((dumped[0], dumped[ITEMS + 2]), ("OK", "END"));
     for i in 0..ITEMS {
         let start = format!("key=key-{i} exp=-1 la={START} cas=");
         let found = dumped.iter().find(|line| line.starts_with(&start)).expect(&start);
@@ -44,7 +44,7 @@ fn a_dump_shows_every_item<E: Subject>() {
     assert!(binary.ends_with(" size=68 flags=5 "), "{binary}");
     let keys = world.ask(b"lru_crawler mgdump hash\r\n");
     let keys = lines(&keys);
-    assert_eq!((keys.len(), *keys.last().unwrap()), (ITEMS + 2, "EN"));
+    assert_eq!((keys.len(), keys[0], *keys.last().unwrap()), (ITEMS + 3, "OK", "EN"));
     assert!(keys.contains(&"mg key-77") && keys.contains(&"mg AAEC b"));
 }
 
@@ -54,7 +54,8 @@ fn a_dump_shows_the_classes_that_it_was_asked_for<E: Subject>() {
     world.ask(&set("large", &[b'x'; 1000]));
     for (classes, keys) in [("1", "mg small\r\n"), ("4", "mg large\r\n"), ("2,3,63", "")] {
         let request = format!("lru_crawler mgdump {classes}\r\n");
-        assert_eq!(text(&world.ask(request.as_bytes())), text(format!("{keys}EN\r\n").as_bytes()));
+        let expected = format!("OK\r\n{keys}EN\r\n");
+        assert_eq!(text(&world.ask(request.as_bytes())), text(expected.as_bytes()));
     }
 }
 
@@ -72,14 +73,14 @@ fn a_dump_waits_for_its_peer_and_lets_others_work<E: Subject>() {
     assert!(peer.unsent_max < 4096 + 400 * 100, "{}", peer.unsent_max);
     peer.takes = 1000;
     peer.send(&mut world, b"");
-    assert_eq!(lines(&peer.received).len(), ITEMS + 1);
+    assert_eq!(lines(&peer.received).len(), ITEMS + 2);
 }
 
 fn what_is_sent_behind_a_dump_is_answered_after_it<E: Subject>() {
     let mut world = World::<E>::new();
     world.ask(&set("a", b"1"));
     let answer = world.ask(b"mn\r\nlru_crawler mgdump all\r\nget a\r\n");
-    assert_eq!(text(&answer), text(b"MN\r\nmg a\r\nEN\r\nVALUE a 0 1\r\n1\r\nEND\r\n"));
+    assert_eq!(text(&answer), text(b"MN\r\nOK\r\nmg a\r\nEN\r\nVALUE a 0 1\r\n1\r\nEND\r\n"));
 }
 
 fn cachedump_stops_at_its_limit<E: Subject>() {
