@@ -152,7 +152,7 @@ pub struct Server {
     verbosity: AtomicU32,
     set_log_level: Box<dyn Fn(u32) + Send + Sync>,
     conns: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
-    next_conn: AtomicU64,
+    pub(crate) next_conn: AtomicU64,
     /// Bytes of memory that connections hold.
     held: AtomicUsize,
     gauges: Box<dyn Fn() -> Gauges + Send + Sync>,

@@ -18,6 +18,7 @@ use mio::net::UdpSocket;
 use rustls::ServerConfig;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -83,10 +84,12 @@ fn shares(udp: Vec<UdpSocket>, threads: usize) -> Vec<Vec<UdpSocket>> {
 }
 
 impl Server {
-    /// Notes the listeners for `stats conns`.
+    /// Notes the listeners for `stats conns`, where they have the numbers from 1: to be called before
+    /// any connection is accepted.
     pub fn note_listeners(&self, listeners: &[Listener], udp: &[UdpSocket]) {
         let mut names = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         *names = listeners.iter().map(Listener::name).chain(udp.iter().map(udp::name)).collect();
+        self.next_conn.fetch_max(names.len() as u64 + 1, Ordering::Relaxed);
     }
 
     /// Addresses that are listened on, in memcached's form.
