@@ -533,16 +533,29 @@ pub fn quit(shape: &Shape<'_>, out: &mut Vec<u8>) {
 /// One statistic.
 pub fn stat(shape: &Shape<'_>, name: &str, value: &str, out: &mut Vec<u8>) {
     match shape {
-        Shape::Binary(head) => {
-            binary(head, 0, &[], name.as_bytes(), value.len(), 0, out);
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(value.as_bytes());
-        }
+        Shape::Binary(head) => stat_bytes(head, name, value.as_bytes(), out),
         Shape::Classic(_) | Shape::Meta(_) => {
             for part in ["STAT ", name, " ", value, "\r\n"] {
                 out.extend_from_slice(part.as_bytes());
             }
         }
+    }
+}
+
+fn stat_bytes(head: &BinaryHead, name: &str, value: &[u8], out: &mut Vec<u8>) {
+    binary(head, 0, &[], name.as_bytes(), value.len(), 0, out);
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(value);
+}
+
+/// `stats detail dump`: `lines` are all of the answer in text, and one statistic in binary.
+pub fn stats_detail(shape: &Shape<'_>, lines: &[u8], out: &mut Vec<u8>) {
+    match shape {
+        Shape::Binary(head) => {
+            stat_bytes(head, "detailed", lines, out);
+            stats_end(shape, out);
+        }
+        Shape::Classic(_) | Shape::Meta(_) => out.extend_from_slice(lines),
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) fn stats<E: Engine, H: Host>(
         StatsAnswer::Reset => reply::stats_reset(shape, output),
         StatsAnswer::Ok => reply::ok(shape, output),
         StatsAnswer::Unknown => reply::stats_unknown(shape, output),
+        StatsAnswer::Detail(lines) => reply::stats_detail(shape, &lines, output),
         StatsAnswer::Raw(_) if matches!(shape, Shape::Binary(_)) => {
             reply::stats_unknown(shape, output);
         }

@@ -116,6 +116,8 @@ pub enum StatsAnswer {
     Ok,
     /// There is no such page.
     Unknown,
+    /// `stats detail dump`: all of it in text, with its end.
+    Detail(Vec<u8>),
     /// All of an answer in text, with its end. Binary has none of it.
     Raw(Vec<u8>),
     /// A client error line of its own.

@@ -79,7 +79,7 @@ fn detail(server: &Server, words: &[u8]) -> StatsAnswer {
         Some(b"dump") => {
             let mut lines = server.prefixes.dump();
             lines.extend_from_slice(b"END\r\n");
-            return StatsAnswer::Raw(lines);
+            return StatsAnswer::Detail(lines);
         }
         _ => return StatsAnswer::Error("CLIENT_ERROR usage: stats detail on|off|dump"),
     }
