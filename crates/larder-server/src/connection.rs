@@ -451,6 +451,9 @@ impl<E: Engine> Connection<E> {
     fn after(&mut self, next: Next) -> After {
         self.goes_on = matches!(next, Next::Yield | Next::Write);
         self.closing = next == Next::Close || self.ended && !self.goes_on;
+        if self.closing && self.session.has_failed() {
+            self.info.note_failure();
+        }
         match (self.unsent.is_empty(), self.closing) {
             (false, _) => After::Wait,
             (true, true) => After::Close,

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{PATIENCE, Server, wait_for};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};

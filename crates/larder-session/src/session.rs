@@ -75,6 +75,8 @@ pub struct Session<E: Engine> {
     pub(crate) client: u64,
     /// What anybody wants to be told of this turn.
     pub(crate) observed: Streams,
+    /// The peer broke the protocol, and the conversation ends with that.
+    failed: bool,
 }
 
 /// What a session is at, for `stats conns`.
@@ -157,7 +159,13 @@ impl<E: Engine> Session<E> {
     #[must_use]
     pub fn numbered(client: u64) -> Self {
         let observed = Streams::default();
-        Self { parser: Parser::default(), pending: Pending::Nothing, client, observed }
+        let (parser, pending) = (Parser::default(), Pending::Nothing);
+        Self { parser, pending, client, observed, failed: false }
+    }
+
+    /// Whether it has come to its end ([`Next::Close`]) because its peer broke the protocol.
+    pub fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// What it is at.
@@ -442,6 +450,7 @@ impl<E: Engine> Session<E> {
             Then::SwallowLine => self.pending = Pending::SwallowLine,
             Then::GoOn => (),
             Then::Close => {
+                self.failed = true;
                 reply::fault(fault, output);
                 return Flow::Close;
             }
