@@ -29,7 +29,7 @@ pub(crate) fn u32_of(token: &[u8]) -> Option<u32> {
 #[inline]
 pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
     let (negative, digits) = match token {
-        b"-" => return Some(0),
+        [b'-'] => return Some(0),
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
