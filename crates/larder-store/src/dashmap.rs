@@ -168,6 +168,7 @@ impl Engine for Handle {
     type Lease = SharedLease;
     type Upload = Upload;
     type Walk = Walk;
+    type Fetch = std::convert::Infallible;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.shared.core.hash(key)

@@ -4,6 +4,8 @@
 //! decides and writes one key as one step. What memcached's commands mean is decided by the caller's
 //! closure; an engine only keeps items, lets them expire, and evicts.
 
+use std::task::Waker;
+
 /// Whole seconds on the caller's clock. An engine never reads a clock; it is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seconds(pub u32);
@@ -131,8 +133,7 @@ pub enum Lookup<R> {
     Expired,
     /// It is there no more: [`Engine::flush`] came after it.
     Flushed,
-    /// It is on slower storage. No engine answers this yet, and sessions take it for a miss: a flash
-    /// tier, which would, has to bring a way to say when to ask again.
+    /// It is on slower storage: nothing was read. [`Engine::fetch`] brings it, then ask again.
     Pending,
 }
 
@@ -244,6 +245,20 @@ pub enum Refusal {
     TooLarge,
     /// The upload is of another cache, or a part of its announced length is missing.
     WrongUpload,
+    /// The item is on slower storage: nothing was decided. [`Engine::fetch`] brings it, then ask
+    /// again.
+    Pending,
+}
+
+/// What [`Engine::fetch`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// Nothing under this hash is on slower storage, or what was is there already: ask again.
+    Nothing,
+    /// It is being read; the waker will be called.
+    Begun,
+    /// Too much is being read already; the waker will be called when asking again may work.
+    Later,
 }
 
 /// An item that is dropped for room, as an observer sees it.
@@ -293,6 +308,9 @@ pub trait Engine {
     type Upload: Send;
     /// A walk over all items.
     type Walk: Send;
+    /// A read of slower storage that was begun; dropping it only stops waiting for it.
+    /// [`std::convert::Infallible`] where there is no slower storage.
+    type Fetch: Send;
 
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
@@ -348,6 +366,37 @@ pub trait Engine {
         upload: &mut Option<Self::Upload>,
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal>;
+
+    /// [`Engine::update`] for a decision that does not depend on what is there: a blind write. What
+    /// is there may be shown as a `Miss`, as an item on slower storage always is, so this is never
+    /// [`Refusal::Pending`].
+    ///
+    /// # Errors
+    /// [`Refusal`]: nothing changed.
+    #[inline]
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        self.update(key, upload, decide)
+    }
+
+    /// Begins to read what is under `hash` from slower storage, as `Pending` has asked for. `waker`
+    /// is called when it is there or can't be had. What was begun is pushed to `into`.
+    fn fetch(&mut self, _hash: u64, _waker: &Waker, _into: &mut Vec<Self::Fetch>) -> Begun {
+        Begun::Nothing
+    }
+
+    /// Hands over a read, if it has ended: look-ups find what it brought until the batch ends. False
+    /// if it is still under way.
+    fn deliver(&mut self, _fetch: &Self::Fetch) -> bool {
+        true
+    }
+
+    /// Hands reads that were begun to the device; called once after those of a batch.
+    fn submit(&mut self) {}
 
     /// The length from which a value should come as an upload rather than in one piece.
     fn upload_len_min(&self) -> usize;
@@ -479,12 +528,14 @@ impl SizeClasses {
     }
 
     /// The bytes an item counts for.
+    #[inline]
     #[must_use]
     pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {
         self.overhead + key_len + value_len + if client_flags == 0 { 0 } else { 4 }
     }
 
     /// The class of a footprint, from 0.
+    #[inline]
     #[must_use]
     pub fn class_of(&self, footprint: usize) -> usize {
         // Bounds are multiples of 8, so rounding up to 8 stays within a class.

@@ -73,13 +73,23 @@ impl Handle {
     /// The index word that was seen to fit when the items of this batch were prefetched.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<usize> {
-        while let Some(hint) = self.hints.get(self.next_hint) {
-            self.next_hint += 1;
-            if hint.hash == hash {
-                return hint.word;
+        match self.hints.get(self.next_hint) {
+            Some(hint) if hint.hash == hash => {
+                self.next_hint += 1;
+                hint.word
             }
+            _ => self.seek_hint(hash),
         }
-        None
+    }
+
+    /// The hint of a look-up that is not the next that was announced: it is the second of its
+    /// request, or others in between were not done. The hints of those to come are kept.
+    #[cold]
+    fn seek_hint(&mut self, hash: u64) -> Option<usize> {
+        let first = self.next_hint.saturating_sub(1);
+        let ahead = self.hints.get(first..)?.iter().position(|hint| hint.hash == hash)?;
+        self.next_hint = first + ahead + 1;
+        self.hints.get(first + ahead)?.word
     }
 
     /// Looks a key up, without a lock, for `read`.
@@ -112,6 +122,26 @@ impl Handle {
                 None => Lookup::Hit(read(shared, &found, now)),
             }
         })
+    }
+
+    fn update_shown<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        is_shown: bool,
+        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        let is_tight = self.shared.is_tight();
+        if is_tight {
+            self.pin.pause();
+        }
+        let updated = self.update_item(key, upload, is_shown, decide);
+        if is_tight || !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        self.pin.resume(&self.shared.epoch);
+        self.sample_write(key);
+        updated
     }
 
     /// Runs `f` under this batch's pin, or one of its own.
@@ -154,9 +184,10 @@ impl Found<'_> {
     }
 }
 
-#[inline]
+#[expect(clippy::inline_always, reason = "a call costs `get` 4 % of its instructions")]
+#[inline(always)]
 fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, ChainLease> {
-    if record.chain().is_none() {
+    if !record.is_chained() {
         return Value::Whole(record.inline_value());
     }
     match ChainLease::new(shared, record) {
@@ -182,6 +213,7 @@ impl Engine for Handle {
     type Lease = ChainLease;
     type Upload = Upload;
     type Walk = Walk;
+    type Fetch = std::convert::Infallible;
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
@@ -271,17 +303,16 @@ impl Engine for Handle {
         upload: &mut Option<Upload>,
         decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        let is_tight = self.shared.is_tight();
-        if is_tight {
-            self.pin.pause();
-        }
-        let updated = self.update_item(key, upload, decide);
-        if is_tight || !self.pin.is_in_batch() {
-            self.end_writing();
-        }
-        self.pin.resume(&self.shared.epoch);
-        self.sample_write(key);
-        updated
+        self.update_shown(key, upload, true, decide)
+    }
+
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        self.update_shown(key, upload, false, decide)
     }
 
     fn upload_len_min(&self) -> usize {

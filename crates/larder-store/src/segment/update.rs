@@ -40,17 +40,20 @@ pub(super) enum Shortage<'v> {
 }
 
 impl Handle {
+    /// Does what `decide` says about what is under `key`: a live item only if it is to be shown, else
+    /// a `Miss`.
     pub(super) fn update_item<'v, R>(
         &mut self,
         key: HashedKey<'_>,
         upload: &mut Option<Upload>,
+        is_shown: bool,
         mut decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
         self.evacuate_before_write();
         let mut rounds = 0;
         loop {
             let (shared, mut writer) = self.writer();
-            match writer.attempt(shared, key, upload, &mut decide) {
+            match writer.attempt(shared, key, upload, is_shown, &mut decide) {
                 Ok(updated) => {
                     self.staging = None;
                     self.evacuate_after_write();
@@ -99,6 +102,7 @@ impl Writer<'_> {
         shared: &Arc<Shared>,
         key: HashedKey<'_>,
         upload: &mut Option<Upload>,
+        is_shown: bool,
         decide: &mut impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Shortage<'v>> {
         let stripe = &shared.index.lock(key.hash);
@@ -113,7 +117,8 @@ impl Writer<'_> {
         let (change, result) = match (&found, end) {
             (None, _) => decide(Lookup::Miss),
             (Some(_), Some(end)) => decide(end),
-            (Some(found), None) => decide(Lookup::Hit(&lend(shared, &found.record))),
+            (Some(found), None) if is_shown => decide(Lookup::Hit(&lend(shared, &found.record))),
+            (Some(_), None) => decide(Lookup::Miss),
         };
         if let (Change::Put { .. }, None) = (&change, &found) {
             // Under another key's stripe it would be there for nobody, and not be moved when its

@@ -330,7 +330,7 @@ impl<'t> Worker<'t> {
         match stored {
             Ok(_) => self.test.stored.fetch_add(1, Ordering::Relaxed),
             Err(Refusal::OutOfMemory) => self.test.refused.fetch_add(1, Ordering::Relaxed),
-            Err(Refusal::TooLarge | Refusal::WrongUpload) => panic!("nothing here is too large"),
+            Err(other) => panic!("refused as {other:?}"),
         };
         stored.is_ok()
     }

@@ -1,0 +1,323 @@
+//! Any engine, with items that turn out to be on slower storage at random: what a flash tier does to
+//! its callers, without one. It is for tests, which prove with it that whoever waits still answers
+//! the same.
+//!
+//! A look-up of a key that was not delivered in this batch is `Pending` every other time. What
+//! [`Engine::fetch`] begins ends when the test says so ([`Storage::complete`]) or, for a server, on a
+//! thread of its own within two milliseconds, in any order.
+
+use crate::cache::CacheControl;
+use crate::segment::MissRatioCurve;
+use crate::{
+    Access, Begun, Change, Content, Engine, EvictionObserver, Gauges, HashedKey, Item,
+    LimitRefused, Lookup, Refusal, Seconds, Updated,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+/// The slower storage: reads that were begun and have not ended.
+#[derive(Debug)]
+pub struct Storage {
+    reads: Mutex<Vec<Arc<Read>>>,
+    random: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Read {
+    is_done: AtomicBool,
+    waker: Waker,
+}
+
+/// Reads that are under way at most.
+const READS_MAX: usize = 256;
+/// The longest that a read takes where reads end by themselves.
+const READ_TIME_MAX: Duration = Duration::from_millis(2);
+
+impl Storage {
+    /// Storage whose reads end when [`Storage::complete`] is called.
+    #[must_use]
+    pub fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self { reads: Mutex::default(), random: AtomicU64::new(seed | 1) })
+    }
+
+    /// Storage whose reads end by themselves, on a thread that lives as long as the storage.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn with_thread(seed: u64) -> std::io::Result<Arc<Self>> {
+        let storage = Self::new(seed);
+        let weak = Arc::downgrade(&storage);
+        std::thread::Builder::new().name("delayed".to_owned()).spawn(move || run(&weak))?;
+        Ok(storage)
+    }
+
+    /// Ends up to `reads` reads, chosen at random; how many ended.
+    pub fn complete(&self, reads: usize) -> usize {
+        let mut under_way = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended: Vec<_> = (0..reads.min(under_way.len()))
+            .map(|_| {
+                let chosen = self.draw() % under_way.len() as u64;
+                under_way.swap_remove(usize::try_from(chosen).expect("an index"))
+            })
+            .collect();
+        drop(under_way);
+        for read in &ended {
+            read.is_done.store(true, Ordering::Release);
+            read.waker.wake_by_ref();
+        }
+        ended.len()
+    }
+
+    fn begin(&self, waker: &Waker) -> Option<Arc<Read>> {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = Arc::new(Read { is_done: AtomicBool::new(false), waker: waker.clone() });
+        reads.push(Arc::clone(&read));
+        (reads.len() <= READS_MAX).then_some(read)
+    }
+
+    /// A random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
+    fn draw(&self) -> u64 {
+        let weyl = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let mixed = (weyl ^ (weyl >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+fn run(storage: &Weak<Storage>) {
+    while let Some(storage) = storage.upgrade() {
+        let random = storage.draw();
+        storage.complete(1 + usize::from(random.to_le_bytes()[0] % 4));
+        drop(storage);
+        let [.., share] = random.to_le_bytes();
+        std::thread::sleep(READ_TIME_MAX * u32::from(share) / u32::from(u8::MAX));
+    }
+}
+
+/// A cache with such storage behind it.
+#[derive(Clone, Debug)]
+pub struct Cache<C> {
+    cache: C,
+    storage: Arc<Storage>,
+}
+
+impl<C: crate::cache::Cache> Cache<C> {
+    /// Puts `storage` behind `cache`.
+    pub fn new(cache: C, storage: Arc<Storage>) -> Self {
+        Self { cache, storage }
+    }
+}
+
+impl<C: crate::cache::Cache> crate::cache::Cache for Cache<C> {
+    type Engine = Handle<C::Engine>;
+
+    fn engine(&self) -> Self::Engine {
+        Handle::new(self.cache.engine(), Arc::clone(&self.storage))
+    }
+}
+
+impl<C: crate::cache::Cache> CacheControl for Cache<C> {
+    fn gauges(&self) -> Gauges {
+        self.cache.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.cache.reset_counters();
+    }
+
+    fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
+        self.cache.miss_ratio_curve()
+    }
+
+    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        self.cache.set_limit(bytes)
+    }
+
+    fn observe_evictions(&self, observer: EvictionObserver) {
+        self.cache.observe_evictions(observer);
+    }
+}
+
+/// One thread's way into such a cache.
+#[derive(Debug)]
+pub struct Handle<E> {
+    engine: E,
+    storage: Arc<Storage>,
+    /// Hashes whose items were delivered in this batch.
+    delivered: Vec<u64>,
+}
+
+/// A read that was begun.
+#[derive(Debug)]
+pub struct Fetch {
+    hash: u64,
+    read: Arc<Read>,
+}
+
+impl<E: Engine> Handle<E> {
+    /// Puts `storage` behind one handle.
+    pub fn new(engine: E, storage: Arc<Storage>) -> Self {
+        Self { engine, storage, delivered: Vec::new() }
+    }
+
+    /// The storage behind it.
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.storage
+    }
+
+    fn is_away(&self, hash: u64) -> bool {
+        !self.delivered.contains(&hash) && self.storage.draw().is_multiple_of(2)
+    }
+}
+
+impl<E: Engine> Engine for Handle<E> {
+    type Lease = E::Lease;
+    type Upload = E::Upload;
+    type Walk = E::Walk;
+    type Fetch = Fetch;
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.engine.hash(key)
+    }
+
+    fn announce(&mut self, hash: u64) {
+        self.engine.announce(hash);
+    }
+
+    fn prefetch_announced(&mut self) {
+        self.engine.prefetch_announced();
+    }
+
+    fn begin_batch(&mut self, now: Seconds) {
+        self.engine.begin_batch(now);
+    }
+
+    fn end_batch(&mut self) {
+        self.delivered.clear();
+        self.engine.end_batch();
+    }
+
+    fn get<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        if self.is_away(key.hash) {
+            return Lookup::Pending;
+        }
+        self.engine.get(key, access, read)
+    }
+
+    fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Content<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        if self.is_away(key.hash) {
+            return Lookup::Pending;
+        }
+        self.engine.content(key, read)
+    }
+
+    fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        if self.is_away(key.hash) {
+            return Err(Refusal::Pending);
+        }
+        self.engine.update(key, upload, decide)
+    }
+
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        mut decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        let is_away = self.is_away(key.hash);
+        self.engine.update_unread(key, upload, |found| match found {
+            Lookup::Hit(_) if is_away => decide(Lookup::Miss),
+            found => decide(found),
+        })
+    }
+
+    fn fetch(&mut self, hash: u64, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+        if self.delivered.contains(&hash) || self.storage.draw().is_multiple_of(8) {
+            return Begun::Nothing;
+        }
+        match self.storage.begin(waker) {
+            Some(read) => {
+                into.push(Fetch { hash, read });
+                Begun::Begun
+            }
+            None => Begun::Later,
+        }
+    }
+
+    fn deliver(&mut self, fetch: &Fetch) -> bool {
+        let is_done = fetch.read.is_done.load(Ordering::Acquire);
+        if is_done {
+            self.delivered.push(fetch.hash);
+        }
+        is_done
+    }
+
+    fn submit(&mut self) {
+        self.engine.submit();
+    }
+
+    fn upload_len_min(&self) -> usize {
+        self.engine.upload_len_min()
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal> {
+        self.engine.upload(len)
+    }
+
+    fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        self.engine.extend(upload, bytes)
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        self.engine.flush(at);
+    }
+
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.engine.maintain(now)
+    }
+
+    fn shrink(&mut self) -> bool {
+        self.engine.shrink()
+    }
+
+    fn crawl_soon(&mut self) {
+        self.engine.crawl_soon();
+    }
+
+    fn walk(&self) -> Self::Walk {
+        self.engine.walk()
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Self::Walk,
+        items: usize,
+        visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
+    ) -> bool {
+        self.engine.walk_on(walk, items, visit)
+    }
+
+    fn gauges(&self) -> Gauges {
+        self.engine.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.engine.reset_counters();
+    }
+}
