@@ -1,9 +1,11 @@
 //! A whole session over an engine.
 
+use larder_operations::{Counters, Limits, OpContext};
 use larder_protocol::{Credentials, Parser};
-use larder_session::{Context, Counters, Host, Next, Session, Settings, StatsAnswer};
+use larder_session::{Context, Host, Next, Session, Settings, StatsAnswer};
 use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
+use std::task::Waker;
 
 const OVERHEAD: usize = 59;
 const ITEM_SIZE_MAX: usize = 64 << 10;
@@ -64,11 +66,10 @@ fn talk<'s, E: Engine>(
 ) -> Answers {
     let settings = Settings {
         opening,
-        item_size_max: ITEM_SIZE_MAX,
+        limits: Limits { item_size_max: ITEM_SIZE_MAX, classes: classes() },
         flush_enabled: true,
         requests_per_turn,
         output_max: 4096,
-        classes: classes(),
     };
     let mut session = Session::new();
     let (mut input, mut output, mut answers) = (Vec::new(), Vec::new(), Vec::new());
@@ -76,7 +77,9 @@ fn talk<'s, E: Engine>(
         input.extend_from_slice(piece);
         loop {
             let now = Seconds(START);
-            let mut cx = Context { engine: &mut engine, host, counters, settings: &settings, now };
+            let operations = OpContext::new(&mut engine, counters, &settings.limits, now);
+            let waker = Waker::noop();
+            let mut cx = Context { operations, host, settings: &settings, waker };
             let turn = session.receive(&mut cx, &input, &mut output);
             assert!(turn.consumed <= input.len());
             input.drain(..turn.consumed);
@@ -91,7 +94,7 @@ fn talk<'s, E: Engine>(
                     assert_eq!(host.held.get(), 0, "memory is given back");
                     return (answers, true);
                 }
-                Next::Yield | Next::Write => (),
+                Next::Yield | Next::Write | Next::Wait => (),
             }
         }
         engine.maintain(Seconds(START));

@@ -22,6 +22,7 @@ mod request;
 pub mod response;
 mod sasl;
 mod tokens;
+pub mod watch;
 mod write;
 
 pub use admin::*;

@@ -78,6 +78,8 @@ impl Write for Stream {
 const AT_WORK: u8 = 5;
 /// Before anything has come.
 const NEW: u8 = 6;
+/// While a request waits for slower storage.
+const IO_QUEUE: u8 = 7;
 
 /// What `stats conns` shows of a connection.
 #[derive(Debug)]
@@ -112,6 +114,7 @@ impl ConnectionInfo {
             4 => "conn_watch",
             AT_WORK => "conn_parse_cmd",
             NEW => "conn_new_cmd",
+            IO_QUEUE => "conn_io_queue",
             _ => "conn_mwrite",
         }
     }
@@ -152,6 +155,7 @@ impl ConnectionInfo {
             State::Swallowing => 2,
             State::Sending => 3,
             State::Dumping | State::Watching => 4,
+            State::Fetching => IO_QUEUE,
         };
         if self.state.load(Relaxed) != state {
             self.state.store(state, Relaxed);

@@ -2,8 +2,8 @@
 //! connection takes them, and left out where it is too slow.
 
 use crate::clock::Clock;
-use larder_protocol::{Streams, dump};
-use larder_session::Event;
+use larder_protocol::Streams;
+use larder_protocol::watch::ItemLine;
 use larder_store::{Eviction, SizeClasses};
 use std::fmt::Display;
 use std::io::Write;
@@ -123,43 +123,18 @@ impl Log {
         output.extend_from_slice(&lines);
     }
 
-    /// Logs what happened to an item.
-    pub(crate) fn note(&self, client: u64, stream: Streams, event: &Event<'_>) {
-        self.write(stream, |line| match *event {
-            Event::Fetched { key, status, class, size } => {
-                field(line, "item_get", key);
-                let _ = write!(line, " status={status} clsid={class} cfd={client} size={size}");
-            }
-            Event::Stored { key, status, command, ttl, class, size } => {
-                field(line, "item_store", key);
-                let _ = write!(
-                    line,
-                    " status={status} cmd={command} ttl={ttl} clsid={class} cfd={client} size={size}"
-                );
-            }
-            Event::Deleted { key, command, class, size } => {
-                field(line, "deleted", key);
-                let _ = write!(line, " cmd={command} clsid={class} size={size}");
-            }
-        });
-    }
-
     /// Logs an eviction.
     pub fn note_eviction(&self, evicted: &Eviction<'_>) {
         if !self.observed().has(Streams::EVICTIONS) {
             return;
         }
-        let Eviction { key, attributes, fetched, accessed, value_len, now } = *evicted;
-        let footprint = self.classes.footprint(key.len(), value_len, attributes.client_flags);
+        let Eviction { key, attributes, fetched, accessed, value_len: size, now } = *evicted;
+        let footprint = self.classes.footprint(key.len(), size, attributes.client_flags);
         let class = self.classes.class_of(footprint) + 1;
-        let fetched = if fetched { "yes" } else { "no" };
-        let ttl = attributes.expiry.left(now).map_or(-1, i64::from);
-        let la = now.0.saturating_sub(accessed.0);
-        self.write(Streams::EVICTIONS, |line| {
-            field(line, "eviction", key);
-            let _ =
-                write!(line, " fetch={fetched} ttl={ttl} la={la} clsid={class} size={value_len}");
-        });
+        let ttl = attributes.expiry.left(now);
+        let idle_secs = now.0.saturating_sub(accessed.0);
+        let eviction = ItemLine::Eviction { key, fetched, ttl, idle_secs, class, size };
+        self.write(Streams::EVICTIONS, |line| eviction.write(line));
     }
 
     /// Logs a connection that has come, or has gone and why. `peer` is in memcached's form.
@@ -190,7 +165,7 @@ impl Log {
     }
 
     /// Writes a line for all who watch `stream`; `rest` is what follows its time and number.
-    fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
         let mut watchers = self.lock();
         if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {
             return;
@@ -241,11 +216,6 @@ impl Watcher {
 
 const SKIPPED_LEN_MAX: usize = "skipped=18446744073709551615\n".len();
 
-fn field(line: &mut Vec<u8>, kind: &str, key: &[u8]) {
-    let _ = write!(line, " type={kind} key=");
-    dump::uri(key, line);
-}
-
 /// Transport, address and port of a peer in memcached's form.
 fn address(peer: &str) -> (&str, &str, &str) {
     let Some((kind, rest)) = peer.split_once(':') else { return ("tcp", peer, "0") };
@@ -265,14 +235,15 @@ fn bare(host: &str) -> &str {
 mod tests {
     use super::*;
     use crate::slab_classes::size_classes;
+    use larder_protocol::watch::Found;
 
     fn log() -> Log {
         Log::new(Clock::start(), size_classes(true), 256 << 10)
     }
 
     fn fetched(log: &Log) {
-        let event = Event::Fetched { key: b"a b", status: "found", class: 1, size: 2 };
-        log.note(7, Streams::FETCHERS, &event);
+        let line = ItemLine::Get { key: b"a b", found: Found::Live, class: 1, client: 7, size: 2 };
+        log.write(Streams::FETCHERS, |rest| line.write(rest));
     }
 
     fn lines(log: &Log, id: u64) -> Vec<String> {

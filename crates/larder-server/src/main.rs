@@ -1,16 +1,18 @@
 //! `larderd`: reads the command line, binds, starts the engine that was chosen, and serves.
 
 use clap::error::ErrorKind;
+use larder_operations::Limits;
 use larder_server::life_cycle::LifeCycle;
 use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
 use larder_server::options::{EngineKind, EvictionPolicy, Options, Unread};
 use larder_server::pid_file::PidFile;
-use larder_server::server::{Cache, Server};
+use larder_server::server::Server;
 use larder_server::tls::Tls;
 use larder_server::{activation, auth, driver, listener, platform, slab_classes, udp, version};
 use larder_session::Settings;
-use larder_store::{dashmap, moka, segment};
+use larder_store::cache::Cache;
+use larder_store::{dashmap, delayed, moka, segment};
 use mio::net::UdpSocket;
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -120,7 +122,7 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
     let (limit_bytes, cas) = (Memory::new(options.memory_limit).items, !options.disable_cas);
     let seed = rand::random();
     match options.engine {
-        EngineKind::Segment => {
+        kind @ (EngineKind::Segment | EngineKind::Delayed) => {
             let config = segment::Config {
                 limit_bytes,
                 cas,
@@ -143,7 +145,12 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
                     "-L: the system has no huge pages to give, going on without: {error}"
                 );
             }
-            serve(options, &cache, set_log_level)
+            if kind == EngineKind::Segment {
+                return serve(options, &cache, set_log_level);
+            }
+            let storage =
+                delayed::Storage::with_thread(seed).map_err(|error| failure(EX_OSERR)(&error))?;
+            serve(options, &delayed::Cache::new(cache, storage), set_log_level)
         }
         EngineKind::Dashmap => {
             let config = dashmap::Config { limit_bytes, cas, classes, seed };
@@ -195,11 +202,13 @@ fn serve(
     }
     let settings = Settings {
         opening: auth::opening(&options),
-        item_size_max: options.max_item_size,
+        limits: Limits {
+            item_size_max: options.max_item_size,
+            classes: slab_classes::size_classes(!options.disable_cas),
+        },
         flush_enabled: !options.disable_flush_all,
         requests_per_turn: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
-        classes: slab_classes::size_classes(!options.disable_cas),
     };
     let server =
         Arc::new(Server::new(options, settings, passwords, cache, life, tls, set_log_level));

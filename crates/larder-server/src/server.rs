@@ -13,101 +13,19 @@ use crate::options::Options;
 use crate::prefixes::Prefixes;
 use crate::tls::Tls;
 use crate::{stats, version};
+use larder_operations::Counters;
+use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
-use larder_session::{Counters, Event, Host, PrefixEvent, Settings, StatsAnswer};
+use larder_session::{Host, PrefixEvent, Settings, StatsAnswer};
+use larder_store::Gauges;
+use larder_store::cache::{Cache, CacheControl};
 use larder_store::segment::MissRatioCurve;
-use larder_store::{Engine, EvictionObserver, Gauges, LimitRefused, dashmap, moka, segment};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// A cache that threads can make their own engines of.
-pub trait Cache: Clone + Send + Sync + 'static {
-    /// One thread's way in, made and used on that thread.
-    type Engine: Engine;
-
-    /// Makes one.
-    fn engine(&self) -> Self::Engine;
-
-    /// The cache's totals.
-    fn gauges(&self) -> Gauges;
-
-    /// Zeroes what `stats reset` zeroes.
-    fn reset_counters(&self);
-
-    /// What the hit ratio would be under other limits, from an engine that knows.
-    fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
-        None
-    }
-
-    /// Changes the memory for items, in bytes.
-    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
-
-    /// Has `observer` told of every eviction.
-    fn observe_evictions(&self, observer: EvictionObserver);
-}
-
-impl Cache for segment::Cache {
-    type Engine = segment::Handle;
-
-    fn engine(&self) -> Self::Engine {
-        self.handle()
-    }
-
-    fn gauges(&self) -> Gauges {
-        // A handle of its own for each look would stay in the totals.
-        Self::gauges(self)
-    }
-
-    fn reset_counters(&self) {
-        Self::reset_counters(self);
-    }
-
-    fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
-        Some(Self::miss_ratio_curve(self))
-    }
-
-    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
-        Self::set_limit(self, bytes)
-    }
-
-    fn observe_evictions(&self, observer: EvictionObserver) {
-        Self::observe_evictions(self, observer);
-    }
-}
-
-macro_rules! cache {
-    ($($engine:ident)*) => {$(
-        impl Cache for $engine::Cache {
-            type Engine = $engine::Handle;
-
-            fn engine(&self) -> Self::Engine {
-                self.handle()
-            }
-
-            fn gauges(&self) -> Gauges {
-                self.handle().gauges()
-            }
-
-            fn reset_counters(&self) {
-                self.handle().reset_counters();
-            }
-
-            fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
-                Self::set_limit(self, bytes)
-            }
-
-            fn observe_evictions(&self, observer: EvictionObserver) {
-                Self::observe_evictions(self, observer);
-            }
-        }
-    )*};
-}
-
-cache!(dashmap moka);
 
 /// Counts of connections.
 #[derive(Debug, Default)]
@@ -155,10 +73,7 @@ pub struct Server {
     pub(crate) next_conn: AtomicU64,
     /// Bytes of memory that connections hold.
     held: AtomicUsize,
-    gauges: Box<dyn Fn() -> Gauges + Send + Sync>,
-    miss_ratio_curve: Box<dyn Fn() -> Option<MissRatioCurve> + Send + Sync>,
-    reset: Box<dyn Fn() + Send + Sync>,
-    set_limit: Box<dyn Fn(usize) -> Result<(), LimitRefused> + Send + Sync>,
+    cache: Box<dyn CacheControl>,
     /// The memory limit as it is now, in MiB.
     limit_mib: AtomicUsize,
 }
@@ -175,14 +90,12 @@ impl Server {
         tls: Option<Arc<Tls>>,
         set_log_level: Box<dyn Fn(u32) + Send + Sync>,
     ) -> Self {
-        let classes = settings.classes.count();
+        let classes = settings.limits.classes.count();
         let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
-        let (gauges, reset, limit) = (cache.clone(), cache.clone(), cache.clone());
-        let curve = cache.clone();
         let clock = Clock::start();
         let log = Arc::new(Log::new(
             clock,
-            settings.classes.clone(),
+            settings.limits.classes.clone(),
             options.suboptions.watcher_logbuf_size,
         ));
         let evictions = Arc::clone(&log);
@@ -211,10 +124,7 @@ impl Server {
             conns: Mutex::default(),
             next_conn: AtomicU64::new(1),
             held: AtomicUsize::new(0),
-            gauges: Box::new(move || gauges.gauges()),
-            miss_ratio_curve: Box::new(move || curve.miss_ratio_curve()),
-            reset: Box::new(move || reset.reset_counters()),
-            set_limit: Box::new(move |bytes| limit.set_limit(bytes)),
+            cache: Box::new(cache.clone()),
             limit_mib: options.memory_limit.into(),
             options,
         }
@@ -299,11 +209,11 @@ impl Server {
     }
 
     pub(crate) fn gauges(&self) -> Gauges {
-        (self.gauges)()
+        self.cache.gauges()
     }
 
     pub(crate) fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
-        (self.miss_ratio_curve)()
+        self.cache.miss_ratio_curve()
     }
 
     pub(crate) fn verbosity(&self) -> u32 {
@@ -311,7 +221,7 @@ impl Server {
     }
 
     pub(crate) fn reset(&self) {
-        (self.reset)();
+        self.cache.reset_counters();
         self.prefixes.reset();
         self.counters.iter().for_each(|counters| counters.reset());
         self.connections.total.store(0, Relaxed);
@@ -377,7 +287,7 @@ impl Host for Server {
     fn set_memory_limit(&self, mib: u32) -> Result<(), RangeInclusive<usize>> {
         // Addresses have at least 32 bits.
         let mib = mib as usize;
-        (self.set_limit)(Memory::new(mib).items).map_err(Memory::range)?;
+        self.cache.set_limit(Memory::new(mib).items).map_err(Memory::range)?;
         self.limit_mib.store(mib, Relaxed);
         tracing::info!("the memory limit is {mib} MiB now");
         Ok(())
@@ -410,8 +320,8 @@ impl Host for Server {
         self.log.observed()
     }
 
-    fn note(&self, client: u64, stream: Streams, event: &Event<'_>) {
-        self.log.note(client, stream, event);
+    fn log_item(&self, stream: Streams, line: &ItemLine<'_>) {
+        self.log.write(stream, |rest| line.write(rest));
     }
 
     fn count_prefix(&self, key: &[u8], event: PrefixEvent) {

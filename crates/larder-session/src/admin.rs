@@ -5,7 +5,7 @@ use crate::time::resolve;
 use crate::{Host, StatsAnswer};
 use larder_protocol::reply;
 use larder_protocol::{Exptime, Shape};
-use larder_store::{Engine, Expiry};
+use larder_store::Engine;
 
 /// `flush_all`, now or later.
 pub(crate) fn flush<E: Engine, H: Host>(
@@ -14,15 +14,11 @@ pub(crate) fn flush<E: Engine, H: Host>(
     shape: &Shape<'_>,
     output: &mut Vec<u8>,
 ) {
-    cx.counters.thread.cmd_flush.add(1);
+    cx.operations.counters.thread.cmd_flush.add(1);
     if !cx.settings.flush_enabled {
         return reply::flush_refused(shape, output);
     }
-    let at = match resolve(delay, cx.now) {
-        Expiry::At(at) if at > cx.now => Some(at),
-        Expiry::At(_) | Expiry::Never => None,
-    };
-    cx.engine.flush(at);
+    cx.operations.flush(resolve(delay, cx.operations.now));
     reply::ok(shape, output);
 }
 

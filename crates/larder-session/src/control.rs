@@ -52,7 +52,7 @@ impl<E: Engine> Session<E> {
                 Ok(()) => OK,
                 Err(could) => {
                     reply::admin(shape, &limit_refused(&could), output);
-                    return Flow::GoOn;
+                    return Flow::Continue;
                 }
             },
             Admin::Watch(streams) => match cx.host.watch(streams) {
@@ -70,12 +70,12 @@ impl<E: Engine> Session<E> {
                 Ok(()) => OK,
                 Err(why) => {
                     reply::admin(shape, &why, output);
-                    return Flow::GoOn;
+                    return Flow::Continue;
                 }
             },
         };
         reply::admin(shape, answer, output);
-        Flow::GoOn
+        Flow::Continue
     }
 
     /// `stats`: the pages that show items are walks over all of them.
@@ -100,7 +100,7 @@ impl<E: Engine> Session<E> {
     }
 
     fn begin_sizes<H: Host>(&mut self, cx: &Context<'_, E, H>, shape: Shape<'static>) {
-        self.pending = Pending::Dumping(Box::new(Dump::sizes(cx.engine, shape)));
+        self.pending = Pending::Dumping(Box::new(Dump::sizes(cx.operations.engine, shape)));
     }
 
     /// `stats cachedump`; `words` follow it.
@@ -115,7 +115,7 @@ impl<E: Engine> Session<E> {
             _ if !cx.host.dumps_allowed() => "CLIENT_ERROR stats cachedump not allowed",
             // Its lines are not statistics: there is no such page in binary.
             _ if matches!(shape, Shape::Binary(_)) => return reply::stats_unknown(shape, output),
-            Ok((class, items_max)) if has_items(cx.engine, class) => {
+            Ok((class, items_max)) if has_items(cx.operations.engine, class) => {
                 return self.begin_dump(
                     cx,
                     Style::Cache,
@@ -143,8 +143,8 @@ impl<E: Engine> Session<E> {
         selection: Selection,
         items_max: u64,
     ) {
-        self.pending =
-            Pending::Dumping(Box::new(Dump::new(cx.engine, style, selection, items_max)));
+        let engine = &*cx.operations.engine;
+        self.pending = Pending::Dumping(Box::new(Dump::new(engine, style, selection, items_max)));
     }
 }
 
@@ -201,7 +201,7 @@ fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -
         // It looks at all classes: there is no list of each.
         Selection::Classes(_) => {
             cx.host.note_crawl();
-            cx.engine.crawl_soon();
+            cx.operations.engine.crawl_soon();
             OK
         }
     }

@@ -74,8 +74,8 @@ impl<E: Engine> Dump<E> {
         output: &mut Vec<u8>,
     ) -> bool {
         let Self { walk, style, selection, items_left, bytes_left, sizes, shape } = self;
-        let classes = &cx.settings.classes;
-        let more = cx.engine.walk_on(walk, ITEMS_PER_TURN, |key, item| {
+        let classes = &cx.operations.limits.classes;
+        let more = cx.operations.engine.walk_on(walk, ITEMS_PER_TURN, |key, item| {
             let item = describe(key, item, classes);
             if *items_left == 0 || !selection.includes(item.class.into()) {
                 return;

@@ -1,6 +1,7 @@
 //! What a session may ask of the server around it.
 
-use crate::{Event, PrefixEvent};
+use crate::PrefixEvent;
+use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use std::ops::RangeInclusive;
 
@@ -65,8 +66,8 @@ pub trait Host {
         Streams::default()
     }
 
-    /// Tells the watchers of `stream` what happened on the connection of `client`.
-    fn note(&self, _client: u64, _stream: Streams, _event: &Event<'_>) {}
+    /// Shows the watchers of `stream` what happened to an item.
+    fn log_item(&self, _stream: Streams, _line: &ItemLine<'_>) {}
 
     /// Counts a request by the prefix of its key.
     fn count_prefix(&self, _key: &[u8], _event: PrefixEvent) {}

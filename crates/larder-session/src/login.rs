@@ -20,12 +20,12 @@ impl<E: Engine> Session<E> {
             Claim::Credentials(credentials) => cx.host.admits(credentials),
             Claim::Invalid => false,
         };
-        cx.counters.thread.auth_cmds.add(1);
+        cx.operations.counters.thread.auth_cmds.add(1);
         if admitted {
             self.parser.admit();
             reply::admitted(&login.shape, output);
         } else {
-            cx.counters.thread.auth_errors.add(1);
+            cx.operations.counters.thread.auth_errors.add(1);
             reply::not_admitted(&login.shape, output);
         }
     }

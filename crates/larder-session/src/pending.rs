@@ -4,8 +4,7 @@ use crate::dump::Dump;
 use crate::session::{Context, Next, Session};
 use crate::{Host, store};
 use arrayvec::ArrayVec;
-use larder_protocol::reply::{self, Stored};
-use larder_protocol::{KEY_LEN_MAX, Parser, Store};
+use larder_protocol::{KEY_LEN_MAX, Parser, Request, Store};
 use larder_store::{Engine, HashedKey, Lease, Refusal};
 
 /// What keeps the next request waiting.
@@ -118,11 +117,10 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         let (store, body_len) = (&body.store, body.body_len);
         let bytes = store.key.decode(scratch);
-        let key = HashedKey { bytes, hash: cx.engine.hash(bytes) };
-        let size = store::footprint(&cx.settings.classes, store, bytes.len());
-        if size > cx.settings.item_size_max {
-            self.swallow(cx, store, key, body_len, Stored::TooLarge);
-        } else if body_len <= BUFFERED_BODY_MAX.min(cx.engine.upload_len_min() as u64) {
+        let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
+        if !store::fits(cx, store, key) {
+            self.swallow(cx, store, key, body_len, Refusal::TooLarge);
+        } else if body_len <= BUFFERED_BODY_MAX.min(cx.operations.engine.upload_len_min() as u64) {
             let whole = body.head_len as u64 + body_len;
             let wanted = whole.saturating_sub(input.len() as u64).max(1);
             return Step::end(0, Next::Read { wanted: saturated(wanted) });
@@ -142,10 +140,10 @@ impl<E: Engine> Session<E> {
         body_len: u64,
     ) {
         let head = head.to_vec();
-        let upload = match cx.engine.upload(store.value_len) {
+        let upload = match cx.operations.engine.upload(store.value_len) {
             Ok(upload) if cx.host.reserve(head.capacity()) => upload,
-            Ok(_) => return self.swallow(cx, store, key, body_len, Stored::OutOfMemory),
-            Err(refusal) => return self.swallow(cx, store, key, body_len, outcome(refusal)),
+            Ok(_) => return self.swallow(cx, store, key, body_len, Refusal::OutOfMemory),
+            Err(refusal) => return self.swallow(cx, store, key, body_len, refusal),
         };
         self.pending = Pending::Arriving(Box::new(Arriving {
             head,
@@ -165,12 +163,12 @@ impl<E: Engine> Session<E> {
         store: &Store<'_>,
         key: HashedKey<'_>,
         left: u64,
-        why: Stored,
+        why: Refusal,
     ) {
         let mut then = Vec::new();
-        let outcome = store::refuse(cx, store, key, why);
-        self.tell_stored(cx, store, key, outcome);
-        reply::stored(store, outcome, &mut then);
+        self.observed(cx, &Request::Store(*store), |_, cx| {
+            store::refuse(cx, store, key, why, &mut then);
+        });
         self.pending = Pending::Swallow { left, then };
     }
 
@@ -259,32 +257,37 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Step {
-        let (consumed, taken) = arriving.take(cx.engine, input);
+        let (consumed, taken) = arriving.take(cx.operations.engine, input);
         let missing = arriving.missing();
         if taken.is_ok() && missing > 0 {
             self.pending = Pending::Arriving(arriving);
             return Step::end(consumed, Next::Read { wanted: missing });
         }
-        let Arriving { head, parser, mut upload, trailer, trailer_len, .. } = *arriving;
-        cx.host.release(head.capacity());
+        let Arriving { head, parser, upload, trailer, trailer_len, .. } = &mut *arriving;
+        let head_len = head.capacity();
         // It was read before, so it can be read again.
-        let Some(store) = parser.parse_head(&head) else { return Step::end(consumed, Next::Close) };
+        let Some(store) = parser.parse_head(head) else { return Step::end(consumed, Next::Close) };
         let mut scratch = [0; KEY_LEN_MAX];
         let bytes = store.key.decode(&mut scratch);
-        let key = HashedKey { bytes, hash: cx.engine.hash(bytes) };
-        match taken {
-            Ok(()) => {
-                let terminated = trailer_len == 0 || trailer[..] == *b"\r\n";
-                let store = Store { terminated, ..store };
-                let outcome = store::store(cx, &store, key, &mut upload, output);
-                self.tell_stored(cx, &store, key, outcome);
-            }
-            Err(refusal) => {
-                drop(upload);
-                self.swallow(cx, &store, key, missing as u64, outcome(refusal));
-            }
+        let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
+        if let Err(refusal) = taken {
+            *upload = None;
+            cx.host.release(head_len);
+            self.swallow(cx, &store, key, missing as u64, refusal);
+            return Step::go_on(consumed);
         }
-        Step::go_on(consumed)
+        let terminated = *trailer_len == 0 || trailer[..] == *b"\r\n";
+        let store = Store { terminated, ..store };
+        let is_done = self.observed(cx, &Request::Store(store), |_, cx| {
+            store::store(cx, &store, key, upload, output)
+        });
+        if is_done {
+            cx.host.release(head_len);
+            return Step::go_on(consumed);
+        }
+        let next = self.fetch(cx, std::iter::once(key.hash));
+        self.pending = Pending::Arriving(arriving);
+        Step::end(consumed, next)
     }
 }
 
@@ -328,14 +331,6 @@ impl<L: Lease> Sending<L> {
         }
         output.append(&mut self.tail);
         true
-    }
-}
-
-/// What a refusal means for a store.
-fn outcome(refusal: Refusal) -> Stored {
-    match refusal {
-        Refusal::OutOfMemory => Stored::OutOfMemory,
-        Refusal::TooLarge | Refusal::WrongUpload => Stored::TooLarge,
     }
 }
 

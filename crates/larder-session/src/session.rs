@@ -1,43 +1,43 @@
 //! The session itself: what is whole is answered in batches, what is not is waited for.
 
+use crate::events::RequestObserver;
 use crate::get::Answered;
 use crate::pending::{Body, Pending, Step};
-use crate::{Counters, Host, admin, arithmetic, delete, get, store};
+use crate::{Host, admin, get, store};
 use arrayvec::ArrayVec;
+use larder_operations::{Limits, OpContext};
 use larder_protocol::{
     Fault, KEY_LEN_MAX, Key, LoneGet, Parsed, Parser, Request, Store, Streams, Then, reply,
 };
-use larder_store::{Engine, HashedKey, Seconds, SizeClasses};
+use larder_store::{Begun, Engine, HashedKey};
+use std::task::Waker;
 
 /// What all sessions of a server share and none changes.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How conversations begin: in any dialect, in one, or with a login.
     pub opening: Parser,
-    /// The largest item in memcached's reckoning (`-I`), in bytes.
-    pub item_size_max: usize,
+    /// The largest item (`-I`), and memcached's slab classes.
+    pub limits: Limits,
     /// `flush_all` works (no `-F`).
     pub flush_enabled: bool,
     /// Requests answered in one turn before other connections get theirs (`-R`).
     pub requests_per_turn: usize,
     /// Unsent output in bytes from which a session stops answering until some is sent.
     pub output_max: usize,
-    /// memcached's slab classes.
-    pub classes: SizeClasses,
 }
 
 /// What a session works with for one turn.
 pub struct Context<'a, E: Engine, H: Host> {
-    /// The cache.
-    pub engine: &'a mut E,
+    /// The cache and what operations on it need. The session sets its observer itself.
+    pub operations: OpContext<'a, E>,
     /// The server around.
     pub host: &'a H,
-    /// This thread's counters.
-    pub counters: &'a Counters,
     /// See [`Settings`].
     pub settings: &'a Settings,
-    /// The time, read once for the turn.
-    pub now: Seconds,
+    /// Wakes the connection: called when a read of slower storage has ended that [`Next::Wait`] was
+    /// returned for.
+    pub waker: &'a Waker,
 }
 
 /// What the driver does next.
@@ -53,6 +53,9 @@ pub enum Next {
     Yield,
     /// Too much output is unsent: send it, then call again with the rest, new input or not.
     Write,
+    /// The next request waits for slower storage. Send what there is, read nothing, and call again
+    /// with the rest once the waker of [`Context`] was called; calling earlier does no harm.
+    Wait,
     /// Send what there is, then close. The rest of the input is not for anybody.
     Close,
 }
@@ -77,7 +80,12 @@ pub struct Session<E: Engine> {
     pub(crate) observed: Streams,
     /// The peer broke the protocol, and the conversation ends with that.
     failed: bool,
+    /// Reads of slower storage that were begun for requests to come, with the hashes of their keys.
+    fetches: Option<Box<Fetches<E::Fetch>>>,
 }
+
+/// Boxed, because hardly any session has them.
+struct Fetches<F>(Vec<(u64, F)>);
 
 /// What a session is at, for `stats conns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +102,8 @@ pub enum State {
     Dumping,
     /// Showing the log: it has to be called now and then, with or without input.
     Watching,
+    /// Waiting for slower storage.
+    Fetching,
 }
 
 /// Requests looked at together: enough to hide memory's latency, few enough to stay in the cache.
@@ -127,7 +137,7 @@ struct Batch<'b> {
 }
 
 /// Why a batch ended where it did.
-enum Stop<'b> {
+enum BatchEnd<'b> {
     /// It is as long as it may be.
     Full,
     /// What follows is not whole.
@@ -138,7 +148,9 @@ enum Stop<'b> {
 
 /// Whether the next request may be answered now.
 pub(crate) enum Flow {
-    GoOn,
+    Continue,
+    /// This request waits for slower storage: nothing was written, and it is executed again.
+    Wait,
     Close,
 }
 
@@ -158,9 +170,9 @@ impl<E: Engine> Session<E> {
     /// The same, under a number that the log calls it by.
     #[must_use]
     pub fn numbered(client: u64) -> Self {
-        let observed = Streams::default();
         let (parser, pending) = (Parser::default(), Pending::Nothing);
-        Self { parser, pending, client, observed, failed: false }
+        let (observed, fetches) = (Streams::default(), None);
+        Self { parser, pending, client, observed, failed: false, fetches }
     }
 
     /// Whether it has come to its end ([`Next::Close`]) because its peer broke the protocol.
@@ -171,6 +183,7 @@ impl<E: Engine> Session<E> {
     /// What it is at.
     pub fn state(&self) -> State {
         match &self.pending {
+            _ if self.fetches.is_some() => State::Fetching,
             Pending::Nothing => State::Waiting,
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
             Pending::Arriving(_) => State::Receiving,
@@ -180,8 +193,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Gives back what it holds of the server's memory.
+    /// Gives back what it holds of the server's memory, and waits for no read any more.
     pub fn close(&mut self, host: &impl Host) {
+        self.fetches = None;
         let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
         match &pending {
             Pending::Watching(watcher) => host.unwatch(*watcher),
@@ -202,11 +216,15 @@ impl<E: Engine> Session<E> {
         if self.parser.is_fresh() {
             self.parser = cx.settings.opening;
         }
-        cx.engine.begin_batch(cx.now);
+        cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();
+        if let Some(mut fetches) = self.fetches.take() {
+            fetches.0.retain(|(_, fetch)| !cx.operations.engine.deliver(fetch));
+            self.fetches = (!fetches.0.is_empty()).then_some(fetches);
+        }
         let mut scratch = [0; KEY_LEN_MAX];
         let turn = self.take_turn(cx, input, output, &mut scratch);
-        cx.engine.end_batch();
+        cx.operations.engine.end_batch();
         turn
     }
 
@@ -249,19 +267,24 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let mut batch = Batch { ready: ArrayVec::new(), others: ArrayVec::new() };
-        let stop = self.gather(cx.engine, input, *left, scratch, &mut batch);
+        let batch_end = self.gather(cx.operations.engine, input, *left, scratch, &mut batch);
         let (done, end, flow) = self.answer(cx, &batch, output, scratch);
         *left -= done;
-        if let Flow::Close = flow {
-            return Step::end(end, Next::Close);
+        match flow {
+            Flow::Continue => (),
+            Flow::Wait => {
+                let waiting = batch.ready.iter().skip(done).map(|ready| ready.hash);
+                return Step::end(end, self.fetch(cx, waiting));
+            }
+            Flow::Close => return Step::end(end, Next::Close),
         }
         if done < batch.ready.len() || !self.pending.is_nothing() {
             return Step::go_on(end);
         }
-        match stop {
-            Stop::Full => Step::go_on(end),
-            Stop::Incomplete => Step::end(end, Next::Read { wanted: 1 }),
-            Stop::Body { store, head_len, body_len, parser } => {
+        match batch_end {
+            BatchEnd::Full => Step::go_on(end),
+            BatchEnd::Incomplete => Step::end(end, Next::Read { wanted: 1 }),
+            BatchEnd::Body { store, head_len, body_len, parser } => {
                 self.parser = parser;
                 let input = input.get(end..).unwrap_or_default();
                 let body = Body { store, head_len, body_len };
@@ -271,7 +294,32 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Begins to read from slower storage what the requests with these keys look up, the first of
+    /// which can't be answered before.
+    #[cold]
+    pub(crate) fn fetch<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        hashes: impl Iterator<Item = u64>,
+    ) -> Next {
+        let (engine, mut next) = (&mut *cx.operations.engine, Next::Yield);
+        let mut fetches = self.fetches.take().unwrap_or_else(|| Box::new(Fetches(Vec::new())));
+        let mut begun = Vec::new();
+        for (i, hash) in hashes.enumerate() {
+            let is_under_way = fetches.0.iter().any(|(other, _)| *other == hash);
+            let waits = is_under_way || engine.fetch(hash, cx.waker, &mut begun) != Begun::Nothing;
+            fetches.0.extend(begun.drain(..).map(|fetch| (hash, fetch)));
+            if i == 0 && waits {
+                next = Next::Wait;
+            }
+        }
+        engine.submit();
+        self.fetches = (!fetches.0.is_empty()).then_some(fetches);
+        next
+    }
+
     /// Parses the next requests and starts fetching what they will look at.
+    #[inline(never)]
     fn gather<'b>(
         &mut self,
         engine: &mut E,
@@ -279,16 +327,16 @@ impl<E: Engine> Session<E> {
         max: usize,
         scratch: &mut [u8; KEY_LEN_MAX],
         batch: &mut Batch<'b>,
-    ) -> Stop<'b> {
+    ) -> BatchEnd<'b> {
         let mut parser = self.parser;
         let mut at = 0;
-        let stop = loop {
+        let batch_end = loop {
             if batch.ready.len() == max.min(BATCH_MAX) {
-                break Stop::Full;
+                break BatchEnd::Full;
             }
             let rest = input.get(at..).unwrap_or_default();
             if rest.is_empty() {
-                break Stop::Incomplete;
+                break BatchEnd::Incomplete;
             }
             if let Some((get, len)) = parser.lone_get(rest) {
                 at += len;
@@ -310,20 +358,22 @@ impl<E: Engine> Session<E> {
                     batch.others.push(Other { request, parser });
                     batch.ready.push(Ready { what, hash, end: at });
                     if ends {
-                        break Stop::Full;
+                        break BatchEnd::Full;
                     }
                 }
                 Parsed::Body { store, head_len, body_len } => {
-                    break Stop::Body { store, head_len, body_len, parser };
+                    break BatchEnd::Body { store, head_len, body_len, parser };
                 }
-                Parsed::Incomplete => break Stop::Incomplete,
+                Parsed::Incomplete => break BatchEnd::Incomplete,
             }
         };
         engine.prefetch_announced();
-        stop
+        batch_end
     }
 
-    /// Answers a batch in order, until the output is full; how many, and where the next begins.
+    /// Answers a batch in order, until the output is full or one has to wait; how many, and where the
+    /// next begins.
+    #[inline(never)]
     fn answer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -334,41 +384,65 @@ impl<E: Engine> Session<E> {
         let mut end = 0;
         for (done, ready) in batch.ready.iter().enumerate() {
             if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
-                return (done, end, Flow::GoOn);
+                return (done, end, Flow::Continue);
             }
-            end = ready.end;
-            let flow = match ready.what {
+            let flow = match &ready.what {
                 // It leaves the parser as it was.
                 What::Get(get) => self.answer_get(cx, get, ready.hash, output),
                 What::Other(index) => {
-                    let Some(other) = batch.others.get(index) else { continue };
-                    self.parser = other.parser;
-                    let request = &other.request;
-                    let bytes = key_of(request).map_or(&[][..], |key| key.decode(scratch));
-                    self.execute(cx, request, HashedKey { bytes, hash: ready.hash }, output)
+                    let Some(other) = batch.others.get(*index) else { continue };
+                    self.answer_other(cx, other, ready.hash, output, scratch)
                 }
             };
-            if let Flow::Close = flow {
-                return (done + 1, end, Flow::Close);
+            match flow {
+                Flow::Continue => end = ready.end,
+                Flow::Wait => return (done, end, Flow::Wait),
+                Flow::Close => return (done + 1, ready.end, Flow::Close),
             }
         }
-        (batch.ready.len(), end, Flow::GoOn)
+        (batch.ready.len(), end, Flow::Continue)
     }
 
-    /// Answers a look-up that only asks.
+    fn answer_other<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        other: &Other<'_>,
+        hash: u64,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Flow {
+        let request = &other.request;
+        let bytes = key_of(request).map_or(&[][..], |key| key.decode(scratch));
+        let before = std::mem::replace(&mut self.parser, other.parser);
+        let flow = self.execute(cx, request, HashedKey { bytes, hash }, output);
+        if let Flow::Wait = flow {
+            self.parser = before;
+        }
+        flow
+    }
+
+    /// Answers a look-up of one key that only shows.
     #[inline]
     fn answer_get<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        get: LoneGet<'_>,
+        get: &LoneGet<'_>,
         hash: u64,
         output: &mut Vec<u8>,
     ) -> Flow {
         let key = HashedKey { bytes: get.key, hash };
-        if self.observed == Streams::default() && get::lone_get(cx, get, key, output) {
-            return Flow::GoOn;
+        if self.observed != Streams::default() {
+            return self.execute(cx, &Request::Get(get.get()), key, output);
         }
-        self.execute(cx, &Request::Get(get.get()), key, output)
+        match get::fast_get(cx, get, key, output) {
+            Ok(Answered::Written) => Flow::Continue,
+            Ok(answered) => self.continue_get(answered),
+            Err(traces) => {
+                let pending = &mut self.pending;
+                let answered = get::get(cx, &get.get(), key, Some(traces), pending, output);
+                self.continue_get(answered)
+            }
+        }
     }
 
     fn execute<H: Host>(
@@ -378,42 +452,75 @@ impl<E: Engine> Session<E> {
         key: HashedKey<'_>,
         output: &mut Vec<u8>,
     ) -> Flow {
-        if self.observed == Streams::default() {
+        if self.observed == Streams::default() || key.bytes.is_empty() {
             self.perform(cx, request, key, output)
         } else {
-            self.execute_observed(cx, request, key, output)
+            self.observed(cx, request, |session, cx| session.perform(cx, request, key, output))
         }
     }
 
+    /// Works on a request while those who want to know are told of what happens.
+    #[cold]
+    pub(crate) fn observed<H: Host, R>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        request: &Request<'_>,
+        work: impl FnOnce(&mut Self, &mut Context<'_, E, H>) -> R,
+    ) -> R {
+        let observer = RequestObserver::new(cx.host, self.client, self.observed, request);
+        let OpContext { counters, limits, now, .. } = cx.operations;
+        let engine = &mut *cx.operations.engine;
+        let operations = OpContext { engine, counters, limits, now, observer: Some(&observer) };
+        let Context { host, settings, waker, .. } = *cx;
+        work(self, &mut Context { operations, host, settings, waker })
+    }
+
+    /// What comes after a look-up.
     #[inline]
-    pub(crate) fn perform<H: Host>(
+    fn continue_get(&mut self, answered: Answered) -> Flow {
+        match answered {
+            Answered::Written => (),
+            // The client takes the error for the end: no key behind it may be answered.
+            Answered::Refused if self.parser.abandon_line() => self.pending = Pending::SwallowLine,
+            Answered::Refused => (),
+            Answered::Pending => return Flow::Wait,
+        }
+        Flow::Continue
+    }
+
+    #[inline]
+    fn perform<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         request: &Request<'_>,
         key: HashedKey<'_>,
         output: &mut Vec<u8>,
     ) -> Flow {
-        match request {
-            Request::Get(get) => match get::get(cx, get, key, output) {
-                Answered::Whole => (),
-                Answered::Large(sending) => self.pending = Pending::Sending(Box::new(sending)),
-                // The client takes the error for the end: no key behind it may be answered.
-                Answered::Refused if self.parser.abandon_line() => {
-                    self.pending = Pending::SwallowLine;
-                }
-                Answered::Refused => (),
-            },
-            Request::GetEnd => reply::get_end(output),
-            Request::Store(store) => {
-                store::store(cx, store, key, &mut None, output);
+        let is_done = match request {
+            Request::Get(get) => {
+                let answered = get::get(cx, get, key, None, &mut self.pending, output);
+                return self.continue_get(answered);
             }
-            Request::Delete(delete) => {
-                delete::delete(cx, delete, key, output);
-            }
-            Request::Arithmetic(count) => {
-                arithmetic::arithmetic(cx, count, key, output);
-            }
+            Request::Store(store) => store::store(cx, store, key, &mut None, output),
+            Request::Delete(delete) => store::delete(cx, delete, key, output),
+            Request::Arithmetic(count) => store::count(cx, count, key, output),
             Request::Debug(debug) => get::describe(cx, debug, key, output),
+            _ => return self.control(cx, request, output),
+        };
+        if is_done { Flow::Continue } else { Flow::Wait }
+    }
+
+    /// Answers a request that is about no item.
+    fn control<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        request: &Request<'_>,
+        output: &mut Vec<u8>,
+    ) -> Flow {
+        match request {
+            Request::Get(_) | Request::Store(_) | Request::Delete(_) => (),
+            Request::Arithmetic(_) | Request::Debug(_) => (),
+            Request::GetEnd => reply::get_end(output),
             Request::Noop(shape) => reply::noop(shape, output),
             Request::FlushAll { delay, shape } => admin::flush(cx, *delay, shape, output),
             Request::Version(shape) => reply::version(shape, cx.host.version(), output),
@@ -436,7 +543,7 @@ impl<E: Engine> Session<E> {
             }
             Request::Fault(fault) => return self.fault(fault, output),
         }
-        Flow::GoOn
+        Flow::Continue
     }
 
     fn fault(&mut self, fault: &Fault, output: &mut Vec<u8>) -> Flow {
@@ -445,7 +552,7 @@ impl<E: Engine> Session<E> {
                 let mut then = Vec::new();
                 reply::fault(fault, &mut then);
                 self.pending = Pending::Swallow { left, then };
-                return Flow::GoOn;
+                return Flow::Continue;
             }
             Then::SwallowLine => self.pending = Pending::SwallowLine,
             Then::GoOn => (),
@@ -456,7 +563,7 @@ impl<E: Engine> Session<E> {
             }
         }
         reply::fault(fault, output);
-        Flow::GoOn
+        Flow::Continue
     }
 }
 

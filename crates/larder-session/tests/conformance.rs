@@ -45,3 +45,8 @@ fn moka() {
 fn segment() {
     conforms(Sessions::new(target::segment));
 }
+
+#[test]
+fn delayed() {
+    conforms(Sessions::waiting(target::delayed, target::complete_read));
+}

@@ -6,11 +6,13 @@ use crate::connection::{After, Buffers, Connection, ConnectionInfo, Fault, Moved
 use crate::server::Server;
 use crate::tls::channel::Channel;
 use crate::udp::{self, Datagrams, Endpoint};
-use larder_session::{Context, Counters, Settings};
+use larder_operations::{Counters, OpContext};
+use larder_session::{Context, Settings};
 use larder_store::{Engine, Seconds};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::time::Instant;
 
 /// A thread's place of work.
@@ -61,7 +63,8 @@ impl<E: Engine> Desk<E> {
             &mut moved,
             |session, input, output| {
                 let settings = &host.settings;
-                let mut cx = Context { engine, host, counters, settings, now };
+                let operations = OpContext::new(engine, counters, &settings.limits, now);
+                let mut cx = Context { operations, host, settings, waker: Waker::noop() };
                 session.receive(&mut cx, input, output)
             },
         );
@@ -106,13 +109,10 @@ impl<E: Engine> Desk<E> {
         socket: &impl Datagrams,
         now: Seconds,
     ) -> After {
-        let mut cx = Context {
-            engine: &mut self.engine,
-            host: &*self.server,
-            counters: &self.counters,
-            settings: &self.udp_settings,
-            now,
-        };
+        let (engine, settings) = (&mut self.engine, &self.udp_settings);
+        let operations = OpContext::new(engine, &self.counters, &settings.limits, now);
+        let host = &*self.server;
+        let mut cx = Context { operations, host, settings, waker: Waker::noop() };
         let mut moved = Moved::default();
         let after = endpoint.serve(socket, &mut cx, &mut self.buffers, &mut moved);
         self.count(moved);

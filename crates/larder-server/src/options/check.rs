@@ -142,7 +142,9 @@ impl Options {
             EngineKind::Moka if self.disable_evictions => {
                 refuse("--engine moka always evicts: leave -M out, or choose another engine")
             }
-            EngineKind::Segment | EngineKind::Dashmap if self.eviction_policy.is_some() => {
+            EngineKind::Segment | EngineKind::Delayed | EngineKind::Dashmap
+                if self.eviction_policy.is_some() =>
+            {
                 refuse("--eviction-policy is a choice of --engine moka alone")
             }
             EngineKind::Moka | EngineKind::Dashmap if self.size_exponent.is_some() => {

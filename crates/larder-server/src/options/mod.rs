@@ -231,6 +231,16 @@ pub enum EngineKind {
     Moka,
     /// The dashmap crate: items on the heap, none is ever evicted; needs -M
     Dashmap,
+    /// The segment engine, whose look-ups are answered late at random: for tests of what waits
+    #[value(hide = true)]
+    Delayed,
+}
+
+impl EngineKind {
+    /// Items lie in the segment engine.
+    pub(crate) fn is_segment(self) -> bool {
+        matches!(self, Self::Segment | Self::Delayed)
+    }
 }
 
 /// What moka drops first.
@@ -319,7 +329,7 @@ impl Options {
             (self.slab_growth_factor.is_some(), "-f", "there are no slab classes"),
             (self.slab_min_size.is_some(), "-n", "there are no slab classes"),
             (
-                self.enable_largepages && self.engine != EngineKind::Segment,
+                self.enable_largepages && !self.engine.is_segment(),
                 "-L",
                 "this engine takes its memory from the allocator",
             ),

@@ -3,7 +3,7 @@
 use super::Page;
 use crate::server::Server;
 use crate::{platform, version};
-use larder_session::{ClassCounters, Counter, ThreadCounters};
+use larder_operations::{ClassCounters, Counter, ThreadCounters};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) fn page(server: &Server, page: &mut Page<'_>) {

@@ -2,7 +2,7 @@
 
 use super::Page;
 use crate::server::Server;
-use larder_session::ClassCounters;
+use larder_operations::{ClassCounters, Counter};
 
 pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     let gauges = server.gauges();
@@ -46,11 +46,7 @@ pub(super) fn page(server: &Server, page: &mut Page<'_>) {
 }
 
 /// A counter of one class, over all threads.
-pub(super) fn sum(
-    server: &Server,
-    class: usize,
-    counter: fn(&ClassCounters) -> &larder_session::Counter,
-) -> u64 {
+pub(super) fn sum(server: &Server, class: usize, counter: fn(&ClassCounters) -> &Counter) -> u64 {
     let classes = server.counters.iter().filter_map(|counters| counters.classes.get(class));
     classes.map(|class| counter(class).get()).sum()
 }

@@ -15,7 +15,7 @@ pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     constants(server, page);
     page.line("engine", engine(options));
     page.line("runtime", runtime(options));
-    if options.engine == EngineKind::Segment {
+    if options.engine.is_segment() {
         page.line("size_exponent", options.size_exponent());
     }
 }
@@ -111,6 +111,7 @@ fn protocol(options: &Options) -> &'static str {
 fn engine(options: &Options) -> &'static str {
     match options.engine {
         EngineKind::Segment => "segment",
+        EngineKind::Delayed => "delayed",
         EngineKind::Moka => "moka",
         EngineKind::Dashmap => "dashmap",
     }

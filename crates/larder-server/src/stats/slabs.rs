@@ -7,7 +7,7 @@ use crate::slab_classes::PAGE_LEN;
 
 pub(super) fn page(server: &Server, page: &mut Page<'_>) {
     let gauges = server.gauges();
-    let classes = &server.settings.classes;
+    let classes = &server.settings.limits.classes;
     let mut active = 0;
     for (class, gauge) in gauges.classes.iter().enumerate().filter(|(_, gauge)| gauge.items > 0) {
         active += 1;

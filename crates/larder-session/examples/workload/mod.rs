@@ -1,10 +1,12 @@
 //! A conversation without a socket, over a segment engine of 100,000 items: keys of 20 bytes, values of
 //! 100. What `instructions` and the benches of this crate have in common.
 
+use larder_operations::{Counters, Limits, OpContext};
 use larder_protocol::Parser;
-use larder_session::{Context, Counters, Host, Session, Settings, StatsAnswer};
+use larder_session::{Context, Host, Session, Settings, StatsAnswer};
 use larder_store::{Seconds, SizeClasses, segment};
 use std::io::Write;
+use std::task::Waker;
 
 /// Items that are there, numbered from 0.
 const ITEMS: u64 = 100_000;
@@ -100,11 +102,10 @@ impl Conversation {
             counters: Counters::new(classes.count()),
             settings: Settings {
                 opening: Parser::default(),
-                item_size_max: 1 << 20,
+                limits: Limits { item_size_max: 1 << 20, classes },
                 flush_enabled: true,
                 requests_per_turn: 64,
                 output_max: 1 << 20,
-                classes,
             },
             output: Vec::with_capacity(64 << 10),
         };
@@ -123,7 +124,8 @@ impl Conversation {
     pub(crate) fn turn(&mut self, input: &[u8]) -> usize {
         let Self { session, engine, counters, settings, output } = self;
         let now = Seconds(1_700_000_000);
-        let mut cx = Context { engine, host: &Server, counters, settings, now };
+        let operations = OpContext::new(engine, counters, &settings.limits, now);
+        let mut cx = Context { operations, host: &Server, settings, waker: Waker::noop() };
         let turn = session.receive(&mut cx, input, output);
         assert_eq!(turn.consumed, input.len(), "all is answered");
         let answered = output.len();

@@ -1,14 +1,24 @@
 //! A peer, a server around, and engines to try.
 
+use larder_operations::{Counters, Limits, OpContext};
 use larder_protocol::{Credentials, Parser};
-use larder_session::{Context, Counters, Host, Next, Session, Settings, State, StatsAnswer, Turn};
-use larder_store::{Engine, Seconds, SizeClasses, dashmap, segment};
+use larder_session::{Context, Host, Next, Session, Settings, State, StatsAnswer, Turn};
+use larder_store::{Engine, Seconds, SizeClasses, dashmap, delayed, segment};
 use std::cell::Cell;
+use std::task::Waker;
 
 /// An engine to try sessions on.
 pub(crate) trait Subject: Engine + Sized {
+    /// Its look-ups may be `Pending`.
+    const WAITS: bool = false;
+
     /// A handle to a cache of its own.
     fn fresh() -> Self;
+
+    /// Ends a read of slower storage.
+    fn complete_read(&mut self) {
+        panic!("this engine has no slower storage");
+    }
 }
 
 pub(crate) const ITEM_SIZE_MAX: usize = 300 << 10;
@@ -46,6 +56,18 @@ impl Subject for segment::Handle {
     }
 }
 
+impl<E: Subject> Subject for delayed::Handle<E> {
+    const WAITS: bool = true;
+
+    fn fresh() -> Self {
+        Self::new(E::fresh(), delayed::Storage::new(SEED))
+    }
+
+    fn complete_read(&mut self) {
+        self.storage().complete(1);
+    }
+}
+
 /// Makes a test for each engine of generic functions `fn name<E: Subject>()`.
 macro_rules! for_each_engine {
     ($($test:ident)*) => {$(
@@ -58,6 +80,12 @@ macro_rules! for_each_engine {
             #[test]
             fn segment() {
                 super::$test::<larder_store::segment::Handle>();
+            }
+
+            #[test]
+            fn delayed() {
+                use larder_store::{delayed, segment};
+                super::$test::<delayed::Handle<segment::Handle>>();
             }
         }
     )*};
@@ -127,11 +155,10 @@ impl<E: Subject> World<E> {
         let counters = Counters::new(classes.count());
         let settings = Settings {
             opening: Parser::default(),
-            item_size_max: ITEM_SIZE_MAX,
+            limits: Limits { item_size_max: ITEM_SIZE_MAX, classes },
             flush_enabled: true,
             requests_per_turn: 20,
             output_max: 64 << 10,
-            classes,
         };
         let server = Server { limit: 1 << 20, held: Cell::new(0) };
         let now = Seconds(START);
@@ -162,7 +189,7 @@ pub(crate) struct Peer<E: Engine> {
     pub(crate) takes: usize,
 }
 
-impl<E: Engine> Peer<E> {
+impl<E: Subject> Peer<E> {
     pub(crate) fn new() -> Self {
         Self {
             session: Session::new(),
@@ -175,14 +202,23 @@ impl<E: Engine> Peer<E> {
         }
     }
 
-    /// One turn, after which the peer takes nothing.
+    /// One turn, after which the peer takes nothing. Reads of slower storage that it waits for are
+    /// ended at once.
     pub(crate) fn turn(&mut self, world: &mut World<E>) -> Turn {
-        let World { engine, server: host, counters, settings, now } = world;
-        let mut cx = Context { engine, host, counters, settings, now: *now };
-        let turn = self.session.receive(&mut cx, &self.unread, &mut self.unsent);
-        self.unread.drain(..turn.consumed);
-        self.unsent_max = self.unsent_max.max(self.unsent.len());
-        turn
+        loop {
+            let World { engine, server: host, counters, settings, now } = world;
+            let operations = OpContext::new(engine, counters, &settings.limits, *now);
+            let mut cx = Context { operations, host, settings, waker: Waker::noop() };
+            let turn = self.session.receive(&mut cx, &self.unread, &mut self.unsent);
+            self.unread.drain(..turn.consumed);
+            self.unsent_max = self.unsent_max.max(self.unsent.len());
+            let is_for_nothing = E::WAITS && turn.next == Next::Yield && turn.consumed == 0;
+            if turn.next == Next::Wait {
+                world.engine.complete_read();
+            } else if !is_for_nothing || self.session.state() != State::Waiting {
+                return turn;
+            }
+        }
     }
 
     /// Sends `input`, and reads answers until the session wants more.
@@ -202,7 +238,10 @@ impl<E: Engine> Peer<E> {
                 }
                 // A dump may come to places where there is nothing to show.
                 Next::Yield if self.session.state() == State::Dumping => (),
+                // What was to be fetched is there by now.
+                Next::Yield if E::WAITS => (),
                 Next::Yield | Next::Write => assert!(moved || taken > 0, "a turn for nothing"),
+                Next::Wait => unreachable!("a turn waits"),
                 Next::Close => (),
             }
         }

@@ -1,10 +1,12 @@
 //! Sessions over an engine, as a target of the judge's.
 
 use larder_model::{Received, Target};
+use larder_operations::{Counters, Limits, OpContext};
 use larder_protocol::Parser;
-use larder_session::{Context, Counters, Host, Next, Session, Settings, StatsAnswer};
-use larder_store::{Engine, Seconds, SizeClasses, dashmap, moka, segment};
+use larder_session::{Context, Host, Next, Session, Settings, StatsAnswer};
+use larder_store::{Engine, Seconds, SizeClasses, dashmap, delayed, moka, segment};
 use std::collections::BTreeMap;
+use std::task::Waker;
 
 /// When a target's clock starts; the model's too.
 const START: u32 = 1_700_000_000;
@@ -54,6 +56,14 @@ pub(crate) fn segment() -> segment::Handle {
     .handle()
 }
 
+pub(crate) fn delayed() -> delayed::Handle<segment::Handle> {
+    delayed::Handle::new(segment(), delayed::Storage::new(SEED))
+}
+
+pub(crate) fn complete_read(engine: &mut delayed::Handle<segment::Handle>) {
+    engine.storage().complete(1);
+}
+
 struct Server;
 
 impl Host for Server {
@@ -77,6 +87,8 @@ impl Host for Server {
 /// Sessions that share an engine, and a clock that the test sets.
 pub(crate) struct Sessions<E: Engine> {
     fresh: fn() -> E,
+    /// Ends a read of slower storage that a session waits for.
+    complete_read: fn(&mut E),
     engine: E,
     counters: Counters,
     settings: Settings,
@@ -100,17 +112,22 @@ impl<E: Engine> Peer<E> {
 
 impl<E: Engine> Sessions<E> {
     pub(crate) fn new(fresh: fn() -> E) -> Self {
+        Self::waiting(fresh, |_| panic!("this engine has no slower storage"))
+    }
+
+    /// Over an engine whose look-ups may be `Pending`.
+    pub(crate) fn waiting(fresh: fn() -> E, complete_read: fn(&mut E)) -> Self {
         let classes = classes();
         let counters = Counters::new(classes.count());
         let settings = Settings {
             opening: Parser::default(),
-            item_size_max: ITEM_SIZE_MAX,
+            limits: Limits { item_size_max: ITEM_SIZE_MAX, classes },
             flush_enabled: true,
             requests_per_turn: 20,
             output_max: 64 << 10,
-            classes,
         };
-        Self { fresh, engine: fresh(), counters, settings, now: START, peers: BTreeMap::new() }
+        let (engine, peers) = (fresh(), BTreeMap::new());
+        Self { fresh, complete_read, engine, counters, settings, now: START, peers }
     }
 
     /// Turns until the session wants more bytes.
@@ -119,14 +136,18 @@ impl<E: Engine> Sessions<E> {
         let mut output = Vec::new();
         while !peer.closed {
             let Self { engine, counters, settings, .. } = self;
-            let mut cx =
-                Context { engine, host: &Server, counters, settings, now: Seconds(self.now) };
+            let now = Seconds(self.now);
+            let operations = OpContext::new(engine, counters, &settings.limits, now);
+            let waker = Waker::noop();
+            let mut cx = Context { operations, host: &Server, settings, waker };
             let turn = peer.session.receive(&mut cx, &peer.unread, &mut output);
             peer.unread.drain(..turn.consumed);
             peer.answers.append(&mut output);
             peer.closed = turn.next == Next::Close;
-            if matches!(turn.next, Next::Read { .. }) {
-                break;
+            match turn.next {
+                Next::Read { .. } => break,
+                Next::Wait => (self.complete_read)(&mut self.engine),
+                Next::Yield | Next::Write | Next::Close => (),
             }
         }
     }

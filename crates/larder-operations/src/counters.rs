@@ -80,6 +80,14 @@ impl Counters {
         }
     }
 
+    /// Counts in the class that an item was found in, if one was.
+    #[inline]
+    pub fn class(&self, class: Option<usize>, count: impl FnOnce(&ClassCounters)) {
+        if let Some(class) = class.and_then(|class| self.classes.get(class)) {
+            count(class);
+        }
+    }
+
     /// Back to zero (`stats reset`).
     pub fn reset(&self) {
         let classes = self.classes.iter().flat_map(ClassCounters::each);

@@ -1,0 +1,231 @@
+//! Counting up and down.
+
+use crate::{Event, Found, OpContext};
+use larder_store::{
+    Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NUMBER_WIDTH_MAX, NewCas,
+    NewValue, Refusal, Value,
+};
+
+/// A step up or down of a number in decimal digits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    /// Down rather than up.
+    pub down: bool,
+    /// By how much. Up wraps at 2^64, down ends at 0.
+    pub delta: u64,
+    /// Create the item where none is.
+    pub create: Option<CreateNumber>,
+    /// Set the expiry of what is there.
+    pub touch: Option<Expiry>,
+    /// Only if the item's CAS is this one.
+    pub compare: Option<u64>,
+    /// The item's CAS afterwards.
+    pub new_cas: Option<u64>,
+}
+
+/// A number that is created rather than counted.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateNumber {
+    /// The number; the step is not applied to it.
+    pub value: u64,
+    /// When it ends.
+    pub expiry: Expiry,
+    /// Its key can't be written in text.
+    pub binary_key: bool,
+}
+
+/// What became of counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// The number is stored.
+    Number {
+        /// The number.
+        value: u64,
+        /// The item's CAS.
+        cas: u64,
+        /// The expiry of the item that was there; `None` if the item was created.
+        before: Option<Expiry>,
+    },
+    /// Nothing was there.
+    NotFound,
+    /// The CAS differs.
+    Exists,
+    /// What is there is not a number.
+    NonNumeric,
+    /// There is no memory for the new number.
+    OutOfMemory {
+        /// It was to be created.
+        creating: bool,
+    },
+    /// The item is on slower storage: repeat the operation.
+    Pending,
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Counts.
+    pub fn count(&mut self, key: HashedKey<'_>, op: &Count) -> Counted {
+        let limits = self.limits;
+        let mut found = Found::Nothing;
+        let updated = self.engine.update(key, &mut None, |item| {
+            found = Found::of(&item, key.bytes.len(), limits);
+            match item {
+                Lookup::Hit(item) => op.decide(item),
+                _ => op.create(),
+            }
+        });
+        let counted = match updated {
+            Ok(updated) => match updated.result {
+                Counted::Number { value, before, .. } => {
+                    Counted::Number { value, before, cas: updated.cas }
+                }
+                other => other,
+            },
+            Err(Refusal::Pending) => return Counted::Pending,
+            Err(_) => Counted::OutOfMemory { creating: found.class().is_none() },
+        };
+        let thread = &self.counters.thread;
+        match counted {
+            Counted::Number { .. } => self.counters.class(found.class(), |class| {
+                if op.down { class.decr_hits.add(1) } else { class.incr_hits.add(1) }
+            }),
+            Counted::NotFound if op.down => thread.decr_misses.add(1),
+            Counted::NotFound => thread.incr_misses.add(1),
+            _ => (),
+        }
+        self.tell(|| {
+            let created = match (counted, op.create) {
+                (Counted::Number { value, cas, before: None }, Some(create)) => {
+                    let len = digits_of(value).1.into();
+                    Some(Event::created(key.bytes, cas, create.expiry, len, self.now, limits))
+                }
+                _ => None,
+            };
+            [Some(Event::Fetched { key: key.bytes, found }), created]
+        });
+        counted
+    }
+}
+
+impl Count {
+    fn new_cas(&self) -> NewCas {
+        self.new_cas.map_or(NewCas::Fresh, NewCas::Exactly)
+    }
+
+    fn decide<L: Lease>(&self, item: &Item<'_, L>) -> (Change<'static>, Counted) {
+        // memcached compares the CAS before it reads the digits, but after it has seen an empty
+        // value.
+        if item.value.len() == 0 {
+            return (Change::Keep, Counted::NonNumeric);
+        }
+        if self.compare.is_some_and(|cas| cas != item.cas) {
+            return (Change::Keep, Counted::Exists);
+        }
+        let Value::Whole(bytes) = item.value else { return (Change::Keep, Counted::NonNumeric) };
+        if bytes.len() > NUMBER_WIDTH_MAX {
+            return (Change::Keep, Counted::NonNumeric);
+        }
+        let Some(old) = number_of(bytes) else { return (Change::Keep, Counted::NonNumeric) };
+        let value =
+            if self.down { old.saturating_sub(self.delta) } else { old.wrapping_add(self.delta) };
+        let before = item.attributes;
+        let expiry = self.touch.unwrap_or(before.expiry);
+        let (digits, len) = digits_of(value);
+        // A number never gets shorter. When it gets longer its marks go, as with any new value.
+        let longer = usize::from(len) > bytes.len();
+        let attributes = if longer {
+            Attributes { expiry, stale: false, won: false, ..before }
+        } else {
+            Attributes { expiry, ..before }
+        };
+        let width = bytes.len().max(len.into());
+        let put = Change::Put {
+            attributes,
+            cas: self.new_cas(),
+            value: NewValue::Number { digits, len, width },
+            fetched: item.fetched && !longer,
+        };
+        (put, Counted::Number { value, cas: 0, before: Some(before.expiry) })
+    }
+
+    fn create(&self) -> (Change<'static>, Counted) {
+        let Some(create) = self.create else { return (Change::Keep, Counted::NotFound) };
+        let CreateNumber { value, expiry, binary_key } = create;
+        let (digits, len) = digits_of(value);
+        let put = Change::Put {
+            attributes: Attributes { expiry, binary_key, ..Attributes::default() },
+            cas: self.new_cas(),
+            value: NewValue::Number { digits, len, width: len.into() },
+            fetched: false,
+        };
+        (put, Counted::Number { value, cas: 0, before: None })
+    }
+}
+
+/// The number that a value stands for, read as `strtoull` does: leading white space and `+`, digits
+/// up to the first white space; what follows that does not matter.
+fn number_of(bytes: &[u8]) -> Option<u64> {
+    let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let start = bytes.iter().position(|&byte| !is_space(byte))?;
+    let bytes = bytes.get(start..)?;
+    let bytes = bytes.strip_prefix(b"+").unwrap_or(bytes);
+    let len = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = bytes.split_at_checked(len)?;
+    if len == 0 || rest.first().is_some_and(|&byte| !is_space(byte)) {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })
+}
+
+/// Decimal digits, and how many.
+fn digits_of(mut value: u64) -> ([u8; 20], u8) {
+    let mut backwards = [b'0'; 20];
+    let mut len = 0;
+    for place in &mut backwards {
+        *place = b'0' + (value % 10) as u8;
+        value /= 10;
+        len += 1;
+        if value == 0 {
+            break;
+        }
+    }
+    if let Some(used) = backwards.get_mut(..usize::from(len)) {
+        used.reverse();
+    }
+    (backwards, len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_memcached_reads_them() {
+        let cases: [(&str, Option<u64>); 12] = [
+            ("10", Some(10)),
+            (" +007", Some(7)),
+            ("10 b", Some(10)),
+            ("99 ", Some(99)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("-1", None),
+            ("", None),
+            (" ", None),
+            ("10ab", None),
+            ("+", None),
+            ("ab", None),
+        ];
+        for (text, number) in cases {
+            assert_eq!(number_of(text.as_bytes()), number, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn digits_come_out_in_order() {
+        for value in [0, 7, 10, 12345, u64::MAX] {
+            let (digits, len) = digits_of(value);
+            assert_eq!(&digits[..len.into()], value.to_string().as_bytes());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What commands mean, whichever protocol they came in: typed operations on an engine, typed
+//! outcomes, counters and events.
+//!
+//! ```text
+//!  larder-session (memcached)   other interfaces
+//!          │ lowers requests, encodes outcomes
+//!          ▼
+//!  OpContext::{content, look, describe, store, refuse, remove, count, flush}
+//!          │ each is one look-up or one atomic update of one key
+//!          ▼
+//!  larder_store::Engine
+//! ```
+//!
+//! Nothing here knows a wire format, owns a socket or reads a clock. Callers resolve expiries
+//! against the clock and turn the order of flags into fields. Where dialects of a protocol differ in
+//! what a command does, the operation has a field for it.
+//!
+//! Every outcome can be `Pending`: the item is on slower storage. Then nothing changed, nothing was
+//! counted and no event was delivered, and the caller repeats the operation later.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod count;
+mod counters;
+mod events;
+mod flush;
+mod look;
+mod remove;
+mod store;
+
+pub use count::*;
+pub use counters::*;
+pub use events::*;
+pub use look::*;
+pub use remove::*;
+pub use store::*;
+
+use larder_store::{Engine, Seconds, SizeClasses};
+
+/// What bounds operations, and how items are sorted for statistics.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The largest item in bytes, as memcached counts them (`-I`).
+    pub item_size_max: usize,
+    /// memcached's slab classes.
+    pub classes: SizeClasses,
+}
+
+impl Limits {
+    /// The bytes that memcached would count for an item.
+    #[inline]
+    #[must_use]
+    pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {
+        self.classes.footprint(key_len, value_len, client_flags)
+    }
+
+    /// The size class of such an item, from 0.
+    #[inline]
+    #[must_use]
+    pub fn class_of(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {
+        self.classes.class_of(self.footprint(key_len, value_len, client_flags))
+    }
+}
+
+/// What operations work with for one batch of requests.
+pub struct OpContext<'a, E: Engine> {
+    /// The cache.
+    pub engine: &'a mut E,
+    /// The counters of this thread.
+    pub counters: &'a Counters,
+    /// Bounds and size classes.
+    pub limits: &'a Limits,
+    /// The time, read once for the batch.
+    pub now: Seconds,
+    /// Is told of what operations did; `None` costs one branch an operation.
+    pub observer: Option<&'a dyn Observer>,
+}
+
+impl<'a, E: Engine> OpContext<'a, E> {
+    /// For a batch that begins at `now`, and that nobody observes.
+    pub fn new(
+        engine: &'a mut E,
+        counters: &'a Counters,
+        limits: &'a Limits,
+        now: Seconds,
+    ) -> Self {
+        Self { engine, counters, limits, now, observer: None }
+    }
+
+    /// Tells the observer, if there is one.
+    #[inline]
+    fn tell<'e>(&self, events: impl FnOnce() -> [Option<Event<'e>>; 2]) {
+        if let Some(observer) = self.observer {
+            events().into_iter().flatten().for_each(|event| observer.notify(&event));
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Looking an item up, perhaps changing it on the way.
+
+use crate::{Event, Found, OpContext};
+use larder_store::{
+    Access, Attributes, Change, Content, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewValue,
+    Refusal, Seconds, Value,
+};
+
+/// A look-up, and what it changes about the item.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    /// Set the expiry.
+    pub touch: Option<Expiry>,
+    /// Create an empty item where none is; who looked has won the right to fill it.
+    pub create: Option<CreateEmpty>,
+    /// Who looks may win the right to fill a stale item again.
+    pub may_win: bool,
+    /// Who looks may win it also for an item that ends soon.
+    pub recache: Option<Recache>,
+    /// Leave no trace: the look does not count as an access.
+    pub untracked: bool,
+    /// A look that touches and finds nothing is counted as a get that missed.
+    pub miss_counts_as_get: bool,
+}
+
+/// An item that is created because a look found none.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateEmpty {
+    /// When it ends.
+    pub expiry: Expiry,
+    /// Its CAS.
+    pub new_cas: Option<u64>,
+    /// Its key can't be written in text.
+    pub binary_key: bool,
+}
+
+/// When an item that still lives may be filled again.
+#[derive(Clone, Copy, Debug)]
+pub struct Recache {
+    /// With fewer seconds left than this. Never what lives for ever.
+    pub within_secs: u32,
+    /// Judged by the expiry after [`Look::touch`], rather than before.
+    pub after_touch: bool,
+}
+
+/// An item as a look shows it.
+#[derive(Debug)]
+pub struct ItemView<'a, L> {
+    /// The attributes before the look.
+    pub attributes: Attributes,
+    /// The expiry after it.
+    pub expiry: Expiry,
+    /// The CAS after it; 0 where the engine keeps none.
+    pub cas: u64,
+    /// The value.
+    pub value: &'a Value<'a, L>,
+    /// It was read before since it was stored.
+    pub fetched: bool,
+    /// When it was last read before this look, or else stored.
+    pub accessed: Seconds,
+    /// Who looked has won the right to fill it.
+    pub won: bool,
+    /// Somebody else has won that right before.
+    pub win_taken: bool,
+    /// It was created by this look.
+    pub created: bool,
+}
+
+/// What earlier readers left on an item before the look that tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Traces {
+    fetched: bool,
+    accessed: Seconds,
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Shows an item's content, and nothing else about it: the fastest look-up. Where `show` answers
+    /// `None`, it is a matter for [`OpContext::look`] with these traces.
+    #[inline]
+    pub fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        show: impl FnOnce(&Content<'_, E::Lease>) -> Option<R>,
+    ) -> Lookup<Result<R, Traces>> {
+        let (limits, key_len) = (self.limits, key.bytes.len());
+        let mut value_len = 0;
+        let found = self.engine.content(key, |content| {
+            value_len = content.value.len();
+            let class = limits.class_of(key_len, value_len, content.client_flags);
+            show(content).map(|shown| (shown, class)).ok_or(Traces::UNKNOWN)
+        });
+        self.shown(key, value_len, found)
+    }
+
+    /// Shows all there is to an item, if nothing about it changes but its traces. Where `show` answers
+    /// `None`, it is a matter for [`OpContext::look`] with these traces.
+    #[inline]
+    pub fn glance<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        show: impl FnOnce(&Item<'_, E::Lease>) -> Option<R>,
+    ) -> Lookup<Result<R, Traces>> {
+        let (limits, key_len) = (self.limits, key.bytes.len());
+        let mut value_len = 0;
+        let found = self.engine.get(key, Access::Tracked, |item| {
+            value_len = item.value.len();
+            let class = limits.class_of(key_len, value_len, item.attributes.client_flags);
+            show(item).map(|shown| (shown, class)).ok_or_else(|| Traces::of(item))
+        });
+        self.shown(key, value_len, found)
+    }
+
+    /// Counts a look that changes nothing.
+    #[inline]
+    fn shown<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        value_len: usize,
+        looked: Lookup<Result<(R, usize), Traces>>,
+    ) -> Lookup<Result<R, Traces>> {
+        match looked {
+            Lookup::Hit(Ok((shown, class))) => {
+                self.counters.class(Some(class), |class| class.get_hits.add(1));
+                self.tell_fetched(key, Found::Live { class, value_len });
+                Lookup::Hit(Ok(shown))
+            }
+            Lookup::Hit(Err(traces)) => Lookup::Hit(Err(traces)),
+            gone => self.missed(key, &Look::default(), without_hit(&gone)),
+        }
+    }
+
+    /// Shows an item and does with it what `op` says. `show` may be called again when the item has
+    /// changed in the meantime; its last answer counts. `traces` are those that an earlier look of
+    /// the same request has found, which did not answer it: then this one leaves no trace itself.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfMemory`]: the item was to be created or changed. [`Refusal::Pending`] is
+    /// never returned: it is [`Lookup::Pending`].
+    pub fn look<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        op: &Look,
+        traces: Option<Traces>,
+        mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
+    ) -> Result<Lookup<R>, Refusal> {
+        let changes = op.touch.is_some() || op.create.is_some() || op.recache.is_some();
+        if changes {
+            return self.look_and_change(key, op, traces, show);
+        }
+        let (limits, untracked) = (self.limits, op.untracked || traces.is_some());
+        let access = if untracked { Access::Untracked } else { Access::Tracked };
+        let looked = self.engine.get(key, access, |item| {
+            let traces = traces.unwrap_or_else(|| Traces::of(item));
+            if op.may_win && item.attributes.stale && !item.attributes.won {
+                return Err(traces);
+            }
+            let found = Found::of(&Lookup::Hit(item), key.bytes.len(), limits);
+            let (expiry, win_taken) = (item.attributes.expiry, op.may_win && item.attributes.won);
+            Ok((show(&ItemView::of(item, expiry, traces, false, win_taken)), found))
+        });
+        match looked {
+            Lookup::Hit(Ok((shown, found))) => {
+                self.counters.class(found.class(), |class| class.get_hits.add(1));
+                self.tell_fetched(key, found);
+                Ok(Lookup::Hit(shown))
+            }
+            Lookup::Hit(Err(traces)) => self.look_and_change(key, op, Some(traces), show),
+            gone => Ok(self.missed(key, op, without_hit(&gone))),
+        }
+    }
+
+    /// A look that changes what it finds. `traces` are those of before, if this is not the first
+    /// look.
+    fn look_and_change<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        op: &Look,
+        traces: Option<Traces>,
+        mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
+    ) -> Result<Lookup<R>, Refusal> {
+        let (limits, now) = (self.limits, self.now);
+        let mut found = Found::Nothing;
+        let updated = self.engine.update(key, &mut None, |item| {
+            found = Found::of(&item, key.bytes.len(), limits);
+            match (item, op.create) {
+                (Lookup::Hit(item), _) => {
+                    let (attributes, won) = op.changed(item, now);
+                    let traces = traces.unwrap_or_else(|| Traces::of(item));
+                    let win_taken = op.may_win && item.attributes.won;
+                    let view = ItemView::of(item, attributes.expiry, traces, won, win_taken);
+                    (op.change(item, attributes), Lookup::Hit(Some(show(&view))))
+                }
+                (_, Some(create)) => (create.change(op), Lookup::Hit(None)),
+                (Lookup::Miss | Lookup::Pending, None) => (Change::Keep, Lookup::Miss),
+                (Lookup::Expired, None) => (Change::Remove, Lookup::Expired),
+                (Lookup::Flushed, None) => (Change::Remove, Lookup::Flushed),
+            }
+        });
+        let updated = match updated {
+            Ok(updated) => updated,
+            Err(Refusal::Pending) => return Ok(Lookup::Pending),
+            Err(refusal) => {
+                self.counters.thread.store_no_memory.add(1);
+                return Err(refusal);
+            }
+        };
+        let shown = match (updated.result, op.create) {
+            (Lookup::Hit(Some(shown)), _) => {
+                self.count_hit(op, found.class());
+                self.tell_fetched(key, found);
+                shown
+            }
+            (Lookup::Hit(None), Some(create)) => {
+                let class = limits.class_of(key.bytes.len(), 0, 0);
+                self.count_hit(op, Some(class));
+                self.tell(|| {
+                    let created =
+                        Event::created(key.bytes, updated.cas, create.expiry, 0, now, limits);
+                    [Some(Event::Fetched { key: key.bytes, found }), Some(created)]
+                });
+                show(&create.view(op, updated.cas, now))
+            }
+            (gone, _) => return Ok(self.count_miss(key, op, without_hit(&gone))),
+        };
+        Ok(Lookup::Hit(shown))
+    }
+
+    /// Shows an item without leaving a trace on it, and counts nothing.
+    pub fn describe<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        show: impl FnOnce(&Item<'_, E::Lease>) -> R,
+    ) -> Lookup<R> {
+        let limits = self.limits;
+        let mut found = Found::Nothing;
+        let looked = self.engine.get(key, Access::Untracked, |item| {
+            found = Found::of(&Lookup::Hit(item), key.bytes.len(), limits);
+            show(item)
+        });
+        match &looked {
+            Lookup::Pending => (),
+            Lookup::Hit(_) => self.tell_fetched(key, found),
+            gone => self.tell_fetched(key, gone.into()),
+        }
+        looked
+    }
+
+    /// Takes away what was found dead, so that it is counted once, and counts the miss.
+    #[inline(never)]
+    fn missed<R>(&mut self, key: HashedKey<'_>, op: &Look, gone: Lookup<R>) -> Lookup<R> {
+        if matches!(gone, Lookup::Expired | Lookup::Flushed) {
+            // Removing needs no memory.
+            let _ = self.engine.update(key, &mut None, |found| match found {
+                Lookup::Hit(_) => (Change::Keep, ()),
+                _ => (Change::Remove, ()),
+            });
+        }
+        self.count_miss(key, op, gone)
+    }
+
+    fn count_hit(&self, op: &Look, class: Option<usize>) {
+        if op.touch.is_none() {
+            return self.counters.class(class, |class| class.get_hits.add(1));
+        }
+        self.counters.thread.cmd_touch.add(1);
+        self.counters.class(class, |class| class.touch_hits.add(1));
+    }
+
+    fn count_miss<R>(&self, key: HashedKey<'_>, op: &Look, gone: Lookup<R>) -> Lookup<R> {
+        let thread = &self.counters.thread;
+        match &gone {
+            Lookup::Pending => return gone,
+            Lookup::Expired => thread.get_expired.add(1),
+            Lookup::Flushed => thread.get_flushed.add(1),
+            Lookup::Miss | Lookup::Hit(_) => (),
+        }
+        if op.touch.is_some() && !op.miss_counts_as_get {
+            thread.cmd_touch.add(1);
+            thread.touch_misses.add(1);
+        } else {
+            thread.get_misses.add(1);
+        }
+        self.tell_fetched(key, (&gone).into());
+        gone
+    }
+
+    #[inline]
+    fn tell_fetched(&self, key: HashedKey<'_>, found: Found) {
+        self.tell(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+    }
+}
+
+/// Why nothing was found.
+fn without_hit<R, S>(gone: &Lookup<R>) -> Lookup<S> {
+    match gone {
+        Lookup::Expired => Lookup::Expired,
+        Lookup::Flushed => Lookup::Flushed,
+        Lookup::Pending => Lookup::Pending,
+        Lookup::Hit(_) | Lookup::Miss => Lookup::Miss,
+    }
+}
+
+impl Traces {
+    /// Of a look that did not ask for them, and whose answer does not show them.
+    const UNKNOWN: Self = Self { fetched: true, accessed: Seconds(0) };
+
+    fn of<L>(item: &Item<'_, L>) -> Self {
+        Self { fetched: item.fetched, accessed: item.accessed }
+    }
+}
+
+impl<'a, L> ItemView<'a, L> {
+    #[inline]
+    fn of(
+        item: &'a Item<'a, L>,
+        expiry: Expiry,
+        traces: Traces,
+        won: bool,
+        win_taken: bool,
+    ) -> Self {
+        let Traces { fetched, accessed } = traces;
+        let Item { attributes, cas, ref value, .. } = *item;
+        Self { attributes, expiry, cas, value, fetched, accessed, won, win_taken, created: false }
+    }
+}
+
+impl Look {
+    fn access(&self) -> Access {
+        if self.untracked { Access::Untracked } else { Access::Tracked }
+    }
+
+    /// The attributes after the look, and whether who looked has won.
+    fn changed<L>(&self, item: &Item<'_, L>, now: Seconds) -> (Attributes, bool) {
+        let before = item.attributes;
+        let expiry = self.touch.unwrap_or(before.expiry);
+        let ends_soon = self.recache.is_some_and(|recache| {
+            let judged = if recache.after_touch { expiry } else { before.expiry };
+            judged.left(now).is_some_and(|left| left < recache.within_secs)
+        });
+        let won = self.may_win && !before.won && (before.stale || ends_soon);
+        (Attributes { expiry, won: before.won || won, ..before }, won)
+    }
+
+    fn change<L>(&self, item: &Item<'_, L>, attributes: Attributes) -> Change<'static> {
+        if attributes != item.attributes {
+            Change::Amend { attributes, cas: NewCas::Same, access: self.access() }
+        } else if self.untracked {
+            Change::Keep
+        } else {
+            Change::Touch
+        }
+    }
+}
+
+impl CreateEmpty {
+    fn attributes(&self) -> Attributes {
+        let Self { expiry, binary_key, .. } = *self;
+        Attributes { expiry, won: true, binary_key, ..Attributes::default() }
+    }
+
+    fn change(&self, op: &Look) -> Change<'static> {
+        let cas = self.new_cas.map_or(NewCas::Fresh, NewCas::Exactly);
+        let value = NewValue::Bytes(&[]);
+        Change::Put { attributes: self.attributes(), cas, value, fetched: !op.untracked }
+    }
+
+    /// What is shown of the item that was created.
+    fn view<'a, L>(&self, op: &Look, cas: u64, now: Seconds) -> ItemView<'a, L> {
+        let attributes = self.attributes();
+        ItemView {
+            attributes,
+            expiry: op.touch.unwrap_or(self.expiry),
+            cas,
+            value: &Value::Whole(&[]),
+            fetched: false,
+            accessed: now,
+            won: true,
+            win_taken: false,
+            created: true,
+        }
+    }
+}

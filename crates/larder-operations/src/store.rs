@@ -1,0 +1,270 @@
+//! Storing a value.
+
+use crate::{Event, Found, Limits, OpContext, StoreKind};
+use larder_store::{
+    Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal,
+};
+
+/// What a store does about an item that is or is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Whatever is there.
+    #[default]
+    Set,
+    /// Only if nothing is there.
+    Add,
+    /// Only if something is there.
+    Replace,
+    /// Behind the value that is there.
+    Append,
+    /// Before the value that is there.
+    Prepend,
+}
+
+impl StoreMode {
+    fn concatenates(self) -> bool {
+        matches!(self, Self::Append | Self::Prepend)
+    }
+}
+
+/// A store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Store<'v> {
+    /// What to do about what is there.
+    pub mode: StoreMode,
+    /// The value, unless it was uploaded.
+    pub value: &'v [u8],
+    /// Bytes of the value.
+    pub value_len: usize,
+    /// Opaque to the cache.
+    pub client_flags: u32,
+    /// When the item ends.
+    pub expiry: Expiry,
+    /// Only if the item's CAS is this one; 0 never is.
+    pub compare: Option<u64>,
+    /// The CAS of the stored item.
+    pub new_cas: Option<u64>,
+    /// Accept a `compare` that is lower than the item's CAS, and store the item as stale.
+    pub invalidate: bool,
+    /// With `Append` and `Prepend`: create a missing item, with this expiry.
+    pub create: Option<Expiry>,
+    /// The key can't be written in text.
+    pub binary_key: bool,
+    /// A store that is refused removes the old item, lest a reader take it for the new value.
+    pub refusal_removes: bool,
+}
+
+/// What became of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// The item is stored.
+    Stored {
+        /// Its CAS.
+        cas: u64,
+        /// The length of its whole value in bytes.
+        len: usize,
+    },
+    /// `Add` found an item, or `Replace`, `Append` or `Prepend` found none, or the whole would be too
+    /// large.
+    NotStored,
+    /// The CAS differs.
+    Exists,
+    /// A CAS was given and nothing is there.
+    NotFound,
+    /// The item is larger than an item may be.
+    TooLarge,
+    /// Nothing can be evicted to make room.
+    OutOfMemory,
+    /// The item is on slower storage: repeat the operation.
+    Pending,
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Stores a value: `op.value`, or what was uploaded, which is used up if it is stored.
+    pub fn store(
+        &mut self,
+        key: HashedKey<'_>,
+        op: &Store<'_>,
+        upload: &mut Option<E::Upload>,
+    ) -> Stored {
+        let limits = self.limits;
+        let size = limits.footprint(key.bytes.len(), op.value_len, op.client_flags);
+        if size > limits.item_size_max {
+            return self.refuse(key, op, Stored::TooLarge);
+        }
+        let uploaded = upload.is_some();
+        let (mut found, mut expiry) = (Found::Nothing, op.expiry);
+        let decide = |item: Lookup<&Item<'_, E::Lease>>| {
+            found = Found::of(&item, key.bytes.len(), limits);
+            let (change, stored) = match item {
+                Lookup::Hit(item) => op.decide(key, item, uploaded, limits),
+                _ => op.decide_miss(uploaded),
+            };
+            if let (true, Change::Put { attributes, .. }) = (op.mode.concatenates(), &change) {
+                expiry = attributes.expiry;
+            }
+            (change, stored)
+        };
+        // Observers are told what was there.
+        let is_blind = op.mode == StoreMode::Set && op.compare.is_none();
+        let updated = if is_blind && self.observer.is_none() {
+            self.engine.update_unread(key, upload, decide)
+        } else {
+            self.engine.update(key, upload, decide)
+        };
+        let updated = match updated {
+            Ok(updated) => updated,
+            Err(Refusal::Pending) => return Stored::Pending,
+            Err(Refusal::OutOfMemory) => return self.refuse(key, op, Stored::OutOfMemory),
+            // What it was to be added to made it too large.
+            Err(Refusal::TooLarge) if op.mode.concatenates() => return Stored::NotStored,
+            Err(Refusal::TooLarge | Refusal::WrongUpload) => {
+                return self.refuse(key, op, Stored::TooLarge);
+            }
+        };
+        let stored = match updated.result {
+            Stored::Stored { len, .. } => Stored::Stored { cas: updated.cas, len },
+            other => other,
+        };
+        self.counters.class(Some(limits.classes.class_of(size)), |class| class.cmd_set.add(1));
+        self.count_compare(op, stored, found);
+        self.tell(|| {
+            let event = self.stored_event(key, op, stored, expiry);
+            [Some(Event::Fetched { key: key.bytes, found }), Some(event)]
+        });
+        stored
+    }
+
+    /// Counts a store whose value came, but not whole: it changes nothing.
+    pub fn count_unusable(&mut self, key: HashedKey<'_>, op: &Store<'_>) {
+        let class = self.limits.class_of(key.bytes.len(), op.value_len, op.client_flags);
+        self.counters.class(Some(class), |class| class.cmd_set.add(1));
+    }
+
+    /// Refuses a store, perhaps before its value is here; returns `why`.
+    pub fn refuse(&mut self, key: HashedKey<'_>, op: &Store<'_>, why: Stored) -> Stored {
+        match why {
+            Stored::TooLarge => self.counters.thread.store_too_large.add(1),
+            _ => self.counters.thread.store_no_memory.add(1),
+        }
+        if op.refusal_removes {
+            // Removing needs no memory.
+            let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
+        }
+        self.tell(|| [Some(self.stored_event(key, op, why, op.expiry)), None]);
+        why
+    }
+
+    fn count_compare(&self, op: &Store<'_>, stored: Stored, found: Found) {
+        if op.compare.is_none() || !matches!(op.mode, StoreMode::Set | StoreMode::Replace) {
+            return;
+        }
+        match (stored, found.class()) {
+            (Stored::Stored { .. }, class @ Some(_)) => {
+                self.counters.class(class, |class| class.cas_hits.add(1));
+            }
+            (Stored::Exists, class @ Some(_)) => {
+                self.counters.class(class, |class| class.cas_badval.add(1));
+            }
+            _ => self.counters.thread.cas_misses.add(1),
+        }
+    }
+
+    fn stored_event<'e>(
+        &self,
+        key: HashedKey<'e>,
+        op: &Store<'_>,
+        outcome: Stored,
+        expiry: Expiry,
+    ) -> Event<'e> {
+        let value_len = if let Stored::Stored { len, .. } = outcome { len } else { op.value_len };
+        let kind = match (op.mode, op.compare) {
+            (StoreMode::Append, _) => StoreKind::Append,
+            (StoreMode::Prepend, _) => StoreKind::Prepend,
+            (_, Some(_)) => StoreKind::Compare,
+            (StoreMode::Add, _) => StoreKind::Add,
+            (StoreMode::Replace, _) => StoreKind::Replace,
+            (StoreMode::Set, _) => StoreKind::Set,
+        };
+        let class = self.limits.class_of(key.bytes.len(), value_len, op.client_flags);
+        let ttl = expiry.left(self.now);
+        Event::Stored { key: key.bytes, outcome, kind, ttl, class, value_len }
+    }
+}
+
+impl<'v> Store<'v> {
+    fn decide_miss(&self, uploaded: bool) -> (Change<'v>, Stored) {
+        let created = |expiry| {
+            let put = self.put(self.attributes(expiry), self.whole(uploaded));
+            (put, Stored::Stored { cas: 0, len: self.value_len })
+        };
+        let not_stored = (Change::Keep, Stored::NotStored);
+        match (self.mode, self.create) {
+            (StoreMode::Append | StoreMode::Prepend, Some(expiry)) => created(expiry),
+            (StoreMode::Append | StoreMode::Prepend, None) => not_stored,
+            _ if self.compare.is_some() => (Change::Keep, Stored::NotFound),
+            (StoreMode::Replace, _) => not_stored,
+            (StoreMode::Set | StoreMode::Add, _) => created(self.expiry),
+        }
+    }
+
+    fn decide<L: Lease>(
+        &self,
+        key: HashedKey<'_>,
+        item: &Item<'_, L>,
+        uploaded: bool,
+        limits: &Limits,
+    ) -> (Change<'v>, Stored) {
+        let was =
+            || limits.footprint(key.bytes.len(), item.value.len(), item.attributes.client_flags);
+        if self.mode.concatenates() && was() + self.value_len > limits.item_size_max {
+            return (Change::Keep, Stored::NotStored);
+        }
+        if self.mode == StoreMode::Add {
+            return (Change::Promote, Stored::NotStored);
+        }
+        let stale = match self.compare {
+            Some(cas) if cas == item.cas && cas != 0 => false,
+            // An invalidated item's former owner may still bring its value: it is kept, as stale.
+            Some(cas) if self.invalidate && cas < item.cas && !self.mode.concatenates() => true,
+            Some(_) => return (Change::Keep, Stored::Exists),
+            None => false,
+        };
+        let (new, old) = (self.attributes(self.expiry), item.attributes);
+        let (attributes, value, len) = match self.mode {
+            StoreMode::Append => {
+                let value =
+                    if uploaded { NewValue::AppendUploaded } else { NewValue::Append(self.value) };
+                (Attributes { stale: false, won: false, ..old }, value, item.value.len())
+            }
+            StoreMode::Prepend => {
+                let value = if uploaded {
+                    NewValue::PrependUploaded
+                } else {
+                    NewValue::Prepend(self.value)
+                };
+                (Attributes { stale: false, won: false, ..old }, value, item.value.len())
+            }
+            _ if stale => {
+                let kept = Attributes { stale: true, won: old.won, expiry: old.expiry, ..new };
+                (kept, self.whole(uploaded), 0)
+            }
+            _ => (new, self.whole(uploaded), 0),
+        };
+        (self.put(attributes, value), Stored::Stored { cas: 0, len: len + self.value_len })
+    }
+
+    fn attributes(&self, expiry: Expiry) -> Attributes {
+        let Self { client_flags, binary_key, .. } = *self;
+        Attributes { client_flags, expiry, binary_key, ..Attributes::default() }
+    }
+
+    fn whole(&self, uploaded: bool) -> NewValue<'v> {
+        if uploaded { NewValue::Uploaded } else { NewValue::Bytes(self.value) }
+    }
+
+    fn put(&self, attributes: Attributes, value: NewValue<'v>) -> Change<'v> {
+        let cas = self.new_cas.map_or(NewCas::Fresh, NewCas::Exactly);
+        Change::Put { attributes, cas, value, fetched: false }
+    }
+}

@@ -1,0 +1,109 @@
+//! Requests as operations: flag order and dialect become fields, expiries are resolved.
+
+use crate::time::resolve;
+use larder_operations as operations;
+use larder_operations::{Count, CreateEmpty, CreateNumber, Look, Recache, Remove};
+use larder_protocol::{Arithmetic, Delete, Exptime, Get, Shape, Store, StoreMode};
+use larder_store::{Expiry, Seconds};
+
+/// `get`, `gat`, `touch`, `mg`.
+pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
+    let is_meta = matches!(get.shape, Shape::Meta(_));
+    let create = get.vivify.map(|vivify| CreateEmpty {
+        expiry: created_expiry(&get.shape, vivify, get.touch, now),
+        new_cas: get.new_cas,
+        binary_key: get.key.base64,
+    });
+    let recache = get.recache.and_then(|within| {
+        let after_touch = match &get.shape {
+            Shape::Meta(flags) => get.touch.is_some() && !flags.precedes(b'R', b'T'),
+            _ => false,
+        };
+        Some(Recache { within_secs: u32::try_from(within).ok()?, after_touch })
+    });
+    Look {
+        touch: get.touch.map(|touch| resolve(touch, now)),
+        create,
+        may_win: is_meta,
+        recache,
+        untracked: get.untracked,
+        // `mg` with T that finds nothing counts as a get, as it does in memcached.
+        miss_counts_as_get: is_meta,
+    }
+}
+
+/// `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`.
+#[inline]
+pub(crate) fn store<'v>(store: &Store<'v>, now: Seconds) -> operations::Store<'v> {
+    let mode = match store.mode {
+        StoreMode::Set => operations::StoreMode::Set,
+        StoreMode::Add => operations::StoreMode::Add,
+        StoreMode::Replace => operations::StoreMode::Replace,
+        StoreMode::Append => operations::StoreMode::Append,
+        StoreMode::Prepend => operations::StoreMode::Prepend,
+    };
+    let refusal_removes = match store.shape {
+        Shape::Meta(_) => true,
+        Shape::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
+        Shape::Binary(_) => store.mode == StoreMode::Set,
+    };
+    operations::Store {
+        mode,
+        value: store.value,
+        value_len: store.value_len,
+        client_flags: store.client_flags,
+        expiry: resolve(store.expiry, now),
+        compare: store.compare,
+        new_cas: store.new_cas,
+        invalidate: store.invalidate,
+        create: store.vivify.map(|vivify| resolve(vivify, now)),
+        binary_key: store.key.base64,
+        refusal_removes,
+    }
+}
+
+/// `delete`, `md`.
+pub(crate) fn remove(delete: &Delete<'_>, now: Seconds) -> Remove {
+    Remove {
+        compare: delete.compare,
+        new_cas: delete.new_cas,
+        invalidate: delete.invalidate,
+        value_only: delete.value_only,
+        touch: delete.touch.map(|touch| resolve(touch, now)),
+        client_flags: delete.client_flags,
+        // As memcached does it.
+        mismatch_uncounted: matches!(delete.shape, Shape::Binary(_)),
+    }
+}
+
+/// `incr`, `decr`, `ma`.
+pub(crate) fn count(arithmetic: &Arithmetic<'_>, now: Seconds) -> Count {
+    let create = arithmetic.vivify.map(|vivify| CreateNumber {
+        value: arithmetic.initial,
+        expiry: created_expiry(&arithmetic.shape, vivify, arithmetic.touch, now),
+        binary_key: arithmetic.key.base64,
+    });
+    Count {
+        down: arithmetic.down,
+        delta: arithmetic.delta,
+        create,
+        touch: arithmetic.touch.map(|touch| resolve(touch, now)),
+        compare: arithmetic.compare,
+        new_cas: arithmetic.new_cas,
+    }
+}
+
+/// The expiry of an item that a meta command creates: of `N` and `T` the later one counts; before
+/// them the item has no end.
+fn created_expiry(
+    shape: &Shape<'_>,
+    vivify: Exptime,
+    touch: Option<Exptime>,
+    now: Seconds,
+) -> Expiry {
+    let last = match (shape, touch) {
+        (Shape::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
+        _ => vivify,
+    };
+    resolve(last, now)
+}
