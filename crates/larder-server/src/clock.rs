@@ -30,6 +30,12 @@ impl Clock {
         self.started_unix + self.started.elapsed()
     }
 
+    /// Milliseconds since it started.
+    #[must_use]
+    pub fn millis(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// The time in whole seconds.
     #[must_use]
     pub fn now(&self) -> Seconds {

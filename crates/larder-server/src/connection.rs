@@ -2,6 +2,7 @@
 //! that never blocks. The driver says when there may be something to read or room to write; a turn
 //! says what to wait for.
 
+use crate::shedding::{Held, Holdings, PROGRESS_MIN};
 use crate::tls::channel::Channel;
 use larder_session::{Next, Session, State, Turn};
 use larder_store::Engine;
@@ -94,6 +95,8 @@ pub struct ConnectionInfo {
     last_command: AtomicU32,
     /// Why it ended, in memcached's words, unless by its peer's will.
     ended: OnceLock<&'static str>,
+    /// What it holds, for who has to choose connections to close.
+    pub(crate) holdings: Holdings,
 }
 
 impl ConnectionInfo {
@@ -101,7 +104,8 @@ impl ConnectionInfo {
     #[must_use]
     pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
         let (state, last_command) = (AtomicU8::new(NEW), AtomicU32::new(now));
-        Self { id, peer, listener, state, last_command, ended: OnceLock::new() }
+        let (ended, holdings) = (OnceLock::new(), Holdings::default());
+        Self { id, peer, listener, state, last_command, ended, holdings }
     }
 
     /// memcached's name for what it is at.
@@ -202,8 +206,10 @@ pub struct Connection<E: Engine> {
     unread: Vec<u8>,
     /// Output that the peer has not taken, as it goes out.
     unsent: Vec<u8>,
-    /// Memory that both hold, as the server was told.
-    held: usize,
+    /// Memory that both hold, and that the session keeps from others, as the server was told.
+    held: Held,
+    /// Bytes that have moved either way since that was last noted as progress.
+    moved: usize,
     /// There may be something to read.
     readable: bool,
     /// The peer has said its last word: there is an end to read.
@@ -277,7 +283,8 @@ impl<E: Engine> Connection<E> {
             info,
             unread: Vec::new(),
             unsent: Vec::new(),
-            held: 0,
+            held: Held::default(),
+            moved: 0,
             readable: false,
             read_closed: false,
             ended: false,
@@ -344,17 +351,46 @@ impl<E: Engine> Connection<E> {
         self.unread.capacity() + self.unsent.capacity() + tls
     }
 
-    /// What it holds now against what the server was last told.
-    pub(crate) fn held_change(&mut self) -> isize {
-        let held = self.held();
-        let change = held.cast_signed() - self.held.cast_signed();
+    /// What it holds now against what the server was last told. `clock` is asked for the time in
+    /// milliseconds, and only of a connection that holds something.
+    pub(crate) fn held_change(&mut self, clock: impl FnOnce() -> u64) -> isize {
+        let held = Held {
+            buffers: self.held(),
+            leased: self.session.leased_bytes(),
+            uploaded: self.session.uploaded_bytes(),
+        };
+        if held == Held::default() && !self.is_holding() {
+            self.moved = 0;
+            return 0;
+        }
+        let advances = !self.is_holding() || self.moved >= PROGRESS_MIN;
+        if advances {
+            self.moved = 0;
+        }
+        self.info.holdings.note(held, advances.then(clock));
+        let change = held.buffers.cast_signed() - self.held.buffers.cast_signed();
         self.held = held;
         change
     }
 
+    /// It holds memory between turns, as was last noted.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.held != Held::default()
+    }
+
+    /// It keeps memory of the cache between turns.
+    pub(crate) fn is_holding_cache(&self) -> bool {
+        self.held.leased > 0 || self.held.uploaded > 0
+    }
+
+    /// It is to be closed, for memory is short and it has stalled.
+    pub(crate) fn is_shed(&self) -> bool {
+        self.info.holdings.is_shed()
+    }
+
     /// What the server was last told that it holds.
     pub(crate) fn counted_held(&self) -> isize {
-        self.held.cast_signed()
+        self.held.buffers.cast_signed()
     }
 
     /// What it is at between turns. A head that waits for its value is a request that arrives.
@@ -381,6 +417,7 @@ impl<E: Engine> Connection<E> {
     ) -> Result<After, Fault> {
         if !self.unsent.is_empty() {
             let sent = self.send_unsent(stream)?;
+            self.moved += sent;
             // What was encrypted has been counted already.
             moved.written += if self.tls.is_some() { 0 } else { sent };
             if !self.unsent.is_empty() {
@@ -397,10 +434,13 @@ impl<E: Engine> Connection<E> {
                 return Ok(After::Wait);
             }
         }
+        self.moved += read;
         moved.read += self.open(stream, read, buffers).map_err(Fault::Tls)?;
         self.info.note_turn();
         let turn = self.answer(read, buffers, answer);
-        moved.written += self.send(stream, buffers)?;
+        let sent = self.send(stream, buffers)?;
+        self.moved += sent.saturating_sub(self.unsent.len());
+        moved.written += sent;
         let after = self.after(turn.next);
         self.info.note(self.state(), now);
         Ok(after)

@@ -11,6 +11,8 @@ use crate::log::Log;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::prefixes::Prefixes;
+use crate::seldom::SeldomWarning;
+use crate::shedding::Shedding;
 use crate::tls::Tls;
 use crate::{stats, version};
 use larder_operations::Counters;
@@ -74,6 +76,11 @@ pub struct Server {
     /// Bytes of memory that connections hold.
     held: AtomicUsize,
     cache: Box<dyn CacheControl>,
+    /// Connections that are to be closed because memory is short.
+    pub(crate) shedding: Shedding,
+    pub(crate) shed_log: SeldomWarning,
+    /// Connections that were closed because they wanted memory that there was not.
+    pub(crate) refused_log: SeldomWarning,
     /// The memory limit as it is now, in MiB.
     limit_mib: AtomicUsize,
 }
@@ -125,6 +132,9 @@ impl Server {
             next_conn: AtomicU64::new(1),
             held: AtomicUsize::new(0),
             cache: Box::new(cache.clone()),
+            shedding: Shedding::default(),
+            shed_log: SeldomWarning::default(),
+            refused_log: SeldomWarning::default(),
             limit_mib: options.memory_limit.into(),
             options,
         }
@@ -174,6 +184,7 @@ impl Server {
             self.life.ring();
         }
         self.conns().remove(&info.id);
+        self.note_shed_end(info);
         let reason = match info.ended() {
             Some(reason) => reason,
             None if self.life.phase() > Phase::Serving => "shutdown",
@@ -193,10 +204,10 @@ impl Server {
         self.held.load(Relaxed)
     }
 
-    /// Counts a change of what a connection holds; false if that is now more than all may hold.
-    pub fn count_held(&self, change: isize) -> bool {
+    /// Counts a change of what connections hold; what they hold together afterwards.
+    pub fn count_held(&self, change: isize) -> usize {
         let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
-        change <= 0 || before.wrapping_add_signed(change) <= self.memory().connections
+        before.wrapping_add_signed(change)
     }
 
     /// The memory limit and its parts, as they are now.
@@ -227,6 +238,7 @@ impl Server {
         self.connections.total.store(0, Relaxed);
         self.connections.rejected.store(0, Relaxed);
         self.connections.idle_kicks.store(0, Relaxed);
+        self.reset_shed_count();
         self.gate.reset();
         if let Some(tls) = &self.tls {
             tls.counts().reset();
@@ -253,7 +265,8 @@ impl Host for Server {
     }
 
     fn reserve(&self, bytes: usize) -> bool {
-        let fits = self.count_held(bytes.cast_signed());
+        let total = self.count_held(bytes.cast_signed());
+        let fits = self.makes_small_room(total);
         if !fits {
             self.release(bytes);
         }

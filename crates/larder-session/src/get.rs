@@ -150,7 +150,11 @@ fn show_value<E: Engine>(
             reply::hit_tail(get, &mut tail);
             *pending = Pending::Sending(Box::new(Sending::new(lease.clone(), tail)));
         }
-        Value::Busy { .. } => {
+        Value::Busy(lease) if lease.len() <= COPIED_LEN_MAX => {
+            copy(lease, output);
+            reply::hit_tail(get, output);
+        }
+        Value::Busy(_) => {
             output.truncate(mark);
             return Shown::Refused;
         }
@@ -187,6 +191,17 @@ fn hit<'k, L: Lease>(
         stale: attributes.stale,
         win_taken: item.win_taken,
         withheld: get.compare == Some(item.cas),
+    }
+}
+
+/// A value up to this long is copied whole where too much is leased already, in bytes: the default
+/// of `-I`. What the peer does not take of it is the connection's own memory.
+const COPIED_LEN_MAX: usize = 1 << 20;
+
+fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
+    let end = output.len() + lease.len();
+    while output.len() < end {
+        output.extend_from_slice(lease.piece(lease.len() + output.len() - end));
     }
 }
 

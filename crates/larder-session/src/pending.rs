@@ -89,6 +89,7 @@ pub(crate) struct Arriving<E: Engine> {
     upload: Option<E::Upload>,
     /// Bytes of the value that are still to come.
     value_left: usize,
+    value_len: usize,
     /// What followed the value: CRLF in text.
     trailer: ArrayVec<u8, 2>,
     trailer_len: usize,
@@ -150,6 +151,7 @@ impl<E: Engine> Session<E> {
             parser: self.parser,
             upload: Some(upload),
             value_left: store.value_len,
+            value_len: store.value_len,
             trailer: ArrayVec::new(),
             trailer_len: saturated(body_len) - store.value_len,
         }));
@@ -306,6 +308,11 @@ impl<E: Engine> Arriving<E> {
         (value.len() + trailer.len(), taken)
     }
 
+    /// Bytes of the value that are here.
+    pub(crate) fn received(&self) -> usize {
+        self.value_len - self.value_left
+    }
+
     /// Bytes that are still to come.
     fn missing(&self) -> usize {
         self.value_left + self.trailer_len - self.trailer.len()
@@ -315,6 +322,11 @@ impl<E: Engine> Arriving<E> {
 impl<L: Lease> Sending<L> {
     pub(crate) fn new(lease: L, tail: Vec<u8>) -> Self {
         Self { lease, at: 0, tail }
+    }
+
+    /// Bytes of the value.
+    pub(crate) fn len(&self) -> usize {
+        self.lease.len()
     }
 
     /// Copies what fits; true when all is copied.

@@ -193,6 +193,22 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Bytes of the cache's memory that a value on its way out keeps from others.
+    pub fn leased_bytes(&self) -> usize {
+        match &self.pending {
+            Pending::Sending(sending) => sending.len(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the cache's memory that a value on its way in has taken.
+    pub fn uploaded_bytes(&self) -> usize {
+        match &self.pending {
+            Pending::Arriving(arriving) => arriving.received(),
+            _ => 0,
+        }
+    }
+
     /// Gives back what it holds of the server's memory, and waits for no read any more.
     pub fn close(&mut self, host: &impl Host) {
         self.fetches = None;

@@ -10,7 +10,7 @@ use crate::cache::CacheControl;
 use crate::segment::MissRatioCurve;
 use crate::{
     Access, Begun, Change, Content, Engine, EvictionObserver, Gauges, HashedKey, Item,
-    LimitRefused, Lookup, Refusal, Seconds, Updated,
+    LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -282,6 +282,10 @@ impl<E: Engine> Engine for Handle<E> {
 
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
         self.engine.extend(upload, bytes)
+    }
+
+    fn overheld(&self) -> Overheld {
+        self.engine.overheld()
     }
 
     fn flush(&mut self, at: Option<Seconds>) {

@@ -94,11 +94,9 @@ pub enum Value<'a, L> {
     Whole(&'a [u8]),
     /// Too large to be copied at once: a lease that may outlive the closure.
     Large(L),
-    /// Too large to be copied at once, and so much is leased already that this one has to wait.
-    Busy {
-        /// Its length in bytes.
-        len: usize,
-    },
+    /// Too large to be copied at once, and so much is leased already that this lease must not outlive
+    /// the batch: the value is copied now, or not at all.
+    Busy(L),
 }
 
 impl<L: Lease> Value<'_, L> {
@@ -107,8 +105,7 @@ impl<L: Lease> Value<'_, L> {
     pub fn len(&self) -> usize {
         match self {
             Self::Whole(bytes) => bytes.len(),
-            Self::Large(lease) => lease.len(),
-            Self::Busy { len } => *len,
+            Self::Large(lease) | Self::Busy(lease) => lease.len(),
         }
     }
 }
@@ -299,6 +296,17 @@ pub struct Updated<R> {
     pub cas: u64,
 }
 
+/// What leases and uploads hold beyond their shares, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overheld {
+    /// By leases, of peers that have stalled.
+    pub leased: usize,
+    /// By uploads, of peers that have stalled.
+    pub uploaded: usize,
+    /// By uploads, of any peers: soon others have to be refused.
+    pub uploaded_by_any: usize,
+}
+
 /// One thread's way into a cache. Cheap calls, no locks on the read path; a thread keeps its own.
 /// What lives longer than a call may go on with another thread's.
 pub trait Engine {
@@ -412,6 +420,12 @@ pub trait Engine {
     /// # Errors
     /// [`Refusal`]: no memory for it; drop the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
+
+    /// What leases and uploads hold beyond what should wait for slow peers: some of these are to be
+    /// closed, before others have to be refused.
+    fn overheld(&self) -> Overheld {
+        Overheld::default()
+    }
 
     /// Forgets everything stored before `at`, or before now. A call
     /// takes the place of an earlier one whose time has not come.

@@ -8,7 +8,7 @@ use crate::tls::channel::Channel;
 use crate::udp::{self, Datagrams, Endpoint};
 use larder_operations::{Counters, OpContext};
 use larder_session::{Context, Settings};
-use larder_store::{Engine, Seconds};
+use larder_store::{Engine, Overheld, Seconds};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,6 +54,9 @@ impl<E: Engine> Desk<E> {
         stream: &mut (impl Read + Write),
         now: Seconds,
     ) -> After {
+        if connection.is_shed() {
+            return After::Close;
+        }
         let (host, counters, engine) = (&*self.server, &*self.counters, &mut self.engine);
         let mut moved = Moved::default();
         let after = connection.serve(
@@ -91,15 +94,30 @@ impl<E: Engine> Desk<E> {
 
     /// False if the connection has taken more memory than there is for all of them.
     fn count_held(&self, connection: &mut Connection<E>) -> bool {
-        let change = connection.held_change();
-        let fits = change == 0 || self.server.count_held(change);
+        let change = connection.held_change(|| self.server.clock.millis());
+        if connection.is_holding_cache() {
+            self.free_cache();
+        }
+        if change == 0 {
+            return true;
+        }
+        let total = self.server.count_held(change);
+        let fits = change < 0 || self.server.makes_room(&connection.info, connection.held(), total);
         if !fits {
             self.counters.thread.read_buf_oom.add(1);
-            tracing::warn!(
-                "a connection is closed: all connections hold as much memory as they may"
-            );
+            self.server.refused_log.warn(|| {
+                "a connection is closed: all connections hold as much memory as they may".to_owned()
+            });
         }
         fits
+    }
+
+    /// Closes stalled connections where values on their way in or out keep too much of the cache.
+    fn free_cache(&self) {
+        let over = self.engine.overheld();
+        if over != Overheld::default() {
+            self.server.free_cache(over);
+        }
     }
 
     /// A UDP socket's turn.
@@ -126,6 +144,9 @@ impl<E: Engine> Desk<E> {
 
     /// A little housekeeping; true if there is more to do.
     pub(super) fn do_chores(&mut self, now: Seconds) -> bool {
+        if self.maintained != now {
+            self.free_cache();
+        }
         self.maintained = now;
         if self.server.controls.crawler_enabled() {
             self.engine.maintain(now)

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::Wake;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -81,19 +82,32 @@ fn spawn<C: Cache>(
 ) -> io::Result<Worker> {
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+    let caller = std::task::Waker::from(Arc::new(Caller(Arc::clone(&waker))));
     let (connections, inbox) = channel();
     let (server, cache) = (Arc::clone(server), cache.clone());
     let thread = std::thread::Builder::new().name(format!("larder-{index}")).spawn(move || {
         if server.options.pin {
             platform::pin_to_core(index);
         }
-        let mut worker = EventLoop::new(poll, inbox, Desk::new(index, server, cache.engine()));
+        let desk = Desk::new(index, server, cache.engine());
+        let mut worker = EventLoop::new(poll, inbox, desk, caller);
         match worker.attach(udp) {
             Ok(()) => worker.run(),
             Err(error) => tracing::error!(%error, "the event queue failed: a worker ends"),
         }
     })?;
     Ok(Worker { connections, waker, thread })
+}
+
+/// Has a worker look at its clients.
+struct Caller(Arc<Waker>);
+
+impl Wake for Caller {
+    fn wake(self: Arc<Self>) {
+        if let Err(error) = self.0.wake() {
+            tracing::error!(%error, "cannot wake a worker");
+        }
+    }
 }
 
 /// A worker as it sees itself.
@@ -116,6 +130,10 @@ struct EventLoop<E: Engine> {
     maintained: Instant,
     /// Housekeeping has more to do.
     chores: bool,
+    /// Has others call this worker when a client is to be closed.
+    caller: std::task::Waker,
+    /// How many connections had been chosen to be closed, here or elsewhere, at the last look.
+    shed_seen: u64,
 }
 
 /// A connection and its stream.
@@ -139,7 +157,7 @@ impl<E: Engine> Client<E> {
 }
 
 impl<E: Engine> EventLoop<E> {
-    fn new(poll: Poll, inbox: Receiver<Accepted>, desk: Desk<E>) -> Self {
+    fn new(poll: Poll, inbox: Receiver<Accepted>, desk: Desk<E>, caller: std::task::Waker) -> Self {
         Self {
             poll,
             inbox,
@@ -153,6 +171,8 @@ impl<E: Engine> EventLoop<E> {
             handshakes: VecDeque::new(),
             maintained: Instant::now(),
             chores: false,
+            caller,
+            shed_seen: 0,
         }
     }
 
@@ -189,6 +209,7 @@ impl<E: Engine> EventLoop<E> {
                     client.connection.note_event(event.is_readable(), event.is_read_closed());
                     self.serve(event.token().0, now);
                 }
+                self.close_shed();
             }
             for _ in 0..waiting {
                 match self.ready.pop_front() {
@@ -294,6 +315,12 @@ impl<E: Engine> EventLoop<E> {
         if client.connection.is_watching() && !self.watching.contains(&index) {
             self.watching.push(index);
         }
+        if client.connection.is_holding() {
+            client.connection.info.holdings.set_waker(&self.caller);
+            if client.connection.is_shed() {
+                return self.close(index);
+            }
+        }
         if let Err(error) = client.watch(&self.poll, Token(index)) {
             tracing::warn!(%error, "cannot watch a connection");
             client.connection.info.note_failure();
@@ -331,6 +358,20 @@ impl<E: Engine> EventLoop<E> {
         }
         if self.chores || due {
             self.chores = self.desk.do_chores(now);
+        }
+    }
+
+    /// Closes connections that have stalled while memory is short.
+    fn close_shed(&mut self) {
+        let count = self.desk.server.shed_marks();
+        if std::mem::replace(&mut self.shed_seen, count) == count {
+            return;
+        }
+        for index in 0..self.clients.len() {
+            let client = self.clients[index].as_ref();
+            if client.is_some_and(|client| client.connection.is_shed()) {
+                self.close(index);
+            }
         }
     }
 

@@ -78,6 +78,7 @@ fn commands(server: &Server, page: &mut Page<'_>) {
     if server.options.suboptions.idle_timeout > 0 {
         page.line("idle_kicks", server.connections.idle_kicks.load(Relaxed));
     }
+    page.line("stalled_kicks", server.shed_count());
     page.line("bytes_read", thread(|t| &t.bytes_read));
     page.line("bytes_written", thread(|t| &t.bytes_written));
 }

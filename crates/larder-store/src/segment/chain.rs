@@ -4,7 +4,7 @@
 use super::Shared;
 use super::record::Record;
 use super::sync::Ordering;
-use super::table::{RETIRED, SegmentState};
+use super::table::{LEASE_CHARGE, RETIRED, SegmentState};
 use crate::{Lease, Refusal};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -141,33 +141,60 @@ pub struct ChainLease {
 }
 
 impl ChainLease {
-    /// A lease on the value of `record`, which its witness keeps alive for now. `None` if too much
-    /// of the memory is leased already.
-    pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>) -> Option<Self> {
+    /// A lease on the value of `record`, which its witness keeps alive for now, and whether it may be
+    /// kept: not if too much of the memory is leased already. `None` if the value is no large one.
+    pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>) -> Option<(Self, bool)> {
         let chain = record.chain()?;
         let tail = (record.value_offset(), record.header.inline_len());
         let chain_len = chain.value_len as usize - tail.1;
-        let segments = chain_len.div_ceil(shared.segment_len()) + usize::from(tail.1 > 0);
-        shared.lease(segments).then(|| {
-            let (first, cursor) = (chain.first, Cell::new((0, chain.first)));
-            let lease = Self { shared: Arc::clone(shared), first, chain_len, tail, cursor };
-            lease.hold();
-            lease
-        })
-    }
-
-    /// Segments that it keeps from being used again.
-    fn segments(&self) -> usize {
-        self.chain_len.div_ceil(self.shared.segment_len()) + usize::from(self.tail.1 > 0)
+        let (first, cursor) = (chain.first, Cell::new((0, chain.first)));
+        let lease = Self { shared: Arc::clone(shared), first, chain_len, tail, cursor };
+        let fits = lease.hold();
+        Some((lease, fits))
     }
 
     fn tail_segment(&self) -> Option<u32> {
         (self.tail.1 > 0).then(|| self.shared.table().layout.segment_of(self.tail.0))
     }
 
-    fn hold(&self) {
-        for segment in [self.first].into_iter().chain(self.tail_segment()) {
-            self.shared.table().entry(segment).leases().fetch_add(1, Ordering::AcqRel);
+    /// Segments that have a count of leases, with the number of segments that it keeps from being
+    /// used again.
+    fn counted(&self) -> impl Iterator<Item = (u32, usize)> {
+        let chain = (self.first, self.chain_len.div_ceil(self.shared.segment_len()));
+        [chain].into_iter().chain(self.tail_segment().map(|segment| (segment, 1)))
+    }
+
+    /// Keeps the value's segments from being used again. The first lease on a segment is charged for
+    /// it, and others are not: however often a value is leased, it keeps the same memory. False if
+    /// more is charged now than may be, and this lease added to it.
+    fn hold(&self) -> bool {
+        let mut fits = true;
+        for (segment, charge) in self.counted() {
+            let leases = self.shared.table().entry(segment).leases();
+            let before = leases.fetch_add(1, Ordering::AcqRel);
+            if (before & !RETIRED) % LEASE_CHARGE == 0 {
+                leases.fetch_add(charge as u64 * LEASE_CHARGE, Ordering::AcqRel);
+                fits &= self.shared.charge_lease(charge);
+            }
+        }
+        fits
+    }
+
+    /// Ends a hold on `segment`. The last one gives back the charge, and the segment if nothing else
+    /// refers to it.
+    fn let_go(&self, segment: u32) {
+        let leases = self.shared.table().entry(segment).leases();
+        let count = |word: u64| word % LEASE_CHARGE;
+        let without = |word: u64| if count(word) == 1 { word & RETIRED } else { word - 1 };
+        let before = leases
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| Some(without(word)))
+            .expect("there is always a next word");
+        if count(before) == 1 {
+            let charged = (before & !RETIRED) / LEASE_CHARGE;
+            self.shared.unlease(usize::try_from(charged).expect("segments fit in memory"));
+            if before & RETIRED != 0 {
+                self.shared.recycle(segment);
+            }
         }
     }
 
@@ -185,7 +212,7 @@ impl ChainLease {
 
 impl Clone for ChainLease {
     fn clone(&self) -> Self {
-        self.shared.leased.fetch_add(self.segments(), Ordering::Relaxed);
+        // Never the first one: `self` holds the same segments.
         self.hold();
         let cursor = self.cursor.clone();
         Self { shared: Arc::clone(&self.shared), cursor, ..*self }
@@ -217,12 +244,8 @@ impl Lease for ChainLease {
 
 impl Drop for ChainLease {
     fn drop(&mut self) {
-        self.shared.unlease(self.segments());
-        for segment in [self.first].into_iter().chain(self.tail_segment()) {
-            let leases = self.shared.table().entry(segment).leases();
-            if leases.fetch_sub(1, Ordering::AcqRel) == RETIRED | 1 {
-                self.shared.recycle(segment);
-            }
+        for (segment, _) in self.counted() {
+            self.let_go(segment);
         }
     }
 }

@@ -13,8 +13,8 @@ use super::staging::Staging;
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
-    Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Refusal, Seconds, Updated,
-    Value,
+    Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal, Seconds,
+    Updated, Value,
 };
 use std::sync::Arc;
 
@@ -191,8 +191,9 @@ fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, ChainLease>
         return Value::Whole(record.inline_value());
     }
     match ChainLease::new(shared, record) {
-        Some(lease) => Value::Large(lease),
-        None => Value::Busy { len: record.value_len() },
+        None => Value::Whole(record.inline_value()),
+        Some((lease, true)) => Value::Large(lease),
+        Some((lease, false)) => Value::Busy(lease),
     }
 }
 
@@ -214,6 +215,10 @@ impl Engine for Handle {
     type Upload = Upload;
     type Walk = Walk;
     type Fetch = std::convert::Infallible;
+
+    fn overheld(&self) -> Overheld {
+        self.shared.overheld()
+    }
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {

@@ -70,7 +70,7 @@ pub use mrc::MissRatioCurve;
 pub use walk::Walk;
 
 use crate::eviction::{GhostEpoch, Ghosts};
-use crate::{EvictionObserver, Gauges, LimitRefused, Seconds, SizeClasses};
+use crate::{EvictionObserver, Gauges, LimitRefused, Overheld, Seconds, SizeClasses};
 use alloc::{Alloc, DEAD_LEVELS, Retired};
 use epoch::Epoch;
 use header_page::Made;
@@ -264,7 +264,7 @@ pub(crate) struct Shared {
     open_budget: AtomicUsize,
     /// Index words in use, in steps.
     slots_used: AtomicUsize,
-    /// Segments under lease, each lease counted.
+    /// Segments under lease, each counted once however many leases are on it.
     leased: AtomicUsize,
     /// Told of evictions.
     observer: OnceLock<EvictionObserver>,
@@ -572,11 +572,22 @@ impl Shared {
         })
     }
 
-    /// Counts `segments` as leased unless that would be more than half of all.
-    fn lease(&self, segments: usize) -> bool {
-        let max = self.limit_segments() / 2;
-        let add = |leased: usize| (leased + segments <= max).then_some(leased + segments);
-        self.leased.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    /// Counts `segments` as leased; false if that is now more than half of all.
+    fn charge_lease(&self, segments: usize) -> bool {
+        let leased = self.leased.fetch_add(segments, Ordering::Relaxed) + segments;
+        leased <= self.limit_segments() / 2
+    }
+
+    /// What leases and uploads keep beyond the shares from which slow peers are closed. What is left
+    /// up to their limits (half, and `room::UPLOAD_SHARE`) is for peers that do read and send.
+    fn overheld(&self) -> Overheld {
+        let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
+        let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();
+        Overheld {
+            leased: over(self.leased.load(Ordering::Relaxed), limit * 3 / 8),
+            uploaded: over(uploading, limit / 2),
+            uploaded_by_any: over(uploading, limit * 9 / 16),
+        }
     }
 
     fn unlease(&self, segments: usize) {

@@ -107,9 +107,10 @@ impl<'r> Entry<'r> {
         self.half(7)
     }
 
-    /// Leases on a chain that starts here, or on values that end here, and [`RETIRED`].
-    pub(super) fn leases(&self) -> &'r AtomicU32 {
-        self.half(8)
+    /// Leases on a chain that starts here, or on values that end here: their number in the low 32
+    /// bits, what is charged for them together in steps of [`LEASE_CHARGE`], and [`RETIRED`].
+    pub(super) fn leases(&self) -> &'r AtomicU64 {
+        self.region.word(self.at + 56)
     }
 
     /// Which queue and classes it belongs to.
@@ -168,13 +169,13 @@ impl<'r> Entry<'r> {
             (self.first_expiry(), u32::MAX),
             (self.last_expiry(), 0),
             (self.next(), 0),
-            (self.leases(), 0),
             (self.half(9), word_of(kind)),
             (self.next_crawl(), 0),
             (self.first_hits(), 0),
         ] {
             word.store(value, Ordering::Relaxed);
         }
+        self.leases().store(0, Ordering::Relaxed);
         self.sequence().store(sequence, Ordering::Release);
         self.set_state(SegmentState::Open);
     }
@@ -205,7 +206,9 @@ fn kind_of(word: u32) -> Kind {
 }
 
 /// Bit of [`Entry::leases`]: nothing in the index refers to it any more; the last lease frees it.
-pub(super) const RETIRED: u32 = 1 << 31;
+pub(super) const RETIRED: u64 = 1 << 63;
+/// One charged segment in [`Entry::leases`].
+pub(super) const LEASE_CHARGE: u64 = 1 << 32;
 
 /// Buckets and ghosts, in segments that the index has taken.
 #[derive(Debug)]

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep};
 
+/// How often a task lets others go first while connections are being closed for want of memory.
+const SHEDDING_YIELDS_MAX: u32 = 16;
+
 /// A connection with what its task waits for. Dropping it closes it.
 pub(super) struct Client<E: Engine + 'static> {
     shared: Arc<Shared<E>>,
@@ -58,6 +61,13 @@ impl<E: Engine + 'static> Client<E> {
 
     /// Has turns until there is something to wait for; false if it is to be closed.
     async fn serve(&mut self) -> bool {
+        // Tasks that are to close are among those that are ready: a turn behind them finds room.
+        for _ in 0..SHEDDING_YIELDS_MAX {
+            if !self.shared.server.is_shedding() {
+                break;
+            }
+            yield_now().await;
+        }
         loop {
             match self.turn() {
                 After::Again => yield_now().await,
@@ -102,6 +112,12 @@ impl<E: Engine + 'static> Client<E> {
         {
             self.alarm = None;
             return Poll::Ready(self.heed_alarm());
+        }
+        if self.connection.is_holding() {
+            self.connection.info.holdings.set_waker(cx.waker());
+            if self.connection.is_shed() {
+                return Poll::Ready(false);
+            }
         }
         let event = if self.connection.awaits_writing() {
             ready!(self.stream.poll_room(cx))

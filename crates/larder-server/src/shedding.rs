@@ -1,0 +1,248 @@
+//! Load shedding: where memory runs short, the connections that have stalled for longest are closed,
+//! so that those that do read and send are served.
+//!
+//! Two kinds of memory are watched. *Buffers* are the server's own: input that is not a whole request,
+//! and answers that were not taken. All connections together may have [`Memory::connections`] of
+//! them; the last quarter is for connections that hold no more than [`SMALL_MAX`]. *Cache memory* is
+//! kept by large values on their way out, under a lease, or in, as an upload; the engine says when
+//! either is too much.
+//!
+//! Any thread may find a connection to close, but only the thread that serves a connection can close
+//! it: the connection is marked, and its thread is woken.
+//!
+//! [`Memory::connections`]: crate::memory::Memory::connections
+
+use crate::connection::ConnectionInfo;
+use crate::server::Server;
+use larder_store::Overheld;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+/// A connection that holds no more than this may use the last quarter of the buffers, in bytes.
+const SMALL_MAX: usize = 4 << 10;
+/// A connection that has moved nothing for this long has stalled.
+const STALL_MIN: Duration = Duration::from_millis(200);
+/// Bytes that have to move for a connection to count as one that reads or sends.
+pub(crate) const PROGRESS_MIN: usize = 4 << 10;
+
+/// The kinds of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Buffers,
+    Leased,
+    Uploaded,
+}
+
+/// What a connection holds, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Of buffers.
+    pub(crate) buffers: usize,
+    /// Of the cache's memory, under a lease.
+    pub(crate) leased: usize,
+    /// Of the cache's memory, in an upload.
+    pub(crate) uploaded: usize,
+}
+
+/// Bytes of each [`Kind`], for all threads.
+#[derive(Debug, Default)]
+struct Amounts([AtomicUsize; 3]);
+
+impl Amounts {
+    fn of(&self, kind: Kind) -> usize {
+        self.0[kind as usize].load(Relaxed)
+    }
+
+    fn set(&self, held: Held) {
+        for (amount, bytes) in self.0.iter().zip([held.buffers, held.leased, held.uploaded]) {
+            amount.store(bytes, Relaxed);
+        }
+    }
+
+    fn add(&self, other: &Self) {
+        for (amount, other) in self.0.iter().zip(&other.0) {
+            amount.fetch_add(other.load(Relaxed), Relaxed);
+        }
+    }
+
+    fn subtract(&self, other: &Self) {
+        for (amount, other) in self.0.iter().zip(&other.0) {
+            amount.fetch_sub(other.load(Relaxed), Relaxed);
+        }
+    }
+}
+
+/// What a connection holds, as other threads see it.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    held: Amounts,
+    /// The same when it was marked, which is counted as leaving until it is closed.
+    leaving: Amounts,
+    /// When it last moved something, in milliseconds of the server's clock.
+    moved_at: AtomicU64,
+    /// It is to be closed.
+    shed: AtomicBool,
+    /// Has its thread look at it.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Holdings {
+    /// Notes what the connection holds after a turn, and when that was if it got ahead.
+    pub(crate) fn note(&self, held: Held, moved_at: Option<u64>) {
+        self.held.set(held);
+        if let Some(at) = moved_at {
+            self.moved_at.store(at, Relaxed);
+        }
+    }
+
+    /// It is to be closed.
+    pub(crate) fn is_shed(&self) -> bool {
+        self.shed.load(SeqCst)
+    }
+
+    /// Has `waker` called once it is to be closed. Who sets it looks at [`Self::is_shed`] afterwards.
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *place = Some(waker.clone());
+        }
+    }
+
+    /// Has its thread close it.
+    fn wake(&self) {
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// What is being shed.
+#[derive(Debug, Default)]
+pub(crate) struct Shedding {
+    /// What connections hold that are marked and not closed yet.
+    leaving: Amounts,
+    /// Connections that were marked, for `stats`.
+    count: AtomicU64,
+    /// The same, never reset: raised before a thread is woken.
+    marks: AtomicU64,
+}
+
+impl Server {
+    /// How many connections were closed because they had stalled while memory was short.
+    pub(crate) fn shed_count(&self) -> u64 {
+        self.shedding.count.load(Relaxed)
+    }
+
+    /// Goes up with every connection that is to be closed.
+    pub(crate) fn shed_marks(&self) -> u64 {
+        self.shedding.marks.load(SeqCst)
+    }
+
+    /// Forgets how many they were (`stats reset`).
+    pub(crate) fn reset_shed_count(&self) {
+        self.shedding.count.store(0, Relaxed);
+    }
+
+    /// Whether `info` may hold `held` bytes of buffers, `total` being what all hold now. Stalled
+    /// connections are closed for it, and if these are not enough, those that have waited longest.
+    pub(crate) fn makes_room(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
+        self.has_room(info.id, held, total)
+    }
+
+    fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
+        let max = self.memory().connections;
+        let share = max / 4 * 3;
+        let leaving = || self.shedding.leaving.of(Kind::Buffers);
+        if total.saturating_sub(leaving()) > share {
+            self.shed(Kind::Buffers, total - max / 8 * 5, STALL_MIN, sparing);
+        }
+        let allowed = if held <= SMALL_MAX { max } else { share };
+        if total.saturating_sub(leaving()) > allowed {
+            self.shed(Kind::Buffers, total - allowed, Duration::ZERO, sparing);
+        }
+        // What is marked is still there: memory must not run far ahead of it.
+        total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
+    }
+
+    /// The same for a few bytes that some connection needs for its next request.
+    pub(crate) fn makes_small_room(&self, total: usize) -> bool {
+        self.has_room(0, 0, total)
+    }
+
+    /// Closes connections that keep so much of the cache's memory. Leases are taken from stalled
+    /// connections alone: where there is none, values are copied.
+    pub(crate) fn free_cache(&self, over: Overheld) {
+        self.shed(Kind::Leased, over.leased, STALL_MIN, 0);
+        self.shed(Kind::Uploaded, over.uploaded, STALL_MIN, 0);
+        self.shed(Kind::Uploaded, over.uploaded_by_any, Duration::ZERO, 0);
+    }
+
+    /// Connections are to be closed that are not closed yet: who takes memory now may be refused
+    /// where one who comes a little later is not.
+    pub(crate) fn is_shedding(&self) -> bool {
+        [Kind::Buffers, Kind::Leased, Kind::Uploaded]
+            .iter()
+            .any(|kind| self.shedding.leaving.of(*kind) > 0)
+    }
+
+    /// Marks connections, the longest stalled first, until those that are marked and not closed yet
+    /// hold `wanted` bytes together. `sparing` is the one that asks.
+    fn shed(&self, kind: Kind, wanted: usize, stalled: Duration, sparing: u64) {
+        let leaving = || self.shedding.leaving.of(kind);
+        if leaving() >= wanted {
+            return;
+        }
+        // A connection that has ended is not in the list any more, so none is marked afterwards.
+        let conns = self.conns();
+        let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
+        let since = self.clock.millis().saturating_sub(stalled);
+        let mut any = false;
+        for info in longest_stalled(conns.values(), kind, since, sparing) {
+            if leaving() >= wanted {
+                break;
+            }
+            info.note_failure();
+            info.holdings.shed.store(true, SeqCst);
+            info.holdings.leaving.add(&info.holdings.held);
+            self.shedding.leaving.add(&info.holdings.leaving);
+            self.shedding.count.fetch_add(1, Relaxed);
+            self.shedding.marks.fetch_add(1, SeqCst);
+            info.holdings.wake();
+            any = true;
+        }
+        drop(conns);
+        if any {
+            self.shed_log.warn(|| {
+                "memory for connections is short: those that have stalled for longest are closed"
+                    .to_owned()
+            });
+        }
+    }
+
+    /// A connection's end, once it is not in the list any more: what it held is not on its way out
+    /// now.
+    pub(crate) fn note_shed_end(&self, info: &ConnectionInfo) {
+        self.shedding.leaving.subtract(&info.holdings.leaving);
+    }
+}
+
+/// Connections that hold memory and have moved nothing since `since`, the longest stalled first.
+fn longest_stalled<'c>(
+    conns: impl Iterator<Item = &'c Arc<ConnectionInfo>>,
+    kind: Kind,
+    since: u64,
+    sparing: u64,
+) -> impl Iterator<Item = &'c ConnectionInfo> {
+    let mut stalled: Vec<(u64, u64, &ConnectionInfo)> = conns
+        .filter(|info| info.id != sparing && !info.holdings.is_shed())
+        .filter(|info| info.holdings.held.of(kind) > 0)
+        .map(|info| (info.holdings.moved_at.load(Relaxed), info.id, &**info))
+        .filter(|(moved_at, ..)| *moved_at <= since)
+        .collect();
+    stalled.sort_unstable_by_key(|(moved_at, id, _)| (*moved_at, *id));
+    stalled.into_iter().map(|(.., info)| info)
+}

@@ -1,0 +1,103 @@
+"""A client that reads and sends is served, whatever others leave unread or half sent."""
+
+import contextlib
+import time
+
+import pytest
+
+from server import MIB
+
+SILENT = 34
+HALVES = 3000
+LARGE = b"x" * (MIB - 512)
+SMALLER = b"y" * 300_000
+
+
+class Client:
+    """An ordinary client, which says what was not as it should be."""
+
+    def __init__(self, server):
+        self.sock = server.connect()
+        self.replies = self.sock.makefile("rb")
+
+    def set(self, key, value):
+        self.sock.sendall(b"set %s 0 0 %d\r\n%s\r\n" % (key, len(value), value))
+        return self.replies.readline()
+
+    def get(self, key, value):
+        """Whether the answer is the value."""
+        self.sock.sendall(b"get %s\r\n" % key)
+        head = self.replies.readline()
+        assert head == b"VALUE %s 0 %d\r\n" % (key, len(value)), head
+        body = self.replies.read(len(value) + 2)
+        return body[:-2] == value and self.replies.readline() == b"END\r\n"
+
+    def close(self):
+        self.replies.close()
+        self.sock.close()
+
+
+@contextlib.contextmanager
+def client(server):
+    made = Client(server)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextlib.contextmanager
+def silent(server, requests):
+    """Connections that send a request each, and read nothing."""
+    socks = []
+    try:
+        for request in requests:
+            sock = server.connect()
+            socks.append(sock)
+            sock.sendall(request)
+        yield
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def serve_all(server, secs):
+    """Gets and sets of large values for a while: each must be answered as if nobody else were there."""
+    deadline, rounds = time.monotonic() + secs, 0
+    with client(server) as good:
+        while time.monotonic() < deadline or rounds < 10:
+            # An overwritten value is an evicted one: where it stays leased, its memory is not free.
+            assert good.set(b"good", SMALLER) == b"STORED\r\n", rounds
+            assert good.get(b"good", SMALLER), rounds
+            assert good.set(b"large%d" % rounds, LARGE) == b"STORED\r\n", rounds
+            assert good.get(b"large%d" % rounds, LARGE), rounds
+            rounds += 1
+
+
+@pytest.mark.larder
+@pytest.mark.parametrize("values", [1, SILENT], ids=["one value", "a value each"])
+def test_large_values_are_served_beside_clients_that_do_not_read(start, values):
+    with start() as server:
+        with client(server) as good:
+            for n in range(values):
+                assert good.set(b"v%d" % n, LARGE) == b"STORED\r\n"
+        requests = [b"get v%d\r\n" % (n % values) * 20 for n in range(SILENT)]
+        with silent(server, requests):
+            serve_all(server, 3)
+        assert server.stats()["response_obj_oom"] == "0"
+
+
+@pytest.mark.larder
+@pytest.mark.parametrize("length", [20_000, 60_000])
+def test_large_values_are_stored_beside_values_half_sent(start, length):
+    half = b"set half 0 0 %d\r\n" % length + b"x" * (length - 1000)
+    with start("-m", "64", "-c", "4000") as server, silent(server, [half] * HALVES):
+        serve_all(server, 3)
+
+
+@pytest.mark.larder
+def test_large_values_are_stored_beside_large_values_half_sent(start):
+    half = b"set half%d 0 0 1000000\r\n" + b"x" * 999_000
+    halves = [half.replace(b"%d", b"%d" % n) for n in range(60)]
+    with start("-m", "64") as server, silent(server, halves):
+        serve_all(server, 3)
