@@ -434,6 +434,9 @@ impl<E: Engine> Connection<E> {
                 return Ok(After::Wait);
             }
         }
+        if read > 0 && self.tls.as_ref().is_some_and(|tls| tls.is_unused()) {
+            read += self.read_behind_hello(stream, buffers, read)?;
+        }
         self.moved += read;
         moved.read += self.open(stream, read, buffers).map_err(Fault::Tls)?;
         self.info.note_turn();
@@ -444,6 +447,26 @@ impl<E: Engine> Connection<E> {
         let after = self.after(turn.next);
         self.info.note(self.state(), now);
         Ok(after)
+    }
+
+    /// What has come behind the first bytes of a handshake. Answering them takes a thousand times as
+    /// long as sending them, so they are not answered to a peer that is gone.
+    fn read_behind_hello(
+        &mut self,
+        stream: &mut impl Read,
+        buffers: &mut Buffers,
+        read: usize,
+    ) -> Result<usize, Fault> {
+        let room = buffers.input.get_mut(read..).unwrap_or_default();
+        if room.is_empty() {
+            return Ok(0);
+        }
+        self.readable = true;
+        let more = self.read(stream, room)?;
+        if self.ended {
+            return Err(Fault::Tls(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(more)
     }
 
     /// Decrypts what was read; how many bytes came of it.

@@ -13,7 +13,10 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long handshakes may keep other connections waiting in a round.
+pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
 /// A thread's place of work.
 pub(super) struct Desk<E: Engine> {
@@ -26,6 +29,10 @@ pub(super) struct Desk<E: Engine> {
     udp_settings: Settings,
     /// When chores were last done.
     maintained: Seconds,
+    /// Time that handshakes have taken in this round.
+    handshakes_took: Duration,
+    /// Counts rounds, in which each task that is ready has a turn.
+    round: u64,
 }
 
 impl<E: Engine> Desk<E> {
@@ -38,6 +45,8 @@ impl<E: Engine> Desk<E> {
             buffers: Buffers::new(),
             udp_settings: udp::settings(&server.settings),
             maintained: server.clock.now(),
+            handshakes_took: Duration::ZERO,
+            round: 0,
             server,
         }
     }
@@ -47,8 +56,55 @@ impl<E: Engine> Desk<E> {
         self.server.clock.now()
     }
 
+    /// Begins a round of turns.
+    pub(super) fn begin_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.handshakes_took = Duration::ZERO;
+    }
+
+    /// Whether there is time for a handshake in this round: one takes as long as a thousand requests,
+    /// so connections that ask go first.
+    pub(super) fn has_time_for_handshake(&self) -> bool {
+        self.handshakes_took < HANDSHAKE_SLICE
+    }
+
+    /// The same for a task, which has waited since the round that it was told; the round to wait for
+    /// if not. Tasks that have waited come to their turns when all that were ready had theirs.
+    pub(super) fn admit_handshake(&mut self, waited: Option<u64>) -> Result<(), u64> {
+        if waited == Some(self.round) {
+            self.begin_round();
+        }
+        if self.has_time_for_handshake() { Ok(()) } else { Err(self.round) }
+    }
+
+    /// A turn of a connection that is still being agreed on how to encrypt.
+    fn serve_handshake(
+        &mut self,
+        connection: &mut Connection<E>,
+        stream: &mut (impl Read + Write),
+        now: Seconds,
+    ) -> After {
+        let begun = Instant::now();
+        let after = self.serve_request(connection, stream, now);
+        self.handshakes_took += begun.elapsed();
+        after
+    }
+
     /// A connection's turn.
     pub(super) fn serve(
+        &mut self,
+        connection: &mut Connection<E>,
+        stream: &mut (impl Read + Write),
+        now: Seconds,
+    ) -> After {
+        if connection.is_shaking_hands() {
+            self.serve_handshake(connection, stream, now)
+        } else {
+            self.serve_request(connection, stream, now)
+        }
+    }
+
+    fn serve_request(
         &mut self,
         connection: &mut Connection<E>,
         stream: &mut (impl Read + Write),

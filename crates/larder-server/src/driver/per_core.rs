@@ -1,7 +1,7 @@
 //! One event loop a thread. Each worker owns its connections and its desk, and shares nothing on the
 //! way of a request.
 
-use super::desk::Desk;
+use super::desk::{Desk, HANDSHAKE_SLICE};
 use super::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
 use crate::connection::{After, Connection, ConnectionInfo, Stream};
 use crate::life_cycle::Phase;
@@ -127,6 +127,10 @@ struct EventLoop<E: Engine> {
     shown: Instant,
     /// Clients that have to agree on TLS by then, in that order.
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
+    /// Clients that have sent something for it, in turn: those that are agreed go first.
+    knocking: VecDeque<usize>,
+    /// More connections may wait in the inbox.
+    arriving: bool,
     maintained: Instant,
     /// Housekeeping has more to do.
     chores: bool,
@@ -142,6 +146,8 @@ struct Client<E: Engine> {
     stream: Stream,
     /// Writing is watched for.
     watches_writing: bool,
+    /// It is in [`EventLoop::knocking`].
+    knocks: bool,
 }
 
 impl<E: Engine> Client<E> {
@@ -169,6 +175,8 @@ impl<E: Engine> EventLoop<E> {
             watching: Vec::new(),
             shown: Instant::now(),
             handshakes: VecDeque::new(),
+            knocking: VecDeque::new(),
+            arriving: false,
             maintained: Instant::now(),
             chores: false,
             caller,
@@ -202,12 +210,16 @@ impl<E: Engine> EventLoop<E> {
             let waiting = self.ready.len();
             for event in &events {
                 if event.token() == WAKER {
-                    self.welcome();
+                    self.arriving = true;
                 } else if event.token().0 >= FIRST_ENDPOINT {
                     self.serve_datagrams(event.token().0, now);
                 } else if let Some(Some(client)) = self.clients.get_mut(event.token().0) {
                     client.connection.note_event(event.is_readable(), event.is_read_closed());
-                    self.serve(event.token().0, now);
+                    if client.connection.is_shaking_hands() {
+                        self.knock(event.token().0);
+                    } else {
+                        self.serve(event.token().0, now);
+                    }
                 }
                 self.close_shed();
             }
@@ -218,6 +230,9 @@ impl<E: Engine> EventLoop<E> {
                     None => break,
                 }
             }
+            self.shake_hands(now);
+            self.welcome();
+            self.close_shed();
             self.show_log(now);
             self.do_chores(now);
             if self.desk.server.life.phase() == Phase::Draining {
@@ -228,7 +243,8 @@ impl<E: Engine> EventLoop<E> {
 
     /// How long to wait for an event.
     fn patience(&self) -> Duration {
-        let busy = self.chores || !self.ready.is_empty();
+        let comes = self.arriving || !self.knocking.is_empty();
+        let busy = self.chores || comes || !self.ready.is_empty();
         match (busy, self.watching.is_empty()) {
             (true, _) => Duration::ZERO,
             (false, true) => MAINTENANCE,
@@ -268,9 +284,39 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// Takes in what the acceptor sent.
+    /// Has a client wait for its turn among those that are to be agreed on TLS.
+    fn knock(&mut self, index: usize) {
+        let Some(Some(client)) = self.clients.get_mut(index) else { return };
+        if !std::mem::replace(&mut client.knocks, true) {
+            self.knocking.push_back(index);
+        }
+    }
+
+    /// Serves those that are to be agreed on TLS, for a little while.
+    fn shake_hands(&mut self, now: Seconds) {
+        self.desk.begin_round();
+        while self.desk.has_time_for_handshake() {
+            let Some(index) = self.knocking.pop_front() else { return };
+            // It may have gone, and its place be another's.
+            let client = self.clients.get_mut(index).and_then(Option::as_mut);
+            let knocked = client.is_some_and(|client| std::mem::take(&mut client.knocks));
+            if knocked {
+                self.serve(index, now);
+            }
+        }
+    }
+
+    /// Takes in what the acceptor sent, for a little while.
     fn welcome(&mut self) {
-        while let Ok(accepted) = self.inbox.try_recv() {
+        if !self.arriving {
+            return;
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < HANDSHAKE_SLICE {
+            let Ok(accepted) = self.inbox.try_recv() else {
+                self.arriving = false;
+                return;
+            };
             let info = Arc::clone(&accepted.info);
             let index = self.vacant.pop().unwrap_or(self.clients.len());
             if index == self.clients.len() {
@@ -294,7 +340,7 @@ impl<E: Engine> EventLoop<E> {
             self.handshakes.push_back((by, index, info));
         }
         stream.register(self.poll.registry(), Token(index))?;
-        Ok(Client { connection, stream, watches_writing: false })
+        Ok(Client { connection, stream, watches_writing: false, knocks: false })
     }
 
     fn serve(&mut self, index: usize, now: Seconds) {

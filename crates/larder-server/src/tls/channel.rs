@@ -29,6 +29,8 @@ pub struct Channel {
     /// Input from the first record on that is not whole.
     partial: Vec<u8>,
     phase: Phase,
+    /// The peer has said something.
+    begun: bool,
     counts: Arc<TlsCounts>,
 }
 
@@ -50,12 +52,17 @@ impl Channel {
     pub(crate) fn new(config: Arc<ServerConfig>, counts: Arc<TlsCounts>) -> Result<Self, Error> {
         let rustls = UnbufferedServerConnection::new(config)?;
         counts.open.fetch_add(1, Relaxed);
-        Ok(Self { rustls, partial: Vec::new(), phase: Phase::Handshake, counts })
+        Ok(Self { rustls, partial: Vec::new(), phase: Phase::Handshake, begun: false, counts })
     }
 
     /// Whether no request can have come yet.
     pub(crate) fn is_shaking_hands(&self) -> bool {
         self.phase == Phase::Handshake
+    }
+
+    /// Whether the peer has not said anything yet.
+    pub(crate) fn is_unused(&self) -> bool {
+        !self.begun
     }
 
     /// The peer has said that nothing more comes.
@@ -85,6 +92,7 @@ impl Channel {
         opened: &mut Vec<u8>,
         sealed: &mut Vec<u8>,
     ) -> io::Result<()> {
+        self.begun |= !fresh.is_empty();
         if self.partial.is_empty() {
             let done = self.process(fresh, opened, sealed)?;
             self.partial.extend_from_slice(fresh.get(done..).unwrap_or_default());

@@ -69,11 +69,23 @@ impl<E: Engine + 'static> Client<E> {
             yield_now().await;
         }
         loop {
+            if self.connection.is_shaking_hands() {
+                self.await_handshake_turn().await;
+            }
             match self.turn() {
                 After::Again => yield_now().await,
                 After::Wait => return true,
                 After::Close => return false,
             }
+        }
+    }
+
+    /// Lets tasks that are ready go first, as long as handshakes have had their share of this thread.
+    async fn await_handshake_turn(&mut self) {
+        let mut waited = None;
+        while let Err(round) = self.shared.at_desk(|desk| desk.admit_handshake(waited)) {
+            waited = Some(round);
+            yield_now().await;
         }
     }
 
