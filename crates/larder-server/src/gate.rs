@@ -1,24 +1,39 @@
-//! Whether connections are accepted, under `-o no_maxconns_fast`: at the limit those that come
-//! wait at the listener until one closes.
+//! Whether connections are accepted. Under `-o no_maxconns_fast` those that come at the limit wait at
+//! the listener until one closes; and all do while the system has no more file descriptors.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The gate. Only the thread that accepts connections moves it.
 #[derive(Debug, Default)]
 pub struct Gate {
-    closed: AtomicBool,
+    /// Bits of [`FULL`] and [`EXHAUSTED`].
+    closed: AtomicU8,
     /// How often it was closed.
     closings: AtomicU64,
     /// Since when, and for how long before.
     closed_for: Mutex<(Option<Instant>, Duration)>,
 }
 
+/// As many connections are there as there may be.
+const FULL: u8 = 1;
+/// The system has no more file descriptors, or memory for one.
+const EXHAUSTED: u8 = 2;
+
 impl Gate {
     /// Whether connections have to wait.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(SeqCst)
+        self.closed.load(SeqCst) != 0
+    }
+
+    /// The system can't give another connection, or can again.
+    pub(crate) fn set_exhausted(&self, exhausted: bool) {
+        if exhausted {
+            self.close(EXHAUSTED);
+        } else {
+            self.open(EXHAUSTED);
+        }
     }
 
     /// How often they had to.
@@ -41,28 +56,28 @@ impl Gate {
     /// Lets a connection through if `has_room` says so, else closes; who makes room then has to say.
     pub(crate) fn passes(&self, has_room: impl Fn() -> bool) -> bool {
         if has_room() {
-            self.open();
+            self.open(FULL);
             return true;
         }
-        self.close();
+        self.close(FULL);
         // One may have gone before it could see the gate closed.
         let passes = has_room();
         if passes {
-            self.open();
+            self.open(FULL);
         }
         passes
     }
 
-    fn close(&self) {
-        if !self.closed.swap(true, SeqCst) {
+    fn close(&self, why: u8) {
+        if self.closed.fetch_or(why, SeqCst) == 0 {
             self.closings.fetch_add(1, SeqCst);
             self.lock().0 = Some(Instant::now());
         }
     }
 
-    fn open(&self) {
-        if self.closed.load(SeqCst) {
-            self.closed.store(false, SeqCst);
+    fn open(&self, why: u8) {
+        // Most of the time there is nothing to write.
+        if self.is_closed() && self.closed.fetch_and(!why, SeqCst) == why {
             let mut times = self.lock();
             let since = times.0.take();
             times.1 += since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -92,5 +107,19 @@ mod tests {
         assert_eq!(gate.closed_for(), closed_for, "it stands still while the gate is open");
         assert!(!gate.passes(|| false));
         assert_eq!(gate.closings(), 2);
+    }
+
+    #[test]
+    fn a_gate_that_is_closed_twice_over_opens_when_neither_reason_is_left() {
+        let gate = Gate::default();
+        assert!(!gate.passes(|| false));
+        gate.set_exhausted(true);
+        gate.set_exhausted(true);
+        assert!(gate.passes(|| true));
+        assert_eq!((gate.is_closed(), gate.closings()), (true, 1));
+        gate.set_exhausted(false);
+        assert!(!gate.is_closed());
+        gate.set_exhausted(true);
+        assert_eq!((gate.is_closed(), gate.closings()), (true, 2));
     }
 }

@@ -175,7 +175,13 @@ fn serve(
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
-    platform::raise_file_limit(options.conn_limit as u64 + FILES_SPARE);
+    platform::raise_file_limit(options.conn_limit as u64, FILES_SPARE).map_err(|max| {
+        failure(EX_OSERR)(&format!(
+            "failed to set rlimit for open files. Try starting as root or requesting smaller \
+             maxconns value. (-c {} is more than the {max} open files that are allowed)",
+            options.conn_limit
+        ))
+    })?;
     // Who can connect can send signals: SIGHUP would end a process that does not heed it yet.
     let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
     life.heed_signals().map_err(|error| os(&error))?;

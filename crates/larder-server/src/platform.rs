@@ -168,17 +168,24 @@ pub fn memory() -> Option<usize> {
     number(SysconfVar::_PHYS_PAGES)?.checked_mul(number(SysconfVar::PAGE_SIZE)?)
 }
 
-/// Lets the process open as many files as its connections need, as far as the system allows.
-pub fn raise_file_limit(wanted: u64) {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
-        if soft >= wanted {
-            Ok(())
-        } else {
-            setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard)
-        }
-    });
-    if let Err(error) = raised {
-        tracing::warn!(%error, "cannot raise the number of open files");
+/// Lets the process open as many files as its connections need, and `spare` more as far as the system
+/// allows.
+///
+/// # Errors
+/// The number of files that the system allows at most, which is too few for the connections.
+pub fn raise_file_limit(connections: u64, spare: u64) -> Result<(), u64> {
+    use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
+    // A system that does not say how many has nothing to raise.
+    let Ok((soft, hard)) = getrlimit(RLIMIT_NOFILE) else { return Ok(()) };
+    let wanted = connections.saturating_add(spare);
+    // Only root may raise the hard limit.
+    if soft >= wanted || setrlimit(RLIMIT_NOFILE, wanted, hard.max(wanted)).is_ok() {
+        return Ok(());
     }
+    if hard < connections {
+        return Err(hard);
+    }
+    // It never fails up to the hard limit.
+    let _ = setrlimit(RLIMIT_NOFILE, wanted.min(hard), hard);
+    Ok(())
 }

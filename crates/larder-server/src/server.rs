@@ -79,6 +79,8 @@ pub struct Server {
     /// Connections that are to be closed because memory is short.
     pub(crate) shedding: Shedding,
     pub(crate) shed_log: SeldomWarning,
+    /// Connections that wait because the system can't give a file descriptor.
+    pub(crate) accept_log: SeldomWarning,
     /// Connections that were closed because they wanted memory that there was not.
     pub(crate) refused_log: SeldomWarning,
     /// The memory limit as it is now, in MiB.
@@ -134,6 +136,7 @@ impl Server {
             cache: Box::new(cache.clone()),
             shedding: Shedding::default(),
             shed_log: SeldomWarning::default(),
+            accept_log: SeldomWarning::default(),
             refused_log: SeldomWarning::default(),
             limit_mib: options.memory_limit.into(),
             options,

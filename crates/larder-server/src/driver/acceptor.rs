@@ -111,18 +111,30 @@ fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()
 fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
     while server.accepts() {
         match listener.accept() {
-            Ok((mut stream, peer)) => match server.admit(peer, &listener.name()) {
-                Some(info) => {
-                    let tls = server.tls_at(listener);
-                    workers.hand_over(Accepted { stream, info, tls });
+            Ok((mut stream, peer)) => {
+                server.gate.set_exhausted(false);
+                match server.admit(peer, &listener.name()) {
+                    Some(info) => {
+                        let tls = server.tls_at(listener);
+                        workers.hand_over(Accepted { stream, info, tls });
+                    }
+                    // It fits the socket's empty buffer; if not, the peer sees it close.
+                    None => drop(stream.write(TOO_MANY)),
                 }
-                // It fits the socket's empty buffer; if not, the peer sees it close.
-                None => drop(stream.write(TOO_MANY)),
-            },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                server.gate.set_exhausted(false);
+                return true;
+            }
             Err(error) if is_peers(&error) => (),
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections for now");
+                server.gate.set_exhausted(true);
+                server.accept_log.warn(|| {
+                    format!(
+                        "no connection can be accepted until another closes: {error}. Raise the \
+                         limit of open files (ulimit -n), or lower -c"
+                    )
+                });
                 return false;
             }
         }

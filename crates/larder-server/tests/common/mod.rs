@@ -162,7 +162,7 @@ impl Scratch {
 
     /// The first port in the file that a server writes here, once it is there; `meanwhile` is done
     /// until then.
-    fn port(&self, mut meanwhile: impl FnMut()) -> u16 {
+    pub fn port(&self, mut meanwhile: impl FnMut()) -> u16 {
         wait_for("port file", || {
             meanwhile();
             self.path("ports").exists()
