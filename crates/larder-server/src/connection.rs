@@ -235,6 +235,8 @@ pub struct Buffers {
     sealed: Vec<u8>,
 }
 
+/// The first byte of a handshake's record.
+const HANDSHAKE_RECORD: u8 = 22;
 /// What a thread reads at once, in bytes.
 const READ_LEN: usize = 64 << 10;
 /// A buffer for answers that is larger than this is given back after use, in bytes.
@@ -457,8 +459,10 @@ impl<E: Engine> Connection<E> {
         buffers: &mut Buffers,
         read: usize,
     ) -> Result<usize, Fault> {
+        // What is no handshake fails at once, and for its own reason.
+        let is_handshake = buffers.input.first() == Some(&HANDSHAKE_RECORD);
         let room = buffers.input.get_mut(read..).unwrap_or_default();
-        if room.is_empty() {
+        if room.is_empty() || !is_handshake {
             return Ok(0);
         }
         self.readable = true;
