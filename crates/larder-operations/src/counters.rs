@@ -48,7 +48,7 @@ counters! {
         get_misses get_expired get_flushed touch_misses cmd_flush cmd_meta
         delete_misses incr_misses decr_misses cas_misses cmd_touch
         store_too_large store_no_memory auth_cmds auth_errors
-        bytes_read bytes_written conn_yields idle_kicks
+        bytes_read bytes_written conn_yields
         read_buf_oom response_obj_oom
     }
 }
