@@ -222,9 +222,37 @@ fn serve(
     for address in server.listening() {
         tracing::info!(address, "listening");
     }
+    greet(&server);
+    if !server.asks_for_logins() && listens_beyond_loopback(&listeners) {
+        tracing::warn!(
+            "whoever reaches this machine may read and change everything: give -l 127.0.0.1, or \
+             -Y or -S for logins"
+        );
+    }
     driver::run(&server, cache, listeners, udp, bell).map_err(|error| os(&error))?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Tells a person at a terminal what was started.
+#[expect(clippy::print_stderr, reason = "for a person, whatever the log shows")]
+fn greet(server: &Server) {
+    if std::io::stderr().is_terminal() {
+        let (options, addresses) = (&server.options, server.listening());
+        eprintln!(
+            "larderd {} listens on {}: {} MiB of memory, {} threads",
+            version::LARDER,
+            addresses.join(", "),
+            options.memory_limit,
+            options.threads
+        );
+    }
+}
+
+/// Whether others than this machine may connect.
+fn listens_beyond_loopback(listeners: &[Listener]) -> bool {
+    let addresses = listeners.iter().filter_map(Listener::tcp_address);
+    addresses.map(|address| address.ip()).any(|ip| !ip.to_canonical().is_loopback())
 }
 
 /// The sockets that were passed, or those that the command line asks for.

@@ -1,8 +1,11 @@
 //! The file that tells others this process's id (`-P`).
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+/// What is read of a file that is there, in bytes.
+const PID_LEN_MAX: u64 = 32;
 
 /// A file that was written, and goes at the end.
 #[derive(Debug)]
@@ -13,6 +16,12 @@ impl PidFile {
     /// warned of, and a file that can't be written keeps nobody from serving.
     #[must_use]
     pub fn write(path: &Path) -> Option<Self> {
+        // Reading a pipe or a device may never end, and a file in its place is not wanted either.
+        if path.metadata().is_ok_and(|meta| !meta.is_file()) {
+            let path = path.display();
+            tracing::warn!("Could not open the pid file {path} for writing: it is no regular file");
+            return None;
+        }
         if let Some(pid) = running(path) {
             tracing::warn!("The pid file contained the following (running) pid: {pid}");
         }
@@ -47,7 +56,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 /// The process that a pid file names, if it runs and is not this one.
 fn running(path: &Path) -> Option<i32> {
-    let pid: i32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(PID_LEN_MAX).read_to_string(&mut text).ok()?;
+    let pid: i32 = text.trim().parse().ok()?;
     let other = pid > 0 && pid.unsigned_abs() != std::process::id();
     (other && crate::platform::runs(pid)).then_some(pid)
 }

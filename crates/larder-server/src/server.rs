@@ -149,6 +149,12 @@ impl Server {
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
     }
 
+    /// Whether clients have to log in.
+    #[must_use]
+    pub fn asks_for_logins(&self) -> bool {
+        self.passwords.is_some()
+    }
+
     /// Notes that a worker is alive.
     pub(crate) fn beat(&self, worker: usize) {
         if let Some(pulse) = self.pulses.get(worker) {

@@ -23,7 +23,8 @@ const HEADER_LEN: usize = 8;
 /// A datagram of an answer, in bytes: it fits an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
-/// A longer answer is not sent, in bytes.
+/// A longer answer is not sent, nor are those behind it once a datagram's answers are longer together,
+/// in bytes.
 const MESSAGE_MAX: usize = 16 << 20;
 /// Requests that are answered before others have their turn.
 const REQUESTS_PER_TURN: usize = 64;
@@ -181,6 +182,8 @@ struct Exchange<E: Engine> {
     request: Vec<u8>,
     /// Bytes of the request that are done with.
     done: usize,
+    /// Bytes of its answers.
+    answered: usize,
     leaving: Option<Message>,
     /// Nothing more is asked.
     ended: bool,
@@ -205,6 +208,7 @@ impl<E: Engine> Exchange<E> {
             session: Session::new(),
             request: request.to_vec(),
             done: 0,
+            answered: 0,
             leaving: None,
             ended: false,
         })
@@ -242,7 +246,8 @@ impl<E: Engine> Exchange<E> {
         // Neither the log nor a dump of everything goes to an address that nobody has vouched for;
         // half a message is for nobody.
         let endless = matches!(self.session.state(), State::Dumping | State::Watching);
-        if endless || turn.next == Next::Write {
+        self.answered += output.len();
+        if endless || turn.next == Next::Write || self.answered > MESSAGE_MAX {
             self.ended = true;
             output.clear();
         }

@@ -282,3 +282,29 @@ fn udp_may_be_all_there_is() {
 fn all_of_it_under_tokio() {
     common::again_under_tokio(&[]);
 }
+
+#[test]
+fn one_datagram_draws_a_bounded_answer() {
+    const ANSWERS_MAX: u64 = 16 << 20;
+    let server = larderd("bounded", &[]);
+    let value = "v".repeat(1_000_000);
+    server.ask(&format!("set v 0 0 {}\r\n{value}\r\n", value.len()));
+    let written = || stat(&server.ask("stats\r\n"), "bytes_written").parse::<u64>().unwrap();
+    let (before, client) = (written(), Client::new(&server));
+    client.send([1, 0, 1, 0], "get v\r\n".repeat(100).as_bytes());
+    // What follows is answered once the first datagram has been; an answer may be lost among so many.
+    client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    wait_for("the end of the answers", || {
+        client.send([2, 0, 1, 0], b"mn\r\n");
+        let mut bytes = [0; 2048];
+        while let Ok(len) = client.socket.recv(&mut bytes) {
+            if len >= 8 && bytes[..2] == [0, 2] {
+                return true;
+            }
+        }
+        false
+    });
+    let drawn = written() - before;
+    // The page of `stats` is among it.
+    assert!((ANSWERS_MAX / 2..=ANSWERS_MAX + (64 << 10)).contains(&drawn), "{drawn} bytes");
+}

@@ -17,6 +17,10 @@ const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
 /// Below this queues and index have no room, in MiB.
 const MEMORY_LIMIT_MIN: usize = 1;
+/// What the segment engine's index can point into, 16 TiB, in MiB.
+const MEMORY_LIMIT_MAX: usize = 16 << 20;
+/// Far more than there are cores; each takes file descriptors and memory.
+const THREADS_MAX: usize = 1024;
 
 impl Options {
     /// Refuses what can't be done.
@@ -30,6 +34,12 @@ impl Options {
         }
         if self.threads == 0 {
             return refuse(1, "Number of threads must be greater than 0");
+        }
+        if self.threads > THREADS_MAX {
+            return Err(Misuse {
+                message: format!("Number of threads must be at most {THREADS_MAX}"),
+                status: 1,
+            });
         }
         if self.max_reqs_per_event == 0 {
             return refuse(1, "Number of requests per event must be greater than 0");
@@ -71,9 +81,9 @@ impl Options {
         if self.max_item_size > ITEM_SIZE_MAX {
             return refuse("Cannot set item size limit higher than a gigabyte.".to_owned());
         }
-        if self.memory_limit < MEMORY_LIMIT_MIN {
+        if !(MEMORY_LIMIT_MIN..=MEMORY_LIMIT_MAX).contains(&self.memory_limit) {
             return refuse(format!(
-                "The memory limit must be at least {MEMORY_LIMIT_MIN} MiB (-m)"
+                "The memory limit must be {MEMORY_LIMIT_MIN} to {MEMORY_LIMIT_MAX} MiB (-m)"
             ));
         }
         if self.max_item_size > self.limit_bytes() / 2 {
@@ -125,11 +135,15 @@ impl Options {
     /// What memcached has and Larder has not yet. Taken without effect, it would be missed once the
     /// items are gone.
     fn check_absent(&self) -> Result<(), Misuse> {
-        if self.memory_file.is_none() {
+        let message = if self.memory_file.is_some() {
+            "-e is not supported yet: items would not outlive the process. Leave it out to keep \
+             them in memory alone"
+        } else if self.suboptions.ext_path {
+            "-o ext_path is not supported yet: there is no external storage, and -m is all there \
+             is. Leave it out to keep items in memory alone"
+        } else {
             return Ok(());
-        }
-        let message = "-e is not supported yet: items would not outlive the process. Leave it out \
-                       to keep them in memory alone";
+        };
         Err(Misuse { message: message.to_owned(), status: USAGE })
     }
 

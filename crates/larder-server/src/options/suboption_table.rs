@@ -21,6 +21,8 @@ pub(super) enum Takes {
     Switch(RangeInclusive<u64>, &'static str),
     /// A fraction above 0, and at most this.
     Fraction(f64, &'static str),
+    /// Any number.
+    Real,
     /// One of these words.
     Word(&'static [&'static str], &'static str),
     /// Anything.
@@ -56,6 +58,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const U32: RangeInclusive<u64> = 0..=u32::MAX as u64;
 const ANY: RangeInclusive<u64> = 0..=u64::MAX;
+const UNREADABLE_WBUF: &str = "could not parse argument to ssl_wbuf_size";
 /// Nothing is out of range.
 const NEVER: &str = "";
 
@@ -67,7 +70,7 @@ const SHOWN: &str = "shown by stats settings; no other effect";
 
 /// Memcached's list.
 pub(super) const TABLE: &[Row] = &{
-    use Takes::{Fraction, Nothing, Number, Switch, Text, Word};
+    use Takes::{Fraction, Nothing, Number, Real, Switch, Text, Word};
     [
         set("maxconns_fast", Nothing, "refuse connections above -c at once (default)", |o, _| {
             o.maxconns_fast = true
@@ -216,7 +219,10 @@ pub(super) const TABLE: &[Row] = &{
         ),
         without("resp_obj_mem_limit", Text, "deprecated: use read_buf_mem_limit"),
         without("sock_cookie_id", Text, "sockets are not marked"),
-        without("ext_path", Text, NO_FLASH),
+        // Alone it would be missed: `Suboptions::check_absent` refuses it.
+        set("ext_path", Text, "refused: there is no external storage yet", |o, _| {
+            o.ext_path = true
+        }),
         without("ext_page_size", Number(ANY, NEVER), NO_FLASH),
         without("ext_wbuf_size", Number(ANY, NEVER), NO_FLASH),
         without("ext_threads", Number(ANY, NEVER), NO_FLASH),
@@ -228,7 +234,7 @@ pub(super) const TABLE: &[Row] = &{
         without("ext_compact_under", Number(ANY, NEVER), NO_FLASH),
         without("ext_drop_under", Number(ANY, NEVER), NO_FLASH),
         without("ext_max_sleep", Number(ANY, NEVER), NO_FLASH),
-        without("ext_max_frag", Fraction(f64::MAX, "ext_max_frag must be > 0"), NO_FLASH),
+        without("ext_max_frag", Real, NO_FLASH),
         without("ext_drop_unread", Nothing, NO_FLASH),
         set("ssl_chain_cert", Text, "certificate chain file in PEM format", |o, v| {
             o.tls.chain_cert = Some(v.text.into())
@@ -270,7 +276,10 @@ pub(super) const TABLE: &[Row] = &{
             |o, v| o.tls.handshake_timeout = Some(v.u32()),
         ),
         without("ssl_ciphers", Text, "rustls has no weak suites to leave out"),
-        without("ssl_wbuf_size", Number(ANY, NEVER), "output is encrypted where it lies"),
+        // memcached keeps the product in 32 bits.
+        set("ssl_wbuf_size", Number(U32, UNREADABLE_WBUF), SHOWN, |o, v| {
+            o.tls.wbuf_size = v.u32().wrapping_mul(1024);
+        }),
         without("ssl_kernel_tls", Nothing, "encryption stays in the process"),
     ]
 };

@@ -12,6 +12,8 @@ pub struct Suboptions {
     pub maxconns_fast: bool,
     /// Close TCP connections that were idle for more than this, in seconds; 0 is never.
     pub idle_timeout: u32,
+    /// External storage was asked for, which there is not.
+    pub ext_path: bool,
     /// Look for expired items in the background.
     pub lru_crawler: bool,
     /// Count items by size for `stats sizes`.
@@ -48,6 +50,7 @@ impl Default for Suboptions {
     fn default() -> Self {
         Self {
             maxconns_fast: true,
+            ext_path: false,
             idle_timeout: 0,
             lru_crawler: true,
             track_sizes: false,
@@ -142,6 +145,10 @@ impl Row {
                 let value = Value { number, ..value(text) };
                 if range.contains(&number) { Ok(value) } else { Err((*wrong).to_owned()) }
             }
+            (Takes::Real, Some(text)) => {
+                let fraction = text.parse().map_err(|_| self.unreadable())?;
+                Ok(Value { fraction, ..value(text) })
+            }
             (Takes::Fraction(max, wrong), Some(text)) => {
                 let fraction: f64 = text.parse().map_err(|_| self.unreadable())?;
                 let fits = fraction > 0.0 && fraction <= *max;
@@ -224,6 +231,7 @@ mod tests {
             verify_mode: VerifyMode::Require,
             min_version: Version::Tls13,
             session_cache: true,
+            wbuf_size: 16 << 10,
             handshake_timeout: Some(5),
         };
         assert_eq!(tls, expected);
@@ -252,9 +260,9 @@ mod tests {
 
     #[test]
     fn what_has_no_effect_says_why() {
-        let options = parse("hashpower=20,slab_reassign,ext_path=/x:1g");
+        let options = parse("hashpower=20,slab_reassign,ext_max_frag=0");
         let names: Vec<&str> = options.without_effect.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["hashpower", "slab_reassign", "ext_path"]);
+        assert_eq!(names, ["hashpower", "slab_reassign", "ext_max_frag"]);
         assert!(help().contains("   - ext_path:"));
     }
 }

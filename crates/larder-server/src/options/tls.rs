@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// How TLS is to be done, where `-Z` or a listener asks for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// `ssl_chain_cert`: the server's certificate and those above it, PEM.
     pub chain_cert: Option<PathBuf>,
@@ -19,8 +19,26 @@ pub struct Tls {
     pub min_version: Version,
     /// `ssl_session_cache`: sessions are kept, so that clients without tickets can resume them too.
     pub session_cache: bool,
+    /// `ssl_wbuf_size` in bytes, which is shown: output is encrypted where it lies.
+    pub wbuf_size: u32,
     /// `ssl_handshake_timeout`, which is Larder's own: seconds that a handshake may take, if given.
     pub handshake_timeout: Option<u32>,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self {
+            chain_cert: None,
+            key: None,
+            key_format: KeyFormat::default(),
+            ca_cert: None,
+            verify_mode: VerifyMode::default(),
+            min_version: Version::default(),
+            session_cache: false,
+            wbuf_size: 16 << 10,
+            handshake_timeout: None,
+        }
+    }
 }
 
 /// `ssl_keyformat`.

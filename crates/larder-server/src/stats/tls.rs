@@ -31,7 +31,7 @@ pub(super) fn settings(server: &Server, page: &mut Page<'_>) {
     page.line("ssl_keyformat", if tls.key_format == KeyFormat::Pem { 1 } else { 2 });
     page.line("ssl_ciphers", "NULL");
     page.line("ssl_ca_cert", path(&tls.ca_cert, "NULL"));
-    page.line("ssl_wbuf_size", 16_384);
+    page.line("ssl_wbuf_size", tls.wbuf_size);
     page.flag("ssl_session_cache", tls.session_cache);
     page.line("ssl_kernel_tls", "no");
     let version = if tls.min_version == Version::Tls13 { "tlsv1.3" } else { "tlsv1.2" };

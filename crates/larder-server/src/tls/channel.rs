@@ -5,6 +5,7 @@
 //! of a record that has not all come: usually nothing.
 
 use super::TlsCounts;
+use super::load::explain_certificate;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{Error, ServerConfig};
@@ -147,7 +148,7 @@ impl Channel {
                 Err(error) => {
                     done += discard;
                     self.explain(input.get_mut(done..).unwrap_or_default(), sealed);
-                    return Err(self.broken(error));
+                    return Err(self.broken(explain_certificate(&error)));
                 }
             }
             done += discard;

@@ -15,12 +15,19 @@ use rustls::server::{
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Sessions kept for clients that know no tickets, with `ssl_session_cache`: OpenSSL's number.
 const SESSIONS_MAX: usize = 20 * 1024;
+
+/// The longest file of certificates that is read, in bytes.
+const FILE_LEN_MAX: u64 = 16 << 20;
+const NONBLOCKING: i32 = nix::libc::O_NONBLOCK;
 
 /// Why certificates can't be used. Shown in memcached's words.
 #[derive(Debug)]
@@ -129,13 +136,14 @@ fn identity(options: &options::Tls, provider: &CryptoProvider) -> Result<Certifi
         // A key that does not know its public half can't be compared.
         Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(identity),
         Err(Error::InconsistentKeys(_)) => Err(bad_key("it is not the certificate's".to_owned())),
-        Err(why) => Err(bad_chain(why.to_string())),
+        Err(why) => Err(bad_chain(explain_certificate(&why))),
     }
 }
 
 /// All certificates of a PEM file; at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let bytes = read_file(path)?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match read {
         Ok(read) if read.is_empty() => Err("there is no certificate in it".to_owned()),
         Ok(read) => Ok(read),
@@ -145,12 +153,40 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>, String> {
     match format {
-        KeyFormat::Pem => PrivateKeyDer::from_pem_file(path).map_err(explain),
-        KeyFormat::Der => {
-            let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-            PrivateKeyDer::try_from(bytes).map_err(str::to_owned)
-        }
+        KeyFormat::Pem => PrivateKeyDer::from_pem_slice(&read_file(path)?).map_err(explain),
+        KeyFormat::Der => PrivateKeyDer::try_from(read_file(path)?).map_err(str::to_owned),
     }
+}
+
+/// A file's content. What is no regular file may keep its reader waiting for ever, and with it
+/// handshakes and the end of the server.
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let read = || -> io::Result<Vec<u8>> {
+        // A pipe that has come to its place in between is not waited for either.
+        let file = File::options().read(true).custom_flags(NONBLOCKING).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > FILE_LEN_MAX {
+            return Err(io::Error::other("it is longer than 16 MiB"));
+        }
+        Ok(bytes)
+    };
+    read().map_err(|error| error.to_string())
+}
+
+/// What is wrong with a certificate, and what to do about it.
+pub(super) fn explain_certificate(error: &Error) -> String {
+    // rustls has no name for it.
+    let text = error.to_string();
+    if !text.contains("UnsupportedCertVersion") {
+        return text;
+    }
+    "the certificate is of X.509 version 1, and only version 3 is taken: issue it again with an \
+     extension, as in openssl x509 -req -extfile <(echo basicConstraints=CA:FALSE)"
+        .to_owned()
 }
 
 fn explain(error: pem::Error) -> String {
