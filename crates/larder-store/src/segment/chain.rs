@@ -172,7 +172,7 @@ impl ChainLease {
         for (segment, charge) in self.counted() {
             let leases = self.shared.table().entry(segment).leases();
             let before = leases.fetch_add(1, Ordering::AcqRel);
-            if (before & !RETIRED) % LEASE_CHARGE == 0 {
+            if (before & !RETIRED).is_multiple_of(LEASE_CHARGE) {
                 leases.fetch_add(charge as u64 * LEASE_CHARGE, Ordering::AcqRel);
                 fits &= self.shared.charge_lease(charge);
             }
