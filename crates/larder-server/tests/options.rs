@@ -167,9 +167,9 @@ fn who_cannot_be_served_is_told() {
     for (options, status, said) in [
         (&["--no-such-option"][..], 1, "--no-such-option"),
         (&["-m", "-5"], 1, "'-5' for '--memory-limit"),
-        (&["-m", "0"], 64, "at least 1 MiB"),
+        (&["-m", "0"], 64, "must be 1 to 16777216 MiB (-m)"),
         (&["-m", "1"], 64, "Cannot set item size limit higher than 1/2 of memory max."),
-        (&["-m", "999999999"], 64, "the memory limit must be "),
+        (&["-m", "999999999"], 64, "must be 1 to 16777216 MiB (-m)"),
         (&["-e", "/tmp/items"], 64, "-e is not supported yet"),
         (&["-l", "[::1"], 71, "failed to resolve the address to listen on: [::1"),
         (&["-l", "127.0.0.1:99999"], 71, "127.0.0.1:99999"),
