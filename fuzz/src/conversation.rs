@@ -78,7 +78,7 @@ fn talk<'s, E: Engine>(
         loop {
             let now = Seconds(START);
             let operations = OpContext::new(&mut engine, counters, &settings.limits, now);
-            let waker = Waker::noop();
+            let waker = &|| Waker::noop().clone();
             let mut cx = Context { operations, host, settings: &settings, waker };
             let turn = session.receive(&mut cx, &input, &mut output);
             assert!(turn.consumed <= input.len());

@@ -187,11 +187,14 @@ impl From<io::Error> for Fault {
 
 /// What a connection wants of its driver after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum NextAction {
     /// Another turn, when the others have had theirs.
     Again,
     /// An event: room to write if [`Connection::awaits_writing`], else something to read.
     Wait,
+    /// The waker that its session was lent, and no event but that its peer is gone: a request waits
+    /// for slower storage. [`Connection::resume`] before the next turn.
+    Hold,
     /// To be closed.
     Close,
 }
@@ -210,16 +213,50 @@ pub struct Connection<E: Engine> {
     held: Held,
     /// Bytes that have moved either way since that was last noted as progress.
     moved: usize,
+    input: Input,
+    stage: Stage,
+}
+
+/// What is known of the input that is still with the system.
+///
+/// ```text
+///   Empty ── event ──▶ Readable ── event: the peer sends no more ──▶ Ending ── its end is read ──▶ Ended
+///     ▲──── a short read ──┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// There is nothing to read before another event.
+    Empty,
     /// There may be something to read.
-    readable: bool,
-    /// The peer has said its last word: there is an end to read.
-    read_closed: bool,
+    Readable,
+    /// The peer sends no more: there is an end to read, perhaps behind something else.
+    Ending,
     /// The end was read.
-    ended: bool,
-    /// The session is done; what is unsent goes out, then it closes.
-    closing: bool,
-    /// The session has input left that it can go on with.
-    goes_on: bool,
+    Ended,
+}
+
+/// What the session does at the next turn.
+///
+/// ```text
+///                         ┌──────── a turn ────────┐
+///   Reading ◀── wants more input ──┤               │
+///   Resuming ◀── has input left ───┤               ├── is done, or the input ended ──▶ Closing
+///      ▲                           │               │
+///      └── woken ── Held ◀── waits for slower storage
+/// ```
+///
+/// Whatever the stage, unsent output goes out first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It wants more input.
+    Reading,
+    /// It has input left that it can go on with.
+    Resuming,
+    /// Its next request waits for slower storage: nothing is read, and the connection is neither idle
+    /// nor quiet. The end of the input does not close it before the request is answered.
+    Held,
+    /// It is done; what is unsent goes out, then the connection closes.
+    Closing,
 }
 
 /// Buffers that all connections of a thread share.
@@ -287,37 +324,53 @@ impl<E: Engine> Connection<E> {
             unsent: Vec::new(),
             held: Held::default(),
             moved: 0,
-            readable: false,
-            read_closed: false,
-            ended: false,
-            closing: false,
-            goes_on: false,
+            input: Input::Empty,
+            stage: Stage::Reading,
         }
     }
 
     /// Takes an event in.
     pub fn note_event(&mut self, readable: bool, read_closed: bool) {
-        self.readable |= readable || read_closed;
-        self.read_closed |= read_closed;
+        self.input = match self.input {
+            Input::Empty | Input::Readable if read_closed => Input::Ending,
+            Input::Empty if readable => Input::Readable,
+            input => input,
+        };
     }
 
     /// Has the session called again without input, for what it may have to say.
     pub fn call_again(&mut self) {
-        self.goes_on = true;
+        if self.stage == Stage::Reading {
+            self.stage = Stage::Resuming;
+        }
+    }
+
+    /// Has the session try again what waits for slower storage.
+    pub(crate) fn resume(&mut self) {
+        if self.stage == Stage::Held {
+            self.stage = Stage::Resuming;
+        }
+    }
+
+    /// A request waits for slower storage.
+    pub(crate) fn is_held(&self) -> bool {
+        self.stage == Stage::Held
     }
 
     /// Nothing was asked that is not answered, as far as was read.
     pub(crate) fn is_quiet(&self) -> bool {
         let between = matches!(self.session.state(), State::Waiting | State::Watching);
         let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
-        let read = self.unread.is_empty() && whole && !self.readable && !self.goes_on;
-        between && read && self.unsent.is_empty()
+        let is_at_rest = self.stage == Stage::Reading && !self.may_read();
+        between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
     }
 
     /// Since when it has had nothing to do but wait for a request, Unix seconds; `None` if it is
     /// not waiting, or not over TCP.
     pub(crate) fn idle_since(&self) -> Option<u32> {
-        let waits = self.session.state() == State::Waiting && self.unsent.is_empty();
+        let waits = self.session.state() == State::Waiting
+            && self.unsent.is_empty()
+            && self.stage != Stage::Held;
         let idle = waits && !self.info.is_local() && !self.awaits_value();
         idle.then(|| self.info.last_command())
     }
@@ -399,7 +452,10 @@ impl<E: Engine> Connection<E> {
     fn state(&self) -> State {
         match self.session.state() {
             State::Waiting if self.awaits_writing() => State::Sending,
-            State::Waiting if !self.goes_on && self.awaits_value() => State::Receiving,
+            State::Waiting if self.stage == Stage::Held => State::Fetching,
+            State::Waiting if self.stage != Stage::Resuming && self.awaits_value() => {
+                State::Receiving
+            }
             state => state,
         }
     }
@@ -416,24 +472,26 @@ impl<E: Engine> Connection<E> {
         now: u32,
         moved: &mut Moved,
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
-    ) -> Result<After, Fault> {
+    ) -> Result<NextAction, Fault> {
         if !self.unsent.is_empty() {
             let sent = self.send_unsent(stream)?;
             self.moved += sent;
             // What was encrypted has been counted already.
             moved.written += if self.tls.is_some() { 0 } else { sent };
             if !self.unsent.is_empty() {
-                return Ok(After::Wait);
+                return Ok(NextAction::Wait);
             }
         }
-        if self.closing {
-            return Ok(After::Close);
-        }
         let mut read = 0;
-        if !self.goes_on {
-            read = self.read(stream, &mut buffers.input)?;
-            if read == 0 && !self.ended {
-                return Ok(After::Wait);
+        match self.stage {
+            Stage::Closing => return Ok(NextAction::Close),
+            Stage::Held => return Ok(NextAction::Hold),
+            Stage::Resuming => (),
+            Stage::Reading => {
+                read = self.read(stream, &mut buffers.input)?;
+                if read == 0 && self.input != Input::Ended {
+                    return Ok(NextAction::Wait);
+                }
             }
         }
         if read > 0 && self.tls.as_ref().is_some_and(|tls| tls.is_unused()) {
@@ -465,9 +523,9 @@ impl<E: Engine> Connection<E> {
         if room.is_empty() || !is_handshake {
             return Ok(0);
         }
-        self.readable = true;
+        self.note_event(true, false);
         let more = self.read(stream, room)?;
-        if self.ended {
+        if self.input == Input::Ended {
             return Err(Fault::Tls(io::ErrorKind::UnexpectedEof.into()));
         }
         Ok(more)
@@ -489,7 +547,9 @@ impl<E: Engine> Connection<E> {
             buffers.sealed.clear();
             return Err(error);
         }
-        self.ended |= tls.has_ended();
+        if tls.has_ended() {
+            self.input = Input::Ended;
+        }
         Ok(buffers.opened.len())
     }
 
@@ -519,38 +579,51 @@ impl<E: Engine> Connection<E> {
         turn
     }
 
-    fn after(&mut self, next: Next) -> After {
-        self.goes_on = matches!(next, Next::Yield | Next::Write);
-        self.closing = next == Next::Close || self.ended && !self.goes_on;
-        if self.closing && self.session.has_failed() {
+    fn after(&mut self, next: Next) -> NextAction {
+        self.stage = match next {
+            Next::Read { .. } if self.input == Input::Ended => Stage::Closing,
+            Next::Read { .. } => Stage::Reading,
+            Next::Yield | Next::Write => Stage::Resuming,
+            Next::Wait => Stage::Held,
+            Next::Close => Stage::Closing,
+        };
+        if self.stage == Stage::Closing && self.session.has_failed() {
             self.info.note_failure();
         }
-        match (self.unsent.is_empty(), self.closing) {
-            (false, _) => After::Wait,
-            (true, true) => After::Close,
-            (true, false) if self.goes_on || self.readable => After::Again,
-            (true, false) => After::Wait,
+        match self.stage {
+            _ if !self.unsent.is_empty() => NextAction::Wait,
+            Stage::Closing => NextAction::Close,
+            Stage::Held => NextAction::Hold,
+            Stage::Resuming => NextAction::Again,
+            Stage::Reading if self.may_read() => NextAction::Again,
+            Stage::Reading => NextAction::Wait,
         }
+    }
+
+    /// There may be something to read, if only the end.
+    fn may_read(&self) -> bool {
+        matches!(self.input, Input::Readable | Input::Ending)
     }
 
     /// Reads once. Notes whether more may be there: events come only once.
     fn read(&mut self, stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-        if !self.readable || self.ended {
+        if !self.may_read() {
             return Ok(0);
         }
         match stream.read(buffer) {
             Ok(0) => {
-                self.ended = true;
-                self.readable = false;
+                self.input = Input::Ended;
                 Ok(0)
             }
             Ok(read) => {
                 // A short read has emptied the socket, but it has not seen the end behind.
-                self.readable = read == buffer.len() || self.read_closed;
+                if read < buffer.len() && self.input == Input::Readable {
+                    self.input = Input::Empty;
+                }
                 Ok(read)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.readable = false;
+                self.input = Input::Empty;
                 Ok(0)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),

@@ -8,7 +8,7 @@
 //! A request is one datagram and has a session of its own. Each command in it is answered by a
 //! message of its own, which goes out in as many datagrams as it takes.
 
-use crate::connection::{After, Buffers, Moved};
+use crate::connection::{Buffers, Moved, NextAction};
 use crate::listener::{ListenError, resolve, split_list, udp_name};
 use crate::options::Options;
 use larder_session::{Context, Host, Next, Session, Settings, State};
@@ -137,7 +137,7 @@ impl<E: Engine> Endpoint<E> {
 
     /// It has an answer that the socket did not take yet.
     pub(crate) fn awaits_writing(&self) -> bool {
-        self.exchange.is_some()
+        self.exchange.as_ref().is_some_and(|exchange| exchange.leaving.is_some())
     }
 
     /// One turn: answers requests until there are no more, the socket takes no more, or it is time
@@ -148,7 +148,7 @@ impl<E: Engine> Endpoint<E> {
         cx: &mut Context<'_, E, H>,
         buffers: &mut Buffers,
         moved: &mut Moved,
-    ) -> After {
+    ) -> NextAction {
         let Buffers { input, output, .. } = buffers;
         for _ in 0..REQUESTS_PER_TURN {
             if self.exchange.is_none() {
@@ -157,20 +157,24 @@ impl<E: Engine> Endpoint<E> {
                         moved.read += len;
                         self.exchange = Exchange::begin(input.get(..len).unwrap_or_default(), peer);
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return After::Wait,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return NextAction::Wait;
+                    }
                     // What came of an answer that nobody was there for.
                     Err(_) => continue,
                 }
             }
             if let Some(exchange) = &mut self.exchange {
-                if !exchange.go_on(socket, cx, output, moved) {
-                    return After::Wait;
+                match exchange.go_on(socket, cx, output, moved) {
+                    Progress::Done => (),
+                    Progress::Blocked => return NextAction::Wait,
+                    Progress::Waiting => return NextAction::Hold,
                 }
                 exchange.session.close(cx.host);
                 self.exchange = None;
             }
         }
-        After::Again
+        NextAction::Again
     }
 }
 
@@ -187,6 +191,16 @@ struct Exchange<E: Engine> {
     leaving: Option<Message>,
     /// Nothing more is asked.
     ended: bool,
+}
+
+/// How far an exchange has come.
+enum Progress {
+    /// All is answered.
+    Done,
+    /// The socket takes no more.
+    Blocked,
+    /// A request waits for slower storage, and those behind it with it.
+    Waiting,
 }
 
 /// A message on its way out.
@@ -214,35 +228,40 @@ impl<E: Engine> Exchange<E> {
         })
     }
 
-    /// Answers until all is answered, or the socket takes no more: false.
+    /// Answers until there is something to wait for, or nothing more to do.
     fn go_on<H: Host>(
         &mut self,
         socket: &impl Datagrams,
         cx: &mut Context<'_, E, H>,
         output: &mut Vec<u8>,
         moved: &mut Moved,
-    ) -> bool {
+    ) -> Progress {
         loop {
             if let Some(message) = &mut self.leaving {
                 match message.send(socket, self.id, self.peer) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return Progress::Blocked;
+                    }
                     // Nobody is there: what is left of the message may as well be lost on its way.
                     Ok(()) | Err(_) => moved.written += message.bytes.len(),
                 }
                 self.leaving = None;
             }
             if self.ended {
-                return true;
+                return Progress::Done;
             }
-            self.answer(cx, output);
+            let next = self.answer(cx, output);
+            if next == Next::Wait && self.leaving.is_none() {
+                return Progress::Waiting;
+            }
         }
     }
 
-    fn answer<H: Host>(&mut self, cx: &mut Context<'_, E, H>, output: &mut Vec<u8>) {
+    fn answer<H: Host>(&mut self, cx: &mut Context<'_, E, H>, output: &mut Vec<u8>) -> Next {
         let rest = self.request.get(self.done..).unwrap_or_default();
         let turn = self.session.receive(cx, rest, output);
         self.done += turn.consumed;
-        self.ended = turn.next != Next::Yield;
+        self.ended = !matches!(turn.next, Next::Yield | Next::Wait);
         // Neither the log nor a dump of everything goes to an address that nobody has vouched for;
         // half a message is for nobody.
         let endless = matches!(self.session.state(), State::Dumping | State::Watching);
@@ -254,6 +273,7 @@ impl<E: Engine> Exchange<E> {
         if !output.is_empty() {
             self.leaving = Some(Message { bytes: std::mem::take(output), sent: 0 });
         }
+        turn.next
     }
 }
 

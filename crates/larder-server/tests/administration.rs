@@ -679,3 +679,8 @@ fn connections_are_in_memcacheds_states() {
 fn all_of_it_under_tokio() {
     common::again_under_tokio(&["see_what_memcacheds", "who_comes_and_goes"]);
 }
+
+#[test]
+fn all_of_it_with_delays() {
+    common::again_with_delays(&[]);
+}

@@ -497,3 +497,8 @@ fn sasl_logins_are_answered_as_memcached_does() {
 fn all_of_it_under_tokio() {
     common::again_under_tokio(&[]);
 }
+
+#[test]
+fn all_of_it_with_delays() {
+    common::again_with_delays(&[]);
+}

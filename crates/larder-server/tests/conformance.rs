@@ -164,6 +164,11 @@ fn larderd_over_segment() {
 }
 
 #[test]
+fn larderd_with_delays() {
+    larderd(&["delayed"]);
+}
+
+#[test]
 fn larderd_over_dashmap() {
     larderd(&["dashmap", "-M"]);
 }

@@ -287,3 +287,8 @@ fn connect_with_a_small_buffer(port: u16) -> TcpStream {
 fn all_of_it_under_tokio() {
     common::again_under_tokio(&[]);
 }
+
+#[test]
+fn all_of_it_with_delays() {
+    common::again_with_delays(&[]);
+}

@@ -508,3 +508,8 @@ fn a_key_may_be_in_the_chains_file_or_in_der() {
 fn all_of_it_under_tokio() {
     common::again_under_tokio(&[]);
 }
+
+#[test]
+fn all_of_it_with_delays() {
+    common::again_with_delays(&[]);
+}

@@ -308,3 +308,8 @@ fn one_datagram_draws_a_bounded_answer() {
     // The page of `stats` is among it.
     assert!((ANSWERS_MAX / 2..=ANSWERS_MAX + (64 << 10)).contains(&drawn), "{drawn} bytes");
 }
+
+#[test]
+fn all_of_it_with_delays() {
+    common::again_with_delays(&[]);
+}

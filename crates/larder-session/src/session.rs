@@ -35,9 +35,9 @@ pub struct Context<'a, E: Engine, H: Host> {
     pub host: &'a H,
     /// See [`Settings`].
     pub settings: &'a Settings,
-    /// Wakes the connection: called when a read of slower storage has ended that [`Next::Wait`] was
-    /// returned for.
-    pub waker: &'a Waker,
+    /// Makes a waker for this connection. It is called when a read of slower storage has ended that
+    /// [`Next::Wait`] was returned for.
+    pub waker: &'a dyn Fn() -> Waker,
 }
 
 /// What the driver does next.
@@ -320,10 +320,10 @@ impl<E: Engine> Session<E> {
     ) -> Next {
         let (engine, mut next) = (&mut *cx.operations.engine, Next::Yield);
         let mut fetches = self.fetches.take().unwrap_or_else(|| Box::new(Fetches(Vec::new())));
-        let mut begun = Vec::new();
+        let (waker, mut begun) = ((cx.waker)(), Vec::new());
         for (i, hash) in hashes.enumerate() {
             let is_under_way = fetches.0.iter().any(|(other, _)| *other == hash);
-            let waits = is_under_way || engine.fetch(hash, cx.waker, &mut begun) != Begun::Nothing;
+            let waits = is_under_way || engine.fetch(hash, &waker, &mut begun) != Begun::Nothing;
             fetches.0.extend(begun.drain(..).map(|fetch| (hash, fetch)));
             if i == 0 && waits {
                 next = Next::Wait;

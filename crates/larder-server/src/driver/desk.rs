@@ -2,7 +2,7 @@
 //! connections and of UDP sockets, and chores.
 
 use super::Accepted;
-use crate::connection::{After, Buffers, Connection, ConnectionInfo, Fault, Moved, Stream};
+use crate::connection::{Buffers, Connection, ConnectionInfo, Fault, Moved, NextAction, Stream};
 use crate::server::Server;
 use crate::tls::channel::Channel;
 use crate::udp::{self, Datagrams, Endpoint};
@@ -83,24 +83,26 @@ impl<E: Engine> Desk<E> {
         connection: &mut Connection<E>,
         stream: &mut (impl Read + Write),
         now: Seconds,
-    ) -> After {
+        waker: &dyn Fn() -> Waker,
+    ) -> NextAction {
         let begun = Instant::now();
-        let after = self.serve_request(connection, stream, now);
+        let after = self.serve_request(connection, stream, now, waker);
         self.handshakes_took += begun.elapsed();
         after
     }
 
-    /// A connection's turn.
+    /// A connection's turn. `waker` makes what wakes it from [`NextAction::Hold`].
     pub(super) fn serve(
         &mut self,
         connection: &mut Connection<E>,
         stream: &mut (impl Read + Write),
         now: Seconds,
-    ) -> After {
+        waker: &dyn Fn() -> Waker,
+    ) -> NextAction {
         if connection.is_shaking_hands() {
-            self.serve_handshake(connection, stream, now)
+            self.serve_handshake(connection, stream, now, waker)
         } else {
-            self.serve_request(connection, stream, now)
+            self.serve_request(connection, stream, now, waker)
         }
     }
 
@@ -109,9 +111,10 @@ impl<E: Engine> Desk<E> {
         connection: &mut Connection<E>,
         stream: &mut (impl Read + Write),
         now: Seconds,
-    ) -> After {
+        waker: &dyn Fn() -> Waker,
+    ) -> NextAction {
         if connection.is_shed() {
-            return After::Close;
+            return NextAction::Close;
         }
         let (host, counters, engine) = (&*self.server, &*self.counters, &mut self.engine);
         let mut moved = Moved::default();
@@ -123,21 +126,21 @@ impl<E: Engine> Desk<E> {
             |session, input, output| {
                 let settings = &host.settings;
                 let operations = OpContext::new(engine, counters, &settings.limits, now);
-                let mut cx = Context { operations, host, settings, waker: Waker::noop() };
+                let mut cx = Context { operations, host, settings, waker };
                 session.receive(&mut cx, input, output)
             },
         );
         let after = after.unwrap_or_else(|fault| {
             host.note_fault(&connection.info, &fault);
-            After::Close
+            NextAction::Close
         });
         self.buffers.shrink();
         self.count(moved);
         if !self.count_held(connection) {
             connection.info.note_failure();
-            return After::Close;
+            return NextAction::Close;
         }
-        if after == After::Again {
+        if after == NextAction::Again {
             self.counters.thread.conn_yields.add(1);
         }
         after
@@ -182,11 +185,12 @@ impl<E: Engine> Desk<E> {
         endpoint: &mut Endpoint<E>,
         socket: &impl Datagrams,
         now: Seconds,
-    ) -> After {
+        waker: &dyn Fn() -> Waker,
+    ) -> NextAction {
         let (engine, settings) = (&mut self.engine, &self.udp_settings);
         let operations = OpContext::new(engine, &self.counters, &settings.limits, now);
         let host = &*self.server;
-        let mut cx = Context { operations, host, settings, waker: Waker::noop() };
+        let mut cx = Context { operations, host, settings, waker };
         let mut moved = Moved::default();
         let after = endpoint.serve(socket, &mut cx, &mut self.buffers, &mut moved);
         self.count(moved);

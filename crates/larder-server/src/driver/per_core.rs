@@ -3,7 +3,7 @@
 
 use super::desk::{Desk, HANDSHAKE_SLICE};
 use super::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
-use crate::connection::{After, Connection, ConnectionInfo, Stream};
+use crate::connection::{Connection, ConnectionInfo, NextAction, Stream};
 use crate::life_cycle::Phase;
 use crate::platform;
 use crate::server::Server;
@@ -14,8 +14,8 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -83,6 +83,7 @@ fn spawn<C: Cache>(
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
     let caller = std::task::Waker::from(Arc::new(Caller(Arc::clone(&waker))));
+    let resumed = Arc::new(Resumed { list: Mutex::default(), waker: Arc::clone(&waker) });
     let (connections, inbox) = channel();
     let (server, cache) = (Arc::clone(server), cache.clone());
     let thread = std::thread::Builder::new().name(format!("larder-{index}")).spawn(move || {
@@ -90,7 +91,7 @@ fn spawn<C: Cache>(
             platform::pin_to_core(index);
         }
         let desk = Desk::new(index, server, cache.engine());
-        let mut worker = EventLoop::new(poll, inbox, desk, caller);
+        let mut worker = EventLoop::new(poll, inbox, desk, caller, resumed);
         match worker.attach(udp) {
             Ok(()) => worker.run(),
             Err(error) => tracing::error!(%error, "the event queue failed: a worker ends"),
@@ -105,6 +106,41 @@ struct Caller(Arc<Waker>);
 impl Wake for Caller {
     fn wake(self: Arc<Self>) {
         if let Err(error) = self.0.wake() {
+            tracing::error!(%error, "cannot wake a worker");
+        }
+    }
+}
+
+/// Clients and UDP sockets of one worker whose requests need wait no longer.
+struct Resumed {
+    /// Their tokens, and the numbers of the connections, for a token may be another's by now.
+    list: Mutex<Vec<(usize, u64)>>,
+    waker: Arc<Waker>,
+}
+
+impl Resumed {
+    fn take(&self) -> Vec<(usize, u64)> {
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What wakes the client or UDP socket of this token.
+    fn waker_of(self: &Arc<Self>, token: usize, id: u64) -> std::task::Waker {
+        Arc::new(ClientWaker { resumed: Arc::clone(self), token, id }).into()
+    }
+}
+
+/// Wakes one client or UDP socket, from any thread.
+struct ClientWaker {
+    resumed: Arc<Resumed>,
+    token: usize,
+    id: u64,
+}
+
+impl Wake for ClientWaker {
+    fn wake(self: Arc<Self>) {
+        let Self { resumed, token, id } = &*self;
+        resumed.list.lock().unwrap_or_else(PoisonError::into_inner).push((*token, *id));
+        if let Err(error) = resumed.waker.wake() {
             tracing::error!(%error, "cannot wake a worker");
         }
     }
@@ -136,6 +172,8 @@ struct EventLoop<E: Engine> {
     chores: bool,
     /// Has others call this worker when a client is to be closed.
     caller: std::task::Waker,
+    /// Who has been woken from waiting for slower storage.
+    resumed: Arc<Resumed>,
     /// How many connections had been chosen to be closed, here or elsewhere, at the last look.
     shed_seen: u64,
 }
@@ -163,7 +201,13 @@ impl<E: Engine> Client<E> {
 }
 
 impl<E: Engine> EventLoop<E> {
-    fn new(poll: Poll, inbox: Receiver<Accepted>, desk: Desk<E>, caller: std::task::Waker) -> Self {
+    fn new(
+        poll: Poll,
+        inbox: Receiver<Accepted>,
+        desk: Desk<E>,
+        caller: std::task::Waker,
+        resumed: Arc<Resumed>,
+    ) -> Self {
         Self {
             poll,
             inbox,
@@ -180,6 +224,7 @@ impl<E: Engine> EventLoop<E> {
             maintained: Instant::now(),
             chores: false,
             caller,
+            resumed,
             shed_seen: 0,
         }
     }
@@ -211,11 +256,15 @@ impl<E: Engine> EventLoop<E> {
             for event in &events {
                 if event.token() == WAKER {
                     self.arriving = true;
+                    self.resume(now);
                 } else if event.token().0 >= FIRST_ENDPOINT {
                     self.serve_datagrams(event.token().0, now);
                 } else if let Some(Some(client)) = self.clients.get_mut(event.token().0) {
                     client.connection.note_event(event.is_readable(), event.is_read_closed());
-                    if client.connection.is_shaking_hands() {
+                    let is_gone = event.is_error() || event.is_write_closed();
+                    if is_gone && client.connection.is_held() {
+                        self.close(event.token().0);
+                    } else if client.connection.is_shaking_hands() {
                         self.knock(event.token().0);
                     } else {
                         self.serve(event.token().0, now);
@@ -345,13 +394,29 @@ impl<E: Engine> EventLoop<E> {
 
     fn serve(&mut self, index: usize, now: Seconds) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
-        match self.desk.serve(&mut client.connection, &mut client.stream, now) {
-            After::Again => {
+        let Client { connection, stream, .. } = client;
+        let (resumed, id) = (&self.resumed, connection.info.id);
+        match self.desk.serve(connection, stream, now, &|| resumed.waker_of(index, id)) {
+            NextAction::Again => {
                 self.ready.push_back(index);
                 self.settle(index);
             }
-            After::Wait => self.settle(index),
-            After::Close => self.close(index),
+            NextAction::Wait | NextAction::Hold => self.settle(index),
+            NextAction::Close => self.close(index),
+        }
+    }
+
+    /// Gives those a turn whose requests need wait no longer.
+    fn resume(&mut self, now: Seconds) {
+        for (token, id) in self.resumed.take() {
+            if token >= FIRST_ENDPOINT {
+                self.serve_datagrams(token, now);
+            } else if let Some(Some(client)) = self.clients.get_mut(token)
+                && client.connection.info.id == id
+            {
+                client.connection.resume();
+                self.serve(token, now);
+            }
         }
     }
 
@@ -377,8 +442,10 @@ impl<E: Engine> EventLoop<E> {
     fn serve_datagrams(&mut self, index: usize, now: Seconds) {
         let endpoint = self.endpoints.get_mut(index - FIRST_ENDPOINT);
         let Some((socket, endpoint)) = endpoint else { return };
-        let after = self.desk.serve_datagrams(endpoint, socket, now);
-        if after == After::Again && !self.ready.contains(&index) {
+        let resumed = &self.resumed;
+        let waker = || resumed.waker_of(index, 0);
+        let after = self.desk.serve_datagrams(endpoint, socket, now, &waker);
+        if after == NextAction::Again && !self.ready.contains(&index) {
             self.ready.push_back(index);
         }
     }

@@ -180,19 +180,29 @@ pub const RUNTIMES: [&str; 3] = ["per-core", "tokio-current-thread", "tokio-mult
 pub fn again_under_tokio(skipped: &[&str]) {
     std::thread::scope(|scope| {
         for runtime in &RUNTIMES[1..] {
-            scope.spawn(move || run_again(runtime, skipped));
+            scope.spawn(move || run_again(&[("LARDER_RUNTIME", runtime)], skipped));
         }
     });
 }
 
-fn run_again(runtime: &str, skipped: &[&str]) {
+/// The same for each runtime over an engine whose look-ups are answered late at random.
+pub fn again_with_delays(skipped: &[&str]) {
+    std::thread::scope(|scope| {
+        for runtime in RUNTIMES {
+            let variables = [("LARDER_RUNTIME", runtime), ("LARDER_ENGINE", "delayed")];
+            scope.spawn(move || run_again(&variables, skipped));
+        }
+    });
+}
+
+fn run_again(variables: &[(&str, &str)], skipped: &[&str]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    for name in skipped.iter().chain(&["under_tokio"]) {
+    for name in skipped.iter().chain(&["under_tokio", "with_delays"]) {
         command.args(["--skip", name]);
     }
-    let output = command.env("LARDER_RUNTIME", runtime).output().unwrap();
+    let output = command.envs(variables.iter().copied()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "under {runtime}:\n{said}\n{}", stderr(&output));
+    assert!(output.status.success(), "under {variables:?}:\n{said}\n{}", stderr(&output));
     assert!(!said.contains("ok. 0 passed"), "{said}");
 }
 

@@ -125,7 +125,8 @@ impl Conversation {
         let Self { session, engine, counters, settings, output } = self;
         let now = Seconds(1_700_000_000);
         let operations = OpContext::new(engine, counters, &settings.limits, now);
-        let mut cx = Context { operations, host: &Server, settings, waker: Waker::noop() };
+        let mut cx =
+            Context { operations, host: &Server, settings, waker: &|| Waker::noop().clone() };
         let turn = session.receive(&mut cx, input, output);
         assert_eq!(turn.consumed, input.len(), "all is answered");
         let answered = output.len();

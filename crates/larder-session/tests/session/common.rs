@@ -208,7 +208,7 @@ impl<E: Subject> Peer<E> {
         loop {
             let World { engine, server: host, counters, settings, now } = world;
             let operations = OpContext::new(engine, counters, &settings.limits, *now);
-            let mut cx = Context { operations, host, settings, waker: Waker::noop() };
+            let mut cx = Context { operations, host, settings, waker: &|| Waker::noop().clone() };
             let turn = self.session.receive(&mut cx, &self.unread, &mut self.unsent);
             self.unread.drain(..turn.consumed);
             self.unsent_max = self.unsent_max.max(self.unsent.len());

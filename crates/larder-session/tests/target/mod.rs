@@ -138,7 +138,7 @@ impl<E: Engine> Sessions<E> {
             let Self { engine, counters, settings, .. } = self;
             let now = Seconds(self.now);
             let operations = OpContext::new(engine, counters, &settings.limits, now);
-            let waker = Waker::noop();
+            let waker = &|| Waker::noop().clone();
             let mut cx = Context { operations, host: &Server, settings, waker };
             let turn = peer.session.receive(&mut cx, &peer.unread, &mut output);
             peer.unread.drain(..turn.consumed);

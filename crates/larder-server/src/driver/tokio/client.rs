@@ -2,16 +2,18 @@
 //! so on.
 
 use super::Shared;
+use super::hold::Hold;
 use super::stream::Stream;
-use crate::connection::{After, Connection};
+use crate::connection::{Connection, NextAction};
 use crate::driver::{Accepted, LOG_INTERVAL, MAINTENANCE};
 use crate::life_cycle::Phase;
 use larder_store::Engine;
+use std::cell::OnceCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep};
@@ -30,6 +32,8 @@ pub(super) struct Client<E: Engine + 'static> {
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The phase that it has seen.
     phase: Phase,
+    /// What wakes it from waiting for slower storage; made when it first has to.
+    hold: OnceCell<Hold>,
 }
 
 impl<E: Engine + 'static> Client<E> {
@@ -42,6 +46,7 @@ impl<E: Engine + 'static> Client<E> {
             secure_by,
             alarm: None,
             phase: Phase::Serving,
+            hold: OnceCell::new(),
         })
     }
 
@@ -72,10 +77,10 @@ impl<E: Engine + 'static> Client<E> {
             if self.connection.is_shaking_hands() {
                 self.await_handshake_turn().await;
             }
-            match self.turn() {
-                After::Again => yield_now().await,
-                After::Wait => return true,
-                After::Close => return false,
+            match poll_fn(|cx| Poll::Ready(self.turn(cx.waker()))).await {
+                NextAction::Again => yield_now().await,
+                NextAction::Wait | NextAction::Hold => return true,
+                NextAction::Close => return false,
             }
         }
     }
@@ -89,10 +94,11 @@ impl<E: Engine + 'static> Client<E> {
         }
     }
 
-    fn turn(&mut self) -> After {
+    fn turn(&mut self, task: &Waker) -> NextAction {
+        let waker = || self.hold.get_or_init(|| Hold::new(task)).waker();
         self.shared.at_desk(|desk| {
             let now = desk.now();
-            let after = desk.serve(&mut self.connection, &mut self.stream, now);
+            let after = desk.serve(&mut self.connection, &mut self.stream, now, &waker);
             desk.do_chores_if_due(now);
             after
         })
@@ -131,8 +137,15 @@ impl<E: Engine + 'static> Client<E> {
                 return Poll::Ready(false);
             }
         }
+        if self.connection.is_held() && self.hold.get().is_some_and(Hold::take_wake) {
+            self.connection.resume();
+            return Poll::Ready(true);
+        }
         let event = if self.connection.awaits_writing() {
             ready!(self.stream.poll_room(cx))
+        } else if self.connection.is_held() {
+            ready!(self.stream.poll_failure(cx));
+            return Poll::Ready(false);
         } else {
             ready!(self.stream.poll_input(cx)).inspect(|()| self.connection.note_event(true, false))
         };

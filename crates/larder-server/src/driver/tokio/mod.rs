@@ -5,24 +5,28 @@
 //! A desk stays on its thread: a task uses that of the thread it is on, for one turn.
 
 mod client;
+mod hold;
 mod stream;
 
 use super::desk::Desk;
 use super::{Accepted, MAINTENANCE, Workers};
-use crate::connection::After;
+use crate::connection::NextAction;
 use crate::platform;
 use crate::server::Server;
 use crate::udp::Endpoint;
 use client::Client;
+use hold::Hold;
 use larder_store::Engine;
 use larder_store::cache::Cache;
 use std::any::Any;
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::UdpSocket;
@@ -234,16 +238,24 @@ async fn try_answer_datagrams<E: Engine + 'static>(
 ) -> io::Result<()> {
     let socket = UdpSocket::from_std(std::net::UdpSocket::from(OwnedFd::from(socket)))?;
     let mut endpoint = Endpoint::new();
+    let hold = poll_fn(|cx| Poll::Ready(Hold::new(cx.waker()))).await;
     loop {
         if endpoint.awaits_writing() {
             socket.writable().await?;
         } else {
             socket.readable().await?;
         }
-        let mut turn =
-            || shared.at_desk(|desk| desk.serve_datagrams(&mut endpoint, &socket, desk.now()));
-        while turn() == After::Again {
-            yield_now().await;
+        let mut turn = || {
+            shared.at_desk(|desk| {
+                desk.serve_datagrams(&mut endpoint, &socket, desk.now(), &|| hold.waker())
+            })
+        };
+        loop {
+            match turn() {
+                NextAction::Again => yield_now().await,
+                NextAction::Hold => hold.woken().await,
+                NextAction::Wait | NextAction::Close => break,
+            }
         }
     }
 }

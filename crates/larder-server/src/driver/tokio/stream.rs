@@ -5,9 +5,10 @@
 //! one, and no call is spent to hear that there is nothing.
 
 use crate::connection;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::SockRef;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
@@ -49,6 +50,24 @@ impl Stream {
         })?;
         self.use_up(Interest::WRITABLE);
         Poll::Ready(Ok(()))
+    }
+
+    /// Waits for the stream to fail: its peer is gone, rather than silent.
+    pub(super) fn poll_failure(&self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if ready!(self.poll_room(cx)).is_err() || self.has_failed() {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        let socket = self.socket();
+        let mut asked = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+        let failed = PollFlags::POLLERR | PollFlags::POLLHUP;
+        // What can't be asked any more has failed, too.
+        poll(&mut asked, PollTimeout::ZERO).is_err()
+            || asked.iter().filter_map(PollFd::revents).any(|events| events.intersects(failed))
     }
 
     /// Tokio forgets an event when it is told that there was nothing behind it, unless another has
