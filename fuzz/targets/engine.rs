@@ -193,7 +193,6 @@ impl Judged {
                 }
                 Some(all)
             }
-            Value::Busy { .. } => None,
         });
         if let Lookup::Hit(Some(value)) = found {
             let (stored, expiry) = self.stored.get(&key).expect("nothing that was not stored");

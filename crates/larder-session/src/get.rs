@@ -145,16 +145,16 @@ fn show_value<E: Engine>(
             output.extend_from_slice(bytes);
             reply::hit_tail(get, output);
         }
-        Value::Large(lease) => {
+        Value::Large(lease) if lease.may_be_kept() => {
             let mut tail = Vec::new();
             reply::hit_tail(get, &mut tail);
             *pending = Pending::Sending(Box::new(Sending::new(lease.clone(), tail)));
         }
-        Value::Busy(lease) if lease.len() <= COPIED_LEN_MAX => {
+        Value::Large(lease) if lease.len() <= COPIED_LEN_MAX => {
             copy(lease, output);
             reply::hit_tail(get, output);
         }
-        Value::Busy(_) => {
+        Value::Large(_) => {
             output.truncate(mark);
             return Shown::Refused;
         }

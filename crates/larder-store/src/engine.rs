@@ -94,9 +94,6 @@ pub enum Value<'a, L> {
     Whole(&'a [u8]),
     /// Too large to be copied at once: a lease that may outlive the closure.
     Large(L),
-    /// Too large to be copied at once, and so much is leased already that this lease must not outlive
-    /// the batch: the value is copied now, or not at all.
-    Busy(L),
 }
 
 impl<L: Lease> Value<'_, L> {
@@ -105,7 +102,7 @@ impl<L: Lease> Value<'_, L> {
     pub fn len(&self) -> usize {
         match self {
             Self::Whole(bytes) => bytes.len(),
-            Self::Large(lease) | Self::Busy(lease) => lease.len(),
+            Self::Large(lease) => lease.len(),
         }
     }
 }
@@ -117,6 +114,11 @@ pub trait Lease: Clone {
     fn len(&self) -> usize;
     /// The piece at `offset`: as much as lies in one place, at least one byte while `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
+    /// Whether it may outlive the batch. Where so much is leased already that it must not, the value
+    /// is copied now, or not at all.
+    fn may_be_kept(&self) -> bool {
+        true
+    }
 }
 
 /// What [`Engine::get`] found.

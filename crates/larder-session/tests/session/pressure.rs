@@ -2,7 +2,7 @@
 
 use crate::common::{Peer, Subject, World, pattern, set, text};
 use larder_session::{Next, State};
-use larder_store::{Engine, HashedKey, Lookup, Value, dashmap, segment};
+use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
 /// A peer that asks and asks but never reads is answered up to the limit, and no further.
 fn output_is_bounded<E: Subject>() {
@@ -103,8 +103,7 @@ for_each_engine!(
 fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
     let key = HashedKey { bytes: key, hash: engine.hash(key) };
     let lent = engine.content(key, |content| match &content.value {
-        Value::Large(lease) => Some(lease.clone()),
-        Value::Busy { .. } => None,
+        Value::Large(lease) => lease.may_be_kept().then(|| lease.clone()),
         Value::Whole(_) => panic!("the value is not large"),
     });
     let Lookup::Hit(lease) = lent else { panic!("the value is not there") };

@@ -138,19 +138,22 @@ pub struct ChainLease {
     /// A piece of the chain that was read lately, by its number, and its segment: the next one is
     /// found from here.
     cursor: Cell<(usize, u32)>,
+    /// Not if too much of the memory was leased already when it was made.
+    may_be_kept: bool,
 }
 
 impl ChainLease {
-    /// A lease on the value of `record`, which its witness keeps alive for now, and whether it may be
-    /// kept: not if too much of the memory is leased already. `None` if the value is no large one.
-    pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>) -> Option<(Self, bool)> {
+    /// A lease on the value of `record`, which its witness keeps alive for now. `None` if the value is
+    /// no large one.
+    pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>) -> Option<Self> {
         let chain = record.chain()?;
         let tail = (record.value_offset(), record.header.inline_len());
         let chain_len = chain.value_len as usize - tail.1;
         let (first, cursor) = (chain.first, Cell::new((0, chain.first)));
-        let lease = Self { shared: Arc::clone(shared), first, chain_len, tail, cursor };
-        let fits = lease.hold();
-        Some((lease, fits))
+        let shared = Arc::clone(shared);
+        let mut lease = Self { shared, first, chain_len, tail, cursor, may_be_kept: true };
+        lease.may_be_kept = lease.hold();
+        Some(lease)
     }
 
     fn tail_segment(&self) -> Option<u32> {
@@ -222,6 +225,10 @@ impl Clone for ChainLease {
 impl Lease for ChainLease {
     fn len(&self) -> usize {
         self.chain_len + self.tail.1
+    }
+
+    fn may_be_kept(&self) -> bool {
+        self.may_be_kept
     }
 
     fn piece(&self, offset: usize) -> &[u8] {

@@ -187,13 +187,9 @@ impl Found<'_> {
 #[expect(clippy::inline_always, reason = "a call costs `get` 4 % of its instructions")]
 #[inline(always)]
 fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, ChainLease> {
-    if !record.is_chained() {
-        return Value::Whole(record.inline_value());
-    }
     match ChainLease::new(shared, record) {
         None => Value::Whole(record.inline_value()),
-        Some((lease, true)) => Value::Large(lease),
-        Some((lease, false)) => Value::Busy(lease),
+        Some(lease) => Value::Large(lease),
     }
 }
 

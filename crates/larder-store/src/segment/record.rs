@@ -138,12 +138,7 @@ impl<'p> Record<'p> {
         if self.header.has(State::Flags) { self.half(0).load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Part of its value lies in segments of its own.
     #[inline]
-    pub(super) fn is_chained(&self) -> bool {
-        self.header.has(State::Chain)
-    }
-
     pub(super) fn chain(&self) -> Option<Chain> {
         self.header.has(State::Chain).then(|| {
             let at = self.wide_at() + 4 * usize::from(self.header.has(State::Wide));

@@ -344,8 +344,8 @@ impl<'t, E: Engine> Worker<'t, E> {
         let key = id.to_le_bytes();
         let key = hashed(self.engine, &key);
         let take = |item: &Item<'_, E::Lease>| match &item.value {
-            Value::Large(lease) => Some(lease.clone()),
-            Value::Whole(_) | Value::Busy { .. } => None,
+            Value::Large(lease) => lease.may_be_kept().then(|| lease.clone()),
+            Value::Whole(_) => None,
         };
         if let Lookup::Hit(Some(lease)) = self.engine.get(key, Access::Untracked, take) {
             self.held = Some(Held { lease, id });

@@ -10,8 +10,8 @@
 use crate::common::*;
 use larder_store::segment::{Cache, ChainLease, Config, Handle, Upload};
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, Item, Lookup, NewCas, NewValue, Refusal, Seconds,
-    Value,
+    Access, Attributes, Change, Engine, Expiry, Item, Lease, Lookup, NewCas, NewValue, Refusal,
+    Seconds, Value,
 };
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -487,8 +487,8 @@ impl<'t> Worker<'t> {
         let bytes = id.to_le_bytes();
         let key = hashed(&self.engine, &bytes);
         let take = |item: &Item<'_, ChainLease>| match &item.value {
-            Value::Large(lease) => Some(lease.clone()),
-            Value::Whole(_) | Value::Busy { .. } => None,
+            Value::Large(lease) => lease.may_be_kept().then(|| lease.clone()),
+            Value::Whole(_) => None,
         };
         if let Lookup::Hit(Some(lease)) = self.engine.get(key, Access::Tracked, take) {
             self.held.push(Held { lease, id });
@@ -549,7 +549,6 @@ fn verified_item(id: u64, item: &Item<'_, ChainLease>) -> Option<u64> {
     match &item.value {
         Value::Whole(bytes) => Some(verified(id, bytes)),
         Value::Large(lease) => Some(verified(id, &read_lease(lease))),
-        Value::Busy { .. } => None,
     }
 }
 
