@@ -66,6 +66,10 @@ pub(super) const OPEN_SHARE_MAX: usize = 3;
 /// How often it looks for either before it is refused: some seconds.
 const ROUNDS_MAX: u32 = 10_000;
 
+/// An open segment with chains is not sealed before it has so many items: the largest values of a
+/// small cache would otherwise take a segment each for the little that is not in their chains.
+const CHAINED_ITEMS_MIN: u32 = 4;
+
 /// Index words are told to the others in steps of this many.
 const SLOTS_STEP: isize = 16;
 
@@ -313,7 +317,8 @@ impl Writer<'_> {
         };
         let open = &mut self.writing.open[i];
         open.chained += segments;
-        let is_full = open.chained >= chained_max(shared.limit_segments(), shared.config.threads);
+        let is_full = open.items >= CHAINED_ITEMS_MIN
+            && open.chained >= chained_max(shared.limit_segments(), shared.config.threads);
         let chained = u32::try_from(segments).expect("segments are counted in 32 bits");
         shared.alloc().queues.add_chain(segment, open.kind.queue, chained);
         if is_full {
