@@ -17,6 +17,8 @@ ENGINES = {
     "moka": ["--engine", "moka"],
     # It has no eviction, and says so at start unless -M is given.
     "dashmap": ["--engine", "dashmap", "-M"],
+    # Answers late at random, as if items were on slower storage.
+    "delayed": ["--engine", "delayed"],
     # Any other server that takes memcached's command line, as the tests' own yardstick.
     "upstream": [],
 }
