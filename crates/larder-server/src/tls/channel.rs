@@ -8,7 +8,7 @@ use super::TlsCounts;
 use super::load::explain_certificate;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::{Error, ServerConfig};
+use rustls::{Error, HandshakeKind, ServerConfig};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -136,9 +136,13 @@ impl Channel {
                     encode(sealed, |room| message.encode(room))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(message)) => message.done(),
-                Ok(ConnectionState::PeerClosed) => self.phase = Phase::HalfClosed,
+                Ok(ConnectionState::PeerClosed) => {
+                    self.count_session();
+                    self.phase = Phase::HalfClosed;
+                }
                 Ok(ConnectionState::WriteTraffic(_)) => {
                     if self.phase == Phase::Handshake {
+                        self.count_session();
                         self.phase = Phase::Open;
                     }
                     waits = true;
@@ -155,6 +159,14 @@ impl Channel {
             if waits {
                 return Ok(done);
             }
+        }
+    }
+
+    /// Counts the session that a handshake has just agreed on, unless it is an earlier one resumed.
+    fn count_session(&self) {
+        let agreed = self.phase == Phase::Handshake && !self.rustls.is_handshaking();
+        if agreed && self.rustls.handshake_kind() != Some(HandshakeKind::Resumed) {
+            self.counts.new_sessions.fetch_add(1, Relaxed);
         }
     }
 

@@ -1,6 +1,5 @@
 //! From PEM and DER files to a configuration of rustls.
 
-use super::TlsCounts;
 use crate::options;
 use crate::options::tls::{KeyFormat, VerifyMode, Version};
 use rustls::crypto::CryptoProvider;
@@ -8,10 +7,7 @@ use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{
-    NoServerSessionStorage, ProducesTickets, ServerSessionMemoryCache, StoresServerSessions,
-    WebPkiClientVerifier,
-};
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use std::fmt;
@@ -20,7 +16,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Sessions kept for clients that know no tickets, with `ssl_session_cache`: OpenSSL's number.
 const SESSIONS_MAX: usize = 20 * 1024;
@@ -90,7 +85,6 @@ pub(super) fn load(
     options: &options::Tls,
     clients: Clients,
     provider: &Arc<CryptoProvider>,
-    counts: &Arc<TlsCounts>,
 ) -> Result<ServerConfig, LoadError> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(versions(options.min_version))
@@ -102,11 +96,9 @@ pub(super) fn load(
     let identity = SingleCertAndKey::from(identity(options, provider)?);
     let mut config = builder.with_cert_resolver(Arc::new(identity));
     // As OpenSSL has it: tickets always, memory for sessions if asked for.
-    let tickets = Ticketer::new().map_err(LoadError::Unusable)?;
-    config.ticketer = Arc::new(Counted { inner: tickets, counts: Arc::clone(counts) });
+    config.ticketer = Ticketer::new().map_err(LoadError::Unusable)?;
     config.session_storage = if options.session_cache {
-        let inner = ServerSessionMemoryCache::new(SESSIONS_MAX);
-        Arc::new(Counted { inner, counts: Arc::clone(counts) })
+        ServerSessionMemoryCache::new(SESSIONS_MAX)
     } else {
         Arc::new(NoServerSessionStorage {})
     };
@@ -217,49 +209,4 @@ fn verifier(
         Clients::Anonymous | Clients::Certified => builder,
     };
     builder.build().map(Some).map_err(|why| bad(why.to_string()))
-}
-
-/// Counts the sessions that are begun.
-#[derive(Debug)]
-struct Counted<T> {
-    inner: T,
-    counts: Arc<TlsCounts>,
-}
-
-impl ProducesTickets for Counted<Arc<dyn ProducesTickets>> {
-    fn enabled(&self) -> bool {
-        self.inner.enabled()
-    }
-
-    fn lifetime(&self) -> u32 {
-        self.inner.lifetime()
-    }
-
-    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.counts.new_sessions.fetch_add(1, Relaxed);
-        self.inner.encrypt(plain)
-    }
-
-    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        self.inner.decrypt(cipher)
-    }
-}
-
-impl StoresServerSessions for Counted<Arc<ServerSessionMemoryCache>> {
-    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        self.counts.new_sessions.fetch_add(1, Relaxed);
-        self.inner.put(key, value)
-    }
-
-    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.inner.get(key)
-    }
-
-    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.inner.take(key)
-    }
-
-    fn can_cache(&self) -> bool {
-        self.inner.can_cache()
-    }
 }

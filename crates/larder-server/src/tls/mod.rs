@@ -47,6 +47,7 @@ struct Configurations {
 pub struct TlsCounts {
     /// Connections that are encrypted, now.
     pub(crate) open: AtomicUsize,
+    /// Handshakes that resumed nothing.
     pub new_sessions: AtomicU64,
     pub handshake_errors: AtomicU64,
     pub proto_errors: AtomicU64,
@@ -59,14 +60,14 @@ impl Tls {
     /// [`LoadError`] for the first file that is not what it should be.
     pub fn new(options: options::Tls, listeners: &[Listener]) -> Result<Self, LoadError> {
         let clock = Clock::start();
-        let counts = Arc::new(TlsCounts::default());
         let provider = Arc::new(ring::default_provider());
-        let present = Configurations::read(&options, &provider, &counts)?;
+        let present = Configurations::read(&options, &provider)?;
         let asks = listeners.iter().any(|listener| listener.security() == Security::Certified);
         if asks && present.certified.is_none() {
             return Err(LoadError::NoAuthority("mtls:"));
         }
         let refreshed = clock.now().0.into();
+        let counts = Arc::default();
         Ok(Self { options, provider, present: Mutex::new(present), refreshed, clock, counts })
     }
 
@@ -75,7 +76,7 @@ impl Tls {
     /// # Errors
     /// [`LoadError`], as at start.
     pub fn refresh(&self) -> Result<(), LoadError> {
-        let read = Configurations::read(&self.options, &self.provider, &self.counts)?;
+        let read = Configurations::read(&self.options, &self.provider)?;
         *self.present() = read;
         self.refreshed.store(self.clock.now().0, Relaxed);
         tracing::info!("certificates were read again");
@@ -130,12 +131,8 @@ impl TlsCounts {
 impl Configurations {
     /// Each has tickets of its own, so that a session that was begun without a certificate is not
     /// resumed where one is asked for, nor after a refresh one that would now be refused.
-    fn read(
-        options: &options::Tls,
-        provider: &Arc<CryptoProvider>,
-        counts: &Arc<TlsCounts>,
-    ) -> Result<Self, LoadError> {
-        let read = |clients| load(options, clients, provider, counts).map(Arc::new);
+    fn read(options: &options::Tls, provider: &Arc<CryptoProvider>) -> Result<Self, LoadError> {
+        let read = |clients| load(options, clients, provider).map(Arc::new);
         let certified = options.ca_cert.is_some().then(|| read(Clients::Certified));
         Ok(Self {
             usual: read(Clients::asked_by(options.verify_mode))?,
