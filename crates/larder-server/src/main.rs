@@ -223,7 +223,7 @@ fn serve(
         tracing::info!(address, "listening");
     }
     greet(&server);
-    if !server.asks_for_logins() && listens_beyond_loopback(&listeners) {
+    if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp) {
         tracing::warn!(
             "whoever reaches this machine may read and change everything: give -l 127.0.0.1, or \
              -Y or -S for logins"
@@ -249,10 +249,15 @@ fn greet(server: &Server) {
     }
 }
 
-/// Whether others than this machine may connect.
-fn listens_beyond_loopback(listeners: &[Listener]) -> bool {
-    let addresses = listeners.iter().filter_map(Listener::tcp_address);
-    addresses.map(|address| address.ip()).any(|ip| !ip.to_canonical().is_loopback())
+/// Whether others than this machine are served without showing a certificate.
+fn is_open_to_others(server: &Server, listeners: &[Listener], udp: &[UdpSocket]) -> bool {
+    let certified = |listener: &Listener| {
+        server.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates(listener.security()))
+    };
+    let open = listeners.iter().filter(|listener| !certified(listener));
+    let datagrams = udp.iter().filter_map(|socket| socket.local_addr().ok());
+    let mut addresses = open.filter_map(Listener::tcp_address).chain(datagrams);
+    addresses.any(|address| !address.ip().to_canonical().is_loopback())
 }
 
 /// The sockets that were passed, or those that the command line asks for.

@@ -95,6 +95,16 @@ impl Tls {
         }
     }
 
+    /// Whether nobody is served at a listener who has not shown a good certificate.
+    #[must_use]
+    pub fn asks_for_certificates(&self, security: Security) -> bool {
+        match security {
+            Security::Certified => true,
+            Security::Usual => Clients::asked_by(self.options.verify_mode) == Clients::Certified,
+            Security::Plain | Security::Anonymous => false,
+        }
+    }
+
     /// How long a handshake may take.
     pub(crate) fn handshake_timeout(&self) -> Duration {
         Duration::from_secs(self.options.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT).into())

@@ -36,6 +36,11 @@ impl Authority {
         self.0.pem()
     }
 
+    /// The key that it signs with.
+    pub fn key_pem(&self) -> String {
+        self.0.key().serialize_pem()
+    }
+
     /// Vouches for `cache.test`.
     pub fn issue(&self) -> Identity {
         let params = CertificateParams::new(["cache.test".to_owned()]).unwrap();
