@@ -62,6 +62,10 @@ fn what_cannot_be_is_refused_as_memcached_refuses_it() {
         "read_buf_mem_limit=x",
         "ext_page_size",
         "ext_page_size=x",
+        "ext_max_frag",
+        "ext_max_frag=x",
+        "ssl_wbuf_size",
+        "ssl_wbuf_size=x",
         "ssl_chain_cert",
         "ssl_verify_mode=9",
         "ssl_verify_mode=x",
@@ -104,7 +108,7 @@ fn what_is_set_is_shown() {
     let list = "no_lru_crawler,lru_crawler_sleep=7,lru_crawler_tocrawl=8,hot_lru_pct=30,\
                 warm_lru_pct=31,hot_max_factor=0.5,warm_max_factor=3,slab_automove=2,\
                 slab_automove_ratio=0.7,slab_automove_window=9,idle_timeout=99,\
-                watcher_logbuf_size=512,read_buf_mem_limit=12,track_sizes";
+                watcher_logbuf_size=512,read_buf_mem_limit=12,track_sizes,ssl_wbuf_size=32";
     let server = Started::new("shown", &["-o", list, "-o", "no_maxconns_fast"], &[]);
     let settings = page(&mut server.connect(), "stats settings\r\n");
     for (name, value) in [
@@ -123,9 +127,34 @@ fn what_is_set_is_shown() {
         ("read_buf_mem_limit", "12582912"),
         ("track_sizes", "yes"),
         ("maxconns_fast", "no"),
+        ("ssl_wbuf_size", "32768"),
     ] {
         assert_eq!(stat(&settings, name), value, "{name}");
     }
+}
+
+/// memcached keeps the bytes in 32 bits, and shows them also where there is no TLS.
+#[test]
+fn the_buffer_of_tls_is_shown_as_memcached_shows_it() {
+    for (options, bytes) in [
+        (&[][..], "16384"),
+        (&["-o", "ssl_wbuf_size=1"], "1024"),
+        (&["-o", "ssl_wbuf_size=0,ext_max_frag=0"], "0"),
+        (&["-o", "ssl_wbuf_size=4194305"], "1024"),
+    ] {
+        let ours = Started::new("wbuf", options, &[]).ask("stats settings\r\n");
+        let theirs = memcached(options).ask(b"stats settings\r\n");
+        let theirs = String::from_utf8(theirs).unwrap();
+        let shown =
+            [&ours, &theirs].map(|page| page.contains(&format!("STAT ssl_wbuf_size {bytes}\r\n")));
+        assert_eq!(shown, [true, true], "{options:?}: {ours}");
+        // Nothing here has these settings; compatibility.md says so.
+        assert!(!ours.contains("STAT ext_") && theirs.contains("STAT ext_max_frag "), "{theirs}");
+    }
+}
+
+fn memcached(options: &[&str]) -> common::Server {
+    common::Server::memcached(options).expect("memcached; scripts/test installs it")
 }
 
 #[test]
