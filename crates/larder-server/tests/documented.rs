@@ -341,6 +341,39 @@ fn extended_options_are_what_the_table_says() {
     }
 }
 
+/// What memcached 1.6.45 shows beside Debian's 1.6.18, `-Z` and `-o idle_timeout` given.
+const NEW_STATISTICS: &str = "
+    slab_reassign_busy_nomem slab_reassign_last_busy_status client_flags_size drop_privileges
+    ssl_new_sessions ssl_handshake_errors ssl_proto_errors time_since_server_cert_refresh
+    rejected_connections idle_kicks";
+
+/// Names of a page of statistics.
+fn names(server: &Server, page: &str) -> Vec<String> {
+    let answer = String::from_utf8(server.ask(format!("{page}\r\n").as_bytes())).unwrap();
+    let lines = answer.lines().filter_map(|line| line.strip_prefix("STAT "));
+    lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+/// Whoever reads a page that memcached has can look up what memcached does not show.
+#[test]
+fn every_statistic_that_memcached_does_not_have_is_documented() {
+    let text = std::fs::read_to_string(root().join("docs/statistics.md")).unwrap();
+    let (documented, new) = (quoted(&text), NEW_STATISTICS.split_whitespace());
+    let options = &["-o", "idle_timeout=100"][..];
+    let ours = Server::larderd(options);
+    let theirs = Server::memcached(options).expect("memcached; scripts/test installs it");
+    for page in ["stats", "stats settings"] {
+        let (shown, mut known) = (names(&ours, page), names(&theirs, page));
+        known.extend(new.clone().map(str::to_owned));
+        assert!(shown.len() > 60, "{shown:?}");
+        let own: Vec<&String> = shown.iter().filter(|name| !known.contains(name)).collect();
+        assert!(own.len() >= if page == "stats" { 1 } else { 3 }, "{own:?}");
+        for name in own {
+            assert!(documented.contains(name), "{name} of {page}");
+        }
+    }
+}
+
 #[test]
 fn the_example_of_a_configuration_is_good() {
     let file = root().join("contrib/larder.toml");
