@@ -32,6 +32,7 @@ class Bystander(threading.Thread):
         super().__init__(daemon=True)
         self.server, self.done = server, threading.Event()
         self.sock = server.connect()
+        self.replies = self.sock.makefile("rb")
         self.took, self.broken = [], None
 
     def waited_secs(self):
@@ -39,17 +40,20 @@ class Bystander(threading.Thread):
         tasks = Path(f"/proc/{self.server.pid}/task").iterdir()
         return waited_secs(Path("/proc/thread-self")) + sum(map(waited_secs, tasks))
 
+    def exchange(self):
+        """Sets and gets once: how long that took."""
+        waited, began = self.waited_secs(), time.monotonic()
+        self.sock.sendall(b"set bystander 0 0 5\r\nvalue\r\nget bystander\r\n")
+        lines = [self.replies.readline() for _ in range(4)]
+        took = time.monotonic() - began
+        expected = [b"STORED\r\n", b"VALUE bystander 0 5\r\n", b"value\r\n", b"END\r\n"]
+        assert lines == expected, lines
+        return max(0.0, took - (self.waited_secs() - waited))
+
     def run(self):
         try:
-            replies = self.sock.makefile("rb")
             while not self.done.wait(0.002):
-                waited, began = self.waited_secs(), time.monotonic()
-                self.sock.sendall(b"set bystander 0 0 5\r\nvalue\r\nget bystander\r\n")
-                lines = [replies.readline() for _ in range(4)]
-                took = time.monotonic() - began
-                self.took.append(max(0.0, took - (self.waited_secs() - waited)))
-                expected = [b"STORED\r\n", b"VALUE bystander 0 5\r\n", b"value\r\n", b"END\r\n"]
-                assert lines == expected, lines
+                self.took.append(self.exchange())
         except Exception as error:
             self.broken = error
 

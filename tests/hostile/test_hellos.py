@@ -1,18 +1,44 @@
-"""Peers that begin handshakes and hang up: each costs the server a thousand times what it costs them."""
+"""Peers that begin handshakes: each costs the server a thousand times what it costs them."""
 
-import ssl
+import contextlib
+import multiprocessing
 import socket
+import ssl
+import statistics
 import subprocess
-import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from bystander import Bystander
+from bystander import Bystander, waited_secs
 
-P99_SECS_MAX = 0.02
 FLOODS = 2
-TURNS = 300
+# With as many first messages at once, a round of them all takes a thread a fifth of a second.
+BATCH = 400
+TURNS, TURNS_MIN = 200, 20
+# On a quiet machine the turns take two seconds.
+FLOOD_SECS_MAX = 10
+MEDIAN_SECS_MAX = 0.01
+P95_SECS_MAX = 0.015
+
+
+class Plain(Bystander):
+    """One whose exchanges last as long as the busiest thread of the server worked meanwhile: on what
+    stood before them. A machine that is busy with other things makes no difference."""
+
+    def worked(self):
+        """How long each thread has run, as the kernel counts it."""
+        tasks = Path(f"/proc/{self.server.pid}/task").iterdir()
+        return {task: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
+
+    def exchange(self):
+        before, waited = self.worked(), waited_secs(Path("/proc/thread-self"))
+        super().exchange()
+        # It goes on working while the answer lies there.
+        waited = waited_secs(Path("/proc/thread-self")) - waited
+        worked = max(secs - before.get(task, 0.0) for task, secs in self.worked().items())
+        return max(0.0, worked - waited)
 
 
 def hello():
@@ -25,21 +51,43 @@ def hello():
     return sent.read()
 
 
-def flood(port, message, done):
-    while not done.is_set():
+def flood(port, message, stays):
+    """Without end: connections that hang up at once, or stay until as many more have come."""
+    before = []
+    while True:
         socks = []
-        try:
-            for _ in range(50):
+        with contextlib.suppress(OSError):
+            for _ in range(BATCH):
                 socks.append(socket.create_connection(("127.0.0.1", port), 5))
-                socks[-1].sendall(message)
-        except OSError:
-            pass
-        for sock in socks:
+            for sock in socks:
+                sock.sendall(message)
+        for sock in before if stays else socks:
             sock.close()
+        before = socks
 
 
+@contextlib.contextmanager
+def flooded(port, stays):
+    """Floods from processes of their own, which do not share this one's lock."""
+    fork = multiprocessing.get_context("fork")
+    arguments = (port, hello(), stays)
+    floods = [fork.Process(target=flood, args=arguments, daemon=True) for _ in range(FLOODS)]
+    for process in floods:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in floods:
+            process.kill()
+        for process in floods:
+            process.join()
+
+
+# Without slices for handshakes those that stay make it fail; without looking whether a peer has hung
+# up, both do. Under tokio-multi-thread, whose threads take over what waits, that depends on the load.
 @pytest.mark.larder
-def test_clients_in_the_clear_do_not_wait_for_handshakes(start, tmp_path):
+@pytest.mark.parametrize("stays", [False, True], ids=["hang up", "stay"])
+def test_clients_in_the_clear_do_not_wait_for_handshakes(start, tmp_path, stays):
     key, chain = tmp_path / "key.pem", tmp_path / "chain.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
     subprocess.run([*command, "-keyout", key, "-out", chain], check=True, capture_output=True)
@@ -48,20 +96,16 @@ def test_clients_in_the_clear_do_not_wait_for_handshakes(start, tmp_path):
         ports = (Path(server.dir.name) / "ports").read_text().splitlines()
         secure = int(ports[1].split()[-1])
         assert secure != server.port
-        bystander, done = Bystander(server), threading.Event()
-        message = hello()
-        floods = [threading.Thread(target=flood, args=(secure, message, done)) for _ in range(FLOODS)]
-        for thread in [*floods, bystander]:
-            thread.start()
-        while len(bystander.took) < TURNS and bystander.is_alive():
-            bystander.await_turns()
-        done.set()
+        bystander = Plain(server)
+        with flooded(secure, stays):
+            bystander.start()
+            deadline = time.monotonic() + FLOOD_SECS_MAX
+            while len(bystander.took) < TURNS and bystander.is_alive() and time.monotonic() < deadline:
+                time.sleep(0.01)
         bystander.stop()
-        for thread in floods:
-            thread.join()
         assert not bystander.broken, repr(bystander.broken)
         took = sorted(bystander.took)
-        assert len(took) >= TURNS
-        p99 = took[len(took) * 99 // 100]
-        print(f"p99 {p99 * 1000:.1f} ms, slowest {took[-1] * 1000:.1f} ms")
-        assert p99 <= P99_SECS_MAX, took[-10:]
+        assert len(took) >= TURNS_MIN, took
+        median, p95 = statistics.median(took), took[len(took) * 95 // 100]
+        print(f"{len(took)} turns, median {median * 1000:.1f} ms, p95 {p95 * 1000:.1f} ms")
+        assert median <= MEDIAN_SECS_MAX and p95 <= P95_SECS_MAX, took[-20:]

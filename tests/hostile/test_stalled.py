@@ -11,6 +11,10 @@ SILENT = 34
 HALVES = 3000
 LARGE = b"x" * (MIB - 512)
 SMALLER = b"y" * 300_000
+# After which the server may close a connection that moves nothing, and time to read what was sent.
+STALL_SECS = 0.5
+# It goes to the connection's buffers until all of it has come.
+BUFFERED, HALVES_SECS = b"z" * 30_000, 0.02
 
 
 class Client:
@@ -22,6 +26,13 @@ class Client:
 
     def set(self, key, value):
         self.sock.sendall(b"set %s 0 0 %d\r\n%s\r\n" % (key, len(value), value))
+        return self.replies.readline()
+
+    def set_in_halves(self, key, value):
+        """The same of a value that comes in two parts."""
+        self.sock.sendall(b"set %s 0 0 %d\r\n" % (key, len(value)) + value[: len(value) // 2])
+        time.sleep(HALVES_SECS)
+        self.sock.sendall(value[len(value) // 2 :] + b"\r\n")
         return self.replies.readline()
 
     def get(self, key, value):
@@ -55,13 +66,15 @@ def silent(server, requests):
             sock = server.connect()
             socks.append(sock)
             sock.sendall(request)
+        # What has moved lately has not stalled yet.
+        time.sleep(STALL_SECS)
         yield
     finally:
         for sock in socks:
             sock.close()
 
 
-def serve_all(server, secs):
+def serve_all(server, secs=2):
     """Gets and sets of large values for a while: each must be answered as if nobody else were there."""
     deadline, rounds = time.monotonic() + secs, 0
     with client(server) as good:
@@ -71,6 +84,7 @@ def serve_all(server, secs):
             assert good.get(b"good", SMALLER), rounds
             assert good.set(b"large%d" % rounds, LARGE) == b"STORED\r\n", rounds
             assert good.get(b"large%d" % rounds, LARGE), rounds
+            assert good.set_in_halves(b"buffered", BUFFERED) == b"STORED\r\n", rounds
             rounds += 1
 
 
@@ -83,7 +97,7 @@ def test_large_values_are_served_beside_clients_that_do_not_read(start, values):
                 assert good.set(b"v%d" % n, LARGE) == b"STORED\r\n"
         requests = [b"get v%d\r\n" % (n % values) * 20 for n in range(SILENT)]
         with silent(server, requests):
-            serve_all(server, 3)
+            serve_all(server)
         assert server.stats()["response_obj_oom"] == "0"
 
 
@@ -92,7 +106,7 @@ def test_large_values_are_served_beside_clients_that_do_not_read(start, values):
 def test_large_values_are_stored_beside_values_half_sent(start, length):
     half = b"set half 0 0 %d\r\n" % length + b"x" * (length - 1000)
     with start("-m", "64", "-c", "4000") as server, silent(server, [half] * HALVES):
-        serve_all(server, 3)
+        serve_all(server)
 
 
 @pytest.mark.larder
@@ -100,4 +114,4 @@ def test_large_values_are_stored_beside_large_values_half_sent(start):
     half = b"set half%d 0 0 1000000\r\n" + b"x" * 999_000
     halves = [half.replace(b"%d", b"%d" % n) for n in range(60)]
     with start("-m", "64") as server, silent(server, halves):
-        serve_all(server, 3)
+        serve_all(server)
