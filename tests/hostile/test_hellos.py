@@ -83,8 +83,8 @@ def flooded(port, stays):
             process.join()
 
 
-# Without slices for handshakes those that stay make it fail; without looking whether a peer has hung
-# up, both do. Under tokio-multi-thread, whose threads take over what waits, that depends on the load.
+# Without slices for handshakes, those that stay make it fail; where those that hung up are answered
+# too, both do. Under tokio-multi-thread, whose threads take over what waits, that depends on the load.
 @pytest.mark.larder
 @pytest.mark.parametrize("stays", [False, True], ids=["hang up", "stay"])
 def test_clients_in_the_clear_do_not_wait_for_handshakes(start, tmp_path, stays):
