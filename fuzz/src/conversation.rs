@@ -128,7 +128,7 @@ impl Host for Server {
         }
     }
 
-    fn admits(&self, credentials: &Credentials<'_>) -> bool {
+    fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         let right = (credentials.user, credentials.password.0) == (b"u", b"p");
         self.admitted.set(self.admitted.get() || right);
         right

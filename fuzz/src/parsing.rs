@@ -1,6 +1,6 @@
 //! The parser alone.
 
-use larder_protocol::{Get, Parsed, Parser, Request, Shape, Then};
+use larder_protocol::{Get, Parsed, Parser, Recovery, ReplyFormat, Request};
 
 /// Every request of a stream that arrives in `pieces`, written down.
 ///
@@ -41,10 +41,10 @@ impl Reader {
                 match request {
                     Request::Quit(_) => self.closed = true,
                     Request::Fault(fault) => match fault.then {
-                        Then::GoOn => (),
-                        Then::Swallow(len) => self.swallow = len,
-                        Then::SwallowLine => self.swallow_line = true,
-                        Then::Close => self.closed = true,
+                        Recovery::Continue => (),
+                        Recovery::Swallow(len) => self.swallow = len,
+                        Recovery::SwallowLine => self.swallow_line = true,
+                        Recovery::Close => self.closed = true,
                     },
                     _ => (),
                 }
@@ -85,11 +85,11 @@ impl Reader {
 /// faulty line is here, and whether the end of a retrieval line was seen with its last key.
 fn note(mut request: Request<'_>, seen: &mut Vec<String>) {
     let mut ends = false;
-    if let Request::Get(Get { shape: Shape::Classic(classic), .. }) = &mut request {
+    if let Request::Get(Get { format: ReplyFormat::Classic(classic), .. }) = &mut request {
         ends = std::mem::take(&mut classic.last);
     }
     seen.push(match &request {
-        Request::Fault(fault) if fault.then != Then::Close => format!("{:?}", fault.reply),
+        Request::Fault(fault) if fault.then != Recovery::Close => format!("{:?}", fault.reply),
         other => format!("{other:?}"),
     });
     if ends {

@@ -172,7 +172,9 @@ impl Judged {
         let access = Access::Untracked;
         let hashed = HashedKey { bytes: &[key], hash: self.engine.hash(&[key]) };
         let found = self.engine.update(hashed, &mut None, |found| match found {
-            Lookup::Hit(_) => (Change::Amend { attributes, cas: NewCas::Same, access }, true),
+            Lookup::Hit(_) => {
+                (Change::SetAttributes { attributes, cas: NewCas::Same, access }, true)
+            }
             _ => (Change::Keep, false),
         });
         match found.map(|updated| updated.result) {

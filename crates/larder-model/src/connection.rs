@@ -2,7 +2,7 @@
 
 use crate::model::{Model, Settings};
 use crate::run::{Received, Target};
-use larder_protocol::{Parsed, Parser, Request, Then};
+use larder_protocol::{Parsed, Parser, Recovery, Request};
 use std::collections::BTreeMap;
 
 /// One client's conversation with a [`Model`].
@@ -72,15 +72,15 @@ impl ModelConnection {
         match request {
             Request::Quit(_) => self.closed = true,
             Request::Fault(fault) => match fault.then {
-                Then::GoOn => (),
-                Then::Swallow(len) => {
+                Recovery::Continue => (),
+                Recovery::Swallow(len) => {
                     let len = usize::try_from(len).unwrap_or(usize::MAX);
                     self.waiting = Waiting::Swallow(len, answer);
                     self.input.drain(..consumed);
                     return true;
                 }
-                Then::SwallowLine => self.waiting = Waiting::SwallowLine,
-                Then::Close => self.closed = true,
+                Recovery::SwallowLine => self.waiting = Waiting::SwallowLine,
+                Recovery::Close => self.closed = true,
             },
             _ => (),
         }

@@ -3,7 +3,8 @@
 use crate::meta_get;
 use larder_protocol::reply::{self, Counted, Deleted, Described, Hit, Stored, Ttl};
 use larder_protocol::{
-    Arithmetic, Debug, Delete, Exptime, Get, KEY_LEN_MAX, Key, Request, Shape, Store, StoreMode,
+    Arithmetic, Debug, Delete, Exptime, Get, KEY_LEN_MAX, Key, ReplyFormat, Request, Store,
+    StoreMode,
 };
 use std::collections::HashMap;
 
@@ -67,21 +68,21 @@ impl Model {
             Request::Delete(delete) => reply::deleted(delete, self.delete(now, delete), &mut out),
             Request::Arithmetic(count) => reply::counted(count, self.count(now, count), &mut out),
             Request::Debug(debug) => self.describe(now, debug, &mut out),
-            Request::Noop(shape) => reply::noop(shape, &mut out),
-            Request::FlushAll { delay, shape } => {
+            Request::Noop(format) => reply::noop(format, &mut out),
+            Request::FlushAll { delay, format } => {
                 self.flush(now, *delay);
-                reply::ok(shape, &mut out);
+                reply::ok(format, &mut out);
             }
-            Request::Version(shape) => reply::version(shape, &self.settings.version, &mut out),
-            Request::Verbosity { shape, .. } => reply::ok(shape, &mut out),
-            Request::Stats { topic: b"reset", shape } => reply::stats_reset(shape, &mut out),
+            Request::Version(format) => reply::version(format, &self.settings.version, &mut out),
+            Request::Verbosity { format, .. } => reply::ok(format, &mut out),
+            Request::Stats { topic: b"reset", format } => reply::stats_reset(format, &mut out),
             // Outside the model: who compares leaves them out.
-            Request::Stats { shape, .. } => reply::stats_unknown(shape, &mut out),
+            Request::Stats { format, .. } => reply::stats_unknown(format, &mut out),
             // So is what an operator asks of a server.
-            Request::Admin { shape, .. } => reply::admin(shape, "ERROR", &mut out),
+            Request::Admin { format, .. } => reply::admin(format, "ERROR", &mut out),
             // It knows nobody.
-            Request::Login(login) => reply::not_admitted(&login.shape, &mut out),
-            Request::Quit(shape) => reply::quit(shape, &mut out),
+            Request::Login(login) => reply::not_admitted(&login.format, &mut out),
+            Request::Quit(format) => reply::quit(format, &mut out),
             Request::Fault(fault) => reply::fault(fault, &mut out),
         }
         out
@@ -120,7 +121,7 @@ impl Model {
             self.items.insert(key.clone(), item);
         }
         let Some(item) = self.items.get_mut(&key) else { return reply::miss(get, &key, out) };
-        if let Shape::Meta(flags) = &get.shape {
+        if let ReplyFormat::Meta(flags) = &get.format {
             meta_get::answer(get, flags, &key, item, created, now, out);
         } else {
             if let Some(touch) = get.touch {
@@ -308,8 +309,8 @@ impl Model {
     fn create_number(&mut self, now: u32, count: &Arithmetic<'_>, key: Vec<u8>) -> Counted {
         let Some(vivify) = count.vivify else { return Counted::NotFound };
         // Flags act in their order: the last of N and T stays.
-        let expires = match (&count.shape, count.touch) {
-            (Shape::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
+        let expires = match (&count.format, count.touch) {
+            (ReplyFormat::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
             _ => vivify,
         };
         let cas = count.new_cas.unwrap_or_else(|| self.fresh_cas());
@@ -358,10 +359,10 @@ impl Model {
 
 /// A value too large for the cache takes the old one with it where memcached does so.
 fn drops_old_value(store: &Store<'_>) -> bool {
-    match &store.shape {
-        Shape::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
-        Shape::Meta(_) => true,
-        Shape::Binary(head) => matches!(head.opcode, 0x01 | 0x11),
+    match &store.format {
+        ReplyFormat::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
+        ReplyFormat::Meta(_) => true,
+        ReplyFormat::Binary(head) => matches!(head.opcode, 0x01 | 0x11),
     }
 }
 

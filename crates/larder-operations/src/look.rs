@@ -343,11 +343,11 @@ impl Look {
 
     fn change<L>(&self, item: &Item<'_, L>, attributes: Attributes) -> Change<'static> {
         if attributes != item.attributes {
-            Change::Amend { attributes, cas: NewCas::Same, access: self.access() }
+            Change::SetAttributes { attributes, cas: NewCas::Same, access: self.access() }
         } else if self.untracked {
             Change::Keep
         } else {
-            Change::Touch
+            Change::MarkAccessed
         }
     }
 }

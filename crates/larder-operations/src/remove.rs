@@ -93,7 +93,7 @@ impl Remove {
         let cas = |otherwise| self.new_cas.map_or(otherwise, NewCas::Exactly);
         let change = match (self.value_only, self.invalidate) {
             (false, false) => Change::Remove,
-            (false, true) => Change::Amend {
+            (false, true) => Change::SetAttributes {
                 attributes: Attributes {
                     stale: true,
                     won: false,

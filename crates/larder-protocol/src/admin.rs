@@ -4,9 +4,9 @@
 //! The words of a line are checked here, with memcached's error lines; whether the server does what
 //! they say is not known here.
 
-use crate::classic::{BAD_FORMAT, refuse, request, shape};
+use crate::classic::{BAD_FORMAT, format, refuse, request};
 use crate::number::{i32_of, u32_of};
-use crate::request::{Parsed, Request, Then};
+use crate::request::{Parsed, Recovery, Request};
 use crate::tokens::Tokens;
 use arrayvec::ArrayVec;
 
@@ -195,10 +195,10 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
     Some(match parsed {
         // Nobody who watches can be told nothing.
         Ok(command @ Admin::Watch(_)) => {
-            request(Request::Admin { command, shape: shape(&[]) }, consumed)
+            request(Request::Admin { command, format: format(&[]) }, consumed)
         }
-        Ok(command) => request(Request::Admin { command, shape: shape(rest) }, consumed),
-        Err(line) => refuse(line, rest, Then::GoOn, consumed),
+        Ok(command) => request(Request::Admin { command, format: format(rest) }, consumed),
+        Err(line) => refuse(line, rest, Recovery::Continue, consumed),
     })
 }
 

@@ -9,8 +9,8 @@
 
 use crate::parser::{faulty, raw};
 use crate::request::{
-    Arithmetic, BinaryHead, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Request, Shape,
-    Status, Store, StoreMode, Then,
+    Arithmetic, BinaryHead, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Recovery,
+    ReplyFormat, Request, Status, Store, StoreMode,
 };
 use crate::sasl::has_sasl_shape;
 
@@ -117,7 +117,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     match input.first() {
         None => return Parsed::Incomplete,
         Some(&MAGIC) => (),
-        Some(_) => return faulty(FaultReply::Silent, Then::Close, input.len()),
+        Some(_) => return faulty(FaultReply::Silent, Recovery::Close, input.len()),
     }
     let Some(head) = Head::read(input) else { return Parsed::Incomplete };
     if let Some((status, then)) = objection(&head) {
@@ -132,7 +132,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
         return Parsed::Incomplete;
     };
     let whole = |request| Parsed::Request { request, consumed: HEAD_LEN + head.body_len };
-    let shape = Shape::Binary(head.binary_head());
+    let format = ReplyFormat::Binary(head.binary_head());
     use opcode::*;
     match head.opcode {
         GET | GETQ | GETK | GETKQ => whole(Request::Get(get(&head, key, None, true))),
@@ -146,34 +146,34 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
         DELETE | DELETEQ => whole(Request::Delete(delete(&head, key))),
         INCREMENT | INCREMENTQ => whole(Request::Arithmetic(arithmetic(&head, extras, key, false))),
         DECREMENT | DECREMENTQ => whole(Request::Arithmetic(arithmetic(&head, extras, key, true))),
-        QUIT | QUITQ => whole(Request::Quit(shape)),
-        FLUSH | FLUSHQ => whole(Request::FlushAll { delay: expiry(extras), shape }),
-        NOOP => whole(Request::Noop(shape)),
-        VERSION => whole(Request::Version(shape)),
+        QUIT | QUITQ => whole(Request::Quit(format)),
+        FLUSH | FLUSHQ => whole(Request::FlushAll { delay: expiry(extras), format }),
+        NOOP => whole(Request::Noop(format)),
+        VERSION => whole(Request::Version(format)),
         // Whatever follows the key of a stat request is of no use to anybody.
         _ if input.len() < HEAD_LEN + head.body_len => Parsed::Incomplete,
-        _ => whole(Request::Stats { topic: key, shape }),
+        _ => whole(Request::Stats { topic: key, format }),
     }
 }
 
 /// What is wrong with a head's lengths, whatever it asks for.
 #[inline]
-pub(crate) fn bad_lengths(head: &Head) -> Option<(Status, Then)> {
+pub(crate) fn bad_lengths(head: &Head) -> Option<(Status, Recovery)> {
     if head.key_len + head.extras_len > head.body_len {
-        return Some((Status::UnknownCommand, Then::Close));
+        return Some((Status::UnknownCommand, Recovery::Close));
     }
-    (head.body_len > BODY_LEN_MAX).then_some((Status::InvalidArguments, Then::Close))
+    (head.body_len > BODY_LEN_MAX).then_some((Status::InvalidArguments, Recovery::Close))
 }
 
 /// What is wrong with a head, before its body has arrived.
 #[inline]
-fn objection(head: &Head) -> Option<(Status, Then)> {
+fn objection(head: &Head) -> Option<(Status, Recovery)> {
     use opcode::*;
     if let Some(bad) = bad_lengths(head) {
         return Some(bad);
     }
     if head.key_len > KEY_LEN_MAX {
-        return Some((Status::InvalidArguments, Then::Close));
+        return Some((Status::InvalidArguments, Recovery::Close));
     }
     let (extras, has_key, has_value) = (head.extras_len, head.key_len > 0, head.value_len() > 0);
     let right = match head.opcode {
@@ -187,9 +187,9 @@ fn objection(head: &Head) -> Option<(Status, Then)> {
         // A page's name is short; no reason to gather more.
         STAT => extras == 0 && head.value_len() <= KEY_LEN_MAX,
         SASL_LIST | SASL_AUTH | SASL_STEP if !has_sasl_shape(head) => false,
-        _ => return Some((Status::UnknownCommand, Then::Swallow(head.body_len as u64))),
+        _ => return Some((Status::UnknownCommand, Recovery::Swallow(head.body_len as u64))),
     };
-    if right { None } else { Some((Status::InvalidArguments, Then::Close)) }
+    if right { None } else { Some((Status::InvalidArguments, Recovery::Close)) }
 }
 
 #[inline]
@@ -203,7 +203,7 @@ fn get<'b>(head: &Head, key: &'b [u8], touch: Option<Exptime>, value: bool) -> G
         compare: None,
         new_cas: None,
         untracked: false,
-        shape: Shape::Binary(head.binary_head()),
+        format: ReplyFormat::Binary(head.binary_head()),
     }
 }
 
@@ -239,7 +239,7 @@ fn store<'b>(
         new_cas: None,
         invalidate: false,
         vivify: None,
-        shape: Shape::Binary(head.binary_head()),
+        format: ReplyFormat::Binary(head.binary_head()),
     };
     match body.get(..value_len) {
         Some(value) => {
@@ -259,7 +259,7 @@ fn delete<'b>(head: &Head, key: &'b [u8]) -> Delete<'b> {
         value_only: false,
         touch: None,
         client_flags: None,
-        shape: Shape::Binary(head.binary_head()),
+        format: ReplyFormat::Binary(head.binary_head()),
     }
 }
 
@@ -275,7 +275,7 @@ fn arithmetic<'b>(head: &Head, extras: &[u8], key: &'b [u8], down: bool) -> Arit
         touch: None,
         compare: head.compare(),
         new_cas: None,
-        shape: Shape::Binary(head.binary_head()),
+        format: ReplyFormat::Binary(head.binary_head()),
     }
 }
 

@@ -4,8 +4,8 @@ use crate::admin;
 use crate::number::{exptime_of, flags_of, i32_of, u32_of, u64_of};
 use crate::parser::{LINE_LEN_MAX, Retrieval, fault, faulty, raw};
 use crate::request::{
-    Arithmetic, Classic, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Request, Shape,
-    Store, StoreMode, Then, VALUE_LEN_MAX,
+    Arithmetic, Classic, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Recovery,
+    ReplyFormat, Request, Store, StoreMode, VALUE_LEN_MAX,
 };
 use crate::tokens::{Tokens, skip_spaces, trim_end_spaces};
 
@@ -106,8 +106,8 @@ pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {
 #[inline]
 pub(crate) fn get(key: &[u8], retrieval: Retrieval, last: bool) -> Request<'_> {
     let Retrieval { with_cas, touch } = retrieval;
-    let shape = Shape::Classic(Classic { noreply: false, with_cas, last });
-    Request::Get(Get { touch, shape, ..Get::lone(key) })
+    let format = ReplyFormat::Classic(Classic { noreply: false, with_cas, last });
+    Request::Get(Get { touch, format, ..Get::lone(key) })
 }
 
 /// A line other than a retrieval; `body` is what follows it, `consumed` the line's length.
@@ -137,15 +137,15 @@ fn is_noreply(rest: &[u8]) -> bool {
         || rest.ends_with(b" ") && trim_end_spaces(rest).ends_with(b" noreply")
 }
 
-pub(crate) fn shape<'b>(rest: &[u8]) -> Shape<'b> {
-    Shape::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
+pub(crate) fn format<'b>(rest: &[u8]) -> ReplyFormat<'b> {
+    ReplyFormat::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
 }
 
 /// An error line that `noreply` suppresses.
 pub(crate) fn refuse<'b>(
     error: &'static str,
     rest: &[u8],
-    then: Then,
+    then: Recovery,
     consumed: usize,
 ) -> Parsed<'b> {
     let reply = if is_noreply(rest) { FaultReply::Silent } else { FaultReply::Text(error) };
@@ -168,7 +168,7 @@ fn store<'b>(
     };
     let Some(value_len) = value_len(len) else { return bad_value_len(len, consumed) };
     let compare = is_cas.then(|| tokens.next().and_then(u64_of));
-    let swallow = Then::Swallow(value_len as u64 + 2);
+    let swallow = Recovery::Swallow(value_len as u64 + 2);
     let (Some(client_flags), Some(exptime)) = (flags_of(flags), exptime_of(exptime)) else {
         return refuse(BAD_FORMAT, rest, swallow, consumed);
     };
@@ -187,7 +187,7 @@ fn store<'b>(
         new_cas: None,
         invalidate: false,
         vivify: None,
-        shape: shape(rest),
+        format: format(rest),
     };
     with_body(store, body, consumed)
 }
@@ -203,7 +203,7 @@ pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
 #[cold]
 pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
     match u64_of(token).filter(|&len| len <= VALUE_LEN_MAX as u64) {
-        Some(len) => faulty(FaultReply::Text(BAD_FORMAT), Then::Swallow(len + 2), consumed),
+        Some(len) => faulty(FaultReply::Text(BAD_FORMAT), Recovery::Swallow(len + 2), consumed),
         None => fault(BAD_FORMAT, consumed),
     }
 }
@@ -229,17 +229,20 @@ fn other<'b>(command: &'b [u8], rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         b"touch" => touch(rest, consumed),
         // Without the space that a key would follow.
         b"get" | b"gets" | b"gat" | b"gats" => fault(BAD_FORMAT, consumed),
-        b"version" => request(Request::Version(Shape::Classic(Classic::default())), consumed),
-        b"quit" => request(Request::Quit(Shape::Classic(Classic::default())), consumed),
+        b"version" => request(Request::Version(ReplyFormat::Classic(Classic::default())), consumed),
+        b"quit" => request(Request::Quit(ReplyFormat::Classic(Classic::default())), consumed),
         b"stats" => {
             let topic = trim_end_spaces(skip_spaces(rest));
-            request(Request::Stats { topic, shape: Shape::Classic(Classic::default()) }, consumed)
+            request(
+                Request::Stats { topic, format: ReplyFormat::Classic(Classic::default()) },
+                consumed,
+            )
         }
         b"flush_all" => flush_all(rest, consumed),
         b"verbosity" => verbosity(rest, consumed),
         b"" => indented(rest, consumed),
         b"noreply" if skip_spaces(rest).is_empty() => {
-            faulty(FaultReply::Silent, Then::GoOn, consumed)
+            faulty(FaultReply::Silent, Recovery::Continue, consumed)
         }
         _ => admin::parse(command, rest, consumed).unwrap_or_else(|| unknown(rest, consumed)),
     }
@@ -264,9 +267,9 @@ fn indented<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
 fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     match Tokens(rest).last() {
         Some(last) if last.starts_with(b"HTTP/") => {
-            faulty(FaultReply::Silent, Then::Close, consumed)
+            faulty(FaultReply::Silent, Recovery::Close, consumed)
         }
-        _ => refuse("ERROR", rest, Then::GoOn, consumed),
+        _ => refuse("ERROR", rest, Recovery::Continue, consumed),
     }
 }
 
@@ -274,7 +277,7 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let mut tokens = Tokens(rest);
     let Some(key) = tokens.next() else { return fault(BAD_FORMAT, consumed) };
     if key.len() > KEY_LEN_MAX {
-        return refuse(BAD_FORMAT, rest, Then::GoOn, consumed);
+        return refuse(BAD_FORMAT, rest, Recovery::Continue, consumed);
     }
     // Once a time could follow the key: 0 is still understood.
     let usual = matches!(
@@ -282,7 +285,7 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         [None | Some(b"0" | b"noreply"), None, _] | [Some(b"0"), Some(b"noreply"), None]
     );
     if !usual {
-        return refuse(BAD_DELETE, rest, Then::GoOn, consumed);
+        return refuse(BAD_DELETE, rest, Recovery::Continue, consumed);
     }
     let delete = Delete {
         key: raw(key),
@@ -292,7 +295,7 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         value_only: false,
         touch: None,
         client_flags: None,
-        shape: shape(rest),
+        format: format(rest),
     };
     request(Request::Delete(delete), consumed)
 }
@@ -303,9 +306,11 @@ fn arithmetic<'b>(down: bool, rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         return fault(BAD_FORMAT, consumed);
     };
     if key.len() > KEY_LEN_MAX {
-        return refuse(BAD_FORMAT, rest, Then::GoOn, consumed);
+        return refuse(BAD_FORMAT, rest, Recovery::Continue, consumed);
     }
-    let Some(delta) = u64_of(delta) else { return refuse(BAD_DELTA, rest, Then::GoOn, consumed) };
+    let Some(delta) = u64_of(delta) else {
+        return refuse(BAD_DELTA, rest, Recovery::Continue, consumed);
+    };
     let arithmetic = Arithmetic {
         key: raw(key),
         down,
@@ -315,7 +320,7 @@ fn arithmetic<'b>(down: bool, rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         touch: None,
         compare: None,
         new_cas: None,
-        shape: shape(rest),
+        format: format(rest),
     };
     request(Request::Arithmetic(arithmetic), consumed)
 }
@@ -326,10 +331,10 @@ fn touch<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         return fault(BAD_FORMAT, consumed);
     };
     if key.len() > KEY_LEN_MAX {
-        return refuse(BAD_FORMAT, rest, Then::GoOn, consumed);
+        return refuse(BAD_FORMAT, rest, Recovery::Continue, consumed);
     }
     let Some(exptime) = i32_of(exptime) else {
-        return refuse(BAD_EXPTIME, rest, Then::GoOn, consumed);
+        return refuse(BAD_EXPTIME, rest, Recovery::Continue, consumed);
     };
     let get = Get {
         key: raw(key),
@@ -340,7 +345,7 @@ fn touch<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         compare: None,
         new_cas: None,
         untracked: false,
-        shape: shape(rest),
+        format: format(rest),
     };
     request(Request::Get(get), consumed)
 }
@@ -351,17 +356,17 @@ fn flush_all<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         (None | Some(b"noreply"), None) => Some(0),
         (first, _) => first.and_then(i32_of),
     };
-    let Some(delay) = delay else { return refuse(BAD_EXPTIME, rest, Then::GoOn, consumed) };
-    request(Request::FlushAll { delay: Exptime(delay.into()), shape: shape(rest) }, consumed)
+    let Some(delay) = delay else { return refuse(BAD_EXPTIME, rest, Recovery::Continue, consumed) };
+    request(Request::FlushAll { delay: Exptime(delay.into()), format: format(rest) }, consumed)
 }
 
 fn verbosity<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     match Tokens(rest).next().and_then(u32_of) {
         Some(level) => {
             let level = level.min(2);
-            request(Request::Verbosity { level, shape: shape(rest) }, consumed)
+            request(Request::Verbosity { level, format: format(rest) }, consumed)
         }
-        None => refuse(BAD_FORMAT, rest, Then::GoOn, consumed),
+        None => refuse(BAD_FORMAT, rest, Recovery::Continue, consumed),
     }
 }
 

@@ -4,13 +4,13 @@
 
 use crate::binary::{self, HEAD_LEN, Head, MAGIC};
 use crate::parser::raw;
-use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, MetaFlags, Shape};
+use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, MetaFlags, ReplyFormat};
 use crate::tokens::blank;
 
 /// `get KEY`, or `mg KEY` with flags that show what is there, alone on its line; or binary `get` in
 /// any of its forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoneGet<'b> {
+pub struct FastGet<'b> {
     /// As sent, which is what it means: there is no `b`.
     pub key: &'b [u8],
     /// The flags of `mg`, none twice; the head of binary, which is longer than they can be. One
@@ -29,7 +29,7 @@ pub(crate) enum Form<'b> {
     Binary(BinaryHead),
 }
 
-impl<'b> LoneGet<'b> {
+impl<'b> FastGet<'b> {
     /// Reads one off the front of text; and the line's length. What is unusual about it, such as a
     /// second space, makes it a case for the whole parser.
     #[inline]
@@ -90,10 +90,10 @@ impl<'b> LoneGet<'b> {
         match self.form() {
             Form::Classic => get,
             Form::Meta(raw) => {
-                let shape = Shape::Meta(MetaFlags { raw, quiet: false });
-                Get { value: self.letters().any(|letter| letter == b'v'), shape, ..get }
+                let format = ReplyFormat::Meta(MetaFlags { raw, quiet: false });
+                Get { value: self.letters().any(|letter| letter == b'v'), format, ..get }
             }
-            Form::Binary(head) => Get { shape: Shape::Binary(head), ..get },
+            Form::Binary(head) => Get { format: ReplyFormat::Binary(head), ..get },
         }
     }
 }
@@ -111,7 +111,7 @@ impl<'b> Get<'b> {
             compare: None,
             new_cas: None,
             untracked: false,
-            shape: Shape::Classic(Classic { noreply: false, with_cas: false, last: true }),
+            format: ReplyFormat::Classic(Classic { noreply: false, with_cas: false, last: true }),
         }
     }
 }
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn what_only_asks_is_taken() {
         for line in ["get k\r\n", "mg k\r\n", "mg k v\r\n", "mg k v f t\r\n", "mg k s c k\r\n"] {
-            let (lone, len) = Parser::TEXT.lone_get(line.as_bytes()).unwrap();
+            let (lone, len) = Parser::TEXT.fast_get(line.as_bytes()).unwrap();
             assert_eq!((lone.key, len), (&b"k"[..], line.len()), "{line}");
         }
     }
@@ -177,10 +177,10 @@ mod tests {
             "mg \r\n",
             "mn\r\n",
         ] {
-            assert_eq!(Parser::TEXT.lone_get(line.as_bytes()), None, "{line:?}");
+            assert_eq!(Parser::TEXT.fast_get(line.as_bytes()), None, "{line:?}");
         }
         let long = format!("mg {} v\r\n", "k".repeat(251));
-        assert_eq!(Parser::TEXT.lone_get(long.as_bytes()), None);
+        assert_eq!(Parser::TEXT.fast_get(long.as_bytes()), None);
     }
 
     #[test]
@@ -193,17 +193,17 @@ mod tests {
         };
         for opcode in [0x00, 0x09, 0x0c, 0x0d] {
             let whole = packet(opcode, 3, 0, 3);
-            let (lone, len) = Parser::BINARY.lone_get(&whole).unwrap();
+            let (lone, len) = Parser::BINARY.fast_get(&whole).unwrap();
             assert_eq!((lone.key, len), (&b"kkk"[..], 27));
-            assert_eq!(Parser::BINARY.lone_get(&whole[..26]), None);
-            assert_eq!(Parser::TEXT.lone_get(&whole), None);
+            assert_eq!(Parser::BINARY.fast_get(&whole[..26]), None);
+            assert_eq!(Parser::TEXT.fast_get(&whole), None);
             for bad in [packet(opcode, 0, 0, 0), packet(opcode, 3, 1, 4), packet(opcode, 3, 0, 4)] {
-                assert_eq!(Parser::BINARY.lone_get(&bad), None);
+                assert_eq!(Parser::BINARY.fast_get(&bad), None);
             }
-            assert_eq!(Parser::BINARY.lone_get(&packet(opcode, 251, 0, 251)), None);
+            assert_eq!(Parser::BINARY.fast_get(&packet(opcode, 251, 0, 251)), None);
         }
         for opcode in [0x01, 0x04, 0x0a, 0x1c, 0x1d] {
-            assert_eq!(Parser::BINARY.lone_get(&packet(opcode, 3, 0, 3)), None);
+            assert_eq!(Parser::BINARY.fast_get(&packet(opcode, 3, 0, 3)), None);
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
             let head = [magic, opcode, 0, key_len, extras_len, 0, 0, 0, 0, 0, 0, body_len];
             let input = [&head[..], &rest].concat();
             let mut parser = Parser::BINARY;
-            if let Some((lone, len)) = parser.lone_get(&input) {
+            if let Some((lone, len)) = parser.fast_get(&input) {
                 let whole = Parsed::Request { request: Request::Get(lone.get()), consumed: len };
                 prop_assert_eq!(parser.parse(&input), whole);
                 prop_assert_eq!(parser, Parser::BINARY);
@@ -234,7 +234,7 @@ mod tests {
             line in "(get|mg|mg) [a-z\t]{0,3}( [cfkstvqub ]{0,2}){0,4}\r?\n",
         ) {
             let mut parser = Parser::TEXT;
-            if let Some((lone, len)) = parser.lone_get(line.as_bytes()) {
+            if let Some((lone, len)) = parser.fast_get(line.as_bytes()) {
                 let request = Request::Get(lone.get());
                 let whole = Parsed::Request { request, consumed: len };
                 prop_assert_eq!(parser.parse(line.as_bytes()), whole);

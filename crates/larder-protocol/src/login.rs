@@ -9,7 +9,7 @@
 
 use crate::number::u32_of;
 use crate::parser::{LINE_LEN_MAX, fault, hang_up, without_cr};
-use crate::request::{Classic, Parsed, Request, Shape};
+use crate::request::{Classic, Parsed, ReplyFormat, Request};
 use crate::tokens::Tokens;
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Login<'b> {
     /// What it says.
     pub claim: Claim<'b>,
     /// How to answer.
-    pub shape: Shape<'b>,
+    pub format: ReplyFormat<'b>,
 }
 
 /// What a login says. The parser has taken its steps already, but for the one that the server
@@ -107,6 +107,6 @@ fn parse_message(message: &[u8], consumed: usize) -> Parsed<'_> {
     let password = Password(rest.get(1..).unwrap_or_default());
     let claim = Claim::Credentials(Credentials { user, password });
     // `noreply` is not honoured.
-    let login = Login { claim, shape: Shape::Classic(Classic::default()) };
+    let login = Login { claim, format: ReplyFormat::Classic(Classic::default()) };
     Parsed::Request { request: Request::Login(login), consumed }
 }

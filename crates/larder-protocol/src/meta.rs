@@ -6,7 +6,7 @@ use crate::number::{i32_of, u32_of, u64_of};
 use crate::parser::{fault, faulty};
 use crate::request::{
     Arithmetic, Debug, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, MetaFlags, Parsed,
-    Request, Shape, Store, StoreMode, Then,
+    Recovery, ReplyFormat, Request, Store, StoreMode,
 };
 use crate::tokens::{Tokens, skip_spaces};
 
@@ -31,8 +31,8 @@ pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usiz
         b'a' => arithmetic(rest, consumed),
         b'e' => describe(rest, consumed),
         b'n' => {
-            let shape = Shape::Meta(MetaFlags::default());
-            Parsed::Request { request: Request::Noop(shape), consumed }
+            let format = ReplyFormat::Meta(MetaFlags::default());
+            Parsed::Request { request: Request::Noop(format), consumed }
         }
         _ => unknown(rest, consumed),
     }
@@ -42,9 +42,9 @@ pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usiz
 fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     match Tokens(rest).last() {
         Some(last) if last.starts_with(b"HTTP/") => {
-            faulty(FaultReply::Silent, Then::Close, consumed)
+            faulty(FaultReply::Silent, Recovery::Close, consumed)
         }
-        Some(b"noreply") => faulty(FaultReply::Silent, Then::GoOn, consumed),
+        Some(b"noreply") => faulty(FaultReply::Silent, Recovery::Continue, consumed),
         _ => fault("ERROR", consumed),
     }
 }
@@ -195,8 +195,8 @@ impl<'b> Flags<'b> {
     }
 
     #[inline]
-    fn shape(&self) -> Shape<'b> {
-        Shape::Meta(MetaFlags { raw: self.raw, quiet: self.has(b'q') })
+    fn format(&self) -> ReplyFormat<'b> {
+        ReplyFormat::Meta(MetaFlags { raw: self.raw, quiet: self.has(b'q') })
     }
 
     fn touch(&self) -> Option<Exptime> {
@@ -228,7 +228,7 @@ fn get<'b>(key: Key<'b>, flags: &Flags<'b>) -> Request<'b> {
         compare: flags.compare(),
         new_cas: flags.new_cas(),
         untracked: flags.has(b'u'),
-        shape: flags.shape(),
+        format: flags.format(),
     })
 }
 
@@ -241,7 +241,7 @@ fn delete<'b>(key: Key<'b>, flags: &Flags<'b>) -> Request<'b> {
         value_only: flags.has(b'x'),
         touch: flags.touch(),
         client_flags: flags.has(b'F').then_some(flags.client_flags),
-        shape: flags.shape(),
+        format: flags.format(),
     })
 }
 
@@ -253,7 +253,7 @@ fn set<'b>(rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     match store {
         Ok(store) => with_body(store, body, consumed),
         Err(error) => {
-            faulty(FaultReply::Text(error), Then::Swallow(value_len as u64 + 2), consumed)
+            faulty(FaultReply::Text(error), Recovery::Swallow(value_len as u64 + 2), consumed)
         }
     }
 }
@@ -302,7 +302,7 @@ fn store<'b>(
         new_cas: flags.new_cas(),
         invalidate: flags.has(b'I'),
         vivify: if concatenates { flags.vivify() } else { None },
-        shape: flags.shape(),
+        format: flags.format(),
     })
 }
 
@@ -330,7 +330,7 @@ fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         touch: flags.touch(),
         compare: flags.compare().filter(|&cas| cas != 0),
         new_cas: flags.new_cas(),
-        shape: flags.shape(),
+        format: flags.format(),
     };
     Parsed::Request { request: Request::Arithmetic(arithmetic), consumed }
 }
@@ -343,7 +343,7 @@ fn describe<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     if wire.len() > KEY_LEN_MAX || !decodes || has_stray(raw, 2) {
         return fault(BAD_FORMAT, consumed);
     }
-    let shape = Shape::Meta(MetaFlags { raw, quiet: false });
-    let request = Request::Debug(Debug { key: Key { wire, base64 }, shape });
+    let format = ReplyFormat::Meta(MetaFlags { raw, quiet: false });
+    let request = Request::Debug(Debug { key: Key { wire, base64 }, format });
     Parsed::Request { request, consumed }
 }

@@ -1,7 +1,9 @@
 //! The front of a connection's bytes, in whichever dialect its first byte chose.
 
-use crate::lone::LoneGet;
-use crate::request::{Exptime, Fault, FaultReply, KEY_LEN_MAX, Key, Parsed, Request, Store, Then};
+use crate::fast_get::FastGet;
+use crate::request::{
+    Exptime, Fault, FaultReply, KEY_LEN_MAX, Key, Parsed, Recovery, Request, Store,
+};
 use crate::tokens::{Tokens, skip_spaces};
 use crate::{binary, classic, login, meta, sasl};
 
@@ -92,10 +94,10 @@ impl Parser {
     /// reads it just the same, only slower.
     #[inline]
     #[must_use]
-    pub fn lone_get<'b>(&self, input: &'b [u8]) -> Option<(LoneGet<'b>, usize)> {
+    pub fn fast_get<'b>(&self, input: &'b [u8]) -> Option<(FastGet<'b>, usize)> {
         match self.state {
-            State::Text => LoneGet::parse_text(input),
-            State::Binary => LoneGet::parse_binary(input),
+            State::Text => FastGet::parse_text(input),
+            State::Binary => FastGet::parse_binary(input),
             _ => None,
         }
     }
@@ -245,7 +247,7 @@ impl Parser {
                 let blanks = near.len() - skip_spaces(near).len();
                 let consumed = input.len() - rest.len() + blanks;
                 self.state = if first { State::Blanks(retrieval) } else { State::Keys(retrieval) };
-                faulty(FaultReply::Silent, Then::GoOn, consumed)
+                faulty(FaultReply::Silent, Recovery::Continue, consumed)
             }
             classic::NextKey::Incomplete => Parsed::Incomplete,
         }
@@ -271,23 +273,23 @@ pub(crate) fn raw(wire: &[u8]) -> Key<'_> {
     Key { wire, base64: false }
 }
 
-pub(crate) fn faulty<'b>(reply: FaultReply, then: Then, consumed: usize) -> Parsed<'b> {
+pub(crate) fn faulty<'b>(reply: FaultReply, then: Recovery, consumed: usize) -> Parsed<'b> {
     Parsed::Request { request: Request::Fault(Fault { reply, then }), consumed }
 }
 
 /// An error line, and on with the next request.
 pub(crate) fn fault<'b>(line: &'static str, consumed: usize) -> Parsed<'b> {
-    faulty(FaultReply::Text(line), Then::GoOn, consumed)
+    faulty(FaultReply::Text(line), Recovery::Continue, consumed)
 }
 
 /// An error line, and on behind this line's LF, wherever that is.
 fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
     match memchr::memchr(b'\n', input) {
-        Some(end) => faulty(reply, Then::GoOn, end + 1),
-        None => faulty(reply, Then::SwallowLine, input.len()),
+        Some(end) => faulty(reply, Recovery::Continue, end + 1),
+        None => faulty(reply, Recovery::SwallowLine, input.len()),
     }
 }
 
 pub(crate) fn hang_up<'b>(input: &[u8]) -> Parsed<'b> {
-    faulty(FaultReply::Silent, Then::Close, input.len())
+    faulty(FaultReply::Silent, Recovery::Close, input.len())
 }

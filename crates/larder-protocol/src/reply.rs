@@ -1,18 +1,18 @@
 //! Replies in, bytes out: each function writes the answer to one kind of request, in the dialect of
-//! its [`Shape`]. A suppressed answer (`noreply`, quiet) writes nothing.
+//! its [`ReplyFormat`]. A suppressed answer (`noreply`, quiet) writes nothing.
 
+mod fast_get;
 mod login;
-mod lone;
 
 use crate::base64;
 use crate::request::{
-    Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags, Shape,
-    Status, Store, StoreMode,
+    Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags,
+    ReplyFormat, Status, Store, StoreMode,
 };
 use crate::tokens::Tokens;
 
+pub use fast_get::*;
 pub use login::*;
-pub use lone::*;
 
 /// The seconds that an item has left, as a request's flags change them in their order; `None` is for
 /// ever. `t` shows what holds at its place among them.
@@ -147,13 +147,13 @@ const BINARY_MAGIC: u8 = 0x81;
 /// value next and calls [`hit_tail`]; else this was the whole answer.
 #[inline]
 pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
-    match &get.shape {
-        Shape::Meta(flags) => meta_hit(get, flags, hit, out),
-        Shape::Classic(classic) if !get.value => {
+    match &get.format {
+        ReplyFormat::Meta(flags) => meta_hit(get, flags, hit, out),
+        ReplyFormat::Classic(classic) if !get.value => {
             line(classic, "TOUCHED", out);
             false
         }
-        Shape::Classic(_) | Shape::Binary(_) => {
+        ReplyFormat::Classic(_) | ReplyFormat::Binary(_) => {
             let value_len = if get.value { hit.value_len } else { 0 };
             content_head(get, hit.key, hit.client_flags, hit.cas, value_len, out);
             get.value
@@ -172,16 +172,16 @@ pub fn content_head(
     out: &mut Vec<u8>,
 ) {
     out.reserve(HIT_ROOM + key.len() + value_room(value_len));
-    match &get.shape {
-        Shape::Binary(head) => binary_hit(head, key, client_flags, cas, value_len, out),
-        Shape::Classic(classic) => {
+    match &get.format {
+        ReplyFormat::Binary(head) => binary_hit(head, key, client_flags, cas, value_len, out),
+        ReplyFormat::Classic(classic) => {
             value_line(key, client_flags, value_len, out);
             if classic.with_cas {
                 number(b" ", cas, out);
             }
             out.extend_from_slice(b"\r\n");
         }
-        Shape::Meta(_) => (),
+        ReplyFormat::Meta(_) => (),
     }
 }
 
@@ -231,34 +231,34 @@ const VALUE_ROOM_MAX: usize = 64 << 10;
 /// Writes what follows a value.
 #[inline]
 pub fn hit_tail(get: &Get<'_>, out: &mut Vec<u8>) {
-    match &get.shape {
-        Shape::Classic(Classic { last: true, .. }) => out.extend_from_slice(b"\r\nEND\r\n"),
-        Shape::Classic(_) | Shape::Meta(_) => out.extend_from_slice(b"\r\n"),
-        Shape::Binary(_) => (),
+    match &get.format {
+        ReplyFormat::Classic(Classic { last: true, .. }) => out.extend_from_slice(b"\r\nEND\r\n"),
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => out.extend_from_slice(b"\r\n"),
+        ReplyFormat::Binary(_) => (),
     }
 }
 
 /// Nothing is there. `key` is the decoded key.
 #[inline]
 pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
-    match &get.shape {
-        Shape::Classic(classic) if get.value => {
+    match &get.format {
+        ReplyFormat::Classic(classic) if get.value => {
             if classic.last {
                 get_end(out);
             }
         }
-        Shape::Classic(classic) => line(classic, "NOT_FOUND", out),
-        Shape::Meta(flags) if flags.quiet => (),
-        Shape::Meta(flags) => {
+        ReplyFormat::Classic(classic) => line(classic, "NOT_FOUND", out),
+        ReplyFormat::Meta(flags) if flags.quiet => (),
+        ReplyFormat::Meta(flags) => {
             out.extend_from_slice(b"EN");
             meta_key_and_opaque(flags, get.key, out);
         }
-        Shape::Binary(head) if head.quiet => (),
-        Shape::Binary(head) if head.with_key => {
+        ReplyFormat::Binary(head) if head.quiet => (),
+        ReplyFormat::Binary(head) if head.with_key => {
             binary(head, Status::NotFound as u16, &[], key, 0, 0, out);
             out.extend_from_slice(key);
         }
-        Shape::Binary(head) => binary_error(head, Status::NotFound, out),
+        ReplyFormat::Binary(head) => binary_error(head, Status::NotFound, out),
     }
 }
 
@@ -269,20 +269,20 @@ pub fn get_end(out: &mut Vec<u8>) {
 
 /// No memory to hold the answer while the peer reads it.
 pub fn get_refused(get: &Get<'_>, out: &mut Vec<u8>) {
-    out_of_memory(&get.shape, "SERVER_ERROR out of memory writing get response", out);
+    out_of_memory(&get.format, "SERVER_ERROR out of memory writing get response", out);
 }
 
 /// No memory for the item that `mg N` was to create.
 pub fn get_created_refused(get: &Get<'_>, out: &mut Vec<u8>) {
-    out_of_memory(&get.shape, "SERVER_ERROR Out of memory allocating new item", out);
+    out_of_memory(&get.format, "SERVER_ERROR Out of memory allocating new item", out);
 }
 
 /// What became of a store.
 pub fn stored(store: &Store<'_>, outcome: Stored, out: &mut Vec<u8>) {
-    match &store.shape {
-        Shape::Classic(classic) => line(classic, stored_line(outcome), out),
-        Shape::Meta(flags) => meta_stored(store, flags, outcome, out),
-        Shape::Binary(head) => match outcome {
+    match &store.format {
+        ReplyFormat::Classic(classic) => line(classic, stored_line(outcome), out),
+        ReplyFormat::Meta(flags) => meta_stored(store, flags, outcome, out),
+        ReplyFormat::Binary(head) => match outcome {
             Stored::Stored { cas, .. } => binary_success(head, &[], cas, out),
             _ => binary_error(head, stored_status(store.mode, outcome), out),
         },
@@ -346,14 +346,14 @@ pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
         Deleted::NotFound => ("NOT_FOUND", b"NF", Some(Status::NotFound)),
         Deleted::Exists => ("EXISTS", b"EX", Some(Status::Exists)),
     };
-    match &delete.shape {
-        Shape::Classic(classic) => line(classic, word, out),
-        Shape::Meta(flags) if flags.quiet && status.is_none() => (),
-        Shape::Meta(flags) => {
+    match &delete.format {
+        ReplyFormat::Classic(classic) => line(classic, word, out),
+        ReplyFormat::Meta(flags) if flags.quiet && status.is_none() => (),
+        ReplyFormat::Meta(flags) => {
             out.extend_from_slice(code);
             meta_key_and_opaque(flags, delete.key, out);
         }
-        Shape::Binary(head) => match status {
+        ReplyFormat::Binary(head) => match status {
             Some(status) => binary_error(head, status, out),
             None => binary_success(head, &[], 0, out),
         },
@@ -362,19 +362,19 @@ pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
 
 /// What became of counting.
 pub fn counted(arithmetic: &Arithmetic<'_>, outcome: Counted, out: &mut Vec<u8>) {
-    match (&arithmetic.shape, outcome) {
-        (Shape::Classic(classic), Counted::Number { value, .. }) => {
+    match (&arithmetic.format, outcome) {
+        (ReplyFormat::Classic(classic), Counted::Number { value, .. }) => {
             if !classic.noreply {
                 number(b"", value, out);
                 out.extend_from_slice(b"\r\n");
             }
         }
-        (Shape::Classic(classic), _) => line(classic, counted_line(outcome), out),
-        (Shape::Meta(flags), _) => meta_counted(arithmetic, flags, outcome, out),
-        (Shape::Binary(head), Counted::Number { value, cas, .. }) => {
+        (ReplyFormat::Classic(classic), _) => line(classic, counted_line(outcome), out),
+        (ReplyFormat::Meta(flags), _) => meta_counted(arithmetic, flags, outcome, out),
+        (ReplyFormat::Binary(head), Counted::Number { value, cas, .. }) => {
             binary_success(head, &value.to_be_bytes(), cas, out);
         }
-        (Shape::Binary(head), _) => binary_error(head, counted_status(outcome), out),
+        (ReplyFormat::Binary(head), _) => binary_error(head, counted_status(outcome), out),
     }
 }
 
@@ -483,11 +483,11 @@ pub fn described(debug: &Debug<'_>, found: Option<&Described<'_>>, out: &mut Vec
 }
 
 /// The answer to an administrative command: one line, unless none is wanted.
-pub fn admin(shape: &Shape<'_>, answer: &str, out: &mut Vec<u8>) {
-    success(shape, answer, out);
+pub fn admin(format: &ReplyFormat<'_>, answer: &str, out: &mut Vec<u8>) {
+    success(format, answer, out);
 }
 
-/// A fault's answer. When it is sent ([`crate::Then`]) is the caller's matter.
+/// A fault's answer. When it is sent ([`crate::Recovery`]) is the caller's matter.
 pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
     match &fault.reply {
         FaultReply::Silent => (),
@@ -497,32 +497,32 @@ pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
 }
 
 /// `mn`, binary noop.
-pub fn noop(shape: &Shape<'_>, out: &mut Vec<u8>) {
-    success(shape, "MN", out);
+pub fn noop(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    success(format, "MN", out);
 }
 
 /// `flush_all`, `verbosity`.
-pub fn ok(shape: &Shape<'_>, out: &mut Vec<u8>) {
-    success(shape, "OK", out);
+pub fn ok(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    success(format, "OK", out);
 }
 
 /// `flush_all` under `-F`.
-pub fn flush_refused(shape: &Shape<'_>, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Classic(classic) => line(classic, "CLIENT_ERROR flush_all not allowed", out),
-        Shape::Meta(_) => text("CLIENT_ERROR flush_all not allowed", out),
-        Shape::Binary(head) => binary_error(head, Status::AuthFailure, out),
+pub fn flush_refused(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Classic(classic) => line(classic, "CLIENT_ERROR flush_all not allowed", out),
+        ReplyFormat::Meta(_) => text("CLIENT_ERROR flush_all not allowed", out),
+        ReplyFormat::Binary(head) => binary_error(head, Status::AuthFailure, out),
     }
 }
 
 /// `version`.
-pub fn version(shape: &Shape<'_>, version: &str, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Binary(head) => {
+pub fn version(format: &ReplyFormat<'_>, version: &str, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Binary(head) => {
             binary(head, 0, &[], &[], version.len(), 0, out);
             out.extend_from_slice(version.as_bytes());
         }
-        Shape::Classic(_) | Shape::Meta(_) => {
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => {
             out.extend_from_slice(b"VERSION ");
             text(version, out);
         }
@@ -530,17 +530,17 @@ pub fn version(shape: &Shape<'_>, version: &str, out: &mut Vec<u8>) {
 }
 
 /// `quit`: only binary answers it.
-pub fn quit(shape: &Shape<'_>, out: &mut Vec<u8>) {
-    if let Shape::Binary(head) = shape {
+pub fn quit(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    if let ReplyFormat::Binary(head) = format {
         binary_success(head, &[], 0, out);
     }
 }
 
 /// One statistic.
-pub fn stat(shape: &Shape<'_>, name: &str, value: &str, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Binary(head) => stat_bytes(head, name, value.as_bytes(), out),
-        Shape::Classic(_) | Shape::Meta(_) => {
+pub fn stat(format: &ReplyFormat<'_>, name: &str, value: &str, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Binary(head) => stat_bytes(head, name, value.as_bytes(), out),
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => {
             for part in ["STAT ", name, " ", value, "\r\n"] {
                 out.extend_from_slice(part.as_bytes());
             }
@@ -555,54 +555,54 @@ fn stat_bytes(head: &BinaryHead, name: &str, value: &[u8], out: &mut Vec<u8>) {
 }
 
 /// `stats detail dump`: `lines` are all of the answer in text, and one statistic in binary.
-pub fn stats_detail(shape: &Shape<'_>, lines: &[u8], out: &mut Vec<u8>) {
-    match shape {
-        Shape::Binary(head) => {
+pub fn stats_detail(format: &ReplyFormat<'_>, lines: &[u8], out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Binary(head) => {
             stat_bytes(head, "detailed", lines, out);
-            stats_end(shape, out);
+            stats_end(format, out);
         }
-        Shape::Classic(_) | Shape::Meta(_) => out.extend_from_slice(lines),
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => out.extend_from_slice(lines),
     }
 }
 
 /// The end of a page of statistics.
-pub fn stats_end(shape: &Shape<'_>, out: &mut Vec<u8>) {
-    success(shape, "END", out);
+pub fn stats_end(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    success(format, "END", out);
 }
 
 /// `stats reset`.
-pub fn stats_reset(shape: &Shape<'_>, out: &mut Vec<u8>) {
-    success(shape, "RESET", out);
+pub fn stats_reset(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    success(format, "RESET", out);
 }
 
 /// There is no such page.
-pub fn stats_unknown(shape: &Shape<'_>, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Binary(head) => binary_error(head, Status::NotFound, out),
-        Shape::Classic(_) | Shape::Meta(_) => text("ERROR", out),
+pub fn stats_unknown(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Binary(head) => binary_error(head, Status::NotFound, out),
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => text("ERROR", out),
     }
 }
 
 /// An error line of the caller's; binary says that it was not found.
-pub fn error_line(shape: &Shape<'_>, line: &'static str, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Binary(head) => binary_error(head, Status::NotFound, out),
-        Shape::Classic(_) | Shape::Meta(_) => text(line, out),
+pub fn error_line(format: &ReplyFormat<'_>, line: &'static str, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Binary(head) => binary_error(head, Status::NotFound, out),
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => text(line, out),
     }
 }
 
-fn success(shape: &Shape<'_>, word: &str, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Classic(classic) => line(classic, word, out),
-        Shape::Meta(_) => text(word, out),
-        Shape::Binary(head) => binary_success(head, &[], 0, out),
+fn success(format: &ReplyFormat<'_>, word: &str, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Classic(classic) => line(classic, word, out),
+        ReplyFormat::Meta(_) => text(word, out),
+        ReplyFormat::Binary(head) => binary_success(head, &[], 0, out),
     }
 }
 
-fn out_of_memory(shape: &Shape<'_>, line: &str, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Binary(head) => binary_error(head, Status::OutOfMemory, out),
-        Shape::Classic(_) | Shape::Meta(_) => text(line, out),
+fn out_of_memory(format: &ReplyFormat<'_>, line: &str, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Binary(head) => binary_error(head, Status::OutOfMemory, out),
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => text(line, out),
     }
 }
 

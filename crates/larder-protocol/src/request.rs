@@ -1,7 +1,7 @@
 //! What a peer can ask, whichever dialect it asked in.
 //!
 //! Meta is the richest dialect, so these types speak its language; classic text and binary are
-//! lowered into it by their parsers. What only matters to the answer travels in [`Shape`].
+//! lowered into it by their parsers. What only matters to the answer travels in [`ReplyFormat`].
 
 use crate::admin::Admin;
 use crate::login::Login;
@@ -26,41 +26,41 @@ pub enum Request<'b> {
     /// Describe an item (`me`).
     Debug(Debug<'b>),
     /// `mn`, binary noop: flushes whatever was answered before it.
-    Noop(Shape<'b>),
+    Noop(ReplyFormat<'b>),
     /// Forget everything, now or later.
     FlushAll {
         /// 0 or less is now; as [`Exptime`] otherwise.
         delay: Exptime,
         /// How to answer.
-        shape: Shape<'b>,
+        format: ReplyFormat<'b>,
     },
     /// The server's version.
-    Version(Shape<'b>),
+    Version(ReplyFormat<'b>),
     /// Set the log level. The parser has capped it at 2.
     Verbosity {
         /// 0, 1 or 2.
         level: u32,
         /// How to answer.
-        shape: Shape<'b>,
+        format: ReplyFormat<'b>,
     },
     /// Statistics.
     Stats {
         /// What follows `stats`, outer spaces removed; the key of a binary stat request.
         topic: &'b [u8],
         /// How to answer.
-        shape: Shape<'b>,
+        format: ReplyFormat<'b>,
     },
     /// What an operator asks of the server.
     Admin {
         /// What.
         command: Admin,
         /// How to answer.
-        shape: Shape<'b>,
+        format: ReplyFormat<'b>,
     },
     /// The peer says who it is. Nothing behind it may be parsed before it is answered.
     Login(Login<'b>),
     /// Answer what came before, then close.
-    Quit(Shape<'b>),
+    Quit(ReplyFormat<'b>),
     /// The peer broke the protocol. Not an error of ours: a request with a known answer.
     Fault(Fault),
 }
@@ -85,7 +85,7 @@ pub struct Key<'b> {
 
 /// How the answer to a request is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape<'b> {
+pub enum ReplyFormat<'b> {
     /// Classic text.
     Classic(Classic),
     /// Meta text: the flags are walked again when the answer is written, in the order of the request.
@@ -156,7 +156,7 @@ pub struct Get<'b> {
     /// Leave no trace: no access is recorded (`mg u`).
     pub untracked: bool,
     /// How to answer.
-    pub shape: Shape<'b>,
+    pub format: ReplyFormat<'b>,
 }
 
 /// What a store does about an item that is or is not there.
@@ -201,7 +201,7 @@ pub struct Store<'b> {
     /// With append and prepend: create on a miss with this expiry (`ms N`).
     pub vivify: Option<Exptime>,
     /// How to answer.
-    pub shape: Shape<'b>,
+    pub format: ReplyFormat<'b>,
 }
 
 /// A removal.
@@ -222,7 +222,7 @@ pub struct Delete<'b> {
     /// The client flags of what is kept (`md F`).
     pub client_flags: Option<u32>,
     /// How to answer.
-    pub shape: Shape<'b>,
+    pub format: ReplyFormat<'b>,
 }
 
 /// Counting.
@@ -245,7 +245,7 @@ pub struct Arithmetic<'b> {
     /// Use this CAS (`ma E`).
     pub new_cas: Option<u64>,
     /// How to answer.
-    pub shape: Shape<'b>,
+    pub format: ReplyFormat<'b>,
 }
 
 /// A look behind the scenes (`me`).
@@ -254,7 +254,7 @@ pub struct Debug<'b> {
     /// Which item.
     pub key: Key<'b>,
     /// How to answer.
-    pub shape: Shape<'b>,
+    pub format: ReplyFormat<'b>,
 }
 
 /// What a peer did wrong, and what becomes of the connection.
@@ -263,7 +263,7 @@ pub struct Fault {
     /// What to say.
     pub reply: FaultReply,
     /// What to do.
-    pub then: Then,
+    pub then: Recovery,
 }
 
 /// The answer to a fault.
@@ -284,9 +284,9 @@ pub enum FaultReply {
 
 /// What follows a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum Recovery {
     /// Go on behind the consumed bytes.
-    GoOn,
+    Continue,
     /// Drop this many further bytes, then answer, then go on.
     Swallow(u64),
     /// Drop everything up to and including the next LF (its line is longer than the buffer), then go

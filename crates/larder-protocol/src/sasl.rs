@@ -14,7 +14,7 @@
 use crate::binary::{self, HEAD_LEN, Head, MAGIC, opcode};
 use crate::login::{Claim, Credentials, Login, MESSAGE_LEN_MAX, Password};
 use crate::parser::faulty;
-use crate::request::{FaultReply, KEY_LEN_MAX, Parsed, Request, Shape, Status, Then};
+use crate::request::{FaultReply, KEY_LEN_MAX, Parsed, Recovery, ReplyFormat, Request, Status};
 
 /// How far a connection's login is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,24 +47,24 @@ pub(crate) fn parse<'b>(stage: &mut Stage, input: &'b [u8]) -> Parsed<'b> {
     if !is_sasl(head.opcode) {
         return match head.opcode {
             opcode::VERSION => binary::parse(input),
-            _ => refuse(Status::AuthFailure, Then::Close),
+            _ => refuse(Status::AuthFailure, Recovery::Close),
         };
     }
     if !has_sasl_shape(&head) || head.key_len > KEY_LEN_MAX {
-        return refuse(Status::InvalidArguments, Then::Close);
+        return refuse(Status::InvalidArguments, Recovery::Close);
     }
     if head.key_len > MECHANISM_LEN_MAX {
-        return refuse(Status::InvalidArguments, Then::Swallow(head.body_len as u64));
+        return refuse(Status::InvalidArguments, Recovery::Swallow(head.body_len as u64));
     }
     if head.value_len() > MESSAGE_LEN_MAX {
-        return refuse(Status::OutOfMemory, Then::Swallow(head.body_len as u64));
+        return refuse(Status::OutOfMemory, Recovery::Swallow(head.body_len as u64));
     }
     let consumed = HEAD_LEN + head.body_len;
     let Some(body) = input.get(HEAD_LEN..consumed) else { return Parsed::Incomplete };
     let (mechanism, message) = body.split_at_checked(head.key_len).unwrap_or_default();
     let (claim, next) = step(*stage, head.opcode, mechanism, message);
     *stage = next;
-    let login = Login { claim, shape: Shape::Binary(head.binary_head()) };
+    let login = Login { claim, format: ReplyFormat::Binary(head.binary_head()) };
     Parsed::Request { request: Request::Login(login), consumed }
 }
 

@@ -7,10 +7,10 @@
 use crate::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
 use crate::login::{Claim, Credentials, Login, Password};
 use crate::request::{
-    Arithmetic, BinaryHead, Delete, Exptime, Get, Key, Request, Shape, Store, StoreMode,
+    Arithmetic, BinaryHead, Delete, Exptime, Get, Key, ReplyFormat, Request, Store, StoreMode,
 };
 
-/// Writes `request` in the dialect of its shape. Reading it again gives an equal request, but for
+/// Writes `request` in the dialect of its format. Reading it again gives an equal request, but for
 /// what the wire cannot say: faults write nothing, and a line of several keys becomes several lines.
 pub fn write_request(request: &Request<'_>, out: &mut Vec<u8>) {
     match request {
@@ -18,16 +18,16 @@ pub fn write_request(request: &Request<'_>, out: &mut Vec<u8>) {
         Request::Store(store) => write_store(store, out),
         Request::Delete(delete) => write_delete(delete, out),
         Request::Arithmetic(arithmetic) => write_arithmetic(arithmetic, out),
-        Request::Debug(debug) => meta(b"me", debug.key, &debug.shape, out),
-        Request::Noop(shape) => bare(shape, opcode::NOOP, "mn", out),
-        Request::Version(shape) => bare(shape, opcode::VERSION, "version", out),
-        Request::Quit(shape) => bare(shape, opcode::QUIT, "quit", out),
-        Request::FlushAll { delay, shape } => write_flush(*delay, shape, out),
-        Request::Verbosity { level, shape } => {
-            words(&["verbosity", &level.to_string()], shape, out);
+        Request::Debug(debug) => meta(b"me", debug.key, &debug.format, out),
+        Request::Noop(format) => bare(format, opcode::NOOP, "mn", out),
+        Request::Version(format) => bare(format, opcode::VERSION, "version", out),
+        Request::Quit(format) => bare(format, opcode::QUIT, "quit", out),
+        Request::FlushAll { delay, format } => write_flush(*delay, format, out),
+        Request::Verbosity { level, format } => {
+            words(&["verbosity", &level.to_string()], format, out);
         }
-        Request::Stats { topic, shape } => write_stats(topic, shape, out),
-        Request::Admin { command, shape } => words(&[&command.line()], shape, out),
+        Request::Stats { topic, format } => write_stats(topic, format, out),
+        Request::Admin { command, format } => words(&[&command.line()], format, out),
         Request::Login(login) => write_login(login, out),
         Request::GetEnd | Request::Fault(_) => (),
     }
@@ -36,17 +36,17 @@ pub fn write_request(request: &Request<'_>, out: &mut Vec<u8>) {
 /// Binary logs in by SASL PLAIN; what has no credentials is written as the list of mechanisms.
 fn write_login(login: &Login<'_>, out: &mut Vec<u8>) {
     let Claim::Credentials(Credentials { user, password: Password(password) }) = login.claim else {
-        return bare(&login.shape, opcode::SASL_LIST, "", out);
+        return bare(&login.format, opcode::SASL_LIST, "", out);
     };
-    match &login.shape {
-        Shape::Binary(head) => {
+    match &login.format {
+        ReplyFormat::Binary(head) => {
             let head = BinaryHead { opcode: opcode::SASL_AUTH, ..*head };
             let message = [&[0], user, &[0], password].concat();
             binary(&head, &[], b"PLAIN", &message, None, out);
         }
-        Shape::Classic(_) | Shape::Meta(_) => {
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => {
             let len = user.len() + 1 + password.len();
-            words(&["set auth 0 0", &len.to_string()], &login.shape, out);
+            words(&["set auth 0 0", &len.to_string()], &login.format, out);
             for part in [user, b" ", password, b"\r\n"] {
                 out.extend_from_slice(part);
             }
@@ -55,8 +55,8 @@ fn write_login(login: &Login<'_>, out: &mut Vec<u8>) {
 }
 
 fn write_get(get: &Get<'_>, out: &mut Vec<u8>) {
-    match &get.shape {
-        Shape::Classic(classic) => {
+    match &get.format {
+        ReplyFormat::Classic(classic) => {
             let exptime = get.touch.map(|at| at.0.to_string());
             match (get.value, classic.with_cas, &exptime) {
                 (true, false, None) => out.extend_from_slice(b"get "),
@@ -69,10 +69,10 @@ fn write_get(get: &Get<'_>, out: &mut Vec<u8>) {
             if let (false, Some(at)) = (get.value, exptime) {
                 out.extend_from_slice(format!(" {at}").as_bytes());
             }
-            line_end(&get.shape, out);
+            line_end(&get.format, out);
         }
-        Shape::Meta(_) => meta(b"mg", get.key, &get.shape, out),
-        Shape::Binary(head) => {
+        ReplyFormat::Meta(_) => meta(b"mg", get.key, &get.format, out),
+        ReplyFormat::Binary(head) => {
             let extras = get.touch.map(wire_exptime);
             let extras = extras.as_ref().map_or(&[][..], |bytes| bytes);
             binary(head, extras, get.key.wire, &[], None, out);
@@ -82,8 +82,8 @@ fn write_get(get: &Get<'_>, out: &mut Vec<u8>) {
 
 fn write_store(store: &Store<'_>, out: &mut Vec<u8>) {
     let value_len = store.value_len.to_string();
-    match &store.shape {
-        Shape::Classic(_) => {
+    match &store.format {
+        ReplyFormat::Classic(_) => {
             let command = match (store.mode, store.compare) {
                 (_, Some(_)) => "cas",
                 (StoreMode::Set, _) => "set",
@@ -100,10 +100,10 @@ fn write_store(store: &Store<'_>, out: &mut Vec<u8>) {
             if let Some(cas) = store.compare {
                 out.extend_from_slice(format!(" {cas}").as_bytes());
             }
-            line_end(&store.shape, out);
+            line_end(&store.format, out);
             block(store, out);
         }
-        Shape::Meta(flags) => {
+        ReplyFormat::Meta(flags) => {
             out.extend_from_slice(b"ms ");
             out.extend_from_slice(store.key.wire);
             for part in [value_len.as_bytes(), flags.raw] {
@@ -113,7 +113,7 @@ fn write_store(store: &Store<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(b"\r\n");
             block(store, out);
         }
-        Shape::Binary(head) => {
+        ReplyFormat::Binary(head) => {
             let concatenates = matches!(store.mode, StoreMode::Append | StoreMode::Prepend);
             let mut extras = store.client_flags.to_be_bytes().to_vec();
             extras.extend_from_slice(&wire_exptime(store.expiry));
@@ -129,27 +129,27 @@ fn block(store: &Store<'_>, out: &mut Vec<u8>) {
 }
 
 fn write_delete(delete: &Delete<'_>, out: &mut Vec<u8>) {
-    match &delete.shape {
-        Shape::Classic(_) => {
+    match &delete.format {
+        ReplyFormat::Classic(_) => {
             out.extend_from_slice(b"delete ");
             out.extend_from_slice(delete.key.wire);
-            line_end(&delete.shape, out);
+            line_end(&delete.format, out);
         }
-        Shape::Meta(_) => meta(b"md", delete.key, &delete.shape, out),
-        Shape::Binary(head) => binary(head, &[], delete.key.wire, &[], delete.compare, out),
+        ReplyFormat::Meta(_) => meta(b"md", delete.key, &delete.format, out),
+        ReplyFormat::Binary(head) => binary(head, &[], delete.key.wire, &[], delete.compare, out),
     }
 }
 
 fn write_arithmetic(arithmetic: &Arithmetic<'_>, out: &mut Vec<u8>) {
-    match &arithmetic.shape {
-        Shape::Classic(_) => {
+    match &arithmetic.format {
+        ReplyFormat::Classic(_) => {
             out.extend_from_slice(if arithmetic.down { b"decr " } else { b"incr " });
             out.extend_from_slice(arithmetic.key.wire);
             out.extend_from_slice(format!(" {}", arithmetic.delta).as_bytes());
-            line_end(&arithmetic.shape, out);
+            line_end(&arithmetic.format, out);
         }
-        Shape::Meta(_) => meta(b"ma", arithmetic.key, &arithmetic.shape, out),
-        Shape::Binary(head) => {
+        ReplyFormat::Meta(_) => meta(b"ma", arithmetic.key, &arithmetic.format, out),
+        ReplyFormat::Binary(head) => {
             let mut extras = arithmetic.delta.to_be_bytes().to_vec();
             extras.extend_from_slice(&arithmetic.initial.to_be_bytes());
             let exptime = arithmetic.vivify.map_or(NO_CREATE.to_be_bytes(), wire_exptime);
@@ -159,51 +159,51 @@ fn write_arithmetic(arithmetic: &Arithmetic<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn write_flush(delay: Exptime, shape: &Shape<'_>, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Binary(head) => binary(head, &wire_exptime(delay), &[], &[], None, out),
-        _ => words(&["flush_all", &delay.0.to_string()], shape, out),
+fn write_flush(delay: Exptime, format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Binary(head) => binary(head, &wire_exptime(delay), &[], &[], None, out),
+        _ => words(&["flush_all", &delay.0.to_string()], format, out),
     }
 }
 
-fn write_stats(topic: &[u8], shape: &Shape<'_>, out: &mut Vec<u8>) {
-    if let Shape::Binary(head) = shape {
+fn write_stats(topic: &[u8], format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    if let ReplyFormat::Binary(head) = format {
         return binary(head, &[], topic, &[], None, out);
     }
     out.extend_from_slice(b"stats ");
     out.extend_from_slice(topic);
-    line_end(shape, out);
+    line_end(format, out);
 }
 
 fn wire_exptime(exptime: Exptime) -> [u8; 4] {
     (exptime.0 as u32).to_be_bytes()
 }
 
-fn bare(shape: &Shape<'_>, opcode: u8, word: &str, out: &mut Vec<u8>) {
-    match shape {
-        Shape::Binary(head) => {
+fn bare(format: &ReplyFormat<'_>, opcode: u8, word: &str, out: &mut Vec<u8>) {
+    match format {
+        ReplyFormat::Binary(head) => {
             let opcode = if head.quiet { head.opcode } else { opcode };
             binary(&BinaryHead { opcode, ..*head }, &[], &[], &[], None, out);
         }
-        _ => words(&[word], shape, out),
+        _ => words(&[word], format, out),
     }
 }
 
-fn words(words: &[&str], shape: &Shape<'_>, out: &mut Vec<u8>) {
+fn words(words: &[&str], format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(words.join(" ").as_bytes());
-    line_end(shape, out);
+    line_end(format, out);
 }
 
-fn line_end(shape: &Shape<'_>, out: &mut Vec<u8>) {
-    let noreply = matches!(shape, Shape::Classic(classic) if classic.noreply);
+fn line_end(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    let noreply = matches!(format, ReplyFormat::Classic(classic) if classic.noreply);
     out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
 }
 
-fn meta(command: &[u8], key: Key<'_>, shape: &Shape<'_>, out: &mut Vec<u8>) {
+fn meta(command: &[u8], key: Key<'_>, format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(command);
     out.push(b' ');
     out.extend_from_slice(key.wire);
-    if let Shape::Meta(flags) = shape {
+    if let ReplyFormat::Meta(flags) = format {
         out.push(b' ');
         out.extend_from_slice(flags.raw);
     }

@@ -2,8 +2,8 @@
 //! something sensible and goes on.
 
 use larder_protocol::{
-    BinaryHead, Claim, Classic, Credentials, Get, Login, Parsed, Parser, Password, Request, Shape,
-    write_request,
+    BinaryHead, Claim, Classic, Credentials, Get, Login, Parsed, Parser, Password, ReplyFormat,
+    Request, write_request,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -111,7 +111,7 @@ fn binary() -> impl Strategy<Value = Bytes> {
 fn first<'b>(parser: &mut Parser, bytes: &'b [u8]) -> (Request<'b>, usize) {
     match parser.parse(bytes) {
         Parsed::Request { mut request, consumed } => {
-            if let Request::Get(Get { shape: Shape::Classic(classic), .. }) = &mut request {
+            if let Request::Get(Get { format: ReplyFormat::Classic(classic), .. }) = &mut request {
                 classic.last = true;
             }
             (request, consumed)
@@ -182,11 +182,12 @@ proptest! {
 #[test]
 fn a_login_comes_back_and_hides_its_password() {
     let credentials = Credentials { user: b"ann", password: Password(b"se cret") };
-    let binary = Shape::Binary(BinaryHead { opcode: 0x21, ..BinaryHead::default() });
-    for (mut parser, shape) in
-        [(Parser::TEXT_LOGIN, Shape::Classic(Classic::default())), (Parser::BINARY_LOGIN, binary)]
-    {
-        let request = Request::Login(Login { claim: Claim::Credentials(credentials), shape });
+    let binary = ReplyFormat::Binary(BinaryHead { opcode: 0x21, ..BinaryHead::default() });
+    for (mut parser, format) in [
+        (Parser::TEXT_LOGIN, ReplyFormat::Classic(Classic::default())),
+        (Parser::BINARY_LOGIN, binary),
+    ] {
+        let request = Request::Login(Login { claim: Claim::Credentials(credentials), format });
         let mut wire = Vec::new();
         write_request(&request, &mut wire);
         assert_eq!(parser.parse(&wire), Parsed::Request { request, consumed: wire.len() });

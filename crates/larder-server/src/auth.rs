@@ -123,7 +123,7 @@ impl PasswordFile {
     }
 
     /// Whether these are right. Every entry is looked at, whichever is right.
-    pub fn admits(&self, credentials: &Credentials<'_>) -> bool {
+    pub fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         let user = Secret::new(credentials.user);
         let password = Secret::new(credentials.password.0);
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -205,9 +205,9 @@ mod tests {
         }
     }
 
-    fn admits(file: &PasswordFile, user: &str, password: &str) -> bool {
+    fn authenticate(file: &PasswordFile, user: &str, password: &str) -> bool {
         let password = Password(password.as_bytes());
-        file.admits(&Credentials { user: user.as_bytes(), password })
+        file.authenticate(&Credentials { user: user.as_bytes(), password })
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         let scratch = Scratch::new(b"ann:first\r\nbob:se:co nd\n:\neve:");
         let file = scratch.open().unwrap();
         for (user, password) in [("ann", "first"), ("bob", "se:co nd"), ("", ""), ("eve", "")] {
-            assert!(admits(&file, user, password), "{user}");
+            assert!(authenticate(&file, user, password), "{user}");
         }
         for (user, password) in [
             ("ann", ""),
@@ -225,7 +225,7 @@ mod tests {
             ("bob", "se"),
             ("an", "n:first"),
         ] {
-            assert!(!admits(&file, user, password), "{user} {password}");
+            assert!(!authenticate(&file, user, password), "{user} {password}");
         }
     }
 
@@ -234,18 +234,21 @@ mod tests {
         let longest = "p".repeat(LINE_LEN_MAX - 2);
         let scratch = Scratch::new(format!("u:{longest}\n").as_bytes());
         let file = scratch.open().unwrap();
-        assert!(admits(&file, "u", &longest));
-        assert!(!admits(&file, "u", &"p".repeat(16_384)));
-        assert!(!admits(&file, &"u".repeat(16_384), &longest));
-        assert!(!admits(&file, "u\0", &longest) && !admits(&file, "u", &format!("{longest}\0")));
+        assert!(authenticate(&file, "u", &longest));
+        assert!(!authenticate(&file, "u", &"p".repeat(16_384)));
+        assert!(!authenticate(&file, &"u".repeat(16_384), &longest));
+        assert!(
+            !authenticate(&file, "u\0", &longest)
+                && !authenticate(&file, "u", &format!("{longest}\0"))
+        );
     }
 
     #[test]
     fn eight_lines_are_used() {
         let text: String = (0..9).map(|n| format!("u{n}:p\n")).collect();
         let file = Scratch::new(text.as_bytes()).open().unwrap();
-        assert!(admits(&file, "u0", "p") && admits(&file, "u7", "p"));
-        assert!(!admits(&file, "u8", "p"));
+        assert!(authenticate(&file, "u0", "p") && authenticate(&file, "u7", "p"));
+        assert!(!authenticate(&file, "u8", "p"));
     }
 
     #[test]
@@ -267,7 +270,7 @@ mod tests {
     #[test]
     fn an_empty_file_lets_nobody_in() {
         let file = Scratch::new(b"").open().unwrap();
-        assert!(!admits(&file, "", ""));
+        assert!(!authenticate(&file, "", ""));
     }
 
     #[test]
@@ -275,13 +278,13 @@ mod tests {
         let scratch = Scratch::new(b"ann:first\n");
         let file = scratch.open().unwrap();
         std::fs::write(&scratch.0, "ann:second\n").unwrap();
-        assert!(admits(&file, "ann", "first"), "not read yet");
+        assert!(authenticate(&file, "ann", "first"), "not read yet");
         file.reload();
-        assert!(admits(&file, "ann", "second") && !admits(&file, "ann", "first"));
+        assert!(authenticate(&file, "ann", "second") && !authenticate(&file, "ann", "first"));
         std::fs::write(&scratch.0, "broken").unwrap();
         file.reload();
         std::fs::remove_file(&scratch.0).unwrap();
         file.reload();
-        assert!(admits(&file, "ann", "second"));
+        assert!(authenticate(&file, "ann", "second"));
     }
 }

@@ -267,9 +267,9 @@ pub struct Buffers {
     /// For answers. Empty between turns.
     pub output: Vec<u8>,
     /// For what was read, decrypted.
-    opened: Vec<u8>,
+    plaintext: Vec<u8>,
     /// For answers, encrypted. Empty between turns.
-    sealed: Vec<u8>,
+    ciphertext: Vec<u8>,
 }
 
 /// The first byte of a handshake's record.
@@ -284,12 +284,12 @@ impl Buffers {
     #[must_use]
     pub fn new() -> Self {
         let input = vec![0; READ_LEN].into_boxed_slice();
-        Self { input, output: Vec::new(), opened: Vec::new(), sealed: Vec::new() }
+        Self { input, output: Vec::new(), plaintext: Vec::new(), ciphertext: Vec::new() }
     }
 
     /// Gives back what one large answer took.
     pub(crate) fn shrink(&mut self) {
-        for buffer in [&mut self.output, &mut self.sealed] {
+        for buffer in [&mut self.output, &mut self.ciphertext] {
             if buffer.capacity() > OUTPUT_KEPT {
                 *buffer = Vec::new();
             }
@@ -305,7 +305,7 @@ impl Default for Buffers {
 
 /// Bytes that a turn moved, as the session sees them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moved {
+pub struct IoBytes {
     /// Read from the peer.
     pub read: usize,
     /// Written to it.
@@ -470,7 +470,7 @@ impl<E: Engine> Connection<E> {
         stream: &mut (impl Read + Write),
         buffers: &mut Buffers,
         now: u32,
-        moved: &mut Moved,
+        moved: &mut IoBytes,
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
     ) -> Result<NextAction, Fault> {
         if !self.unsent.is_empty() {
@@ -539,18 +539,18 @@ impl<E: Engine> Connection<E> {
         buffers: &mut Buffers,
     ) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return Ok(read) };
-        buffers.opened.clear();
+        buffers.plaintext.clear();
         let fresh = buffers.input.get_mut(..read).unwrap_or_default();
-        if let Err(error) = tls.open(fresh, &mut buffers.opened, &mut buffers.sealed) {
+        if let Err(error) = tls.open(fresh, &mut buffers.plaintext, &mut buffers.ciphertext) {
             // The socket's buffer takes an alert, or the peer does not hear why.
-            let _ = stream.write(&buffers.sealed);
-            buffers.sealed.clear();
+            let _ = stream.write(&buffers.ciphertext);
+            buffers.ciphertext.clear();
             return Err(error);
         }
         if tls.has_ended() {
             self.input = Input::Ended;
         }
-        Ok(buffers.opened.len())
+        Ok(buffers.plaintext.len())
     }
 
     /// Lets the session see the input: the shared buffer, unless something was left from before.
@@ -561,7 +561,7 @@ impl<E: Engine> Connection<E> {
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
     ) -> Turn {
         let fresh = match self.tls {
-            Some(_) => buffers.opened.as_slice(),
+            Some(_) => buffers.plaintext.as_slice(),
             None => buffers.input.get(..read).unwrap_or_default(),
         };
         if self.unread.is_empty() {
@@ -635,9 +635,10 @@ impl<E: Engine> Connection<E> {
     fn send(&mut self, stream: &mut impl Write, buffers: &mut Buffers) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.put(stream, &mut buffers.output) };
         let len = buffers.output.len();
-        let sealed = if len == 0 { Ok(()) } else { tls.seal(&buffers.output, &mut buffers.sealed) };
+        let sealed =
+            if len == 0 { Ok(()) } else { tls.seal(&buffers.output, &mut buffers.ciphertext) };
         buffers.output.clear();
-        let sent = self.put(stream, &mut buffers.sealed);
+        let sent = self.put(stream, &mut buffers.ciphertext);
         sealed.and(sent).map(|_| len)
     }
 

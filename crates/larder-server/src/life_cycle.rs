@@ -62,7 +62,7 @@ impl LifeCycle {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn heed_signals(&self) -> io::Result<()> {
+    pub fn install_signal_handlers(&self) -> io::Result<()> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
         let wishes = [
             (SIGINT, &self.quick),
@@ -122,7 +122,7 @@ impl LifeCycle {
     }
 
     /// Does what was asked for by signals; the phase to go on to.
-    pub(crate) fn attend(&self) -> Phase {
+    pub(crate) fn serve_connection(&self) -> Phase {
         if self.reload.swap(false, SeqCst) {
             tracing::info!("reading files again");
             systemd::reloading(|| self.reload());

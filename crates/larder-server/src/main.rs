@@ -184,7 +184,7 @@ fn serve(
     })?;
     // Who can connect can send signals: SIGHUP would end a process that does not heed it yet.
     let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
-    life.heed_signals().map_err(|error| os(&error))?;
+    life.install_signal_handlers().map_err(|error| os(&error))?;
     let (listeners, udp) = bind(&options)?;
     // Its files may be for root alone.
     let tls = start_tls(&options, &listeners)?;

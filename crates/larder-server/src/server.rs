@@ -68,7 +68,7 @@ pub struct Server {
     /// What operators have set.
     pub controls: Controls,
     /// When each worker was last seen alive, as [`Clock::now`].
-    pulses: Vec<AtomicU32>,
+    last_seen: Vec<AtomicU32>,
     verbosity: AtomicU32,
     set_log_level: Box<dyn Fn(u32) + Send + Sync>,
     conns: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
@@ -128,7 +128,7 @@ impl Server {
             tls,
             gate: Gate::default(),
             controls: Controls::new(&options.suboptions),
-            pulses: (0..options.threads).map(|_| clock.now().0.into()).collect(),
+            last_seen: (0..options.threads).map(|_| clock.now().0.into()).collect(),
             set_log_level,
             conns: Mutex::default(),
             next_conn: AtomicU64::new(1),
@@ -156,15 +156,15 @@ impl Server {
     }
 
     /// Notes that a worker is alive.
-    pub(crate) fn beat(&self, worker: usize) {
-        if let Some(pulse) = self.pulses.get(worker) {
+    pub(crate) fn heartbeat(&self, worker: usize) {
+        if let Some(pulse) = self.last_seen.get(worker) {
             pulse.store(self.clock.now().0, Relaxed);
         }
     }
 
     /// For how long the quietest worker has not been seen alive.
-    pub(crate) fn silence(&self) -> Duration {
-        let seen = self.pulses.iter().map(|pulse| pulse.load(Relaxed)).min();
+    pub(crate) fn stall_time(&self) -> Duration {
+        let seen = self.last_seen.iter().map(|pulse| pulse.load(Relaxed)).min();
         let now = self.clock.now().0;
         Duration::from_secs(now.saturating_sub(seen.unwrap_or(now)).into())
     }
@@ -269,8 +269,8 @@ impl Host for Server {
         stats::answer(self, topic, stat)
     }
 
-    fn admits(&self, credentials: &Credentials<'_>) -> bool {
-        self.passwords.as_ref().is_some_and(|passwords| passwords.admits(credentials))
+    fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
+        self.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
     }
 
     fn reserve(&self, bytes: usize) -> bool {

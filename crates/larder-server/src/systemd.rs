@@ -11,7 +11,7 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Watchdog {
     /// How long it waits before it takes the server for dead.
-    patience: Option<Duration>,
+    poll_timeout: Option<Duration>,
     told: Instant,
 }
 
@@ -20,24 +20,24 @@ impl Watchdog {
     #[must_use]
     pub fn ready() -> Self {
         notify(&[NotifyState::Ready]);
-        Self { patience: sd_notify::watchdog_enabled(), told: Instant::now() }
+        Self { poll_timeout: sd_notify::watchdog_enabled(), told: Instant::now() }
     }
 
     /// How long the next [`Watchdog::tell`] may take to come.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
-        self.patience.map(|patience| patience / 4)
+        self.poll_timeout.map(|poll_timeout| poll_timeout / 4)
     }
 
     /// Says that the server is alive, if it is and it is time. `silence` is how long its quietest
     /// thread was not heard of.
     pub fn tell(&mut self, silence: Duration) {
-        let Some(patience) = self.patience else { return };
-        if self.told.elapsed() < patience / 4 {
+        let Some(poll_timeout) = self.poll_timeout else { return };
+        if self.told.elapsed() < poll_timeout / 4 {
             return;
         }
         // They are seen alive about once a second.
-        if silence < patience.max(3 * MAINTENANCE) {
+        if silence < poll_timeout.max(3 * MAINTENANCE) {
             notify(&[NotifyState::Watchdog]);
             self.told = Instant::now();
         }

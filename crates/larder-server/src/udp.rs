@@ -8,7 +8,7 @@
 //! A request is one datagram and has a session of its own. Each command in it is answered by a
 //! message of its own, which goes out in as many datagrams as it takes.
 
-use crate::connection::{Buffers, Moved, NextAction};
+use crate::connection::{Buffers, IoBytes, NextAction};
 use crate::listener::{ListenError, resolve, split_list, udp_name};
 use crate::options::Options;
 use larder_session::{Context, Host, Next, Session, Settings, State};
@@ -147,7 +147,7 @@ impl<E: Engine> Endpoint<E> {
         socket: &impl Datagrams,
         cx: &mut Context<'_, E, H>,
         buffers: &mut Buffers,
-        moved: &mut Moved,
+        moved: &mut IoBytes,
     ) -> NextAction {
         let Buffers { input, output, .. } = buffers;
         for _ in 0..REQUESTS_PER_TURN {
@@ -234,7 +234,7 @@ impl<E: Engine> Exchange<E> {
         socket: &impl Datagrams,
         cx: &mut Context<'_, E, H>,
         output: &mut Vec<u8>,
-        moved: &mut Moved,
+        moved: &mut IoBytes,
     ) -> Progress {
         loop {
             if let Some(message) = &mut self.leaving {

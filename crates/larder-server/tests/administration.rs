@@ -55,12 +55,12 @@ fn stat(page: &str, name: &str) -> u64 {
 }
 
 /// A line with its numbers left out.
-fn shape(line: &str) -> String {
-    let mut shape = line.replace(|c: char| c.is_ascii_digit(), "0");
-    while shape.contains("00") {
-        shape = shape.replace("00", "0");
+fn format(line: &str) -> String {
+    let mut format = line.replace(|c: char| c.is_ascii_digit(), "0");
+    while format.contains("00") {
+        format = format.replace("00", "0");
     }
-    shape
+    format
 }
 
 fn fill(server: &Server, items: usize) {
@@ -103,7 +103,7 @@ fn dumps_look_like_memcacheds() {
         // Debian's has no flags yet.
         // Debian's does not begin with OK yet.
         let dump = dump.strip_prefix("OK\r\n").unwrap_or(&dump);
-        let lines = dump.lines().map(|line| shape(line.split(" flags=").next().unwrap()));
+        let lines = dump.lines().map(|line| format(line.split(" flags=").next().unwrap()));
         let mut lines: Vec<String> = lines.collect();
         lines.sort();
         lines
@@ -471,7 +471,7 @@ fn first_eviction(server: &Server) -> String {
             (0..1000).map(|j| format!("set e-{i}-{j} 0 0 1000\r\n{kib}\r\n")).collect();
         ask(server, &sets);
     }
-    shape(&told(&mut watcher, "eviction")[0])
+    format(&told(&mut watcher, "eviction")[0])
 }
 
 #[test]

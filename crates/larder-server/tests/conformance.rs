@@ -32,7 +32,7 @@ trait Running {
     fn ask(&self, requests: &str) -> String;
 }
 
-/// One end of a connection. Reads give up after some patience.
+/// One end of a connection. Reads give up after some time.
 trait Peer: Read + Write {
     /// Says that nothing more comes.
     fn end_input(&mut self);

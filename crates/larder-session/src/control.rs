@@ -4,7 +4,7 @@ use crate::dump::{Dump, Style};
 use crate::pending::Pending;
 use crate::session::{Context, Flow, Session};
 use crate::{Host, admin};
-use larder_protocol::{Admin, CLASS_MAX, Classic, Selection, Shape, Shutdown, Tuning, reply};
+use larder_protocol::{Admin, CLASS_MAX, Classic, ReplyFormat, Selection, Shutdown, Tuning, reply};
 use larder_store::Engine;
 use std::ops::RangeInclusive;
 
@@ -20,7 +20,7 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         command: &Admin,
-        shape: &Shape<'_>,
+        format: &ReplyFormat<'_>,
         output: &mut Vec<u8>,
     ) -> Flow {
         let answer = match *command {
@@ -51,7 +51,7 @@ impl<E: Engine> Session<E> {
             Admin::MemoryLimit(mib) => match cx.host.set_memory_limit(mib) {
                 Ok(()) => OK,
                 Err(could) => {
-                    reply::admin(shape, &limit_refused(&could), output);
+                    reply::admin(format, &limit_refused(&could), output);
                     return Flow::Continue;
                 }
             },
@@ -69,12 +69,12 @@ impl<E: Engine> Session<E> {
             Admin::RefreshCerts => match cx.host.refresh_certs() {
                 Ok(()) => OK,
                 Err(why) => {
-                    reply::admin(shape, &why, output);
+                    reply::admin(format, &why, output);
                     return Flow::Continue;
                 }
             },
         };
-        reply::admin(shape, answer, output);
+        reply::admin(format, answer, output);
         Flow::Continue
     }
 
@@ -83,24 +83,24 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         topic: &[u8],
-        shape: &Shape<'_>,
+        format: &ReplyFormat<'_>,
         output: &mut Vec<u8>,
     ) {
         let end = topic.iter().position(|&byte| byte == b' ').unwrap_or(topic.len());
         let (name, words) = topic.split_at_checked(end).unwrap_or_default();
         let sizes = name == b"sizes" && cx.host.sizes_tracked();
-        match shape {
-            Shape::Binary(head) if sizes => self.begin_sizes(cx, Shape::Binary(*head)),
-            _ if sizes => self.begin_sizes(cx, Shape::Classic(Classic::default())),
+        match format {
+            ReplyFormat::Binary(head) if sizes => self.begin_sizes(cx, ReplyFormat::Binary(*head)),
+            _ if sizes => self.begin_sizes(cx, ReplyFormat::Classic(Classic::default())),
             _ if !name.is_empty() && b"cachedump".starts_with(name) => {
-                self.cachedump(cx, words, shape, output);
+                self.cachedump(cx, words, format, output);
             }
-            _ => admin::stats(cx, topic, shape, output),
+            _ => admin::stats(cx, topic, format, output),
         }
     }
 
-    fn begin_sizes<H: Host>(&mut self, cx: &Context<'_, E, H>, shape: Shape<'static>) {
-        self.pending = Pending::Dumping(Box::new(Dump::sizes(cx.operations.engine, shape)));
+    fn begin_sizes<H: Host>(&mut self, cx: &Context<'_, E, H>, format: ReplyFormat<'static>) {
+        self.pending = Pending::Dumping(Box::new(Dump::sizes(cx.operations.engine, format)));
     }
 
     /// `stats cachedump`; `words` follow it.
@@ -108,13 +108,15 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         words: &[u8],
-        shape: &Shape<'_>,
+        format: &ReplyFormat<'_>,
         output: &mut Vec<u8>,
     ) {
         let refused = match cachedump_words(words) {
             _ if !cx.host.dumps_allowed() => "CLIENT_ERROR stats cachedump not allowed",
             // Its lines are not statistics: there is no such page in binary.
-            _ if matches!(shape, Shape::Binary(_)) => return reply::stats_unknown(shape, output),
+            _ if matches!(format, ReplyFormat::Binary(_)) => {
+                return reply::stats_unknown(format, output);
+            }
             Ok((class, items_max)) if has_items(cx.operations.engine, class) => {
                 return self.begin_dump(
                     cx,
@@ -123,10 +125,10 @@ impl<E: Engine> Session<E> {
                     items_max,
                 );
             }
-            Ok(_) => return reply::stats_end(shape, output),
+            Ok(_) => return reply::stats_end(format, output),
             Err(line) => line,
         };
-        reply::error_line(shape, refused, output);
+        reply::error_line(format, refused, output);
     }
 
     /// A dump of the crawler's.

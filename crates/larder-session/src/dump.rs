@@ -5,7 +5,7 @@ use crate::Host;
 use crate::session::Context;
 use larder_protocol::dump::{self, Dumped};
 use larder_protocol::reply;
-use larder_protocol::{Classic, Selection, Shape};
+use larder_protocol::{Classic, ReplyFormat, Selection};
 use larder_store::{Engine, Expiry, Item, Lease, SizeClasses};
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub(crate) struct Dump<E: Engine> {
     /// Items by size, in steps of [`SIZE_STEP`].
     sizes: BTreeMap<usize, u64>,
     /// How the end is written.
-    shape: Shape<'static>,
+    format: ReplyFormat<'static>,
 }
 
 /// Items shown in one turn, about.
@@ -53,13 +53,13 @@ impl<E: Engine> Dump<E> {
             items_left: items_max,
             bytes_left,
             sizes: BTreeMap::new(),
-            shape: Shape::Classic(Classic::default()),
+            format: ReplyFormat::Classic(Classic::default()),
         }
     }
 
     /// `stats sizes`.
-    pub(crate) fn sizes(engine: &E, shape: Shape<'static>) -> Self {
-        Self { shape, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
+    pub(crate) fn sizes(engine: &E, format: ReplyFormat<'static>) -> Self {
+        Self { format, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
     }
 
     /// Whether it is a dump of the crawler's.
@@ -73,7 +73,7 @@ impl<E: Engine> Dump<E> {
         cx: &mut Context<'_, E, H>,
         output: &mut Vec<u8>,
     ) -> bool {
-        let Self { walk, style, selection, items_left, bytes_left, sizes, shape } = self;
+        let Self { walk, style, selection, items_left, bytes_left, sizes, format } = self;
         let classes = &cx.operations.limits.classes;
         let more = cx.operations.engine.walk_on(walk, ITEMS_PER_TURN, |key, item| {
             let item = describe(key, item, classes);
@@ -99,10 +99,10 @@ impl<E: Engine> Dump<E> {
         if done {
             for (step, items) in &*sizes {
                 let size = (step * SIZE_STEP).to_string();
-                reply::stat(shape, &size, &items.to_string(), output);
+                reply::stat(format, &size, &items.to_string(), output);
             }
             let word = if *style == Style::Keys { "EN" } else { "END" };
-            reply::admin(shape, word, output);
+            reply::admin(format, word, output);
         }
         done
     }

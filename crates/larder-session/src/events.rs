@@ -4,7 +4,7 @@
 use crate::Host;
 use larder_operations::{Event, Found, Observer, StoreKind, Stored};
 use larder_protocol::watch::{self, ItemLine, StoreCommand, StoreStatus};
-use larder_protocol::{Request, Shape, Streams};
+use larder_protocol::{ReplyFormat, Request, Streams};
 
 /// A request as counts by prefix see it: of the classic and binary dialects alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +31,13 @@ pub(crate) struct RequestObserver<'r, H> {
 
 impl<'r, H: Host> RequestObserver<'r, H> {
     pub(crate) fn new(host: &'r H, client: u64, wanted: Streams, request: &Request<'_>) -> Self {
-        let (shape, event) = match request {
-            Request::Get(get) => (Some(&get.shape), get.value.then_some(PrefixEvent::Get(false))),
-            Request::Store(store) => (Some(&store.shape), Some(PrefixEvent::Set)),
-            Request::Delete(delete) => (Some(&delete.shape), Some(PrefixEvent::Delete)),
+        let (format, event) = match request {
+            Request::Get(get) => (Some(&get.format), get.value.then_some(PrefixEvent::Get(false))),
+            Request::Store(store) => (Some(&store.format), Some(PrefixEvent::Set)),
+            Request::Delete(delete) => (Some(&delete.format), Some(PrefixEvent::Delete)),
             _ => (None, None),
         };
-        let by_meta = matches!(shape, Some(Shape::Meta(_)));
+        let by_meta = matches!(format, Some(ReplyFormat::Meta(_)));
         let counts = !by_meta && wanted.has(Streams::PREFIXES);
         Self { host, client, wanted, by_meta, prefix_event: event.filter(|_| counts) }
     }

@@ -6,7 +6,7 @@ use crate::time::resolve;
 use crate::{Host, lower};
 use larder_operations::{ItemView, Traces};
 use larder_protocol::reply::{self, Described, Glance, Hit, Ttl};
-use larder_protocol::{Debug, Get, LoneGet, Shape};
+use larder_protocol::{Debug, FastGet, Get, ReplyFormat};
 use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Seconds, Value};
 
 /// How far a look-up is answered.
@@ -34,7 +34,7 @@ enum Shown {
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
-    fast: &LoneGet<'_>,
+    fast: &FastGet<'_>,
     key: HashedKey<'_>,
     output: &mut Vec<u8>,
 ) -> Result<Answered, Traces> {
@@ -48,13 +48,13 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
                 return None;
             }
             let (client_flags, ttl) = (seen.client_flags, seen.expiry.left(now));
-            reply::lone_glance(fast, &Glance { client_flags, cas, ttl, value }, output);
+            reply::fast_item(fast, &Glance { client_flags, cas, ttl, value }, output);
             Some(())
         })
     } else {
         cx.operations.content(key, |content| {
             let Value::Whole(value) = content.value else { return None };
-            reply::lone_value(fast, content.client_flags, content.cas, value, output);
+            reply::fast_value(fast, content.client_flags, content.cas, value, output);
             Some(())
         })
     };
@@ -79,7 +79,7 @@ pub(crate) fn get<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) -> Answered {
     let (now, mark) = (cx.operations.now, output.len());
-    let is_plain = get.touch.is_none() && !matches!(get.shape, Shape::Meta(_));
+    let is_plain = get.touch.is_none() && !matches!(get.format, ReplyFormat::Meta(_));
     if is_plain && traces.is_none() {
         let looked = cx
             .operations

@@ -18,7 +18,7 @@ pub trait Host {
 
     /// Whether a peer may come in that says so. Asked only where conversations begin with a login
     /// ([`crate::Settings::opening`]).
-    fn admits(&self, _credentials: &Credentials<'_>) -> bool {
+    fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }
 

@@ -15,18 +15,18 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) {
         let admitted = match &login.claim {
-            Claim::Mechanisms => return reply::mechanisms(&login.shape, output),
-            Claim::Begun => return reply::login_begun(&login.shape, output),
-            Claim::Credentials(credentials) => cx.host.admits(credentials),
+            Claim::Mechanisms => return reply::mechanisms(&login.format, output),
+            Claim::Begun => return reply::login_begun(&login.format, output),
+            Claim::Credentials(credentials) => cx.host.authenticate(credentials),
             Claim::Invalid => false,
         };
         cx.operations.counters.thread.auth_cmds.add(1);
         if admitted {
             self.parser.admit();
-            reply::admitted(&login.shape, output);
+            reply::admitted(&login.format, output);
         } else {
             cx.operations.counters.thread.auth_errors.add(1);
-            reply::not_admitted(&login.shape, output);
+            reply::not_admitted(&login.format, output);
         }
     }
 }

@@ -3,20 +3,20 @@
 use crate::time::resolve;
 use larder_operations as operations;
 use larder_operations::{Count, CreateEmpty, CreateNumber, Look, Recache, Remove};
-use larder_protocol::{Arithmetic, Delete, Exptime, Get, Shape, Store, StoreMode};
+use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, StoreMode};
 use larder_store::{Expiry, Seconds};
 
 /// `get`, `gat`, `touch`, `mg`.
 pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
-    let is_meta = matches!(get.shape, Shape::Meta(_));
+    let is_meta = matches!(get.format, ReplyFormat::Meta(_));
     let create = get.vivify.map(|vivify| CreateEmpty {
-        expiry: created_expiry(&get.shape, vivify, get.touch, now),
+        expiry: created_expiry(&get.format, vivify, get.touch, now),
         new_cas: get.new_cas,
         binary_key: get.key.base64,
     });
     let recache = get.recache.and_then(|within| {
-        let after_touch = match &get.shape {
-            Shape::Meta(flags) => get.touch.is_some() && !flags.precedes(b'R', b'T'),
+        let after_touch = match &get.format {
+            ReplyFormat::Meta(flags) => get.touch.is_some() && !flags.precedes(b'R', b'T'),
             _ => false,
         };
         Some(Recache { within_secs: u32::try_from(within).ok()?, after_touch })
@@ -42,10 +42,10 @@ pub(crate) fn store<'v>(store: &Store<'v>, now: Seconds) -> operations::Store<'v
         StoreMode::Append => operations::StoreMode::Append,
         StoreMode::Prepend => operations::StoreMode::Prepend,
     };
-    let refusal_removes = match store.shape {
-        Shape::Meta(_) => true,
-        Shape::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
-        Shape::Binary(_) => store.mode == StoreMode::Set,
+    let refusal_removes = match store.format {
+        ReplyFormat::Meta(_) => true,
+        ReplyFormat::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
+        ReplyFormat::Binary(_) => store.mode == StoreMode::Set,
     };
     operations::Store {
         mode,
@@ -72,7 +72,7 @@ pub(crate) fn remove(delete: &Delete<'_>, now: Seconds) -> Remove {
         touch: delete.touch.map(|touch| resolve(touch, now)),
         client_flags: delete.client_flags,
         // As memcached does it.
-        mismatch_uncounted: matches!(delete.shape, Shape::Binary(_)),
+        mismatch_uncounted: matches!(delete.format, ReplyFormat::Binary(_)),
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn remove(delete: &Delete<'_>, now: Seconds) -> Remove {
 pub(crate) fn count(arithmetic: &Arithmetic<'_>, now: Seconds) -> Count {
     let create = arithmetic.vivify.map(|vivify| CreateNumber {
         value: arithmetic.initial,
-        expiry: created_expiry(&arithmetic.shape, vivify, arithmetic.touch, now),
+        expiry: created_expiry(&arithmetic.format, vivify, arithmetic.touch, now),
         binary_key: arithmetic.key.base64,
     });
     Count {
@@ -96,13 +96,13 @@ pub(crate) fn count(arithmetic: &Arithmetic<'_>, now: Seconds) -> Count {
 /// The expiry of an item that a meta command creates: of `N` and `T` the later one counts; before
 /// them the item has no end.
 fn created_expiry(
-    shape: &Shape<'_>,
+    format: &ReplyFormat<'_>,
     vivify: Exptime,
     touch: Option<Exptime>,
     now: Seconds,
 ) -> Expiry {
-    let last = match (shape, touch) {
-        (Shape::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
+    let last = match (format, touch) {
+        (ReplyFormat::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
         _ => vivify,
     };
     resolve(last, now)

@@ -7,7 +7,7 @@ use crate::{Host, admin, get, store};
 use arrayvec::ArrayVec;
 use larder_operations::{Limits, OpContext};
 use larder_protocol::{
-    Fault, KEY_LEN_MAX, Key, LoneGet, Parsed, Parser, Request, Store, Streams, Then, reply,
+    FastGet, Fault, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store, Streams, reply,
 };
 use larder_store::{Begun, Engine, HashedKey};
 use std::task::Waker;
@@ -119,7 +119,7 @@ struct Ready<'b> {
 
 enum What<'b> {
     /// A look-up that only asks.
-    Get(LoneGet<'b>),
+    Get(FastGet<'b>),
     /// One of the batch's other requests.
     Other(usize),
 }
@@ -354,7 +354,7 @@ impl<E: Engine> Session<E> {
             if rest.is_empty() {
                 break BatchEnd::Incomplete;
             }
-            if let Some((get, len)) = parser.lone_get(rest) {
+            if let Some((get, len)) = parser.fast_get(rest) {
                 at += len;
                 let hash = engine.hash(get.key);
                 engine.announce(hash);
@@ -442,7 +442,7 @@ impl<E: Engine> Session<E> {
     fn answer_get<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        get: &LoneGet<'_>,
+        get: &FastGet<'_>,
         hash: u64,
         output: &mut Vec<u8>,
     ) -> Flow {
@@ -537,24 +537,24 @@ impl<E: Engine> Session<E> {
             Request::Get(_) | Request::Store(_) | Request::Delete(_) => (),
             Request::Arithmetic(_) | Request::Debug(_) => (),
             Request::GetEnd => reply::get_end(output),
-            Request::Noop(shape) => reply::noop(shape, output),
-            Request::FlushAll { delay, shape } => admin::flush(cx, *delay, shape, output),
-            Request::Version(shape) => reply::version(shape, cx.host.version(), output),
-            Request::Verbosity { level, shape } => {
+            Request::Noop(format) => reply::noop(format, output),
+            Request::FlushAll { delay, format } => admin::flush(cx, *delay, format, output),
+            Request::Version(format) => reply::version(format, cx.host.version(), output),
+            Request::Verbosity { level, format } => {
                 cx.host.set_verbosity(*level);
-                reply::ok(shape, output);
+                reply::ok(format, output);
             }
-            Request::Stats { topic, shape } => {
-                self.stats(cx, topic, shape, output);
+            Request::Stats { topic, format } => {
+                self.stats(cx, topic, format, output);
                 // What it has changed holds for the very next request.
                 self.observed = cx.host.observed();
             }
-            Request::Admin { command, shape } => {
-                return self.administer(cx, command, shape, output);
+            Request::Admin { command, format } => {
+                return self.administer(cx, command, format, output);
             }
             Request::Login(claimed) => self.log_in(cx, claimed, output),
-            Request::Quit(shape) => {
-                reply::quit(shape, output);
+            Request::Quit(format) => {
+                reply::quit(format, output);
                 return Flow::Close;
             }
             Request::Fault(fault) => return self.fault(fault, output),
@@ -564,15 +564,15 @@ impl<E: Engine> Session<E> {
 
     fn fault(&mut self, fault: &Fault, output: &mut Vec<u8>) -> Flow {
         match fault.then {
-            Then::Swallow(left) => {
+            Recovery::Swallow(left) => {
                 let mut then = Vec::new();
                 reply::fault(fault, &mut then);
                 self.pending = Pending::Swallow { left, then };
                 return Flow::Continue;
             }
-            Then::SwallowLine => self.pending = Pending::SwallowLine,
-            Then::GoOn => (),
-            Then::Close => {
+            Recovery::SwallowLine => self.pending = Pending::SwallowLine,
+            Recovery::Continue => (),
+            Recovery::Close => {
                 self.failed = true;
                 reply::fault(fault, output);
                 return Flow::Close;
@@ -599,7 +599,7 @@ fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
 /// Whether what follows a request can't be parsed before it is answered.
 fn ends_batch(request: &Request<'_>) -> bool {
     match request {
-        Request::Fault(fault) => fault.then != Then::GoOn,
+        Request::Fault(fault) => fault.then != Recovery::Continue,
         Request::Quit(_) | Request::Login(_) => true,
         _ => false,
     }

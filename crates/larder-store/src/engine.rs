@@ -164,13 +164,13 @@ pub enum Change<'v> {
     /// Nothing.
     Keep,
     /// Nothing, but count it as an access.
-    Touch,
+    MarkAccessed,
     /// Nothing, but whoever evicts knows that somebody cares; no access is marked.
     Promote,
     /// Remove it.
     Remove,
     /// Keep the value, change what goes with it.
-    Amend {
+    SetAttributes {
         /// The new attributes, all of them.
         attributes: Attributes,
         /// Which CAS it gets.

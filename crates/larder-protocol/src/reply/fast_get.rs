@@ -1,11 +1,11 @@
-//! Answers to [`LoneGet`]s.
+//! Answers to [`FastGet`]s.
 
 use super::{HIT_ROOM, binary_hit, meta_ttl, number, value_line};
-use crate::lone::{Form, LoneGet};
+use crate::fast_get::{FastGet, Form};
 
-/// The answer to a [`LoneGet`] other than `mg` that found `value`, whole.
+/// The answer to a [`FastGet`] other than `mg` that found `value`, whole.
 #[inline]
-pub fn lone_value(get: &LoneGet<'_>, client_flags: u32, cas: u64, value: &[u8], out: &mut Vec<u8>) {
+pub fn fast_value(get: &FastGet<'_>, client_flags: u32, cas: u64, value: &[u8], out: &mut Vec<u8>) {
     out.reserve(HIT_ROOM + get.key.len() + value.len());
     if let Form::Binary(head) = get.form() {
         binary_hit(&head, get.key, client_flags, cas, value.len(), out);
@@ -18,7 +18,7 @@ pub fn lone_value(get: &LoneGet<'_>, client_flags: u32, cas: u64, value: &[u8], 
     }
 }
 
-/// What a [`LoneGet`] that is `mg` can show.
+/// What a [`FastGet`] that is `mg` can show.
 #[derive(Clone, Copy, Debug)]
 pub struct Glance<'v> {
     /// Opaque to the server.
@@ -33,7 +33,7 @@ pub struct Glance<'v> {
 
 /// The answer to an `mg` that found an item, neither stale nor won, with a text key.
 #[inline]
-pub fn lone_glance(get: &LoneGet<'_>, item: &Glance<'_>, out: &mut Vec<u8>) {
+pub fn fast_item(get: &FastGet<'_>, item: &Glance<'_>, out: &mut Vec<u8>) {
     let value = get.letters().any(|letter| letter == b'v').then_some(item.value);
     out.reserve(HIT_ROOM + get.key.len() + value.map_or(0, <[u8]>::len));
     match value {

@@ -58,11 +58,11 @@ fn accept(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             polled => polled?,
         }
-        watchdog.tell(server.silence());
+        watchdog.tell(server.stall_time());
         let mut all = std::mem::take(&mut paused);
         if events.iter().any(|event| event.token() == BELL) {
             life_cycle::hear(&mut bell);
-            match server.life.attend() {
+            match server.life.serve_connection() {
                 // There may be room for those that wait.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
@@ -95,7 +95,7 @@ fn drain(
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => life_cycle::hear(bell),
         }
-        if server.life.attend() == Phase::Ended {
+        if server.life.serve_connection() == Phase::Ended {
             break;
         }
     }

@@ -1,13 +1,13 @@
 //! Drivers move bytes between sockets and sessions, and know nothing of what they mean.
 //!
-//! The main thread accepts for all of them (`acceptor.rs`), and each worker thread of any has a desk
-//! (`desk.rs`): its engine handle, its buffers, its counters, and what it does at each turn of a
-//! connection. A driver says when there is something to read, room to write, or time for chores.
+//! The main thread accepts for all of them (`acceptor.rs`), and each worker thread of any has a worker
+//! context (`worker.rs`): its engine handle, its buffers, its counters, and what it does at each turn of a
+//! connection. A driver says when there is something to read, room to write, or time for maintenance.
 
 mod acceptor;
-mod desk;
 mod per_core;
 mod tokio;
+mod worker;
 
 use crate::connection::{ConnectionInfo, Stream};
 use crate::listener::Listener;

@@ -1,7 +1,7 @@
-//! One event loop a thread. Each worker owns its connections and its desk, and shares nothing on the
+//! One event loop a thread. Each worker owns its connections and its context, and shares nothing on the
 //! way of a request.
 
-use super::desk::{Desk, HANDSHAKE_SLICE};
+use super::worker::{HANDSHAKE_SLICE, WorkerContext};
 use super::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
 use crate::connection::{Connection, ConnectionInfo, NextAction, Stream};
 use crate::life_cycle::Phase;
@@ -90,8 +90,8 @@ fn spawn<C: Cache>(
         if server.options.pin {
             platform::pin_to_core(index);
         }
-        let desk = Desk::new(index, server, cache.engine());
-        let mut worker = EventLoop::new(poll, inbox, desk, caller, resumed);
+        let worker = WorkerContext::new(index, server, cache.engine());
+        let mut worker = EventLoop::new(poll, inbox, worker, caller, resumed);
         match worker.attach(udp) {
             Ok(()) => worker.run(),
             Err(error) => tracing::error!(%error, "the event queue failed: a worker ends"),
@@ -150,7 +150,7 @@ impl Wake for ClientWaker {
 struct EventLoop<E: Engine> {
     poll: Poll,
     inbox: Receiver<Accepted>,
-    desk: Desk<E>,
+    worker: WorkerContext<E>,
     clients: Vec<Option<Client<E>>>,
     /// Free places in `clients`.
     vacant: Vec<usize>,
@@ -169,7 +169,7 @@ struct EventLoop<E: Engine> {
     arriving: bool,
     maintained: Instant,
     /// Housekeeping has more to do.
-    chores: bool,
+    has_maintenance: bool,
     /// Has others call this worker when a client is to be closed.
     caller: std::task::Waker,
     /// Who has been woken from waiting for slower storage.
@@ -204,14 +204,14 @@ impl<E: Engine> EventLoop<E> {
     fn new(
         poll: Poll,
         inbox: Receiver<Accepted>,
-        desk: Desk<E>,
+        worker: WorkerContext<E>,
         caller: std::task::Waker,
         resumed: Arc<Resumed>,
     ) -> Self {
         Self {
             poll,
             inbox,
-            desk,
+            worker,
             endpoints: Vec::new(),
             clients: Vec::new(),
             vacant: Vec::new(),
@@ -222,7 +222,7 @@ impl<E: Engine> EventLoop<E> {
             knocking: VecDeque::new(),
             arriving: false,
             maintained: Instant::now(),
-            chores: false,
+            has_maintenance: false,
             caller,
             resumed,
             shed_seen: 0,
@@ -241,8 +241,8 @@ impl<E: Engine> EventLoop<E> {
 
     fn run(&mut self) {
         let mut events = Events::with_capacity(256);
-        while self.desk.server.life.phase() < Phase::Ended {
-            match self.poll.poll(&mut events, Some(self.patience())) {
+        while self.worker.server.life.phase() < Phase::Ended {
+            match self.poll.poll(&mut events, Some(self.poll_timeout())) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     tracing::error!(%error, "the event queue failed: a worker ends");
@@ -250,7 +250,7 @@ impl<E: Engine> EventLoop<E> {
                 }
                 Ok(()) => (),
             }
-            let now = self.desk.now();
+            let now = self.worker.now();
             // Those that were ready before come after one event each, and only once.
             let waiting = self.ready.len();
             for event in &events {
@@ -280,20 +280,20 @@ impl<E: Engine> EventLoop<E> {
                 }
             }
             self.shake_hands(now);
-            self.welcome();
+            self.accept_pending();
             self.close_shed();
             self.show_log(now);
-            self.do_chores(now);
-            if self.desk.server.life.phase() == Phase::Draining {
+            self.maintain(now);
+            if self.worker.server.life.phase() == Phase::Draining {
                 self.drain(now);
             }
         }
     }
 
     /// How long to wait for an event.
-    fn patience(&self) -> Duration {
+    fn poll_timeout(&self) -> Duration {
         let comes = self.arriving || !self.knocking.is_empty();
-        let busy = self.chores || comes || !self.ready.is_empty();
+        let busy = self.has_maintenance || comes || !self.ready.is_empty();
         match (busy, self.watching.is_empty()) {
             (true, _) => Duration::ZERO,
             (false, true) => MAINTENANCE,
@@ -343,8 +343,8 @@ impl<E: Engine> EventLoop<E> {
 
     /// Serves those that are to be agreed on TLS, for a little while.
     fn shake_hands(&mut self, now: Seconds) {
-        self.desk.begin_round();
-        while self.desk.has_time_for_handshake() {
+        self.worker.begin_round();
+        while self.worker.has_time_for_handshake() {
             let Some(index) = self.knocking.pop_front() else { return };
             // It may have gone, and its place be another's.
             let client = self.clients.get_mut(index).and_then(Option::as_mut);
@@ -356,7 +356,7 @@ impl<E: Engine> EventLoop<E> {
     }
 
     /// Takes in what the acceptor sent, for a little while.
-    fn welcome(&mut self) {
+    fn accept_pending(&mut self) {
         if !self.arriving {
             return;
         }
@@ -375,7 +375,7 @@ impl<E: Engine> EventLoop<E> {
                 Ok(client) => self.clients[index] = Some(client),
                 Err(error) => {
                     tracing::warn!(%error, "cannot watch a connection");
-                    self.desk.server.dismiss(&info);
+                    self.worker.server.dismiss(&info);
                     self.vacant.push(index);
                 }
             }
@@ -384,8 +384,8 @@ impl<E: Engine> EventLoop<E> {
 
     fn begin(&mut self, index: usize, accepted: Accepted) -> io::Result<Client<E>> {
         let info = Arc::clone(&accepted.info);
-        let (connection, mut stream, secure_by) = self.desk.server.begin(accepted)?;
-        if let Some(by) = secure_by {
+        let (connection, mut stream, handshake_deadline) = self.worker.server.begin(accepted)?;
+        if let Some(by) = handshake_deadline {
             self.handshakes.push_back((by, index, info));
         }
         stream.register(self.poll.registry(), Token(index))?;
@@ -396,7 +396,7 @@ impl<E: Engine> EventLoop<E> {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         let Client { connection, stream, .. } = client;
         let (resumed, id) = (&self.resumed, connection.info.id);
-        match self.desk.serve(connection, stream, now, &|| resumed.waker_of(index, id)) {
+        match self.worker.serve(connection, stream, now, &|| resumed.waker_of(index, id)) {
             NextAction::Again => {
                 self.ready.push_back(index);
                 self.settle(index);
@@ -444,7 +444,7 @@ impl<E: Engine> EventLoop<E> {
         let Some((socket, endpoint)) = endpoint else { return };
         let resumed = &self.resumed;
         let waker = || resumed.waker_of(index, 0);
-        let after = self.desk.serve_datagrams(endpoint, socket, now, &waker);
+        let after = self.worker.serve_datagrams(endpoint, socket, now, &waker);
         if after == NextAction::Again && !self.ready.contains(&index) {
             self.ready.push_back(index);
         }
@@ -454,29 +454,29 @@ impl<E: Engine> EventLoop<E> {
         let Some(mut client) = self.clients.get_mut(index).and_then(Option::take) else {
             return;
         };
-        self.desk.server.finish(&mut client.connection, &mut client.stream);
+        self.worker.server.finish(&mut client.connection, &mut client.stream);
         client.stream.deregister(self.poll.registry());
         self.vacant.push(index);
         self.ready.retain(|&ready| ready != index);
         self.watching.retain(|&watching| watching != index);
     }
 
-    fn do_chores(&mut self, now: Seconds) {
+    fn maintain(&mut self, now: Seconds) {
         let due = self.maintained.elapsed() >= MAINTENANCE;
         if due {
             self.maintained = Instant::now();
-            self.desk.beat();
+            self.worker.heartbeat();
             self.kick_idle(now);
             self.kick_handshakes();
         }
-        if self.chores || due {
-            self.chores = self.desk.do_chores(now);
+        if self.has_maintenance || due {
+            self.has_maintenance = self.worker.maintain(now);
         }
     }
 
     /// Closes connections that have stalled while memory is short.
     fn close_shed(&mut self) {
-        let count = self.desk.server.shed_marks();
+        let count = self.worker.server.shed_marks();
         if std::mem::replace(&mut self.shed_seen, count) == count {
             return;
         }
@@ -492,7 +492,7 @@ impl<E: Engine> EventLoop<E> {
     fn kick_idle(&mut self, now: Seconds) {
         for index in 0..self.clients.len() {
             let Some(client) = &self.clients[index] else { continue };
-            if self.desk.server.is_tired_of(&client.connection, now) {
+            if self.worker.server.is_idle_timed_out(&client.connection, now) {
                 self.close(index);
             }
         }
@@ -507,7 +507,7 @@ impl<E: Engine> EventLoop<E> {
                 client.connection.is_shaking_hands() && client.connection.info.id == info.id
             });
             if late {
-                self.desk.server.note_late_handshake(&info);
+                self.worker.server.note_late_handshake(&info);
                 self.close(index);
             }
         }

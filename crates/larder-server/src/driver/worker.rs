@@ -1,8 +1,8 @@
 //! What a worker thread has to itself under any driver, and what it does with it: turns of
-//! connections and of UDP sockets, and chores.
+//! connections and of UDP sockets, and maintenance.
 
 use super::Accepted;
-use crate::connection::{Buffers, Connection, ConnectionInfo, Fault, Moved, NextAction, Stream};
+use crate::connection::{Buffers, Connection, ConnectionInfo, Fault, IoBytes, NextAction, Stream};
 use crate::server::Server;
 use crate::tls::channel::Channel;
 use crate::udp::{self, Datagrams, Endpoint};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
 /// A thread's place of work.
-pub(super) struct Desk<E: Engine> {
+pub(super) struct WorkerContext<E: Engine> {
     index: usize,
     pub(super) server: Arc<Server>,
     counters: Arc<Counters>,
@@ -27,7 +27,7 @@ pub(super) struct Desk<E: Engine> {
     buffers: Buffers,
     /// What sessions of datagrams are told.
     udp_settings: Settings,
-    /// When chores were last done.
+    /// When maintenance were last done.
     maintained: Seconds,
     /// Time that handshakes have taken in this round.
     handshakes_took: Duration,
@@ -35,8 +35,8 @@ pub(super) struct Desk<E: Engine> {
     round: u64,
 }
 
-impl<E: Engine> Desk<E> {
-    /// The desk of the worker of this number, to be used on its thread alone.
+impl<E: Engine> WorkerContext<E> {
+    /// The context of the worker of this number, to be used on its thread alone.
     pub(super) fn new(index: usize, server: Arc<Server>, engine: E) -> Self {
         Self {
             index,
@@ -117,7 +117,7 @@ impl<E: Engine> Desk<E> {
             return NextAction::Close;
         }
         let (host, counters, engine) = (&*self.server, &*self.counters, &mut self.engine);
-        let mut moved = Moved::default();
+        let mut moved = IoBytes::default();
         let after = connection.serve(
             stream,
             &mut self.buffers,
@@ -146,7 +146,7 @@ impl<E: Engine> Desk<E> {
         after
     }
 
-    fn count(&self, moved: Moved) {
+    fn count(&self, moved: IoBytes) {
         self.counters.thread.bytes_read.add(moved.read as u64);
         self.counters.thread.bytes_written.add(moved.written as u64);
     }
@@ -191,19 +191,19 @@ impl<E: Engine> Desk<E> {
         let operations = OpContext::new(engine, &self.counters, &settings.limits, now);
         let host = &*self.server;
         let mut cx = Context { operations, host, settings, waker };
-        let mut moved = Moved::default();
+        let mut moved = IoBytes::default();
         let after = endpoint.serve(socket, &mut cx, &mut self.buffers, &mut moved);
         self.count(moved);
         after
     }
 
     /// Notes that the thread is alive.
-    pub(super) fn beat(&self) {
-        self.server.beat(self.index);
+    pub(super) fn heartbeat(&self) {
+        self.server.heartbeat(self.index);
     }
 
     /// A little housekeeping; true if there is more to do.
-    pub(super) fn do_chores(&mut self, now: Seconds) -> bool {
+    pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
             self.free_cache();
         }
@@ -216,9 +216,9 @@ impl<E: Engine> Desk<E> {
     }
 
     /// The same, unless it was done in this second.
-    pub(super) fn do_chores_if_due(&mut self, now: Seconds) {
+    pub(super) fn maintain_if_due(&mut self, now: Seconds) {
         if self.maintained != now {
-            self.do_chores(now);
+            self.maintain(now);
         }
     }
 }
@@ -271,7 +271,11 @@ impl Server {
     }
 
     /// Whether a connection has waited for too long (`-o idle_timeout`), and is to be closed.
-    pub(super) fn is_tired_of<E: Engine>(&self, connection: &Connection<E>, now: Seconds) -> bool {
+    pub(super) fn is_idle_timed_out<E: Engine>(
+        &self,
+        connection: &Connection<E>,
+        now: Seconds,
+    ) -> bool {
         let timeout = self.options.suboptions.idle_timeout;
         let tired = timeout > 0
             && connection.idle_since().is_some_and(|since| now.0.saturating_sub(since) > timeout);

@@ -123,7 +123,7 @@ impl Host for Server {
         }
     }
 
-    fn admits(&self, credentials: &Credentials<'_>) -> bool {
+    fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         let known: [(&[u8], &[u8]); 3] =
             [(b"ann", b"pass word"), (b"bob", b""), (b"", b"nameless")];
         known.contains(&(credentials.user, credentials.password.0))

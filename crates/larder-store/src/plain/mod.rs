@@ -233,10 +233,10 @@ impl Update<'_> {
                 self.put(attributes, cas, value, fetched, upload)
             }
             (Change::Remove, Some(_)) => Ok(Verdict::Remove),
-            (Change::Amend { attributes, cas, access }, Some(live)) => {
+            (Change::SetAttributes { attributes, cas, access }, Some(live)) => {
                 Ok(self.amend(live, attributes, cas, access))
             }
-            (Change::Touch, Some(live)) => {
+            (Change::MarkAccessed, Some(live)) => {
                 live.note_access(self.now);
                 Ok(Verdict::Keep)
             }

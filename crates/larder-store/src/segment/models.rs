@@ -479,7 +479,7 @@ fn a_reader_sees_an_amendment_whole() {
         });
         for cas in 2..8 {
             let (attributes, access) = (attributes_of(cas), Access::Untracked);
-            let amend = || Change::Amend { attributes, cas: NewCas::Exactly(cas), access };
+            let amend = || Change::SetAttributes { attributes, cas: NewCas::Exactly(cas), access };
             handle.update(name, &mut None, |_| (amend(), ())).unwrap();
         }
         reader.join().unwrap();

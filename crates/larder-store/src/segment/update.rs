@@ -182,7 +182,7 @@ impl<'u> Update<'u, '_> {
     ) -> Result<u64, Shortage<'v>> {
         match change {
             Change::Keep => Ok(self.live_cas()),
-            Change::Touch => {
+            Change::MarkAccessed => {
                 self.mark_accessed();
                 Ok(self.live_cas())
             }
@@ -194,7 +194,7 @@ impl<'u> Update<'u, '_> {
                 self.remove();
                 Ok(0)
             }
-            Change::Amend { attributes, cas, access } => {
+            Change::SetAttributes { attributes, cas, access } => {
                 self.set_attributes(attributes, cas, access)
             }
             Change::Put { attributes, cas, value, fetched } => {

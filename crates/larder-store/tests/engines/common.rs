@@ -144,7 +144,7 @@ pub(crate) fn amend(
     attributes: Attributes,
     cas: NewCas,
 ) -> u64 {
-    let amend = || Change::Amend { attributes, cas, access: Access::Untracked };
+    let amend = || Change::SetAttributes { attributes, cas, access: Access::Untracked };
     change(engine, key, amend).expect("an amendment is never refused here")
 }
 

@@ -218,7 +218,7 @@ impl<E: Engine> Pair<E> {
             }
             Op::Keep(key) => drop(self.change(key, || Change::Keep)),
             Op::Touch(key) => {
-                self.change(key, || Change::Touch);
+                self.change(key, || Change::MarkAccessed);
                 self.oracle.note_access(key);
             }
             Op::Remove(key) => {
@@ -338,7 +338,8 @@ impl<E: Engine> Pair<E> {
     fn amend(&mut self, key: u8, marks: Marks, cas: Cas, tracked: bool) {
         let attributes = marks.at(self.oracle.now);
         let access = if tracked { Access::Tracked } else { Access::Untracked };
-        let got = self.change(key, || Change::Amend { attributes, cas: cas.into(), access });
+        let got =
+            self.change(key, || Change::SetAttributes { attributes, cas: cas.into(), access });
         self.oracle.amend(key, attributes, (cas.into(), got), access);
     }
 

@@ -142,7 +142,7 @@ fn a_stale_item_and_its_fresh_cas_appear_together() {
             let cas = (item.cas / 2 + 1) * 2 + u64::from(stale);
             let attributes = Attributes { stale, ..Attributes::default() };
             let (cas, access) = (NewCas::Exactly(cas), Access::Untracked);
-            (Change::Amend { attributes, cas, access }, ())
+            (Change::SetAttributes { attributes, cas, access }, ())
         });
         amended.unwrap();
     };

@@ -70,7 +70,7 @@ pub(crate) fn set_with(
 }
 
 pub(crate) fn amend(engine: &mut Handle, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
-    let amend = || Change::Amend { attributes, cas, access: Access::Untracked };
+    let amend = || Change::SetAttributes { attributes, cas, access: Access::Untracked };
     change(engine, key, amend).expect("an amendment in place takes no memory")
 }
 

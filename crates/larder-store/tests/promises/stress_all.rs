@@ -438,7 +438,8 @@ impl<'t> Worker<'t> {
 
     fn amend(&mut self, shared: usize) {
         let (attributes, id) = (self.attributes(), shared as u64);
-        let amend = || Change::Amend { attributes, cas: NewCas::Fresh, access: Access::Tracked };
+        let amend =
+            || Change::SetAttributes { attributes, cas: NewCas::Fresh, access: Access::Tracked };
         let amended = change(&mut self.engine, &id.to_le_bytes(), amend);
         self.note(&amended);
     }

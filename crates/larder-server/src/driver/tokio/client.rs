@@ -27,7 +27,7 @@ pub(super) struct Client<E: Engine + 'static> {
     connection: Connection<E>,
     stream: Stream,
     /// When it has to be agreed on TLS.
-    secure_by: Option<Instant>,
+    handshake_deadline: Option<Instant>,
     /// What it is to be looked at for though nothing comes: how long after the wait began, and when.
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The phase that it has seen.
@@ -38,12 +38,12 @@ pub(super) struct Client<E: Engine + 'static> {
 
 impl<E: Engine + 'static> Client<E> {
     pub(super) fn begin(shared: &Arc<Shared<E>>, accepted: Accepted) -> io::Result<Self> {
-        let (connection, stream, secure_by) = shared.server.begin(accepted)?;
+        let (connection, stream, handshake_deadline) = shared.server.begin(accepted)?;
         Ok(Self {
             shared: Arc::clone(shared),
             connection,
             stream: Stream::new(stream)?,
-            secure_by,
+            handshake_deadline,
             alarm: None,
             phase: Phase::Serving,
             hold: OnceCell::new(),
@@ -58,7 +58,7 @@ impl<E: Engine + 'static> Client<E> {
         let mut changed = pin!(shared.phase_changed.notified());
         let _pending = poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
         while self.wait().await && self.serve().await {
-            if self.phase == Phase::Draining && self.takes_leave().await {
+            if self.phase == Phase::Draining && self.try_drain().await {
                 return;
             }
         }
@@ -88,7 +88,7 @@ impl<E: Engine + 'static> Client<E> {
     /// Lets tasks that are ready go first, as long as handshakes have had their share of this thread.
     async fn await_handshake_turn(&mut self) {
         let mut waited = None;
-        while let Err(round) = self.shared.at_desk(|desk| desk.admit_handshake(waited)) {
+        while let Err(round) = self.shared.with_worker(|worker| worker.admit_handshake(waited)) {
             waited = Some(round);
             yield_now().await;
         }
@@ -96,17 +96,17 @@ impl<E: Engine + 'static> Client<E> {
 
     fn turn(&mut self, task: &Waker) -> NextAction {
         let waker = || self.hold.get_or_init(|| Hold::new(task)).waker();
-        self.shared.at_desk(|desk| {
-            let now = desk.now();
-            let after = desk.serve(&mut self.connection, &mut self.stream, now, &waker);
-            desk.do_chores_if_due(now);
+        self.shared.with_worker(|worker| {
+            let now = worker.now();
+            let after = worker.serve(&mut self.connection, &mut self.stream, now, &waker);
+            worker.maintain_if_due(now);
             after
         })
     }
 
     /// Whether it has nothing more to ask. What has come before the end was announced is answered,
     /// whether its event is here.
-    async fn takes_leave(&mut self) -> bool {
+    async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;
         }
@@ -129,7 +129,7 @@ impl<E: Engine + 'static> Client<E> {
             && alarm.as_mut().poll(cx).is_ready()
         {
             self.alarm = None;
-            return Poll::Ready(self.heed_alarm());
+            return Poll::Ready(self.handle_alarm());
         }
         if self.connection.is_holding() {
             self.connection.info.holdings.set_waker(cx.waker());
@@ -155,13 +155,13 @@ impl<E: Engine + 'static> Client<E> {
 
     /// Sees to it that the wait ends when it has to be looked at.
     fn set_alarm(&mut self) {
-        let after = self.patience();
+        let after = self.poll_timeout();
         if self.alarm.as_ref().map(|(after, _)| *after) != after {
             self.alarm = after.map(|after| (after, Box::pin(sleep(after))));
         }
     }
 
-    fn patience(&self) -> Option<Duration> {
+    fn poll_timeout(&self) -> Option<Duration> {
         let may_tire = self.shared.server.options.suboptions.idle_timeout > 0;
         if self.connection.is_watching() {
             Some(LOG_INTERVAL)
@@ -171,17 +171,17 @@ impl<E: Engine + 'static> Client<E> {
     }
 
     /// False if it is to be closed.
-    fn heed_alarm(&mut self) -> bool {
+    fn handle_alarm(&mut self) -> bool {
         let (server, connection) = (&self.shared.server, &mut self.connection);
         if connection.is_watching() {
             connection.call_again();
         }
-        let late = self.secure_by.is_some_and(|by| by <= Instant::now());
+        let late = self.handshake_deadline.is_some_and(|by| by <= Instant::now());
         if late && connection.is_shaking_hands() {
             server.note_late_handshake(&connection.info);
             return false;
         }
-        !server.is_tired_of(connection, server.clock.now())
+        !server.is_idle_timed_out(connection, server.clock.now())
     }
 }
 

@@ -2,13 +2,13 @@
 //! runtimes as there are threads, connections dealt out in turn, or one work-stealing runtime, where
 //! a task may go on on another thread after each wait.
 //!
-//! A desk stays on its thread: a task uses that of the thread it is on, for one turn.
+//! A worker context stays on its thread: a task uses that of the thread it is on, for one turn.
 
 mod client;
 mod hold;
 mod stream;
 
-use super::desk::Desk;
+use super::worker::WorkerContext;
 use super::{Accepted, MAINTENANCE, Workers};
 use crate::connection::NextAction;
 use crate::platform;
@@ -35,13 +35,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-/// How long a round of chores keeps its thread in the work-stealing runtime, so that the next one
+/// How long a round of maintenance keeps its thread in the work-stealing runtime, so that the next one
 /// goes to another.
 const ROUND: Duration = Duration::from_micros(50);
 
 thread_local! {
-    /// The [`Desk`] of this thread, if it is a worker's.
-    static DESK: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+    /// The [`WorkerContext`] of this thread, if it is a worker's.
+    static WORKER: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
 /// What tasks share.
@@ -58,32 +58,32 @@ impl<E: Engine + 'static> Shared<E> {
         Arc::new(Self { server: Arc::clone(server), phase_changed, engine: PhantomData })
     }
 
-    /// Works at this thread's desk.
-    fn at_desk<R>(&self, work: impl FnOnce(&mut Desk<E>) -> R) -> R {
-        DESK.with_borrow_mut(|place| {
-            let desk = place.as_mut().and_then(|desk| desk.downcast_mut());
-            work(desk.expect("tasks run on workers, and each has sat down"))
+    /// Works with this thread's worker context.
+    fn with_worker<R>(&self, work: impl FnOnce(&mut WorkerContext<E>) -> R) -> R {
+        WORKER.with_borrow_mut(|place| {
+            let worker = place.as_mut().and_then(|worker| worker.downcast_mut());
+            work(worker.expect("tasks run on workers, and each has sat down"))
         })
     }
 
-    /// A slice of chores; true if there is more to do.
-    fn do_chores(&self) -> bool {
-        self.at_desk(|desk| desk.do_chores(desk.now()))
+    /// A slice of maintenance; true if there is more to do.
+    fn maintain(&self) -> bool {
+        self.with_worker(|worker| worker.maintain(worker.now()))
     }
 }
 
 /// Makes this thread the worker of number `index`.
-fn sit_down<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) {
+fn install<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) {
     if server.options.pin {
         platform::pin_to_core(index);
     }
-    let desk = Desk::new(index, Arc::clone(server), cache.engine());
-    DESK.set(Some(Box::new(desk)));
+    let worker = WorkerContext::new(index, Arc::clone(server), cache.engine());
+    WORKER.set(Some(Box::new(worker)));
 }
 
 /// A worker's end: its engine must not outlive what the engine itself keeps for the thread.
-fn stand_up() {
-    DESK.take();
+fn uninstall() {
+    WORKER.take();
 }
 
 /// The runtimes as the acceptor sees them.
@@ -100,7 +100,7 @@ pub(super) struct Runtimes<E> {
 
 impl<E: Engine + 'static> Workers for Runtimes<E> {
     fn hand_over(&mut self, accepted: Accepted) {
-        self.handles[self.turn].spawn(attend(Arc::clone(&self.shared), accepted));
+        self.handles[self.turn].spawn(serve_connection(Arc::clone(&self.shared), accepted));
         self.turn = (self.turn + 1) % self.handles.len();
     }
 
@@ -132,17 +132,17 @@ pub(super) fn start_each<C: Cache>(
     for (index, udp) in shares.into_iter().enumerate() {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         handles.push(runtime.handle().clone());
-        runtime.spawn(do_chores(Arc::clone(&shared)));
+        runtime.spawn(maintain(Arc::clone(&shared)));
         spawn_endpoints(runtime.handle(), &shared, udp);
         let (end, ended) = oneshot::channel();
         let (server, cache) = (Arc::clone(server), cache.clone());
         let name = format!("larder-{index}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            sit_down(index, &server, &cache);
+            install(index, &server, &cache);
             // A sender that is gone is an end too.
             let _ = runtime.block_on(ended);
             drop(runtime);
-            stand_up();
+            uninstall();
         })?;
         threads.push((end, thread));
     }
@@ -161,12 +161,12 @@ pub(super) fn start_all<C: Cache>(
     let runtime = Builder::new_multi_thread()
         .worker_threads(server.options.threads)
         .thread_name_fn(move || format!("larder-{}", names.fetch_add(1, Relaxed)))
-        .on_thread_start(move || sit_down(seats.fetch_add(1, Relaxed), &server, &cache))
-        .on_thread_stop(stand_up)
+        .on_thread_start(move || install(seats.fetch_add(1, Relaxed), &server, &cache))
+        .on_thread_stop(uninstall)
         .enable_all()
         .build()?;
     let handle = runtime.handle();
-    handle.spawn(beat(Arc::clone(&shared)));
+    handle.spawn(heartbeat(Arc::clone(&shared)));
     handle.spawn(do_rounds(Arc::clone(&shared)));
     spawn_endpoints(handle, &shared, udp);
     let handles = vec![handle.clone()];
@@ -183,11 +183,11 @@ fn spawn_endpoints<E: Engine + 'static>(
     }
 }
 
-/// A current-thread runtime's chores.
-async fn do_chores<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+/// A current-thread runtime's maintenance.
+async fn maintain<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     loop {
-        shared.at_desk(|desk| desk.beat());
-        if shared.do_chores() {
+        shared.with_worker(|worker| worker.heartbeat());
+        if shared.maintain() {
             yield_now().await;
         } else {
             sleep(MAINTENANCE).await;
@@ -195,7 +195,7 @@ async fn do_chores<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     }
 }
 
-/// The work-stealing runtime's chores. Each thread has open segments of its own to look after: one
+/// The work-stealing runtime's maintenance. Each thread has open segments of its own to look after: one
 /// that is busy does so at its turns, idle ones are visited.
 async fn do_rounds<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     loop {
@@ -209,16 +209,16 @@ async fn do_rounds<E: Engine + 'static>(shared: Arc<Shared<E>>) {
 }
 
 async fn do_round<E: Engine + 'static>(shared: Arc<Shared<E>>) {
-    while shared.do_chores() {
+    while shared.maintain() {
         yield_now().await;
     }
     std::thread::sleep(ROUND);
 }
 
 /// Says that the work-stealing runtime is alive: which of its threads does so is all the same.
-async fn beat<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+async fn heartbeat<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     loop {
-        (0..shared.server.options.threads).for_each(|worker| shared.server.beat(worker));
+        (0..shared.server.options.threads).for_each(|worker| shared.server.heartbeat(worker));
         sleep(MAINTENANCE).await;
     }
 }
@@ -246,8 +246,8 @@ async fn try_answer_datagrams<E: Engine + 'static>(
             socket.readable().await?;
         }
         let mut turn = || {
-            shared.at_desk(|desk| {
-                desk.serve_datagrams(&mut endpoint, &socket, desk.now(), &|| hold.waker())
+            shared.with_worker(|worker| {
+                worker.serve_datagrams(&mut endpoint, &socket, worker.now(), &|| hold.waker())
             })
         };
         loop {
@@ -261,7 +261,7 @@ async fn try_answer_datagrams<E: Engine + 'static>(
 }
 
 /// A connection's task.
-async fn attend<E: Engine + 'static>(shared: Arc<Shared<E>>, accepted: Accepted) {
+async fn serve_connection<E: Engine + 'static>(shared: Arc<Shared<E>>, accepted: Accepted) {
     let info = Arc::clone(&accepted.info);
     match Client::begin(&shared, accepted) {
         Ok(client) => Box::new(client).live().await,
