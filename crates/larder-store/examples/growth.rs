@@ -3,6 +3,7 @@
 //!
 //! Usage: `growth`. Batches of 16 sets, keys of 20 bytes, values of 16; a line for each state: its
 //! name, the 50th, 99th and 99.9th percentile and the longest of its batches, in nanoseconds.
+#![allow(clippy::disallowed_methods, reason = "it measures")]
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
 use larder_store::{

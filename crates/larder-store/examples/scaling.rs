@@ -4,6 +4,7 @@
 //! Usage: `scaling THREADS SET_PERCENT SECONDS EXPONENT`. A million keys of 20 bytes by Zipf with this
 //! exponent, 0 for all alike; values of 100 bytes, 16 operations a batch. Prints millions of
 //! operations a second.
+#![allow(clippy::disallowed_methods, reason = "it measures")]
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
 use larder_store::{

@@ -86,6 +86,7 @@ impl Storage {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "it stands for a device, which takes time")]
 fn run(storage: &Weak<Storage>) {
     while let Some(storage) = storage.upgrade() {
         let random = storage.draw();

@@ -8,6 +8,7 @@
 //! | `dumps` | that they show everything, in small steps, as fast as their peer reads |
 //! | `logins` | that nothing but a login works before one, and what memcached says to each |
 //! | `meaning` | what memcached 1.6.18 answered and counted when it was asked the same |
+#![allow(clippy::disallowed_methods, reason = "tests draw seeds")]
 
 #[macro_use]
 mod common;

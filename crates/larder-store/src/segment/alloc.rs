@@ -429,6 +429,7 @@ mod tests {
 
     /// Times of single choices, sorted: among so many segments, each evicted, cleaned or void in turn
     /// and then queued again.
+    #[expect(clippy::disallowed_methods, reason = "it measures")]
     fn choices(segments: u32) -> Vec<std::time::Duration> {
         let mut alloc = Alloc::new(segments, segments, 0.7);
         let seal = |alloc: &mut Alloc, segment: u32, age: u32| {

@@ -37,6 +37,7 @@ mod real {
     }
 
     /// Lets other threads go on that have to finish a batch: yields, then sleeps.
+    #[expect(clippy::disallowed_methods, reason = "a bounded number of times, for other threads")]
     pub(in super::super) fn wait_for_others(round: u32) {
         if round < 32 {
             std::thread::yield_now();

@@ -7,6 +7,7 @@
 //! | `model` | random operations, against a plain map |
 //! | `stress` | many threads, with values that know what they should be |
 //! | `walk` | going through all items |
+#![allow(clippy::disallowed_methods, reason = "tests measure, and draw seeds")]
 
 #[path = "../shared/mod.rs"]
 mod shared;

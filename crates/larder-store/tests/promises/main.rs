@@ -15,6 +15,7 @@
 //! | `many_threads` | many handles share little memory |
 //! | `soundness` | misuse and panics leave all other items whole |
 //! | `stress_all` | all of it at once, with values that can be checked |
+#![allow(clippy::disallowed_methods, reason = "tests measure and wait")]
 
 #[path = "../shared/mod.rs"]
 mod shared;
