@@ -94,6 +94,8 @@ pub(crate) fn get<E: Engine, H: Host>(
     match looked {
         Ok(looked) => finish(cx, get, key.bytes, &looked, output),
         Err(_) => {
+            // An item may have been shown before it turned out that it can't be changed.
+            *pending = Pending::Nothing;
             output.truncate(mark);
             reply::get_created_refused(get, output);
             Answered::Refused

@@ -3,6 +3,7 @@
 use crate::common::{ITEM_SIZE_MAX, Peer, Subject, World, pattern, set, store, text};
 use crate::streams::frame;
 use larder_session::{Next, State};
+use larder_store::segment;
 
 const LEN: usize = 200_000;
 
@@ -157,3 +158,30 @@ for_each_engine!(
     a_badly_ended_upload_changes_nothing a_too_large_value_is_swallowed a_value_leaves_in_pieces
     a_leaving_value_is_not_changed the_limit_is_exact
 );
+
+/// A full cache that does not evict has no room for an item with another expiry.
+#[test]
+fn a_large_value_that_cannot_be_touched_is_not_sent() {
+    let mut world = World::<segment::Handle>::new();
+    world.engine = segment::Cache::new(segment::Config {
+        limit_bytes: 4 << 20,
+        cas: true,
+        classes: crate::common::classes(),
+        seed: 1,
+        evict: false,
+        item_size_max: crate::common::ITEM_SIZE_MAX,
+        threads: 1,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
+    })
+    .unwrap()
+    .handle();
+    let value = pattern(LEN);
+    assert_eq!(world.ask(&set("large", &value)), b"STORED\r\n");
+    let fills = |number: u32| {
+        let stored = world.ask(&set(&number.to_string(), &[b'x'; 2_000])) == b"STORED\r\n";
+        stored.then_some(number)
+    };
+    assert!((0..).map_while(fills).count() > 100);
+    let answer = world.ask(b"mg large v T400000\r\nmn\r\n");
+    assert_eq!(text(&answer), "SERVER_ERROR Out of memory allocating new item\\r\\nMN\\r\\n");
+}
