@@ -147,8 +147,7 @@ impl<E: Engine> OpContext<'_, E> {
         if changes {
             return self.look_and_change(key, op, traces, show);
         }
-        let (limits, untracked) = (self.limits, op.untracked || traces.is_some());
-        let access = if untracked { Access::Untracked } else { Access::Tracked };
+        let (limits, access) = (self.limits, op.access(traces));
         let looked = self.engine.get(key, access, |item| {
             let traces = traces.unwrap_or_else(|| Traces::of(item));
             if op.may_win && item.attributes.stale && !item.attributes.won {
@@ -178,7 +177,7 @@ impl<E: Engine> OpContext<'_, E> {
         traces: Option<Traces>,
         mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
     ) -> Result<Lookup<R>, Refusal> {
-        let (limits, now) = (self.limits, self.now);
+        let (limits, now, access) = (self.limits, self.now, op.access(traces));
         let mut found = Found::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
             found = Found::of(&item, key.bytes.len(), limits);
@@ -188,7 +187,7 @@ impl<E: Engine> OpContext<'_, E> {
                     let traces = traces.unwrap_or_else(|| Traces::of(item));
                     let win_taken = op.may_win && item.attributes.won;
                     let view = ItemView::of(item, attributes.expiry, traces, won, win_taken);
-                    (op.change(item, attributes), Lookup::Hit(Some(show(&view))))
+                    (op.change(item, attributes, access), Lookup::Hit(Some(show(&view))))
                 }
                 (_, Some(create)) => (create.change(op), Lookup::Hit(None)),
                 (Lookup::Miss | Lookup::Pending, None) => (Change::Keep, Lookup::Miss),
@@ -325,8 +324,9 @@ impl<'a, L> ItemView<'a, L> {
 }
 
 impl Look {
-    fn access(&self) -> Access {
-        if self.untracked { Access::Untracked } else { Access::Tracked }
+    /// An item counts as read once, however often the request looks at it.
+    fn access(&self, earlier: Option<Traces>) -> Access {
+        if self.untracked || earlier.is_some() { Access::Untracked } else { Access::Tracked }
     }
 
     /// The attributes after the look, and whether who looked has won.
@@ -341,13 +341,18 @@ impl Look {
         (Attributes { expiry, won: before.won || won, ..before }, won)
     }
 
-    fn change<L>(&self, item: &Item<'_, L>, attributes: Attributes) -> Change<'static> {
-        if attributes != item.attributes {
-            Change::SetAttributes { attributes, cas: NewCas::Same, access: self.access() }
-        } else if self.untracked {
-            Change::Keep
-        } else {
-            Change::MarkAccessed
+    fn change<L>(
+        &self,
+        item: &Item<'_, L>,
+        attributes: Attributes,
+        access: Access,
+    ) -> Change<'static> {
+        match access {
+            _ if attributes != item.attributes => {
+                Change::SetAttributes { attributes, cas: NewCas::Same, access }
+            }
+            Access::Untracked => Change::Keep,
+            Access::Tracked => Change::MarkAccessed,
         }
     }
 }
