@@ -169,7 +169,7 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
         classes: crate::common::classes(),
         seed: 1,
         evict: false,
-        item_size_max: crate::common::ITEM_SIZE_MAX,
+        item_size_max: ITEM_SIZE_MAX,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
     })
