@@ -4,7 +4,7 @@
 
 use crate::shedding::{Held, Holdings, PROGRESS_MIN};
 use crate::tls::channel::Channel;
-use larder_session::{Next, Session, State, Turn};
+use larder_session::{Next, Session, State, Progress};
 use larder_store::Engine;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -471,7 +471,7 @@ impl<E: Engine> Connection<E> {
         buffers: &mut Buffers,
         now: u32,
         moved: &mut IoBytes,
-        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
+        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Progress,
     ) -> Result<NextAction, Fault> {
         if !self.unsent.is_empty() {
             let sent = self.send_unsent(stream)?;
@@ -558,8 +558,8 @@ impl<E: Engine> Connection<E> {
         &mut self,
         read: usize,
         buffers: &mut Buffers,
-        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Turn,
-    ) -> Turn {
+        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Progress,
+    ) -> Progress {
         let fresh = match self.tls {
             Some(_) => buffers.plaintext.as_slice(),
             None => buffers.input.get(..read).unwrap_or_default(),

@@ -62,7 +62,7 @@ pub enum Next {
 
 /// What one turn did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct Progress {
     /// Bytes of the input that are done with.
     pub consumed: usize,
     /// What to do next.
@@ -228,7 +228,7 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         input: &[u8],
         output: &mut Vec<u8>,
-    ) -> Turn {
+    ) -> Progress {
         if self.parser.is_fresh() {
             self.parser = cx.settings.opening;
         }
@@ -250,7 +250,7 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
-    ) -> Turn {
+    ) -> Progress {
         let mut consumed = 0;
         let mut left = cx.settings.requests_per_turn.max(1);
         loop {
@@ -268,7 +268,7 @@ impl<E: Engine> Session<E> {
             };
             consumed += step.consumed;
             if let Some(next) = step.next {
-                return Turn { consumed, next };
+                return Progress { consumed, next };
             }
         }
     }

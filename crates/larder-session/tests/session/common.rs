@@ -2,7 +2,7 @@
 
 use larder_operations::{Counters, Limits, OpContext};
 use larder_protocol::{Credentials, Parser};
-use larder_session::{Context, Host, Next, Session, Settings, State, StatsAnswer, Turn};
+use larder_session::{Context, Host, Next, Session, Settings, State, StatsAnswer, Progress};
 use larder_store::{Engine, Seconds, SizeClasses, dashmap, delayed, segment};
 use std::cell::Cell;
 use std::task::Waker;
@@ -204,7 +204,7 @@ impl<E: Subject> Peer<E> {
 
     /// One turn, after which the peer takes nothing. Reads of slower storage that it waits for are
     /// ended at once.
-    pub(crate) fn turn(&mut self, world: &mut World<E>) -> Turn {
+    pub(crate) fn turn(&mut self, world: &mut World<E>) -> Progress {
         loop {
             let World { engine, server: host, counters, settings, now } = world;
             let operations = OpContext::new(engine, counters, &settings.limits, *now);
