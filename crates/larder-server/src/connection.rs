@@ -4,7 +4,7 @@
 
 use crate::shedding::{Held, Holdings, PROGRESS_MIN};
 use crate::tls::channel::Channel;
-use larder_session::{Next, Session, State, Progress};
+use larder_session::{Next, Progress, Session, State};
 use larder_store::Engine;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -193,7 +193,8 @@ pub enum NextAction {
     /// An event: room to write if [`Connection::awaits_writing`], else something to read.
     Wait,
     /// The waker that its session was lent, and no event but that its peer is gone: a request waits
-    /// for slower storage. [`Connection::resume`] before the next turn.
+    /// for slower storage, or answers for a change to be acknowledged. [`Connection::resume`] before
+    /// the next turn.
     Hold,
     /// To be closed.
     Close,
@@ -242,10 +243,12 @@ enum Input {
 ///   Reading ◀── wants more input ──┤               │
 ///   Resuming ◀── has input left ───┤               ├── is done, or the input ended ──▶ Closing
 ///      ▲                           │               │
-///      └── woken ── Held ◀── waits for slower storage
+///      ├── woken ── Held ◀── waits for slower storage
+///      │                           │               │
+///      └── a turn that releases the answers ── Unacknowledged ◀── its answers are held
 /// ```
 ///
-/// Whatever the stage, unsent output goes out first.
+/// Whatever the stage, unsent output goes out first; but while it is `Unacknowledged`, nothing does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// It wants more input.
@@ -255,6 +258,9 @@ enum Stage {
     /// Its next request waits for slower storage: nothing is read, and the connection is neither idle
     /// nor quiet. The end of the input does not close it before the request is answered.
     Held,
+    /// What is unsent tells of a change that is not acknowledged yet: nothing is sent or read. Each
+    /// turn asks again.
+    Unacknowledged,
     /// It is done; what is unsent goes out, then the connection closes.
     Closing,
 }
@@ -352,9 +358,9 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// A request waits for slower storage.
+    /// A request waits for slower storage, or answers for a change to be acknowledged.
     pub(crate) fn is_held(&self) -> bool {
-        self.stage == Stage::Held
+        matches!(self.stage, Stage::Held | Stage::Unacknowledged)
     }
 
     /// Nothing was asked that is not answered, as far as was read.
@@ -386,7 +392,7 @@ impl<E: Engine> Connection<E> {
 
     /// It has answers that its peer did not take yet.
     pub(crate) fn awaits_writing(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.unsent.is_empty() && self.stage != Stage::Unacknowledged
     }
 
     /// It shows the log: it has to be called again now and then.
@@ -452,7 +458,7 @@ impl<E: Engine> Connection<E> {
     fn state(&self) -> State {
         match self.session.state() {
             State::Waiting if self.awaits_writing() => State::Sending,
-            State::Waiting if self.stage == Stage::Held => State::Fetching,
+            State::Waiting if self.is_held() => State::Fetching,
             State::Waiting if self.stage != Stage::Resuming && self.awaits_value() => {
                 State::Receiving
             }
@@ -473,7 +479,7 @@ impl<E: Engine> Connection<E> {
         moved: &mut IoBytes,
         answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Progress,
     ) -> Result<NextAction, Fault> {
-        if !self.unsent.is_empty() {
+        if self.awaits_writing() {
             let sent = self.send_unsent(stream)?;
             self.moved += sent;
             // What was encrypted has been counted already.
@@ -486,7 +492,7 @@ impl<E: Engine> Connection<E> {
         match self.stage {
             Stage::Closing => return Ok(NextAction::Close),
             Stage::Held => return Ok(NextAction::Hold),
-            Stage::Resuming => (),
+            Stage::Resuming | Stage::Unacknowledged => (),
             Stage::Reading => {
                 read = self.read(stream, &mut buffers.input)?;
                 if read == 0 && self.input != Input::Ended {
@@ -500,11 +506,13 @@ impl<E: Engine> Connection<E> {
         self.moved += read;
         moved.read += self.open(stream, read, buffers).map_err(Fault::Tls)?;
         self.info.note_turn();
-        let turn = self.answer(read, buffers, answer);
+        let progress = self.answer(read, buffers, answer);
+        self.stage =
+            if progress.hold { Stage::Unacknowledged } else { self.stage_of(progress.next) };
         let sent = self.send(stream, buffers)?;
         self.moved += sent.saturating_sub(self.unsent.len());
         moved.written += sent;
-        let after = self.after(turn.next);
+        let after = self.next_action();
         self.info.note(self.state(), now);
         Ok(after)
     }
@@ -579,18 +587,23 @@ impl<E: Engine> Connection<E> {
         turn
     }
 
-    fn after(&mut self, next: Next) -> NextAction {
-        self.stage = match next {
+    fn stage_of(&mut self, next: Next) -> Stage {
+        let stage = match next {
             Next::Read { .. } if self.input == Input::Ended => Stage::Closing,
             Next::Read { .. } => Stage::Reading,
             Next::Yield | Next::Write => Stage::Resuming,
             Next::Wait => Stage::Held,
             Next::Close => Stage::Closing,
         };
-        if self.stage == Stage::Closing && self.session.has_failed() {
+        if stage == Stage::Closing && self.session.has_failed() {
             self.info.note_failure();
         }
+        stage
+    }
+
+    fn next_action(&self) -> NextAction {
         match self.stage {
+            Stage::Unacknowledged => NextAction::Hold,
             _ if !self.unsent.is_empty() => NextAction::Wait,
             Stage::Closing => NextAction::Close,
             Stage::Held => NextAction::Hold,
@@ -653,8 +666,13 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// Writes `output` and keeps what the peer does not take.
+    /// Writes `output` and keeps what the peer does not take, or may not have yet.
     fn put(&mut self, stream: &mut impl Write, output: &mut Vec<u8>) -> io::Result<usize> {
+        let is_held = self.stage == Stage::Unacknowledged;
+        if is_held || !self.unsent.is_empty() {
+            self.unsent.append(output);
+            return if is_held { Ok(0) } else { self.send_unsent(stream) };
+        }
         let sent = if output.is_empty() { Ok(0) } else { write(stream, output) };
         let kept = sent.as_ref().map_or(output.len(), |&sent| sent);
         self.unsent.extend_from_slice(output.get(kept..).unwrap_or_default());

@@ -137,7 +137,9 @@ impl<E: Engine> Endpoint<E> {
 
     /// It has an answer that the socket did not take yet.
     pub(crate) fn awaits_writing(&self) -> bool {
-        self.exchange.as_ref().is_some_and(|exchange| exchange.leaving.is_some())
+        self.exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.leaving.is_some() && !exchange.is_held)
     }
 
     /// One turn: answers requests until there are no more, the socket takes no more, or it is time
@@ -166,9 +168,9 @@ impl<E: Engine> Endpoint<E> {
             }
             if let Some(exchange) = &mut self.exchange {
                 match exchange.go_on(socket, cx, output, moved) {
-                    Progress::Done => (),
-                    Progress::Blocked => return NextAction::Wait,
-                    Progress::Waiting => return NextAction::Hold,
+                    ExchangeState::Done => (),
+                    ExchangeState::Blocked => return NextAction::Wait,
+                    ExchangeState::Waiting => return NextAction::Hold,
                 }
                 exchange.session.close(cx.host);
                 self.exchange = None;
@@ -191,15 +193,17 @@ struct Exchange<E: Engine> {
     leaving: Option<Message>,
     /// Nothing more is asked.
     ended: bool,
+    /// The message waits for a change to be acknowledged.
+    is_held: bool,
 }
 
 /// How far an exchange has come.
-enum Progress {
+enum ExchangeState {
     /// All is answered.
     Done,
     /// The socket takes no more.
     Blocked,
-    /// A request waits for slower storage, and those behind it with it.
+    /// A request waits for slower storage or for an acknowledgement, and those behind it with it.
     Waiting,
 }
 
@@ -225,6 +229,7 @@ impl<E: Engine> Exchange<E> {
             answered: 0,
             leaving: None,
             ended: false,
+            is_held: false,
         })
     }
 
@@ -235,12 +240,18 @@ impl<E: Engine> Exchange<E> {
         cx: &mut Context<'_, E, H>,
         output: &mut Vec<u8>,
         moved: &mut IoBytes,
-    ) -> Progress {
+    ) -> ExchangeState {
         loop {
+            if self.is_held {
+                self.answer(cx, output);
+                if self.is_held {
+                    return ExchangeState::Waiting;
+                }
+            }
             if let Some(message) = &mut self.leaving {
                 match message.send(socket, self.id, self.peer) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        return Progress::Blocked;
+                        return ExchangeState::Blocked;
                     }
                     // Nobody is there: what is left of the message may as well be lost on its way.
                     Ok(()) | Err(_) => moved.written += message.bytes.len(),
@@ -248,11 +259,11 @@ impl<E: Engine> Exchange<E> {
                 self.leaving = None;
             }
             if self.ended {
-                return Progress::Done;
+                return ExchangeState::Done;
             }
             let next = self.answer(cx, output);
-            if next == Next::Wait && self.leaving.is_none() {
-                return Progress::Waiting;
+            if self.is_held || next == Next::Wait && self.leaving.is_none() {
+                return ExchangeState::Waiting;
             }
         }
     }
@@ -261,7 +272,8 @@ impl<E: Engine> Exchange<E> {
         let rest = self.request.get(self.done..).unwrap_or_default();
         let turn = self.session.receive(cx, rest, output);
         self.done += turn.consumed;
-        self.ended = !matches!(turn.next, Next::Yield | Next::Wait);
+        self.is_held = turn.hold;
+        self.ended |= !turn.hold && !matches!(turn.next, Next::Yield | Next::Wait);
         // Neither the log nor a dump of everything goes to an address that nobody has vouched for;
         // half a message is for nobody.
         let endless = matches!(self.session.state(), State::Dumping | State::Watching);

@@ -65,7 +65,12 @@ pub enum Next {
 pub struct Progress {
     /// Bytes of the input that are done with.
     pub consumed: usize,
-    /// What to do next.
+    /// The answers of this turn tell of a change that has to be acknowledged first, by a replica.
+    /// Keep them, read nothing, and call again with the rest once the waker of [`Context`] was
+    /// called, until a turn comes without `hold`: it releases what was kept. Calling earlier does no
+    /// harm.
+    pub hold: bool,
+    /// What to do next, unless `hold` says to wait.
     pub next: Next,
 }
 
@@ -82,6 +87,10 @@ pub struct Session<E: Engine> {
     failed: bool,
     /// Reads of slower storage that were begun for requests to come, with the hashes of their keys.
     fetches: Option<Box<Fetches<E::Fetch>>>,
+    /// What the answers of the turn before wait for. It takes no memory where nothing is acknowledged.
+    held: Option<E::Position>,
+    /// The conversation ends behind the answers that are held.
+    ends: bool,
 }
 
 /// Boxed, because hardly any session has them.
@@ -102,7 +111,7 @@ pub enum State {
     Dumping,
     /// Showing the log: it has to be called now and then, with or without input.
     Watching,
-    /// Waiting for slower storage.
+    /// Waiting for slower storage, or for a change to be acknowledged.
     Fetching,
 }
 
@@ -171,8 +180,8 @@ impl<E: Engine> Session<E> {
     #[must_use]
     pub fn numbered(client: u64) -> Self {
         let (parser, pending) = (Parser::default(), Pending::Nothing);
-        let (observed, fetches) = (Streams::default(), None);
-        Self { parser, pending, client, observed, failed: false, fetches }
+        let (observed, fetches, held) = (Streams::default(), None, None);
+        Self { parser, pending, client, observed, failed: false, fetches, held, ends: false }
     }
 
     /// Whether it has come to its end ([`Next::Close`]) because its peer broke the protocol.
@@ -183,7 +192,7 @@ impl<E: Engine> Session<E> {
     /// What it is at.
     pub fn state(&self) -> State {
         match &self.pending {
-            _ if self.fetches.is_some() => State::Fetching,
+            _ if self.fetches.is_some() || self.held.is_some() => State::Fetching,
             Pending::Nothing => State::Waiting,
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
             Pending::Arriving(_) => State::Receiving,
@@ -209,9 +218,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Gives back what it holds of the server's memory, and waits for no read any more.
+    /// Gives back what it holds of the server's memory, and waits for nothing any more.
     pub fn close(&mut self, host: &impl Host) {
-        self.fetches = None;
+        (self.fetches, self.held) = (None, None);
         let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
         match &pending {
             Pending::Watching(watcher) => host.unwatch(*watcher),
@@ -229,6 +238,11 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Progress {
+        if let Some(position) = self.held.take() {
+            let hold = self.hold(cx, position);
+            let next = if self.ends { Next::Close } else { Next::Yield };
+            return Progress { consumed: 0, hold, next };
+        }
         if self.parser.is_fresh() {
             self.parser = cx.settings.opening;
         }
@@ -239,9 +253,22 @@ impl<E: Engine> Session<E> {
             self.fetches = (!fetches.0.is_empty()).then_some(fetches);
         }
         let mut scratch = [0; KEY_LEN_MAX];
-        let turn = self.take_turn(cx, input, output, &mut scratch);
+        let before = output.len();
+        let (consumed, next) = self.take_turn(cx, input, output, &mut scratch);
+        let position =
+            if output.len() > before { cx.operations.engine.ack_position() } else { None };
         cx.operations.engine.end_batch();
-        turn
+        let hold = position.is_some_and(|position| self.hold(cx, position));
+        self.ends = next == Next::Close;
+        Progress { consumed, hold, next }
+    }
+
+    /// Whether answers have to be held until `position` is acknowledged.
+    #[cold]
+    fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> bool {
+        let hold = !cx.operations.engine.is_acknowledged(&position, &(cx.waker)());
+        self.held = hold.then_some(position);
+        hold
     }
 
     fn take_turn<H: Host>(
@@ -250,7 +277,7 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
-    ) -> Progress {
+    ) -> (usize, Next) {
         let mut consumed = 0;
         let mut left = cx.settings.requests_per_turn.max(1);
         loop {
@@ -268,7 +295,7 @@ impl<E: Engine> Session<E> {
             };
             consumed += step.consumed;
             if let Some(next) = step.next {
-                return Progress { consumed, next };
+                return (consumed, next);
             }
         }
     }

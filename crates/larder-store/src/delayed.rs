@@ -1,31 +1,33 @@
-//! Any engine, with items that turn out to be on slower storage at random: what a flash tier does to
-//! its callers, without one. It is for tests, which prove with it that whoever waits still answers
-//! the same.
+//! Any engine, with items that turn out to be on slower storage at random, and changes that are
+//! acknowledged late: what a flash tier and a replica do to their callers, without either. It is for
+//! tests, which prove with it that whoever waits still answers the same.
 //!
-//! A look-up of a key that was not delivered in this batch is `Pending` every other time. What
-//! [`Engine::fetch`] begins ends when the test says so ([`Storage::complete`]) or, for a server, on a
-//! thread of its own within two milliseconds, in any order.
+//! A look-up of a key that was not delivered in this batch is `Pending` every other time, and two
+//! batches of three that change something have to be acknowledged. What [`Engine::fetch`] begins and
+//! what is to be acknowledged ends when the test says so ([`Storage::complete`]) or, for a server, on
+//! a thread of its own within two milliseconds, in any order.
 
 use crate::cache::CacheControl;
 use crate::segment::MissRatioCurve;
 use crate::{
-    Access, Begun, Change, Content, Engine, EvictionObserver, Gauges, HashedKey, Item,
+    Access, Begun, Change, Content, Engine, EvictionObserver, Gauges, HashedKey, Item, Lease,
     LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-/// The slower storage: reads that were begun and have not ended.
+/// The slower storage and the replica: reads that were begun and acknowledgements that were asked for,
+/// as long as they have not come.
 #[derive(Debug)]
 pub struct Storage {
-    reads: Mutex<Vec<Arc<Read>>>,
+    waits: Mutex<Vec<Arc<Wait>>>,
     random: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Read {
+struct Wait {
     is_done: AtomicBool,
     waker: Waker,
 }
@@ -39,7 +41,7 @@ impl Storage {
     /// Storage whose reads end when [`Storage::complete`] is called.
     #[must_use]
     pub fn new(seed: u64) -> Arc<Self> {
-        Arc::new(Self { reads: Mutex::default(), random: AtomicU64::new(seed | 1) })
+        Arc::new(Self { waits: Mutex::default(), random: AtomicU64::new(seed | 1) })
     }
 
     /// Storage whose reads end by themselves, on a thread that lives as long as the storage.
@@ -53,28 +55,28 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Ends up to `reads` reads, chosen at random; how many ended.
-    pub fn complete(&self, reads: usize) -> usize {
-        let mut under_way = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended: Vec<_> = (0..reads.min(under_way.len()))
+    /// Ends up to `waits` reads and acknowledgements, chosen at random; how many ended.
+    pub fn complete(&self, waits: usize) -> usize {
+        let mut under_way = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended: Vec<_> = (0..waits.min(under_way.len()))
             .map(|_| {
                 let chosen = self.draw() % under_way.len() as u64;
                 under_way.swap_remove(usize::try_from(chosen).expect("an index"))
             })
             .collect();
         drop(under_way);
-        for read in &ended {
-            read.is_done.store(true, Ordering::Release);
-            read.waker.wake_by_ref();
+        for wait in &ended {
+            wait.is_done.store(true, Ordering::Release);
+            wait.waker.wake_by_ref();
         }
         ended.len()
     }
 
-    fn begin(&self, waker: &Waker) -> Option<Arc<Read>> {
-        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = Arc::new(Read { is_done: AtomicBool::new(false), waker: waker.clone() });
-        reads.push(Arc::clone(&read));
-        (reads.len() <= READS_MAX).then_some(read)
+    fn begin(&self, waker: &Waker) -> Option<Arc<Wait>> {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = Arc::new(Wait { is_done: AtomicBool::new(false), waker: waker.clone() });
+        waits.push(Arc::clone(&wait));
+        (waits.len() <= READS_MAX).then_some(wait)
     }
 
     /// A random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
@@ -148,24 +150,37 @@ pub struct Handle<E> {
     storage: Arc<Storage>,
     /// Hashes whose items were delivered in this batch.
     delivered: Vec<u64>,
+    /// Something was changed in this batch.
+    has_changed: bool,
 }
 
 /// A read that was begun.
 #[derive(Debug)]
 pub struct Fetch {
     hash: u64,
-    read: Arc<Read>,
+    read: Arc<Wait>,
 }
+
+/// Changes that are to be acknowledged; asked for at the first look.
+#[derive(Debug, Default)]
+pub struct Position(OnceLock<Arc<Wait>>);
 
 impl<E: Engine> Handle<E> {
     /// Puts `storage` behind one handle.
     pub fn new(engine: E, storage: Arc<Storage>) -> Self {
-        Self { engine, storage, delivered: Vec::new() }
+        Self { engine, storage, delivered: Vec::new(), has_changed: false }
     }
 
     /// The storage behind it.
     pub fn storage(&self) -> &Arc<Storage> {
         &self.storage
+    }
+
+    /// A dead item that was found is not moved to slower storage: whoever removes it need not wait.
+    fn note_dead<R>(&mut self, hash: u64, found: &Lookup<R>) {
+        if matches!(found, Lookup::Expired | Lookup::Flushed) {
+            self.delivered.push(hash);
+        }
     }
 
     fn is_away(&self, hash: u64) -> bool {
@@ -178,6 +193,7 @@ impl<E: Engine> Engine for Handle<E> {
     type Upload = E::Upload;
     type Walk = E::Walk;
     type Fetch = Fetch;
+    type Position = Position;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.engine.hash(key)
@@ -192,6 +208,7 @@ impl<E: Engine> Engine for Handle<E> {
     }
 
     fn begin_batch(&mut self, now: Seconds) {
+        self.has_changed = false;
         self.engine.begin_batch(now);
     }
 
@@ -209,7 +226,9 @@ impl<E: Engine> Engine for Handle<E> {
         if self.is_away(key.hash) {
             return Lookup::Pending;
         }
-        self.engine.get(key, access, read)
+        let found = self.engine.get(key, access, read);
+        self.note_dead(key.hash, &found);
+        found
     }
 
     fn content<R>(
@@ -220,7 +239,9 @@ impl<E: Engine> Engine for Handle<E> {
         if self.is_away(key.hash) {
             return Lookup::Pending;
         }
-        self.engine.content(key, read)
+        let found = self.engine.content(key, read);
+        self.note_dead(key.hash, &found);
+        found
     }
 
     fn update<'v, R>(
@@ -232,7 +253,10 @@ impl<E: Engine> Engine for Handle<E> {
         if self.is_away(key.hash) {
             return Err(Refusal::Pending);
         }
-        self.engine.update(key, upload, decide)
+        let mut changes = false;
+        let updated = self.engine.update(key, upload, observed(decide, &mut changes));
+        self.has_changed |= changes && updated.is_ok();
+        updated
     }
 
     fn update_unread<'v, R>(
@@ -242,10 +266,14 @@ impl<E: Engine> Engine for Handle<E> {
         mut decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
         let is_away = self.is_away(key.hash);
-        self.engine.update_unread(key, upload, |found| match found {
+        let blind = |found: Lookup<&Item<'_, Self::Lease>>| match found {
             Lookup::Hit(_) if is_away => decide(Lookup::Miss),
             found => decide(found),
-        })
+        };
+        let mut changes = false;
+        let updated = self.engine.update_unread(key, upload, observed(blind, &mut changes));
+        self.has_changed |= changes && updated.is_ok();
+        updated
     }
 
     fn fetch(&mut self, hash: u64, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
@@ -273,6 +301,22 @@ impl<E: Engine> Engine for Handle<E> {
         self.engine.submit();
     }
 
+    fn ack_position(&mut self) -> Option<Position> {
+        let waits = self.has_changed && !self.storage.draw().is_multiple_of(3);
+        waits.then(Position::default)
+    }
+
+    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> bool {
+        let Some(wait) = position.0.get() else {
+            if let Some(wait) = self.storage.begin(waker) {
+                return position.0.set(wait).is_err();
+            }
+            // The waker is called when asking again may work.
+            return false;
+        };
+        wait.is_done.load(Ordering::Acquire)
+    }
+
     fn upload_len_min(&self) -> usize {
         self.engine.upload_len_min()
     }
@@ -290,6 +334,7 @@ impl<E: Engine> Engine for Handle<E> {
     }
 
     fn flush(&mut self, at: Option<Seconds>) {
+        self.has_changed = true;
         self.engine.flush(at);
     }
 
@@ -324,5 +369,17 @@ impl<E: Engine> Engine for Handle<E> {
 
     fn reset_counters(&self) {
         self.engine.reset_counters();
+    }
+}
+
+/// A decision that tells whether it changes anything; its last answer counts.
+fn observed<'v, L: Lease, R>(
+    mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
+    changes: &mut bool,
+) -> impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R) {
+    move |found| {
+        let (change, result) = decide(found);
+        *changes = !matches!(change, Change::Keep | Change::MarkAccessed | Change::Promote);
+        (change, result)
     }
 }

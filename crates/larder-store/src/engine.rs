@@ -321,6 +321,9 @@ pub trait Engine {
     /// A read of slower storage that was begun; dropping it only stops waiting for it.
     /// [`std::convert::Infallible`] where there is no slower storage.
     type Fetch: Send;
+    /// A point in the history of changes up to which others have to acknowledge them before the
+    /// answers are sent. [`std::convert::Infallible`] where nothing is acknowledged.
+    type Position: Send;
 
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
@@ -407,6 +410,17 @@ pub trait Engine {
 
     /// Hands reads that were begun to the device; called once after those of a batch.
     fn submit(&mut self) {}
+
+    /// The position that has to be acknowledged before answers of this batch are sent: that of the
+    /// last change of the batch. `None` if nothing was changed that others have to know of.
+    fn ack_position(&mut self) -> Option<Self::Position> {
+        None
+    }
+
+    /// Whether everything up to `position` is acknowledged. If not, `waker` is called once it is.
+    fn is_acknowledged(&mut self, _position: &Self::Position, _waker: &Waker) -> bool {
+        true
+    }
 
     /// The length from which a value should come as an upload rather than in one piece.
     fn upload_len_min(&self) -> usize;

@@ -209,6 +209,7 @@ impl Engine for Handle {
     type Upload = Upload;
     type Walk = Walk;
     type Fetch = std::convert::Infallible;
+    type Position = std::convert::Infallible;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.shared.core.hash(key)

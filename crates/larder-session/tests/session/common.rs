@@ -2,7 +2,7 @@
 
 use larder_operations::{Counters, Limits, OpContext};
 use larder_protocol::{Credentials, Parser};
-use larder_session::{Context, Host, Next, Session, Settings, State, StatsAnswer, Progress};
+use larder_session::{Context, Host, Next, Progress, Session, Settings, State, StatsAnswer};
 use larder_store::{Engine, Seconds, SizeClasses, dashmap, delayed, segment};
 use std::cell::Cell;
 use std::task::Waker;
@@ -213,7 +213,7 @@ impl<E: Subject> Peer<E> {
             self.unread.drain(..turn.consumed);
             self.unsent_max = self.unsent_max.max(self.unsent.len());
             let is_for_nothing = E::WAITS && turn.next == Next::Yield && turn.consumed == 0;
-            if turn.next == Next::Wait {
+            if turn.hold || turn.next == Next::Wait {
                 world.engine.complete_read();
             } else if !is_for_nothing || self.session.state() != State::Waiting {
                 return turn;

@@ -13,6 +13,7 @@
 #[macro_use]
 mod common;
 mod dumps;
+mod holds;
 mod large;
 mod logins;
 mod meaning;

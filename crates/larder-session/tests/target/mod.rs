@@ -142,6 +142,10 @@ impl<E: Engine> Sessions<E> {
             let mut cx = Context { operations, host: &Server, settings, waker };
             let turn = peer.session.receive(&mut cx, &peer.unread, &mut output);
             peer.unread.drain(..turn.consumed);
+            if turn.hold {
+                (self.complete_read)(&mut self.engine);
+                continue;
+            }
             peer.answers.append(&mut output);
             peer.closed = turn.next == Next::Close;
             match turn.next {

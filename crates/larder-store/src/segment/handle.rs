@@ -211,6 +211,7 @@ impl Engine for Handle {
     type Upload = Upload;
     type Walk = Walk;
     type Fetch = std::convert::Infallible;
+    type Position = std::convert::Infallible;
 
     fn overheld(&self) -> Overheld {
         self.shared.overheld()

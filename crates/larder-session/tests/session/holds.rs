@@ -1,0 +1,143 @@
+//! Answers that tell of a change wait until it is acknowledged, and nothing else does.
+
+use crate::common::{Subject, World};
+use larder_operations::OpContext;
+use larder_session::{Context, Next, Progress, Session, State};
+use larder_store::{delayed, segment};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+type Handle = delayed::Handle<segment::Handle>;
+
+/// Random orders of what is late that are tried.
+const SEEDS: std::ops::Range<u64> = 1..100;
+
+/// Counts how often it was called.
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Conversation {
+    world: World<Handle>,
+    session: Session<Handle>,
+    calls: Arc<Calls>,
+    unread: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Conversation {
+    fn new(seed: u64, input: &[u8]) -> Self {
+        let mut world = World::new();
+        world.engine = Handle::new(segment::Handle::fresh(), delayed::Storage::new(seed));
+        let (session, calls) = (Session::new(), Arc::default());
+        Self { world, session, calls, unread: input.to_vec(), output: Vec::new() }
+    }
+
+    fn turn(&mut self) -> Progress {
+        let World { engine, server: host, counters, settings, now } = &mut self.world;
+        let operations = OpContext::new(engine, counters, &settings.limits, *now);
+        let waker = || Waker::from(Arc::clone(&self.calls));
+        let mut cx = Context { operations, host, settings, waker: &waker };
+        let progress = self.session.receive(&mut cx, &self.unread, &mut self.output);
+        self.unread.drain(..progress.consumed);
+        progress
+    }
+
+    fn complete_all(&self) {
+        while self.world.engine.storage().complete(1) > 0 {}
+    }
+
+    /// Turns until the answers of one are held, or until all is answered, which is `None`.
+    fn turn_that_holds(&mut self) -> Option<Progress> {
+        loop {
+            let progress = self.turn();
+            match progress.next {
+                _ if progress.hold => return Some(progress),
+                Next::Wait => self.complete_all(),
+                Next::Yield => (),
+                Next::Read { .. } | Next::Write | Next::Close => return None,
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
+    let mut held = 0;
+    for seed in SEEDS {
+        let mut it = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nmn\r\n");
+        if it.turn_that_holds().is_none() {
+            assert_eq!(it.output, b"STORED\r\nMN\r\n");
+            continue;
+        }
+        held += 1;
+        assert_eq!(it.session.state(), State::Fetching);
+        let calls = it.calls.0.load(Ordering::Relaxed);
+        let answers = it.output.clone();
+        // What comes meanwhile is not answered, however often it is asked.
+        it.unread.extend_from_slice(b"version\r\n");
+        for _ in 0..3 {
+            let progress = it.turn();
+            assert!(progress.hold);
+            assert_eq!((progress.consumed, &it.output), (0, &answers));
+        }
+        it.complete_all();
+        assert_eq!(it.calls.0.load(Ordering::Relaxed), calls + 1, "it is woken, once");
+        assert_eq!(it.turn(), Progress { consumed: 0, hold: false, next: Next::Yield });
+        assert_eq!(it.output, answers);
+        while !matches!(it.turn().next, Next::Read { .. }) {}
+        assert_eq!(it.output, b"STORED\r\nMN\r\nVERSION 1.6.45\r\n");
+    }
+    assert!(held > 10, "{held} were held");
+}
+
+#[test]
+fn what_changes_nothing_is_never_held() {
+    for seed in SEEDS {
+        let asked = b"get k\r\nmg k v\r\nincr k 1\r\ntouch k 0\r\nmn\r\n";
+        let mut it = Conversation::new(seed, asked);
+        assert_eq!(it.turn_that_holds(), None);
+        assert_eq!(it.output, b"END\r\nEN\r\nNOT_FOUND\r\nNOT_FOUND\r\nMN\r\n");
+    }
+}
+
+#[test]
+fn a_change_without_an_answer_holds_nothing() {
+    for seed in SEEDS {
+        let mut it = Conversation::new(seed, b"set k 0 0 1 noreply\r\n1\r\n");
+        assert_eq!(it.turn_that_holds(), None);
+        assert!(it.output.is_empty());
+    }
+}
+
+#[test]
+fn a_conversation_that_ends_behind_a_held_answer_ends_once_it_is_released() {
+    let mut held = 0;
+    for seed in SEEDS {
+        let mut it = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nquit\r\n");
+        if it.turn_that_holds().is_some() {
+            held += 1;
+            it.complete_all();
+            assert_eq!(it.turn(), Progress { consumed: 0, hold: false, next: Next::Close });
+        }
+        assert_eq!(it.output, b"STORED\r\n");
+    }
+    assert!(held > 10, "{held} were held");
+}
+
+#[test]
+fn a_peer_that_leaves_waits_for_nothing() {
+    let held = SEEDS.map(|seed| Conversation::new(seed, b"set k 0 0 1\r\n1\r\n"));
+    let mut it = held
+        .map(|mut it| (it.turn_that_holds().is_some(), it))
+        .find_map(|(held, it)| held.then_some(it))
+        .expect("one is held");
+    it.session.close(&it.world.server);
+    assert_eq!(it.session.state(), State::Waiting);
+}
