@@ -5,6 +5,7 @@ mod fast_get;
 mod login;
 
 use crate::base64;
+use crate::number::{push, push_line};
 use crate::request::{
     Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags,
     ReplyFormat, Status, Store, StoreMode,
@@ -175,20 +176,23 @@ pub fn content_head(
     match &get.format {
         ReplyFormat::Binary(head) => binary_hit(head, key, client_flags, cas, value_len, out),
         ReplyFormat::Classic(classic) => {
-            value_line(key, client_flags, value_len, out);
+            value_line(key, client_flags, out);
             if classic.with_cas {
-                number(b" ", cas, out);
+                push(value_len as u64, out);
+                out.push(b' ');
+                push_line(cas, out);
+            } else {
+                push_line(value_len as u64, out);
             }
-            out.extend_from_slice(b"\r\n");
         }
         ReplyFormat::Meta(_) => (),
     }
 }
 
-/// `VALUE`'s line, up to where a CAS may stand.
+/// `VALUE`'s line, up to the length of its value.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
 #[inline(always)]
-fn value_line(key: &[u8], client_flags: u32, value_len: usize, out: &mut Vec<u8>) {
+fn value_line(key: &[u8], client_flags: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
     if client_flags == 0 {
@@ -197,7 +201,6 @@ fn value_line(key: &[u8], client_flags: u32, value_len: usize, out: &mut Vec<u8>
         number(b" ", client_flags.into(), out);
         out.push(b' ');
     }
-    out.extend_from_slice(itoa::Buffer::new().format(value_len).as_bytes());
 }
 
 /// A binary hit, up to its value.
@@ -621,7 +624,7 @@ fn text(line: &str, out: &mut Vec<u8>) {
 #[inline]
 pub(crate) fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(before);
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    push(number, out);
 }
 
 fn spaced(token: &[u8], out: &mut Vec<u8>) {

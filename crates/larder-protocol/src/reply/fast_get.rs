@@ -2,6 +2,7 @@
 
 use super::{HIT_ROOM, binary_hit, meta_ttl, number, value_line};
 use crate::fast_get::{FastGet, Form};
+use crate::number::push_line;
 
 /// The answer to a [`FastGet`] other than `mg` that found `value`, whole.
 #[inline]
@@ -11,8 +12,8 @@ pub fn fast_value(get: &FastGet<'_>, client_flags: u32, cas: u64, value: &[u8], 
         binary_hit(&head, get.key, client_flags, cas, value.len(), out);
         out.extend_from_slice(value);
     } else {
-        value_line(get.key, client_flags, value.len(), out);
-        out.extend_from_slice(b"\r\n");
+        value_line(get.key, client_flags, out);
+        push_line(value.len() as u64, out);
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\nEND\r\n");
     }

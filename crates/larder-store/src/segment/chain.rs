@@ -2,7 +2,7 @@
 //! fills them as the bytes arrive; a lease reads them for as long as it takes.
 
 use super::Shared;
-use super::record::Record;
+use super::record::{Chain, Record};
 use super::sync::Ordering;
 use super::table::{LEASE_CHARGE, RETIRED, SegmentState};
 use crate::{Lease, Refusal};
@@ -143,17 +143,18 @@ pub struct ChainLease {
 }
 
 impl ChainLease {
-    /// A lease on the value of `record`, which its witness keeps alive for now. `None` if the value is
-    /// no large one.
-    pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>) -> Option<Self> {
-        let chain = record.chain()?;
+    /// A lease on the value of `record`, most of which is in `chain`. The record's witness keeps it
+    /// alive for now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>, chain: Chain) -> Self {
         let tail = (record.value_offset(), record.header.inline_len());
         let chain_len = chain.value_len as usize - tail.1;
         let (first, cursor) = (chain.first, Cell::new((0, chain.first)));
         let shared = Arc::clone(shared);
         let mut lease = Self { shared, first, chain_len, tail, cursor, may_be_kept: true };
         lease.may_be_kept = lease.hold();
-        Some(lease)
+        lease
     }
 
     fn tail_segment(&self) -> Option<u32> {

@@ -8,7 +8,7 @@ use super::index::{count_hit, scan};
 use super::member::{Member, Own, Writing};
 use super::mrc::Sampler;
 use super::record::{Record, Witness};
-use super::slot::{Slot, tag};
+use super::slot::{Pattern, Slot, tag};
 use super::staging::Staging;
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
@@ -16,6 +16,7 @@ use crate::{
     Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal, Seconds,
     Updated, Value,
 };
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// One thread's way into a [`super::Cache`]: its open segments, its counts, its epoch pin.
@@ -45,9 +46,10 @@ pub struct Handle {
 #[derive(Clone, Copy, Debug)]
 struct Hint {
     hash: u64,
+    patterns: [Pattern; 2],
     buckets: [usize; 2],
     /// The index word that seems to be it.
-    word: Option<usize>,
+    word: Option<NonZeroUsize>,
 }
 
 impl Handle {
@@ -72,7 +74,7 @@ impl Handle {
 
     /// The index word that was seen to fit when the items of this batch were prefetched.
     #[inline]
-    fn hint(&mut self, hash: u64) -> Option<usize> {
+    fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         match self.hints.get(self.next_hint) {
             Some(hint) if hint.hash == hash => {
                 self.next_hint += 1;
@@ -85,7 +87,7 @@ impl Handle {
     /// The hint of a look-up that is not the next that was announced: it is the second of its
     /// request, or others in between were not done. The hints of those to come are kept.
     #[cold]
-    fn seek_hint(&mut self, hash: u64) -> Option<usize> {
+    fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);
         let ahead = self.hints.get(first..)?.iter().position(|hint| hint.hash == hash)?;
         self.next_hint = first + ahead + 1;
@@ -107,13 +109,9 @@ impl Handle {
                 if record.key() == key.bytes { Some(Found { word, slot, record }) } else { None }
             };
             let hinted = hint.and_then(|word| {
-                let word = shared.table().region.word(word);
+                let word = shared.table().region.word(word.get());
                 let slot = Slot(word.load(Ordering::Acquire));
-                if slot.tag() == tag(key.hash) && !slot.is_empty() {
-                    verify(word, slot)
-                } else {
-                    None
-                }
+                if slot.tag() == tag(key.hash) { verify(word, slot) } else { None }
             });
             let found = hinted.or_else(|| shared.index.lookup(key.hash, verify));
             let Some(found) = found else { return Lookup::Miss };
@@ -175,7 +173,8 @@ struct Found<'p> {
 }
 
 impl Found<'_> {
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a call costs `get` 1 % of its instructions")]
+    #[inline(always)]
     fn count_access(&self, now: Seconds) {
         if count_hit(self.word, self.slot) {
             self.record.count_first_hit();
@@ -184,26 +183,37 @@ impl Found<'_> {
     }
 }
 
-#[expect(clippy::inline_always, reason = "a call costs `get` 4 % of its instructions")]
-#[inline(always)]
-fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, ChainLease> {
-    match ChainLease::new(shared, record) {
-        None => Value::Whole(record.inline_value()),
-        Some(lease) => Value::Large(lease),
-    }
-}
-
 /// The item as closures see it.
 #[inline]
-pub(super) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, ChainLease> {
-    let value = value(shared, record);
-    Item {
-        attributes: record.attributes(),
-        cas: record.cas(),
-        fetched: record.header.has(super::header::State::Fetched),
-        accessed: record.accessed(),
-        value,
-    }
+pub(super) fn lend<'p, R>(
+    shared: &Arc<Shared>,
+    record: &Record<'p>,
+    read: impl FnOnce(&Item<'p, ChainLease>) -> R,
+) -> R {
+    with_value(shared, record, |value| {
+        read(&Item {
+            attributes: record.attributes(),
+            cas: record.cas(),
+            fetched: record.header.has(super::header::State::Fetched),
+            accessed: record.accessed(),
+            value,
+        })
+    })
+}
+
+/// Lends a value. What `read` does is compiled apart for a value that is in one piece: nearly all are,
+/// and no lease is moved about for them.
+#[expect(clippy::inline_always, reason = "a call costs `get` 4 % of its instructions")]
+#[inline(always)]
+fn with_value<'p, R>(
+    shared: &Arc<Shared>,
+    record: &Record<'p>,
+    read: impl FnOnce(Value<'p, ChainLease>) -> R,
+) -> R {
+    read(match record.chain() {
+        None => Value::Whole(record.inline_value()),
+        Some(chain) => Value::Large(ChainLease::new(shared, record, chain)),
+    })
 }
 
 impl Engine for Handle {
@@ -222,18 +232,21 @@ impl Engine for Handle {
         self.shared.hash(key)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a call costs `get` 1 % of its instructions")]
+    #[inline(always)]
     fn announce(&mut self, hash: u64) {
         if self.hinted {
             self.hints.clear();
             (self.next_hint, self.hinted) = (0, false);
         }
         let table = self.shared.table();
-        let buckets = self.shared.index.candidates_of(hash).map(|i| table.bucket_offset(i));
+        let index = &self.shared.index;
+        let buckets = index.candidates_of(hash).map(|bucket| table.bucket_offset(bucket));
         for bucket in buckets {
             table.region.prefetch(bucket);
         }
-        self.hints.push(Hint { hash, buckets, word: None });
+        let patterns = index.patterns(hash);
+        self.hints.push(Hint { hash, patterns, buckets, word: None });
     }
 
     #[inline]
@@ -241,14 +254,14 @@ impl Engine for Handle {
         self.hinted = true;
         let region = &self.shared.table().region;
         for hint in &mut self.hints {
-            let probes = hint.buckets.into_iter().zip(self.shared.index.patterns(hint.hash));
+            let probes = hint.buckets.into_iter().zip(hint.patterns);
             let guess = probes.into_iter().find_map(|(bucket, pattern)| {
                 scan(region.bucket(bucket), pattern, |word, slot| Some((word, slot)))
             });
             if let Some((word, slot)) = guess {
                 region.prefetch(slot.offset());
                 region.prefetch(slot.offset() + 64);
-                hint.word = Some(region.offset_of(word));
+                hint.word = NonZeroUsize::new(region.offset_of(word));
             }
         }
     }
@@ -276,11 +289,12 @@ impl Engine for Handle {
             self.sample_read(key);
         }
         self.find(key, |shared, found, now| {
-            let item = lend(shared, &found.record);
-            if access == Access::Tracked {
-                found.count_access(now);
-            }
-            read(&item)
+            lend(shared, &found.record, |item| {
+                if access == Access::Tracked {
+                    found.count_access(now);
+                }
+                read(item)
+            })
         })
     }
 
@@ -295,7 +309,7 @@ impl Engine for Handle {
             found.count_access(now);
             let record = &found.record;
             let (client_flags, cas) = (record.client_flags(), record.cas());
-            read(&Content { client_flags, cas, value: value(shared, record) })
+            with_value(shared, record, |value| read(&Content { client_flags, cas, value }))
         })
     }
 

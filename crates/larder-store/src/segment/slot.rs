@@ -64,7 +64,8 @@ impl Slot {
     /// Whether it may be the word of the key with this pattern.
     #[inline]
     pub(super) fn matches(self, pattern: Pattern) -> bool {
-        self.0 & PATTERN_MASK == pattern.0 && !self.is_empty()
+        // No tag is 0, so an empty word matches nothing.
+        self.0 & PATTERN_MASK == pattern.0
     }
 
     #[inline]
@@ -107,10 +108,11 @@ impl Slot {
     }
 }
 
-/// The tag of a hash: its top bits. Buckets are chosen by the bottom ones.
+/// The tag of a hash: its top bits, and never 0, so that it differs from an empty word. Buckets are
+/// chosen by the bottom ones.
 #[inline]
 pub(super) fn tag(hash: u64) -> u16 {
-    (hash >> TAG_SHIFT) as u16
+    ((hash >> TAG_SHIFT) as u16).max(1)
 }
 
 #[cfg(test)]

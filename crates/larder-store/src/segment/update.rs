@@ -117,7 +117,9 @@ impl Writer<'_> {
         let (change, result) = match (&found, end) {
             (None, _) => decide(Lookup::Miss),
             (Some(_), Some(end)) => decide(end),
-            (Some(found), None) if is_shown => decide(Lookup::Hit(&lend(shared, &found.record))),
+            (Some(found), None) if is_shown => {
+                lend(shared, &found.record, |item| decide(Lookup::Hit(item)))
+            }
             (Some(_), None) => decide(Lookup::Miss),
         };
         if let (Change::Put { .. }, None) = (&change, &found) {

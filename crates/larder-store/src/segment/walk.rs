@@ -58,7 +58,7 @@ impl Handle {
             for slot in slots() {
                 let record = shared.record(slot, Witness::pinned(pinned));
                 if ended::<()>(shared, &record, now).is_none() {
-                    visit(record.key(), &lend(shared, &record));
+                    lend(shared, &record, |item| visit(record.key(), item));
                     shown += 1;
                 }
             }
