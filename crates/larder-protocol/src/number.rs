@@ -33,6 +33,24 @@ fn push_long_line(number: u64, out: &mut Vec<u8>) {
 /// Strict decimal digits, the whole token, at most 2^64-1 and 22 characters.
 #[inline]
 pub(crate) fn u64_of(token: &[u8]) -> Option<u64> {
+    // So many digits can't exceed 64 bits.
+    const DIGITS_SAFE: usize = 19;
+    if token.is_empty() || token.len() > DIGITS_SAFE {
+        return long_u64_of(token);
+    }
+    let mut number = 0;
+    for byte in token {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + u64::from(digit);
+    }
+    Some(number)
+}
+
+#[cold]
+fn long_u64_of(token: &[u8]) -> Option<u64> {
     if token.is_empty() || token.len() > 22 {
         return None;
     }

@@ -724,6 +724,10 @@ fn binary_error(head: &BinaryHead, status: Status, out: &mut Vec<u8>) {
 }
 
 /// The head of a binary answer.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "keys are at most KEY_LEN_MAX long, extras a few bytes, values below 2 GiB"
+)]
 #[inline]
 fn binary(
     head: &BinaryHead,
@@ -734,9 +738,9 @@ fn binary(
     cas: u64,
     out: &mut Vec<u8>,
 ) {
-    let body_len = u32::try_from(extras.len() + key.len() + value_len).unwrap_or(u32::MAX);
-    let key_len = u16::try_from(key.len()).unwrap_or(u16::MAX).to_be_bytes();
-    let extras_len = u8::try_from(extras.len()).unwrap_or(u8::MAX);
+    let body_len = (extras.len() + key.len() + value_len) as u32;
+    let key_len = (key.len() as u16).to_be_bytes();
+    let extras_len = extras.len() as u8;
     let mut bytes = [0; 24];
     bytes[0] = BINARY_MAGIC;
     bytes[1] = head.opcode;
