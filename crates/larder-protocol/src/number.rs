@@ -16,7 +16,7 @@ pub(crate) fn push_line(number: u64, out: &mut Vec<u8>) {
         return push_long_line(number, out);
     }
     // The lowest byte comes first.
-    let digits = number / 100 | (number / 10 % 10) << 8 | (number % 10) << 16;
+    let digits = (number / 100) | ((number / 10 % 10) << 8) | ((number % 10) << 16);
     let line = digits | u64::from_le_bytes(*b"000\r\n\0\0\0");
     let leading_zeros = 2 - u32::from(number >= 10) - u32::from(number >= 100);
     let end = out.len() + 5 - leading_zeros as usize;

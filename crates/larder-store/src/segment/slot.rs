@@ -134,7 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_slot_holds_nothing() {
-        assert!(!Slot::EMPTY.matches(Pattern::new(0, 0)));
+    fn an_empty_slot_matches_no_hash() {
+        for hash in [0, u64::MAX >> 14, u64::MAX] {
+            assert!(!Slot::EMPTY.matches(Pattern::new(tag(hash), 0)), "{hash:x}");
+        }
     }
 }
