@@ -203,11 +203,13 @@ impl<'p> Record<'p> {
 
     /// Marks that no index word refers to it any more: whoever empties the segment need not ask the
     /// index. The mark is read with `Acquire`, so that whoever sees it also sees the index without
-    /// the word. Returns how many bytes of the segment are dead now, and how many were before.
+    /// the word. Its bytes are counted before it is marked: whoever comes to the end of the segment by
+    /// way of marks finds all of them counted. Returns how many bytes of the segment are dead now, and
+    /// how many were before.
     pub(super) fn mark_dead(&self) -> (u32, u32) {
-        self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
         let len = u32::try_from(self.len()).expect("an item fits a segment");
         let before = self.entry().dead().fetch_add(len, Ordering::AcqRel);
+        self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
         (before + len, before)
     }
 
