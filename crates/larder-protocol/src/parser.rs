@@ -14,6 +14,29 @@ pub(crate) const LINE_LEN_MAX: usize = 2048;
 
 /// Where in a conversation the next byte is. Small, and copied freely: whoever rolls back to an
 /// earlier request keeps the parser from then.
+///
+/// ```
+/// use larder_protocol::{Parsed, Parser, Request};
+///
+/// let mut parser = Parser::default();
+/// let input = b"delete k\r\nget a b\r\nincr";
+/// let Parsed::Request { request: Request::Delete(delete), consumed } = parser.parse(input) else {
+///     panic!("it is whole");
+/// };
+/// assert_eq!((delete.key.wire, consumed), (&b"k"[..], 10));
+///
+/// // Each key of a line is a request of its own; what ends the line is another.
+/// let mut rest = &input[10..];
+/// let mut keys = Vec::new();
+/// while let Parsed::Request { request, consumed } = parser.parse(rest) {
+///     if let Request::Get(get) = request {
+///         keys.push(get.key.wire);
+///     }
+///     rest = &rest[consumed..];
+/// }
+/// assert_eq!(keys, [b"a", b"b"]);
+/// assert_eq!((rest, parser.parse(rest)), (&b"incr"[..], Parsed::Incomplete));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parser {
     state: State,

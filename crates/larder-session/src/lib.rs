@@ -12,6 +12,8 @@ mod dump;
 mod events;
 mod get;
 mod host;
+#[cfg(feature = "kit")]
+pub mod kit;
 mod login;
 mod lower;
 mod pending;

@@ -76,6 +76,29 @@ pub struct Progress {
 
 /// One connection's conversation. It holds no heap memory between requests, but for a value that is
 /// on its way in or out.
+///
+/// Bytes may come in any pieces. What is not whole yet is not consumed, and a driver shows it again with
+/// what comes behind it:
+///
+/// ```
+/// use larder_session::{Next, Session, kit::Kit};
+/// use larder_store::{SizeClasses, dashmap};
+///
+/// let classes = SizeClasses::new(vec![96, 512, 4096], 59);
+/// let config = dashmap::Config { limit_bytes: 1 << 20, cas: true, classes: classes.clone(), seed: 7 };
+/// let engine = dashmap::Cache::new(config).handle();
+/// // A server has an engine handle for each thread, its settings and its clock; a kit stands for it.
+/// let mut kit = Kit::new(engine, 4096, classes);
+///
+/// let (mut session, mut output) = (Session::new(), Vec::new());
+/// let progress = kit.turn(&mut session, b"set k 0 0 1\r\n5\r\nget k\r", &mut output);
+/// assert_eq!(output, b"STORED\r\n");
+/// assert_eq!((progress.consumed, progress.next), (16, Next::Read { wanted: 1 }));
+///
+/// let progress = kit.turn(&mut session, b"get k\r\n", &mut output);
+/// assert_eq!(output, b"STORED\r\nVALUE k 0 1\r\n5\r\nEND\r\n");
+/// assert_eq!(progress.consumed, 7);
+/// ```
 pub struct Session<E: Engine> {
     pub(crate) parser: Parser,
     pub(crate) pending: Pending<E>,

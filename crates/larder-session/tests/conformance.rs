@@ -48,5 +48,5 @@ fn segment() {
 
 #[test]
 fn delayed() {
-    conforms(Sessions::waiting(target::delayed, target::complete_read));
+    conforms(Sessions::new(target::delayed));
 }

@@ -1,38 +1,16 @@
 //! A conversation without a socket, over a segment engine of 100,000 items: keys of 20 bytes, values of
 //! 100. What `instructions` and the benches of this crate have in common.
 
-use larder_operations::{Counters, Limits, OpContext};
-use larder_protocol::Parser;
-use larder_session::{Context, Host, Session, Settings, StatsAnswer};
-use larder_store::{Seconds, SizeClasses, segment};
+use larder_session::Session;
+use larder_session::kit::Kit;
+use larder_store::{SizeClasses, segment};
 use std::io::Write;
-use std::task::Waker;
 
 /// Items that are there, numbered from 0.
 const ITEMS: u64 = 100_000;
 /// Requests in a turn.
 pub(crate) const BATCH: u64 = 16;
 const VALUE: [u8; 100] = [b'v'; 100];
-
-struct Server;
-
-impl Host for Server {
-    fn version(&self) -> &str {
-        "1"
-    }
-
-    fn set_verbosity(&self, _: u32) {}
-
-    fn stats(&self, _: &[u8], _: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
-        StatsAnswer::Unknown
-    }
-
-    fn reserve(&self, _: usize) -> bool {
-        true
-    }
-
-    fn release(&self, _: usize) {}
-}
 
 fn engine(classes: SizeClasses) -> segment::Handle {
     segment::Cache::new(segment::Config {
@@ -86,9 +64,7 @@ pub(crate) fn batches(kind: &str) -> Vec<Vec<u8>> {
 /// A session and all that it needs.
 pub(crate) struct Conversation {
     session: Session<segment::Handle>,
-    engine: segment::Handle,
-    counters: Counters,
-    settings: Settings,
+    kit: Kit<segment::Handle>,
     output: Vec<u8>,
 }
 
@@ -96,19 +72,10 @@ impl Conversation {
     /// One that begins, with all items stored.
     pub(crate) fn begin() -> Self {
         let classes = SizeClasses::new(vec![96, 120, 152, 192, 240, 304, 1 << 20], 59);
-        let mut conversation = Self {
-            session: Session::new(),
-            engine: engine(classes.clone()),
-            counters: Counters::new(classes.count()),
-            settings: Settings {
-                opening: Parser::default(),
-                limits: Limits { item_size_max: 1 << 20, classes },
-                flush_enabled: true,
-                requests_per_turn: 64,
-                output_max: 1 << 20,
-            },
-            output: Vec::with_capacity(64 << 10),
-        };
+        let mut kit = Kit::new(engine(classes.clone()), 1 << 20, classes);
+        (kit.settings.requests_per_turn, kit.settings.output_max) = (64, 1 << 20);
+        let output = Vec::with_capacity(64 << 10);
+        let mut conversation = Self { session: Session::new(), kit, output };
         let mut input = Vec::new();
         for number in 0..ITEMS {
             input.clear();
@@ -122,15 +89,10 @@ impl Conversation {
 
     /// Answers all of `input`; bytes of the answer.
     pub(crate) fn turn(&mut self, input: &[u8]) -> usize {
-        let Self { session, engine, counters, settings, output } = self;
-        let now = Seconds(1_700_000_000);
-        let operations = OpContext::new(engine, counters, &settings.limits, now);
-        let mut cx =
-            Context { operations, host: &Server, settings, waker: &|| Waker::noop().clone() };
-        let turn = session.receive(&mut cx, input, output);
-        assert_eq!(turn.consumed, input.len(), "all is answered");
-        let answered = output.len();
-        output.clear();
+        let progress = self.kit.turn(&mut self.session, input, &mut self.output);
+        assert_eq!(progress.consumed, input.len(), "all is answered");
+        let answered = self.output.len();
+        self.output.clear();
         answered
     }
 }

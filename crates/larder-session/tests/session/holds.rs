@@ -1,8 +1,7 @@
 //! Answers that tell of a change wait until it is acknowledged, and nothing else does.
 
-use crate::common::{Subject, World};
-use larder_operations::OpContext;
-use larder_session::{Context, Next, Progress, Session, State};
+use crate::common::{Kit, Subject, new_kit};
+use larder_session::{Next, Progress, Session, State};
 use larder_store::{delayed, segment};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +23,7 @@ impl Wake for Calls {
 }
 
 struct Conversation {
-    world: World<Handle>,
+    kit: Kit<Handle>,
     session: Session<Handle>,
     calls: Arc<Calls>,
     unread: Vec<u8>,
@@ -33,24 +32,22 @@ struct Conversation {
 
 impl Conversation {
     fn new(seed: u64, input: &[u8]) -> Self {
-        let mut world = World::new();
-        world.engine = Handle::new(segment::Handle::fresh(), delayed::Storage::new(seed));
+        let mut kit = new_kit();
+        kit.engine = Handle::new(segment::Handle::fresh(), delayed::Storage::new(seed));
         let (session, calls) = (Session::new(), Arc::default());
-        Self { world, session, calls, unread: input.to_vec(), output: Vec::new() }
+        Self { kit, session, calls, unread: input.to_vec(), output: Vec::new() }
     }
 
     fn turn(&mut self) -> Progress {
-        let World { engine, server: host, counters, settings, now } = &mut self.world;
-        let operations = OpContext::new(engine, counters, &settings.limits, *now);
         let waker = || Waker::from(Arc::clone(&self.calls));
-        let mut cx = Context { operations, host, settings, waker: &waker };
-        let progress = self.session.receive(&mut cx, &self.unread, &mut self.output);
+        let Self { kit, session, unread, output, .. } = self;
+        let progress = kit.turn_waking(session, unread, output, &waker);
         self.unread.drain(..progress.consumed);
         progress
     }
 
     fn complete_all(&self) {
-        while self.world.engine.storage().complete(1) > 0 {}
+        while self.kit.engine.storage().complete(1) > 0 {}
     }
 
     /// Turns until the answers of one are held, or until all is answered, which is `None`.
@@ -138,6 +135,6 @@ fn a_peer_that_leaves_waits_for_nothing() {
         .map(|mut it| (it.turn_that_holds().is_some(), it))
         .find_map(|(held, it)| held.then_some(it))
         .expect("one is held");
-    it.session.close(&it.world.server);
+    it.session.close(&it.kit.host);
     assert_eq!(it.session.state(), State::Waiting);
 }

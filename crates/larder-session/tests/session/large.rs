@@ -1,6 +1,6 @@
 //! Values that come and go in pieces: uploads and leases.
 
-use crate::common::{ITEM_SIZE_MAX, Peer, Subject, World, pattern, set, store, text};
+use crate::common::{ITEM_SIZE_MAX, Kit, Peer, Subject, new_kit, pattern, set, store, text};
 use crate::streams::frame;
 use larder_session::{Next, State};
 use larder_store::segment;
@@ -13,68 +13,68 @@ fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 }
 
 /// Sends `request` in pieces, and says what came back.
-fn upload<E: Subject>(world: &mut World<E>, request: &[u8]) -> String {
+fn upload<E: Subject>(kit: &mut Kit<E>, request: &[u8]) -> String {
     let mut peer = Peer::new();
-    request.chunks(10_000).for_each(|piece| peer.send(world, piece));
+    request.chunks(10_000).for_each(|piece| peer.send(kit, piece));
     assert_eq!(peer.session.state(), State::Waiting);
-    assert_eq!(world.server.held(), 0, "an upload's head is given back");
+    assert_eq!(kit.host.reserved(), 0, "an upload's head is given back");
     text(&peer.received)
 }
 
 fn a_value_arrives_in_pieces<E: Subject>() {
-    let mut world = World::<E>::new();
+    let mut kit = new_kit::<E>();
     let value = pattern(LEN);
-    assert_eq!(upload(&mut world, &set("a", &value)), "STORED\\r\\n");
-    assert!(world.ask(b"get a\r\n") == hit("a", &value));
-    assert_eq!(upload(&mut world, &store("append a 0 0 80000", &value[..80_000])), "STORED\\r\\n");
-    assert_eq!(upload(&mut world, &store("prepend a 0 0 3", b"abc")), "STORED\\r\\n");
-    assert!(world.ask(b"get a\r\n") == hit("a", &[b"abc", &value[..], &value[..80_000]].concat()));
+    assert_eq!(upload(&mut kit, &set("a", &value)), "STORED\\r\\n");
+    assert!(kit.ask(b"get a\r\n") == hit("a", &value));
+    assert_eq!(upload(&mut kit, &store("append a 0 0 80000", &value[..80_000])), "STORED\\r\\n");
+    assert_eq!(upload(&mut kit, &store("prepend a 0 0 3", b"abc")), "STORED\\r\\n");
+    assert!(kit.ask(b"get a\r\n") == hit("a", &[b"abc", &value[..], &value[..80_000]].concat()));
 }
 
 fn every_dialect_uploads<E: Subject>() {
-    let mut world = World::<E>::new();
+    let mut kit = new_kit::<E>();
     let value = pattern(LEN);
-    let says = upload(&mut world, &store("ms a 200000 k s O9", &value));
+    let says = upload(&mut kit, &store("ms a 200000 k s O9", &value));
     assert_eq!(says, "HD ka s200000 O9\\r\\n");
-    let reply = upload(&mut world, &frame(1, 0, &[0; 8], b"b", &value));
+    let reply = upload(&mut kit, &frame(1, 0, &[0; 8], b"b", &value));
     assert!(reply.starts_with("\\x81\\x01\\x00\\x00\\x00\\x00\\x00\\x00"), "{reply}");
-    let says = upload(&mut world, &store("ms YmlnIQ== 200000 b k", &value));
+    let says = upload(&mut kit, &store("ms YmlnIQ== 200000 b k", &value));
     assert_eq!(says, "HD kYmlnIQ== b\\r\\n");
     for key in ["a", "b", "big!"] {
-        assert!(world.ask(format!("get {key}\r\n").as_bytes()) == hit(key, &value), "{key}");
+        assert!(kit.ask(format!("get {key}\r\n").as_bytes()) == hit(key, &value), "{key}");
     }
 }
 
 fn an_upload_is_still_a_request<E: Subject>() {
-    let mut world = World::<E>::new();
+    let mut kit = new_kit::<E>();
     let value = pattern(LEN);
-    let says = |world: &mut World<E>, line: &str| upload(world, &store(line, &value));
-    assert_eq!(says(&mut world, "replace a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut world, "append a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut world, "cas a 0 0 200000 7"), "NOT_FOUND\\r\\n");
-    assert_eq!(says(&mut world, "add a 0 0 200000"), "STORED\\r\\n");
-    assert_eq!(says(&mut world, "add a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut world, "cas a 0 0 200000 0"), "EXISTS\\r\\n");
-    assert_eq!(says(&mut world, "append a 0 0 200000"), "NOT_STORED\\r\\n", "both are too large");
-    assert_eq!(says(&mut world, "set b 0 0 200000 noreply"), "");
-    assert!(world.ask(b"get a\r\n") == hit("a", &value));
-    assert!(world.ask(b"get b\r\n") == hit("b", &value));
+    let says = |kit: &mut Kit<E>, line: &str| upload(kit, &store(line, &value));
+    assert_eq!(says(&mut kit, "replace a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(says(&mut kit, "append a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(says(&mut kit, "cas a 0 0 200000 7"), "NOT_FOUND\\r\\n");
+    assert_eq!(says(&mut kit, "add a 0 0 200000"), "STORED\\r\\n");
+    assert_eq!(says(&mut kit, "add a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(says(&mut kit, "cas a 0 0 200000 0"), "EXISTS\\r\\n");
+    assert_eq!(says(&mut kit, "append a 0 0 200000"), "NOT_STORED\\r\\n", "both are too large");
+    assert_eq!(says(&mut kit, "set b 0 0 200000 noreply"), "");
+    assert!(kit.ask(b"get a\r\n") == hit("a", &value));
+    assert!(kit.ask(b"get b\r\n") == hit("b", &value));
 }
 
 fn a_badly_ended_upload_changes_nothing<E: Subject>() {
-    let mut world = World::<E>::new();
-    world.ask(b"set a 0 0 3\r\nold\r\n");
+    let mut kit = new_kit::<E>();
+    kit.ask(b"set a 0 0 3\r\nold\r\n");
     let mut request = set("a", &pattern(LEN));
     let end = request.len();
     request[end - 1] = b'?';
     request.extend(b"get a\r\n");
-    let says = upload(&mut world, &request);
+    let says = upload(&mut kit, &request);
     assert_eq!(says, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
 }
 
 /// The value is dropped as it comes, the answer waits for its end, the old value is gone.
 fn a_too_large_value_is_swallowed<E: Subject>() {
-    let mut world = World::<E>::new();
+    let mut kit = new_kit::<E>();
     let length = 1 << 30;
     for (line, says, keeps) in [
         (format!("set a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", false),
@@ -83,25 +83,25 @@ fn a_too_large_value_is_swallowed<E: Subject>() {
         (format!("append a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", true),
         (format!("add a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", true),
     ] {
-        world.ask(b"set a 0 0 3\r\nold\r\n");
+        kit.ask(b"set a 0 0 3\r\nold\r\n");
         let mut peer = Peer::new();
-        peer.send(&mut world, format!("{line}\r\n").as_bytes());
+        peer.send(&mut kit, format!("{line}\r\n").as_bytes());
         let piece = vec![b'x'; 1 << 22];
-        (0..length >> 22).for_each(|_| peer.send(&mut world, &piece));
+        (0..length >> 22).for_each(|_| peer.send(&mut kit, &piece));
         assert_eq!(peer.session.state(), State::Swallowing, "{line}");
-        assert_eq!((peer.received.len(), peer.unread.len(), world.server.held()), (0, 0, 0));
-        peer.send(&mut world, b"\r\nmn\r\n");
+        assert_eq!((peer.received.len(), peer.unread.len(), kit.host.reserved()), (0, 0, 0));
+        peer.send(&mut kit, b"\r\nmn\r\n");
         assert_eq!(text(&peer.received), text(format!("{says}MN\r\n").as_bytes()), "{line}");
-        assert_eq!(world.ask(b"get a\r\n").len() > 5, keeps, "{line}");
+        assert_eq!(kit.ask(b"get a\r\n").len() > 5, keeps, "{line}");
     }
-    assert_eq!(world.counters.thread.store_too_large.get(), 5);
+    assert_eq!(kit.counters.thread.store_too_large.get(), 5);
 }
 
 fn a_value_leaves_in_pieces<E: Subject>() {
-    let mut world = World::<E>::new();
-    world.settings.output_max = 5000;
+    let mut kit = new_kit::<E>();
+    kit.settings.output_max = 5000;
     let value = pattern(LEN);
-    world.ask(&set("a", &value));
+    kit.ask(&set("a", &value));
     for (asks, head, tail) in [
         ("get a", "VALUE a 0 200000\r\n", "\r\nEND\r\n"),
         ("get a b", "VALUE a 0 200000\r\n", "\r\nEND\r\n"),
@@ -110,12 +110,12 @@ fn a_value_leaves_in_pieces<E: Subject>() {
         ("mg a s", "HD s200000\r\n", ""),
     ] {
         let mut peer = Peer::new();
-        peer.send(&mut world, format!("{asks}\r\nmn\r\n").as_bytes());
+        peer.send(&mut kit, format!("{asks}\r\nmn\r\n").as_bytes());
         let shown = if head.starts_with("HD") { &[][..] } else { &value };
         let expected = [head.as_bytes(), shown, tail.as_bytes(), b"MN\r\n"].concat();
         assert!(peer.received == expected, "{asks}");
         assert!(peer.unsent_max <= 5000 + 64, "{asks}: {} bytes unsent", peer.unsent_max);
-        assert_eq!(world.server.held(), 0);
+        assert_eq!(kit.host.reserved(), 0);
     }
 }
 
@@ -127,30 +127,30 @@ fn a_leaving_value_is_not_changed<E: Subject>() {
         &set("a", &[b'?'; LEN]),
         b"append a 0 0 1\r\nx\r\n",
     ] {
-        let mut world = World::<E>::new();
+        let mut kit = new_kit::<E>();
         let value = pattern(LEN);
-        world.ask(&set("a", &value));
+        kit.ask(&set("a", &value));
         let mut peer = Peer::new();
         peer.unread.extend(b"get a\r\n");
-        assert_eq!(peer.turn(&mut world).next, Next::Write);
+        assert_eq!(peer.turn(&mut kit).next, Next::Write);
         assert_eq!(peer.session.state(), State::Sending);
-        world.ask(meanwhile);
-        (0..50).for_each(|i| drop(world.ask(&set(&format!("other{i}"), &[b'!'; LEN]))));
+        kit.ask(meanwhile);
+        (0..50).for_each(|i| drop(kit.ask(&set(&format!("other{i}"), &[b'!'; LEN]))));
         peer.received.append(&mut peer.unsent);
-        peer.send(&mut world, b"");
+        peer.send(&mut kit, b"");
         assert!(peer.received == hit("a", &value), "{}", text(&meanwhile[..10]));
     }
 }
 
 /// The largest value that fits is kept, one byte more is not.
 fn the_limit_is_exact<E: Subject>() {
-    let mut world = World::<E>::new();
+    let mut kit = new_kit::<E>();
     let fits = ITEM_SIZE_MAX - 60;
-    assert_eq!(upload(&mut world, &set("a", &pattern(fits))), "STORED\\r\\n");
-    let says = upload(&mut world, &set("a", &pattern(fits + 1)));
+    assert_eq!(upload(&mut kit, &set("a", &pattern(fits))), "STORED\\r\\n");
+    let says = upload(&mut kit, &set("a", &pattern(fits + 1)));
     assert_eq!(says, "SERVER_ERROR object too large for cache\\r\\n");
     let with_flags = store(&format!("set a 1 0 {fits}"), &pattern(fits));
-    assert_eq!(upload(&mut world, &with_flags), "SERVER_ERROR object too large for cache\\r\\n");
+    assert_eq!(upload(&mut kit, &with_flags), "SERVER_ERROR object too large for cache\\r\\n");
 }
 
 for_each_engine!(
@@ -162,8 +162,8 @@ for_each_engine!(
 /// A full cache that does not evict has no room for an item with another expiry.
 #[test]
 fn a_large_value_that_cannot_be_touched_is_not_sent() {
-    let mut world = World::<segment::Handle>::new();
-    world.engine = segment::Cache::new(segment::Config {
+    let mut kit = new_kit::<segment::Handle>();
+    kit.engine = segment::Cache::new(segment::Config {
         limit_bytes: 4 << 20,
         cas: true,
         classes: crate::common::classes(),
@@ -176,12 +176,12 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
     .unwrap()
     .handle();
     let value = pattern(LEN);
-    assert_eq!(world.ask(&set("large", &value)), b"STORED\r\n");
+    assert_eq!(kit.ask(&set("large", &value)), b"STORED\r\n");
     let fills = |number: u32| {
-        let stored = world.ask(&set(&number.to_string(), &[b'x'; 2_000])) == b"STORED\r\n";
+        let stored = kit.ask(&set(&number.to_string(), &[b'x'; 2_000])) == b"STORED\r\n";
         stored.then_some(number)
     };
     assert!((0..).map_while(fills).count() > 100);
-    let answer = world.ask(b"mg large v T400000\r\nmn\r\n");
+    let answer = kit.ask(b"mg large v T400000\r\nmn\r\n");
     assert_eq!(text(&answer), "SERVER_ERROR Out of memory allocating new item\\r\\nMN\\r\\n");
 }

@@ -4,16 +4,16 @@
 //! The transcripts ask for far more; these are the cases that need a look behind the answers, and
 //! those that a session is easily wrong about.
 
-use crate::common::{ITEM_SIZE_MAX, Subject, World, pattern, set, text};
+use crate::common::{ITEM_SIZE_MAX, Kit, Subject, new_kit, pattern, set, text};
 use crate::streams::frame;
 
 const SET: &[u8] = b"set k 0 0 1\r\n5\r\n";
 
 /// Every counter that is not zero, by name.
-fn counted<E: Subject>(world: &World<E>) -> Vec<(&'static str, u64)> {
-    let classes = world.counters.classes.iter().flat_map(|class| class.each());
+fn counted<E: Subject>(kit: &Kit<E>) -> Vec<(&'static str, u64)> {
+    let classes = kit.counters.classes.iter().flat_map(|class| class.each());
     let mut all = std::collections::BTreeMap::new();
-    for (name, counter) in world.counters.thread.each().chain(classes) {
+    for (name, counter) in kit.counters.thread.each().chain(classes) {
         *all.entry(name).or_default() += counter.get();
     }
     all.into_iter().filter(|&(_, count)| count > 0).collect()
@@ -21,10 +21,9 @@ fn counted<E: Subject>(world: &World<E>) -> Vec<(&'static str, u64)> {
 
 #[track_caller]
 fn check<E: Subject>(requests: &[u8], counts: &str) {
-    let mut world = World::<E>::new();
-    let answer = world.ask(requests);
-    let got: Vec<_> =
-        counted(&world).iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let mut kit = new_kit::<E>();
+    let answer = kit.ask(requests);
+    let got: Vec<_> = counted(&kit).iter().map(|(name, count)| format!("{name} {count}")).collect();
     assert_eq!(got.join(", "), counts, "{} says {}", text(requests), text(&answer));
 }
 
@@ -85,8 +84,8 @@ fn it_counts_binary<E: Subject>() {
 
 #[track_caller]
 fn says<E: Subject>(requests: &str, answers: &str) {
-    let mut world = World::<E>::new();
-    assert_eq!(text(&world.ask(requests.as_bytes())), text(answers.as_bytes()), "{requests}");
+    let mut kit = new_kit::<E>();
+    assert_eq!(text(&kit.ask(requests.as_bytes())), text(answers.as_bytes()), "{requests}");
 }
 
 /// `h` and `l` are of before, also where the first look has to be followed by a change.
@@ -117,8 +116,8 @@ fn only_a_whole_value_may_be_late<E: Subject>() {
 
 /// The largest CAS that a client can choose is not the last.
 fn any_cas_may_be_chosen<E: Subject>() {
-    let mut world = World::<E>::new();
-    let answer = world.ask(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");
+    let mut kit = new_kit::<E>();
+    let answer = kit.ask(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");
     let answer = text(&answer);
     assert!(answer.starts_with("HD c18446744073709551615\\r\\nHD c"), "{answer}");
     assert!(!answer.ends_with("HD c18446744073709551615\\r\\n"), "{answer}");

@@ -1,37 +1,37 @@
 //! What a peer can make a session hold, and for how long it can keep a thread to itself.
 
-use crate::common::{Peer, Subject, World, pattern, set, text};
+use crate::common::{Peer, Subject, new_kit, pattern, set, text};
 use larder_session::{Next, State};
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
 /// A peer that asks and asks but never reads is answered up to the limit, and no further.
 fn output_is_bounded<E: Subject>() {
-    let mut world = World::<E>::new();
-    world.settings.requests_per_turn = usize::MAX;
+    let mut kit = new_kit::<E>();
+    kit.settings.requests_per_turn = usize::MAX;
     let value = pattern(1000);
-    world.ask(&set("a", &value));
+    kit.ask(&set("a", &value));
     let asks = b"get a\r\n".repeat(10_000);
     let mut peer = Peer::new();
     peer.unread.extend(&asks);
     for _ in 0..10 {
-        let mut next = peer.turn(&mut world).next;
+        let mut next = peer.turn(&mut kit).next;
         while E::WAITS && next == Next::Yield {
-            next = peer.turn(&mut world).next;
+            next = peer.turn(&mut kit).next;
         }
         assert_eq!(next, Next::Write);
     }
     let answer = "VALUE a 0 1000\r\n".len() + value.len() + "\r\nEND\r\n".len();
-    assert!(peer.unsent.len() <= world.settings.output_max + answer, "{}", peer.unsent.len());
+    assert!(peer.unsent.len() <= kit.settings.output_max + answer, "{}", peer.unsent.len());
     assert_eq!(peer.unsent.len() / answer, (asks.len() - peer.unread.len()) / 7, "none is lost");
     peer.received.append(&mut peer.unsent);
-    peer.send(&mut world, b"");
+    peer.send(&mut kit, b"");
     assert_eq!(peer.received.len(), 10_000 * answer);
     assert!(peer.received.chunks(answer).all(|chunk| chunk == &peer.received[..answer]));
 }
 
 /// Others get their turn after so many requests, whether or not more is waiting.
 fn a_turn_is_bounded<E: Subject>() {
-    let mut world = World::<E>::new();
+    let mut kit = new_kit::<E>();
     for (requests, turns) in [
         (1, vec![(5, Next::Read { wanted: 1 })]),
         (20, vec![(100, Next::Read { wanted: 1 })]),
@@ -42,7 +42,7 @@ fn a_turn_is_bounded<E: Subject>() {
         peer.unread = b"get a".to_vec();
         peer.unread = b"mn  \n".repeat(requests);
         for (consumed, next) in turns {
-            let turn = peer.turn(&mut world);
+            let turn = peer.turn(&mut kit);
             assert_eq!((turn.consumed, turn.next), (consumed, next), "{requests} requests");
         }
         assert_eq!(peer.unsent.len(), 4 * requests);
@@ -51,51 +51,51 @@ fn a_turn_is_bounded<E: Subject>() {
 
 /// Sessions that wait for the rest of a request hold next to nothing, and let others work.
 fn a_stalled_body_holds_little<E: Subject>() {
-    let mut world = World::<E>::new();
+    let mut kit = new_kit::<E>();
     let request = set("a", &pattern(200_000));
     let mut stalled: Vec<Peer<E>> = (0..100).map(|_| Peer::new()).collect();
     for peer in &mut stalled {
-        peer.send(&mut world, &request[..30_000]);
+        peer.send(&mut kit, &request[..30_000]);
         assert_eq!((peer.session.state(), peer.unread.len()), (State::Receiving, 0));
     }
-    assert!(world.server.held() < 100 * 100, "{}", world.server.held());
+    assert!(kit.host.reserved() < 100 * 100, "{}", kit.host.reserved());
     assert_eq!(
-        text(&world.ask(b"set a 0 0 1\r\n1\r\nget a\r\n")),
+        text(&kit.ask(b"set a 0 0 1\r\n1\r\nget a\r\n")),
         "STORED\\r\\nVALUE a 0 1\\r\\n1\\r\\nEND\\r\\n"
     );
-    stalled.iter_mut().for_each(|peer| peer.session.close(&world.server));
-    assert_eq!(world.server.held(), 0);
+    stalled.iter_mut().for_each(|peer| peer.session.close(&kit.host));
+    assert_eq!(kit.host.reserved(), 0);
 }
 
 /// A value that is short enough is left with the driver, which is told how much is missing.
 fn a_short_body_is_waited_for<E: Subject>() {
-    let mut world = World::<E>::new();
+    let mut kit = new_kit::<E>();
     let mut peer = Peer::new();
     peer.unread.extend(b"mn\r\nset a 0 0 1000\r\nabc");
-    let turn = peer.turn(&mut world);
+    let turn = peer.turn(&mut kit);
     assert_eq!((turn.consumed, turn.next), (4, Next::Read { wanted: 999 }));
     assert_eq!(peer.session.state(), State::Waiting);
 }
 
 /// Where all connections together may hold no more, a store is refused as one without memory is.
 fn an_upload_may_be_refused<E: Subject>() {
-    let mut world = World::<E>::new();
-    world.ask(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
-    world.server.limit = 0;
+    let mut kit = new_kit::<E>();
+    kit.ask(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
+    kit.host.memory_limit = 0;
     let mut peer = Peer::new();
     for request in
         [set("a", &[b'x'; 200_000]), crate::common::store("append b 0 0 200000", &[b'x'; 200_000])]
     {
         let (front, back) = request.split_at(70_000);
-        peer.send(&mut world, front);
+        peer.send(&mut kit, front);
         assert_eq!(peer.session.state(), State::Swallowing);
-        peer.send(&mut world, back);
+        peer.send(&mut kit, back);
     }
-    peer.send(&mut world, b"get a b\r\n");
+    peer.send(&mut kit, b"get a b\r\n");
     let says =
         "SERVER_ERROR out of memory storing object\r\n".repeat(2) + "VALUE b 0 3\r\nold\r\nEND\r\n";
     assert_eq!(text(&peer.received), text(says.as_bytes()));
-    assert_eq!(world.counters.thread.store_no_memory.get(), 2);
+    assert_eq!(kit.counters.thread.store_no_memory.get(), 2);
 }
 
 for_each_engine!(
@@ -118,17 +118,17 @@ fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
 /// is leased.
 #[test]
 fn a_value_is_served_whatever_is_leased() {
-    let mut world = World::<segment::Handle>::new();
+    let mut kit = new_kit::<segment::Handle>();
     let value = pattern(290_000);
-    world.ask(&set("large", &value));
-    let same: Vec<_> = (0..1000).map(|_| lease(&mut world.engine, b"large")).collect();
+    kit.ask(&set("large", &value));
+    let same: Vec<_> = (0..1000).map(|_| lease(&mut kit.engine, b"large")).collect();
     assert!(same.iter().all(Option::is_some));
     drop(same);
     let mut others = Vec::new();
     let refused = (0..1000).find(|n| {
         let key = format!("other{n}");
-        world.ask(&set(&key, &value));
-        let lease = lease(&mut world.engine, key.as_bytes());
+        kit.ask(&set(&key, &value));
+        let lease = lease(&mut kit.engine, key.as_bytes());
         let refused = lease.is_none();
         others.extend(lease);
         refused
@@ -137,11 +137,11 @@ fn a_value_is_served_whatever_is_leased() {
     let whole = |key: &str| {
         [format!("VALUE {key} 0 290000\r\n").as_bytes(), &value, b"\r\nEND\r\nMN\r\n"].concat()
     };
-    assert!(world.ask(format!("get {key}\r\nmn\r\n").as_bytes()) == whole(&key));
-    assert_eq!(world.counters.thread.response_obj_oom.get(), 0);
+    assert!(kit.ask(format!("get {key}\r\nmn\r\n").as_bytes()) == whole(&key));
+    assert_eq!(kit.counters.thread.response_obj_oom.get(), 0);
     drop(others);
-    assert!(lease(&mut world.engine, key.as_bytes()).is_some());
-    assert_eq!(world.server.held(), 0);
+    assert!(lease(&mut kit.engine, key.as_bytes()).is_some());
+    assert_eq!(kit.host.reserved(), 0);
 }
 
 /// A session that is between requests is all that ten thousand idle connections cost.

@@ -1,7 +1,7 @@
 //! A stream has no edges: no cut of the input, no limit and no slowness of the peer changes an
 //! answer. `LARDER_CASES` says how many are tried, `LARDER_SEED` which.
 
-use crate::common::{Peer, Subject, World, text};
+use crate::common::{Peer, Subject, new_kit, text};
 use crate::streams;
 use larder_model::{Model, ModelConnection};
 use proptest::prelude::*;
@@ -36,24 +36,24 @@ impl Delivery {
 
     /// All answers to `stream`, and whether the session hung up.
     fn run<E: Subject>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
-        let mut world = World::<E>::new();
-        world.settings.requests_per_turn = self.requests_per_turn;
-        world.settings.output_max = self.output_max;
+        let mut kit = new_kit::<E>();
+        kit.settings.requests_per_turn = self.requests_per_turn;
+        kit.settings.output_max = self.output_max;
         let mut peer = Peer::new();
         peer.takes = self.takes;
         let mut rest = stream;
         for &len in self.pieces.iter().cycle() {
             let (piece, behind) = rest.split_at(len.clamp(1, rest.len().max(1)).min(rest.len()));
-            peer.send(&mut world, piece);
+            peer.send(&mut kit, piece);
             rest = behind;
             if rest.is_empty() {
                 break;
             }
         }
-        peer.send(&mut world, rest);
-        peer.session.close(&world.server);
-        assert_eq!(world.server.held(), 0, "memory is given back");
-        (peer.received, peer.closed)
+        peer.send(&mut kit, rest);
+        peer.session.close(&kit.host);
+        assert_eq!(kit.host.reserved(), 0, "memory is given back");
+        (peer.received, peer.is_closed)
     }
 }
 
@@ -187,7 +187,7 @@ fn judged(stream: &[u8]) -> (Vec<u8>, bool) {
         classes: crate::common::CLASS_SIZES.to_vec(),
     });
     let mut connection = ModelConnection::default();
-    let answers = connection.receive(&mut model, crate::common::START, stream);
+    let answers = connection.receive(&mut model, larder_session::kit::START.0, stream);
     (answers, connection.is_closed())
 }
 

@@ -1,0 +1,256 @@
+//! What sessions need around them where there is no server: for tests, fuzzing and measurements, behind
+//! the feature `kit`.
+//!
+//! Two ends of a conversation meet in memory, as in quinn's `Pair`: [`Peer`] is the client's end and
+//! does what a driver does for a session; [`Kit`] is the server, with a clock that only its owner moves.
+
+use crate::{Context, Host, Next, Progress, Session, Settings, State, StatsAnswer};
+use larder_operations::{Counters, Limits, OpContext};
+use larder_protocol::{Credentials, Parser};
+use larder_store::{Engine, Seconds, SizeClasses};
+use std::cell::Cell;
+use std::task::Waker;
+
+/// Where a kit's clock starts, Unix seconds.
+pub const START: Seconds = Seconds(1_700_000_000);
+
+/// The server around the sessions of a kit.
+#[derive(Debug)]
+pub struct KitHost {
+    /// Bytes that sessions may hold together.
+    pub memory_limit: usize,
+    /// Names and passwords that log in.
+    pub users: Vec<(&'static [u8], &'static [u8])>,
+    reserved: Cell<usize>,
+    has_authenticated: Cell<bool>,
+}
+
+impl KitHost {
+    fn new() -> Self {
+        let (reserved, has_authenticated) = (Cell::new(0), Cell::new(false));
+        Self { memory_limit: 1 << 20, users: Vec::new(), reserved, has_authenticated }
+    }
+
+    /// Bytes that sessions hold.
+    #[must_use]
+    pub fn reserved(&self) -> usize {
+        self.reserved.get()
+    }
+
+    /// Whether anybody has logged in.
+    #[must_use]
+    pub fn has_authenticated(&self) -> bool {
+        self.has_authenticated.get()
+    }
+}
+
+impl Host for KitHost {
+    fn version(&self) -> &str {
+        "1.6.45"
+    }
+
+    fn set_verbosity(&self, _: u32) {}
+
+    fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
+        match topic {
+            b"" => {
+                stat("pid", "1");
+                stat("uptime", "2");
+                StatsAnswer::Lines
+            }
+            b"reset" => StatsAnswer::Reset,
+            _ => StatsAnswer::Unknown,
+        }
+    }
+
+    fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
+        let is_known = self.users.contains(&(credentials.user, credentials.password.0));
+        self.has_authenticated.set(self.has_authenticated.get() || is_known);
+        is_known
+    }
+
+    fn reserve(&self, bytes: usize) -> bool {
+        let fits = self.reserved.get() + bytes <= self.memory_limit;
+        self.reserved.set(self.reserved.get() + if fits { bytes } else { 0 });
+        fits
+    }
+
+    fn release(&self, bytes: usize) {
+        let left = self.reserved.get().checked_sub(bytes);
+        self.reserved.set(left.expect("no more is released than was reserved"));
+    }
+}
+
+/// An engine and all else that the sessions of a server share.
+pub struct Kit<E: Engine> {
+    /// The cache.
+    pub engine: E,
+    /// The server around.
+    pub host: KitHost,
+    /// What the sessions have counted.
+    pub counters: Counters,
+    /// What the sessions share and none changes.
+    pub settings: Settings,
+    /// What the clock says.
+    pub now: Seconds,
+    /// Ends one of the reads and acknowledgements that are under way, for engines that have any.
+    pub complete: fn(&mut E),
+}
+
+impl<E: Engine> Kit<E> {
+    /// A server over `engine`, whose items have at most `item_size_max` bytes and are counted by
+    /// `classes`.
+    #[must_use]
+    pub fn new(engine: E, item_size_max: usize, classes: SizeClasses) -> Self {
+        Self {
+            engine,
+            host: KitHost::new(),
+            counters: Counters::new(classes.count()),
+            settings: Settings {
+                opening: Parser::default(),
+                limits: Limits { item_size_max, classes },
+                flush_enabled: true,
+                requests_per_turn: 20,
+                output_max: 64 << 10,
+            },
+            now: START,
+            complete: |_| panic!("this engine has nothing to wait for"),
+        }
+    }
+
+    /// One turn of a session, which is lent all that it needs.
+    pub fn turn(
+        &mut self,
+        session: &mut Session<E>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Progress {
+        self.turn_waking(session, input, output, &|| Waker::noop().clone())
+    }
+
+    /// The same for a test that looks at what is woken.
+    pub fn turn_waking(
+        &mut self,
+        session: &mut Session<E>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        waker: &dyn Fn() -> Waker,
+    ) -> Progress {
+        let Self { engine, host, counters, settings, now, .. } = self;
+        let operations = OpContext::new(engine, counters, &settings.limits, *now);
+        let progress =
+            session.receive(&mut Context { operations, host, settings, waker }, input, output);
+        assert!(progress.consumed <= input.len(), "no more is consumed than there is");
+        progress
+    }
+
+    /// Moves the clock on. A driver does the maintenance that is due then once a second; here all of it
+    /// is done at once.
+    pub fn advance(&mut self, secs: u32) {
+        self.now.0 += secs;
+        self.engine.begin_batch(self.now);
+        self.engine.end_batch();
+        while self.engine.maintain(self.now) {}
+    }
+
+    /// What a new peer that sends all this receives, all told.
+    ///
+    /// # Panics
+    /// The last request is not whole.
+    pub fn ask(&mut self, input: &[u8]) -> Vec<u8> {
+        let mut peer = Peer::new();
+        peer.send(self, input);
+        assert!(peer.unread.is_empty() || peer.is_closed, "the last request is whole");
+        peer.received
+    }
+}
+
+/// The other end of a session, with what a driver keeps for it.
+pub struct Peer<E: Engine> {
+    /// The end that is talked to.
+    pub session: Session<E>,
+    /// What was sent and the session has not consumed.
+    pub unread: Vec<u8>,
+    /// What the session has answered and the peer has not taken.
+    pub unsent: Vec<u8>,
+    /// What the peer has taken.
+    pub received: Vec<u8>,
+    /// The conversation has come to its end.
+    pub is_closed: bool,
+    /// The most that was ever unsent, in bytes.
+    pub unsent_max: usize,
+    /// What the peer takes at a time, in bytes.
+    pub takes: usize,
+}
+
+impl<E: Engine> Default for Peer<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<E: Engine> Peer<E> {
+    /// A peer that has said nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            session: Session::new(),
+            unread: Vec::new(),
+            unsent: Vec::new(),
+            received: Vec::new(),
+            is_closed: false,
+            unsent_max: 0,
+            takes: usize::MAX,
+        }
+    }
+
+    /// One turn, after which the peer takes nothing. Reads and acknowledgements that the session waits
+    /// for end at once.
+    pub fn turn(&mut self, kit: &mut Kit<E>) -> Progress {
+        let mut has_waited = false;
+        loop {
+            let progress = kit.turn(&mut self.session, &self.unread, &mut self.unsent);
+            self.unread.drain(..progress.consumed);
+            self.unsent_max = self.unsent_max.max(self.unsent.len());
+            if progress.hold || progress.next == Next::Wait {
+                (kit.complete)(&mut kit.engine);
+                has_waited = true;
+                continue;
+            }
+            // What it waited for is there: it goes on with the next turn.
+            let goes_on = has_waited && progress.next == Next::Yield && progress.consumed == 0;
+            if !goes_on || self.session.state() != State::Waiting {
+                return progress;
+            }
+        }
+    }
+
+    /// Sends `input`, and takes answers until the session wants more.
+    ///
+    /// # Panics
+    /// A turn does nothing and yet asks for another.
+    pub fn send(&mut self, kit: &mut Kit<E>, input: &[u8]) {
+        self.unread.extend_from_slice(input);
+        let mut idle_turns = 0;
+        while !self.is_closed {
+            let (unsent, unread) = (self.unsent.len(), self.unread.len());
+            let progress = self.turn(kit);
+            self.is_closed = progress.next == Next::Close;
+            let taken = self.unsent.len().min(self.takes);
+            let moved = taken > 0 || self.unsent.len() > unsent || self.unread.len() < unread;
+            self.received.extend(self.unsent.drain(..taken));
+            idle_turns = if moved { 0 } else { idle_turns + 1 };
+            if let Next::Read { wanted } = progress.next {
+                assert!(wanted > 0);
+                break;
+            }
+            // A dump may come to places where there is nothing to show, and what was to be fetched may
+            // be there by now.
+            assert!(idle_turns < IDLE_TURNS_MAX, "turns for nothing");
+        }
+        self.received.append(&mut self.unsent);
+    }
+}
+
+/// Turns in a row that may do nothing.
+const IDLE_TURNS_MAX: usize = 1000;
