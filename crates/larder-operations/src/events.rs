@@ -1,7 +1,7 @@
 //! What observers are told of operations: each operation reports once what it found and what it
 //! did, after it took effect.
 
-use crate::{Limits, Stored};
+use crate::{Limits, StoreKind, Stored};
 use larder_store::{Expiry, Item, Lease, Lookup, Seconds};
 
 /// Is told of what operations do, on the thread that does it.
@@ -65,18 +65,6 @@ impl<R> From<&Lookup<R>> for Found {
             Lookup::Hit(_) | Lookup::Miss | Lookup::Pending => Self::Nothing,
         }
     }
-}
-
-/// How a value came to be stored, or was to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the operations' own")]
-pub enum StoreKind {
-    Set,
-    Add,
-    Replace,
-    Append,
-    Prepend,
-    Compare,
 }
 
 /// Something that happened to an item.

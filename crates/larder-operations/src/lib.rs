@@ -27,6 +27,7 @@ mod flush;
 mod look;
 mod remove;
 mod store;
+mod stored;
 
 pub use count::*;
 pub use counters::*;
@@ -34,6 +35,7 @@ pub use events::*;
 pub use look::*;
 pub use remove::*;
 pub use store::*;
+pub use stored::*;
 
 use larder_store::{Engine, Seconds, SizeClasses};
 

@@ -1,6 +1,6 @@
 //! Storing a value.
 
-use crate::{Event, Found, Limits, OpContext, StoreKind};
+use crate::{Event, Found, Limits, OpContext, StoreKind, Stored};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal,
 };
@@ -52,31 +52,6 @@ pub struct Store<'v> {
     pub binary_key: bool,
     /// A store that is refused removes the old item, lest a reader take it for the new value.
     pub refusal_removes: bool,
-}
-
-/// What became of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
-    /// The item is stored.
-    Stored {
-        /// Its CAS.
-        cas: u64,
-        /// The length of its whole value in bytes.
-        len: usize,
-    },
-    /// `Add` found an item, or `Replace`, `Append` or `Prepend` found none, or the whole would be too
-    /// large.
-    NotStored,
-    /// The CAS differs.
-    Exists,
-    /// A CAS was given and nothing is there.
-    NotFound,
-    /// The item is larger than an item may be.
-    TooLarge,
-    /// Nothing can be evicted to make room.
-    OutOfMemory,
-    /// The item is on slower storage: repeat the operation.
-    Pending,
 }
 
 impl<E: Engine> OpContext<'_, E> {

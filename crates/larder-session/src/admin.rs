@@ -1,6 +1,6 @@
 //! What is asked of the server rather than of its items.
 
-use crate::session::Context;
+use crate::context::Context;
 use crate::time::resolve;
 use crate::{Host, StatsAnswer};
 use larder_protocol::reply;

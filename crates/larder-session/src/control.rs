@@ -1,8 +1,9 @@
 //! What an operator asks of the server: the crawler and its dumps, memory, settings, its end.
 
+use crate::context::{Context, Flow};
 use crate::dump::{Dump, Style};
 use crate::pending::Pending;
-use crate::session::{Context, Flow, Session};
+use crate::session::Session;
 use crate::{Host, admin};
 use larder_protocol::{Admin, CLASS_MAX, Classic, ReplyFormat, Selection, Shutdown, Tuning, reply};
 use larder_store::Engine;

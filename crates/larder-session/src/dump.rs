@@ -2,7 +2,7 @@
 //! the turns of other connections, and never faster than their peer reads.
 
 use crate::Host;
-use crate::session::Context;
+use crate::context::Context;
 use larder_protocol::dump::{self, Dumped};
 use larder_protocol::reply;
 use larder_protocol::{Classic, ReplyFormat, Selection};

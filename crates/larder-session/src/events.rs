@@ -1,21 +1,10 @@
 //! What watchers and counts by prefix are told of requests. Whether anybody wants it is asked once a
 //! turn; while nobody does, an operation pays one branch for it.
 
-use crate::Host;
+use crate::{Host, PrefixEvent};
 use larder_operations::{Event, Found, Observer, StoreKind, Stored};
 use larder_protocol::watch::{self, ItemLine, StoreCommand, StoreStatus};
 use larder_protocol::{ReplyFormat, Request, Streams};
-
-/// A request as counts by prefix see it: of the classic and binary dialects alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrefixEvent {
-    /// `get`, `gat`; whether it was found.
-    Get(bool),
-    /// A store, whatever became of it.
-    Set,
-    /// A removal, whatever became of it.
-    Delete,
-}
 
 /// Passes on to the host what the operations of one request did.
 pub(crate) struct RequestObserver<'r, H> {

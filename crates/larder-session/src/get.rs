@@ -1,7 +1,7 @@
 //! Look-ups: `get`, `gat`, `touch`, `mg`, `me`, and their binary counterparts.
 
+use crate::context::Context;
 use crate::pending::{Pending, Sending};
-use crate::session::Context;
 use crate::time::resolve;
 use crate::{Host, lower};
 use larder_operations::{ItemView, Traces};

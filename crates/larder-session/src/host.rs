@@ -1,6 +1,5 @@
 //! What a session may ask of the server around it.
 
-use crate::PrefixEvent;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use std::ops::RangeInclusive;
@@ -104,6 +103,17 @@ pub trait Host {
 
     /// Remembers a setting for `stats settings`.
     fn set(&self, _tuning: Tuning) {}
+}
+
+/// A request as counts by prefix see it: of the classic and binary dialects alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefixEvent {
+    /// `get`, `gat`; whether it was found.
+    Get(bool),
+    /// A store, whatever became of it.
+    Set,
+    /// A removal, whatever became of it.
+    Delete,
 }
 
 /// How a stats request ends.

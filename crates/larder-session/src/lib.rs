@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod admin;
+mod context;
 mod control;
 mod dump;
 mod events;
@@ -17,10 +18,11 @@ pub mod kit;
 mod login;
 mod lower;
 mod pending;
+mod resume;
 mod session;
 mod store;
 mod time;
 
-pub use events::PrefixEvent;
+pub use context::*;
 pub use host::*;
 pub use session::*;

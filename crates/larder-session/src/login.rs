@@ -2,7 +2,8 @@
 //! right is the host's.
 
 use crate::Host;
-use crate::session::{Context, Session};
+use crate::context::Context;
+use crate::session::Session;
 use larder_protocol::{Claim, Login, reply};
 use larder_store::Engine;
 

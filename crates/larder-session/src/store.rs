@@ -1,6 +1,6 @@
 //! Answers to stores, removals and counts.
 
-use crate::session::Context;
+use crate::context::Context;
 use crate::time::resolve;
 use crate::{Host, lower};
 use larder_operations as operations;

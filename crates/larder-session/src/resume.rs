@@ -1,0 +1,197 @@
+//! What is pending goes on, and what can't be answered at once begins to be pending.
+
+use crate::context::{Context, Next, Step};
+use crate::dump::Dump;
+use crate::pending::{Arriving, Body, Pending, Sending};
+use crate::session::Session;
+use crate::{Host, store};
+use larder_protocol::{KEY_LEN_MAX, Request, Store};
+use larder_store::{Engine, HashedKey, Refusal};
+
+/// Values up to this long wait in the connection's buffer until they are whole, in bytes.
+const BUFFERED_BODY_MAX: u64 = 64 << 10;
+
+impl<E: Engine> Session<E> {
+    /// Deals with a store whose value is not all here: waits for it if it is short, else begins to
+    /// take it in.
+    pub(crate) fn begin_body<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        body: &Body<'_>,
+        input: &[u8],
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
+        let (store, body_len) = (&body.store, body.body_len);
+        let bytes = store.key.decode(scratch);
+        let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
+        if !store::fits(cx, store, key) {
+            self.swallow(cx, store, key, body_len, Refusal::TooLarge);
+        } else if body_len <= BUFFERED_BODY_MAX.min(cx.operations.engine.upload_len_min() as u64) {
+            let whole = body.head_len as u64 + body_len;
+            let wanted = whole.saturating_sub(input.len() as u64).max(1);
+            return Step::end(0, Next::Read { wanted: saturated(wanted) });
+        } else {
+            let head = input.get(..body.head_len).unwrap_or_default();
+            self.begin_upload(cx, store, key, head, body_len);
+        }
+        Step::go_on(body.head_len)
+    }
+
+    fn begin_upload<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        store: &Store<'_>,
+        key: HashedKey<'_>,
+        head: &[u8],
+        body_len: u64,
+    ) {
+        let head = head.to_vec();
+        let upload = match cx.operations.engine.upload(store.value_len) {
+            Ok(upload) if cx.host.reserve(head.capacity()) => upload,
+            Ok(_) => return self.swallow(cx, store, key, body_len, Refusal::OutOfMemory),
+            Err(refusal) => return self.swallow(cx, store, key, body_len, refusal),
+        };
+        let trailer_len = saturated(body_len) - store.value_len;
+        let arriving = Arriving::new(head, self.parser, upload, store.value_len, trailer_len);
+        self.pending = Pending::Arriving(Box::new(arriving));
+    }
+
+    /// Refuses a store before its value is here: what is announced is dropped, then the peer is
+    /// told.
+    fn swallow<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        store: &Store<'_>,
+        key: HashedKey<'_>,
+        left: u64,
+        why: Refusal,
+    ) {
+        let mut then = Vec::new();
+        self.observed(cx, &Request::Store(*store), |_, cx| {
+            store::refuse(cx, store, key, why, &mut then);
+        });
+        self.pending = Pending::Swallow { left, then };
+    }
+
+    /// Goes on with what is pending.
+    pub(crate) fn resume<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Step {
+        match std::mem::replace(&mut self.pending, Pending::Nothing) {
+            Pending::Nothing => Step::go_on(0),
+            Pending::Swallow { left, then } => self.resume_swallow(left, then, input, output),
+            Pending::SwallowLine => self.resume_line(input),
+            Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, output),
+            Pending::Sending(sending) => self.resume_sending(cx, sending, output),
+            Pending::Dumping(dump) => self.resume_dumping(cx, dump, output),
+            Pending::Watching(watcher) => {
+                self.pending = Pending::Watching(watcher);
+                cx.host.read_log(watcher, output);
+                // Whatever a watcher says is for nobody.
+                Step::end(input.len(), Next::Read { wanted: 1 })
+            }
+        }
+    }
+
+    fn resume_swallow(
+        &mut self,
+        left: u64,
+        mut then: Vec<u8>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let dropped = saturated(left).min(input.len());
+        let left = left - dropped as u64;
+        if left == 0 {
+            output.append(&mut then);
+            return Step::go_on(dropped);
+        }
+        self.pending = Pending::Swallow { left, then };
+        Step::end(dropped, Next::Read { wanted: saturated(left) })
+    }
+
+    fn resume_line(&mut self, input: &[u8]) -> Step {
+        if let Some(end) = memchr::memchr(b'\n', input) {
+            return Step::go_on(end + 1);
+        }
+        self.pending = Pending::SwallowLine;
+        Step::end(input.len(), Next::Read { wanted: 1 })
+    }
+
+    fn resume_sending<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut sending: Box<Sending<E::Lease>>,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        if sending.proceed(cx.settings.output_max, output) {
+            return Step::go_on(0);
+        }
+        self.pending = Pending::Sending(sending);
+        Step::end(0, Next::Write)
+    }
+
+    fn resume_dumping<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut dump: Box<Dump<E>>,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let full = output.len() > cx.settings.output_max;
+        if !full && dump.proceed(cx, output) {
+            if dump.is_crawl() {
+                cx.host.note_dump(false);
+            }
+            return Step::go_on(0);
+        }
+        self.pending = Pending::Dumping(dump);
+        Step::end(0, if full { Next::Write } else { Next::Yield })
+    }
+
+    fn resume_arriving<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut arriving: Box<Arriving<E>>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let (consumed, taken) = arriving.take(cx.operations.engine, input);
+        let missing = arriving.missing();
+        if taken.is_ok() && missing > 0 {
+            self.pending = Pending::Arriving(arriving);
+            return Step::end(consumed, Next::Read { wanted: missing });
+        }
+        let is_terminated = arriving.is_terminated();
+        let Arriving { head, parser, upload, .. } = &mut *arriving;
+        let head_len = head.capacity();
+        // It was read before, so it can be read again.
+        let Some(store) = parser.parse_head(head) else { return Step::end(consumed, Next::Close) };
+        let mut scratch = [0; KEY_LEN_MAX];
+        let bytes = store.key.decode(&mut scratch);
+        let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
+        if let Err(refusal) = taken {
+            *upload = None;
+            cx.host.release(head_len);
+            self.swallow(cx, &store, key, missing as u64, refusal);
+            return Step::go_on(consumed);
+        }
+        let store = Store { terminated: is_terminated, ..store };
+        let is_done = self.observed(cx, &Request::Store(store), |_, cx| {
+            store::store(cx, &store, key, upload, output)
+        });
+        if is_done {
+            cx.host.release(head_len);
+            return Step::go_on(consumed);
+        }
+        let next = self.fetch(cx, std::iter::once(key.hash));
+        self.pending = Pending::Arriving(arriving);
+        Step::end(consumed, next)
+    }
+}
+
+fn saturated(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}
