@@ -162,10 +162,12 @@ impl<'p> Record<'p> {
         at.map_or(Expiry::Never, Expiry::At)
     }
 
+    #[inline]
     pub(super) fn accessed(&self) -> Seconds {
         accessed_at(self.entry().base(), self.header.access_code())
     }
 
+    #[inline]
     pub(super) fn attributes(&self) -> Attributes {
         Attributes {
             client_flags: self.client_flags(),
