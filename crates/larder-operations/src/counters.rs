@@ -38,6 +38,10 @@ macro_rules! counters {
             pub fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
                 [$((stringify!($field), &self.$field)),*].into_iter()
             }
+
+            fn add(&self, other: &Self) {
+                $(self.$field.add(other.$field.get());)*
+            }
         }
     };
 }
@@ -80,6 +84,18 @@ impl Counters {
         }
     }
 
+    /// The counts of several threads together, as they are now.
+    #[must_use]
+    pub fn sum<'c>(classes: usize, threads: impl IntoIterator<Item = &'c Self>) -> Self {
+        let sum = Self::new(classes);
+        for counters in threads {
+            sum.thread.add(&counters.thread);
+            let classes = sum.classes.iter().zip(&counters.classes);
+            classes.for_each(|(sum, class)| sum.add(class));
+        }
+        sum
+    }
+
     /// Counts in the class that an item was found in, if one was.
     #[inline]
     pub fn class(&self, class: Option<usize>, count: impl FnOnce(&ClassCounters)) {
@@ -92,5 +108,23 @@ impl Counters {
     pub fn reset(&self) {
         let classes = self.classes.iter().flat_map(ClassCounters::each);
         self.thread.each().chain(classes).for_each(|(_, counter)| counter.reset());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_has_the_counts_of_every_thread_and_class() {
+        let threads = [Counters::new(2), Counters::new(2)];
+        threads.iter().for_each(|counters| counters.thread.get_misses.add(2));
+        threads[0].class(Some(1), |class| class.get_hits.add(3));
+        threads[1].class(Some(1), |class| class.get_hits.add(4));
+        threads[1].class(Some(2), |class| class.get_hits.add(5));
+        let sum = Counters::sum(2, &threads);
+        assert_eq!(sum.thread.get_misses.get(), 4);
+        assert_eq!(sum.classes.iter().map(|class| class.get_hits.get()).sum::<u64>(), 7);
+        assert_eq!(threads[0].thread.get_misses.get(), 2, "the threads' own counts stay");
     }
 }
