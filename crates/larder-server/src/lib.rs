@@ -21,7 +21,7 @@ pub mod seldom;
 pub mod server;
 mod shedding;
 pub mod slab_classes;
-mod stats;
+pub mod stats;
 pub mod systemd;
 pub mod tls;
 pub mod udp;

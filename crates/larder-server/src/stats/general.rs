@@ -1,161 +1,445 @@
-//! `stats`.
+//! Rows of `stats`.
 
-use super::Page;
-use crate::server::Server;
-use crate::{platform, version};
-use larder_operations::{ClassCounters, Counter, ThreadCounters};
+use super::snapshot::Snapshot;
+use super::table::Source::{Class, Engine, Server, Thread};
+use super::table::Unit::{Bytes, Microseconds, Seconds};
+use super::table::{Condition, Row, Value};
+use crate::version;
 use std::sync::atomic::Ordering::Relaxed;
 
-pub(super) fn page(server: &Server, page: &mut Page<'_>) {
-    process(server, page);
-    connections(server, page);
-    commands(server, page);
-    limits(server, page);
-    items(server, page);
+const MAXCONNS_FAST: Condition =
+    Condition::new("unless `-o no_maxconns_fast` is given", |s, _| s.suboptions().maxconns_fast);
+const IDLE_TIMEOUT: Condition =
+    Condition::new("with `-o idle_timeout`", |s, _| s.suboptions().idle_timeout > 0);
+
+const NO_RESPONSE_POOL: &str = "There is no pool of response objects.";
+const NO_SLABS: &str = "There are no slabs whose pages could move.";
+const NO_LISTS: &str = "There are no LRU lists.";
+const NO_NAPI: &str = "Connections go to threads in turn.";
+
+const CLOSED: &str = "larder_connections_closed_total";
+const COMMANDS_TOTAL: &str = "larder_commands_total";
+const COMPARES: &str = "larder_compares_total";
+const DEAD_READ: &str = "larder_dead_items_read_total";
+const MEMORY: &str = "larder_memory_bytes";
+const REFUSED: &str = "larder_stores_refused_total";
+const REMOVED: &str = "larder_items_removed_total";
+const REMOVED_UNREAD: &str = "larder_items_removed_unread_total";
+
+pub(super) const PROCESS: &[Row] = &[
+    Row::gauge("pid", Server(|_| std::process::id().into()), "Number of the process."),
+    Row::gauge(
+        "uptime",
+        Server(|s| s.server.clock.uptime().into()),
+        "Time since the server was started.",
+    )
+    .unit(Seconds)
+    .metric("larder_uptime_seconds", &[]),
+    Row::gauge(
+        "time",
+        Server(|s| s.server.clock.now().0.into()),
+        "Time of the server's clock since 1970.",
+    )
+    .unit(Seconds),
+    Row::text(
+        "version",
+        Server(|_| version::MEMCACHED_LEVEL.into()),
+        "Release of memcached whose behaviour the server has, as `version` answers.",
+    ),
+    Row::constant("libevent", "none", "There is no libevent."),
+    Row::gauge("pointer_size", Server(|_| usize::BITS.into()), "Bits of an address."),
+    Row::counter(
+        "rusage_user",
+        Server(|s| s.cpu_times()[0].into()),
+        "CPU time that the process has spent in its own code.",
+    )
+    .unit(Seconds)
+    .metric("larder_cpu_seconds_total", &[("mode", "user")]),
+    Row::counter(
+        "rusage_system",
+        Server(|s| s.cpu_times()[1].into()),
+        "CPU time that the kernel has spent for the process.",
+    )
+    .unit(Seconds)
+    .metric("larder_cpu_seconds_total", &[("mode", "system")]),
+];
+
+pub(super) const CONNECTIONS: &[Row] = &[
+    Row::gauge(
+        "max_connections",
+        Server(|s| s.server.options.conn_limit.into()),
+        "Connections that may be open at once (`-c`).",
+    )
+    .metric("larder_connection_limit", &[]),
+    Row::gauge("curr_connections", Server(open_connections), "Connections that are open.")
+        .metric("larder_connections", &[("interface", "memcached"), ("state", "open")]),
+    Row::counter(
+        "total_connections",
+        Server(|s| s.server.connections.total.load(Relaxed).into()),
+        "Connections that were accepted.",
+    )
+    .metric("larder_connections_accepted_total", &[("interface", "memcached")]),
+    Row::counter(
+        "rejected_connections",
+        Server(|s| s.server.connections.rejected.load(Relaxed).into()),
+        "Connections that were closed at once because `-c` of them were open.",
+    )
+    .metric("larder_connections_rejected_total", &[("interface", "memcached")])
+    .shown(MAXCONNS_FAST),
+    Row::gauge(
+        "connection_structures",
+        Server(open_connections),
+        "The same as `curr_connections`: nothing is kept of connections that are closed.",
+    ),
+    Row::counter(
+        "response_obj_oom",
+        Thread(|t| &t.response_obj_oom),
+        "Look-ups of large values that were refused because values on their way out kept too much \
+         memory.",
+    )
+    .metric("larder_gets_refused_total", &[("reason", "no_memory")]),
+    Row::constant("response_obj_count", "0", NO_RESPONSE_POOL),
+    Row::constant("response_obj_bytes", "0", NO_RESPONSE_POOL),
+    Row::gauge(
+        "read_buf_count",
+        Server(open_connections),
+        "The same as `curr_connections`: each may have a buffer.",
+    ),
+    Row::gauge(
+        "read_buf_bytes",
+        Server(|s| {
+            let tls = s.server.tls.as_ref().map_or(0, |tls| tls.fixed());
+            (s.server.held() + tls).into()
+        }),
+        "Memory that all connections hold together: input that is not a whole request yet, output \
+         that is not sent, reads of large values, and 3.5 KiB for each that is encrypted.",
+    )
+    .unit(Bytes)
+    .metric(MEMORY, &[("use", "buffers")]),
+    Row::constant("read_buf_bytes_free", "0", "There is no pool of free buffers."),
+    Row::counter(
+        "read_buf_oom",
+        Thread(|t| &t.read_buf_oom),
+        "Connections that were closed because all connections held as much memory as they may.",
+    )
+    .metric(CLOSED, &[("reason", "no_memory")]),
+    Row::constant("reserved_fds", "0", "No file descriptors are set aside."),
+];
+
+fn open_connections(snapshot: &Snapshot<'_>) -> Value {
+    snapshot.server.connections.current.load(Relaxed).into()
 }
 
-fn process(server: &Server, page: &mut Page<'_>) {
-    page.line("pid", std::process::id());
-    page.line("uptime", server.clock.uptime());
-    page.line("time", server.clock.now().0);
-    page.line("version", version::MEMCACHED_LEVEL);
-    page.line("libevent", "none");
-    page.line("pointer_size", usize::BITS);
-    for (name, time) in ["rusage_user", "rusage_system"].iter().zip(platform::cpu_times()) {
-        page.line(name, format_args!("{}.{:06}", time.as_secs(), time.subsec_micros()));
-    }
-}
+pub(super) const COMMANDS: &[Row] = &[
+    Row::counter(
+        "cmd_get",
+        Server(|s| {
+            (s.class_counter(|c| &c.get_hits) + s.counters().thread.get_misses.get()).into()
+        }),
+        "Keys that were looked up: `get_hits` and `get_misses` together.",
+    ),
+    Row::counter(
+        "cmd_set",
+        Class(|c| &c.cmd_set),
+        "Values that were sent to be stored, whether their conditions held or not; those refused as \
+         too large or for want of memory are not counted.",
+    )
+    .metric(COMMANDS_TOTAL, &[("command", "store"), ("result", "done")]),
+    Row::counter("cmd_flush", Thread(|t| &t.cmd_flush), "Requests to flush everything.")
+        .metric(COMMANDS_TOTAL, &[("command", "flush"), ("result", "done")]),
+    Row::counter(
+        "cmd_touch",
+        Thread(|t| &t.cmd_touch),
+        "Keys whose expiry was to be changed: `touch_hits` and `touch_misses` together.",
+    ),
+    Row::counter("cmd_meta", Thread(|t| &t.cmd_meta), "Requests for an item's attributes (`me`).")
+        .metric(COMMANDS_TOTAL, &[("command", "describe"), ("result", "done")]),
+    Row::counter(
+        "get_hits",
+        Class(|c| &c.get_hits),
+        "Keys that were looked up and found; those whose expiry was changed with it count as \
+         `touch_hits`.",
+    )
+    .metric(COMMANDS_TOTAL, &[("command", "get"), ("result", "hit")]),
+    Row::counter("get_misses", Thread(|t| &t.get_misses), "Keys that were looked up and not found.")
+        .metric(COMMANDS_TOTAL, &[("command", "get"), ("result", "miss")]),
+    Row::counter(
+        "get_expired",
+        Thread(|t| &t.get_expired),
+        "Misses that came across the item after its expiry.",
+    )
+    .metric(DEAD_READ, &[("reason", "expired")]),
+    Row::counter(
+        "get_flushed",
+        Thread(|t| &t.get_flushed),
+        "Misses that came across the item after it was flushed.",
+    )
+    .metric(DEAD_READ, &[("reason", "flushed")]),
+    Row::counter(
+        "delete_misses",
+        Thread(|t| &t.delete_misses),
+        "Keys that were to be deleted and not found.",
+    )
+    .metric(COMMANDS_TOTAL, &[("command", "delete"), ("result", "miss")]),
+    Row::counter("delete_hits", Class(|c| &c.delete_hits), "Keys that were deleted.")
+        .metric(COMMANDS_TOTAL, &[("command", "delete"), ("result", "hit")]),
+    Row::counter(
+        "incr_misses",
+        Thread(|t| &t.incr_misses),
+        "Numbers that were to be incremented and not found.",
+    )
+    .metric(COMMANDS_TOTAL, &[("command", "incr"), ("result", "miss")]),
+    Row::counter("incr_hits", Class(|c| &c.incr_hits), "Numbers that were incremented.")
+        .metric(COMMANDS_TOTAL, &[("command", "incr"), ("result", "hit")]),
+    Row::counter(
+        "decr_misses",
+        Thread(|t| &t.decr_misses),
+        "Numbers that were to be decremented and not found.",
+    )
+    .metric(COMMANDS_TOTAL, &[("command", "decr"), ("result", "miss")]),
+    Row::counter("decr_hits", Class(|c| &c.decr_hits), "Numbers that were decremented.")
+        .metric(COMMANDS_TOTAL, &[("command", "decr"), ("result", "hit")]),
+    Row::counter(
+        "cas_misses",
+        Thread(|t| &t.cas_misses),
+        "Values with a CAS to compare whose key was not found.",
+    )
+    .metric(COMPARES, &[("result", "miss")]),
+    Row::counter(
+        "cas_hits",
+        Class(|c| &c.cas_hits),
+        "Values with a CAS to compare that were stored because it was the item's.",
+    )
+    .metric(COMPARES, &[("result", "match")]),
+    Row::counter(
+        "cas_badval",
+        Class(|c| &c.cas_badval),
+        "Values with a CAS to compare that were not stored because the item had another.",
+    )
+    .metric(COMPARES, &[("result", "mismatch")]),
+    Row::counter("touch_hits", Class(|c| &c.touch_hits), "Keys whose expiry was changed.")
+        .metric(COMMANDS_TOTAL, &[("command", "touch"), ("result", "hit")]),
+    Row::counter(
+        "touch_misses",
+        Thread(|t| &t.touch_misses),
+        "Keys whose expiry was to be changed and that were not found.",
+    )
+    .metric(COMMANDS_TOTAL, &[("command", "touch"), ("result", "miss")]),
+    Row::counter(
+        "store_too_large",
+        Thread(|t| &t.store_too_large),
+        "Values that were refused because their item would be larger than `-I`.",
+    )
+    .metric(REFUSED, &[("reason", "too_large")]),
+    Row::counter(
+        "store_no_memory",
+        Thread(|t| &t.store_no_memory),
+        "Values that were refused because there was no memory for them.",
+    )
+    .metric(REFUSED, &[("reason", "no_memory")]),
+    Row::counter("auth_cmds", Thread(|t| &t.auth_cmds), "Logins that were tried.")
+        .metric("larder_logins_total", &[]),
+    Row::counter("auth_errors", Thread(|t| &t.auth_errors), "Logins that failed.")
+        .metric("larder_login_failures_total", &[]),
+    Row::counter(
+        "idle_kicks",
+        Server(|s| s.server.connections.idle_kicks.load(Relaxed).into()),
+        "Connections that were closed because they had been idle for too long.",
+    )
+    .metric(CLOSED, &[("reason", "idle")])
+    .shown(IDLE_TIMEOUT),
+    Row::counter(
+        "stalled_kicks",
+        Server(|s| s.server.shed_count().into()),
+        "Larder's own: connections that were closed because they had stalled, or had waited longest, \
+         while memory for connections was short \
+         ([configuration.md](configuration.md#connections)).",
+    )
+    .metric(CLOSED, &[("reason", "stalled")]),
+    Row::counter("bytes_read", Thread(|t| &t.bytes_read), "Bytes that were received.")
+        .unit(Bytes)
+        .metric("larder_received_bytes_total", &[("interface", "memcached")]),
+    Row::counter("bytes_written", Thread(|t| &t.bytes_written), "Bytes that were sent.")
+        .unit(Bytes)
+        .metric("larder_sent_bytes_total", &[("interface", "memcached")]),
+];
 
-fn connections(server: &Server, page: &mut Page<'_>) {
-    let counts = &server.connections;
-    let current = counts.current.load(Relaxed);
-    page.line("max_connections", server.options.conn_limit);
-    page.line("curr_connections", current);
-    page.line("total_connections", counts.total.load(Relaxed));
-    if server.options.suboptions.maxconns_fast {
-        page.line("rejected_connections", counts.rejected.load(Relaxed));
-    }
-    page.line("connection_structures", current);
-    page.line("response_obj_oom", thread(server, |t| &t.response_obj_oom));
-    page.line("response_obj_count", 0);
-    page.line("response_obj_bytes", 0);
-    page.line("read_buf_count", current);
-    let tls = server.tls.as_ref().map_or(0, |tls| tls.fixed());
-    page.line("read_buf_bytes", server.held() + tls);
-    page.line("read_buf_bytes_free", 0);
-    page.line("read_buf_oom", thread(server, |t| &t.read_buf_oom));
-    page.line("reserved_fds", 0);
-}
+pub(super) const LIMITS: &[Row] = &[
+    Row::gauge(
+        "limit_maxbytes",
+        Server(|s| s.server.memory().limit.into()),
+        "Memory limit, as `-m` or `cache_memlimit` has set it.",
+    )
+    .unit(Bytes)
+    .metric("larder_memory_limit_bytes", &[]),
+    Row::gauge(
+        "accepting_conns",
+        Server(|s| Value::bit(!s.server.gate.is_closed())),
+        "1 while connections are accepted, 0 while they wait for another to close or for a file \
+         descriptor.",
+    )
+    .metric("larder_accepting_connections", &[]),
+    Row::counter(
+        "listen_disabled_num",
+        Server(|s| s.server.gate.closings().into()),
+        "Times that connections had to wait for another to close or for a file descriptor.",
+    )
+    .metric("larder_accept_pauses_total", &[]),
+    Row::counter(
+        "time_in_listen_disabled_us",
+        Server(|s| {
+            u64::try_from(s.server.gate.closed_for().as_micros()).unwrap_or(u64::MAX).into()
+        }),
+        "Time during which connections had to wait for another to close or for a file descriptor.",
+    )
+    .unit(Microseconds)
+    .metric("larder_accept_paused_seconds_total", &[]),
+    Row::gauge(
+        "threads",
+        Server(|s| s.server.options.threads.into()),
+        "Threads that serve connections (`-t`).",
+    )
+    .metric("larder_worker_threads", &[]),
+    Row::counter(
+        "conn_yields",
+        Thread(|t| &t.conn_yields),
+        "Times that a connection with more requests had to let others have their turn.",
+    )
+    .metric("larder_connection_yields_total", &[]),
+    Row::gauge(
+        "hash_power_level",
+        Server(|s| s.gauges().index_power.into()),
+        "Binary logarithm of the words that the index has.",
+    ),
+    Row::gauge("hash_bytes", Server(|s| s.gauges().index_bytes.into()), "Memory of the index.")
+        .unit(Bytes)
+        .metric(MEMORY, &[("use", "index")]),
+    Row::gauge(
+        "hash_is_expanding",
+        Server(|s| Value::bit(s.gauges().index_growing)),
+        "1 while the index grows by a step, else 0.",
+    )
+    .metric("larder_index_growing", &[]),
+    Row::constant("slab_reassign_rescues", "0", NO_SLABS),
+    Row::constant("slab_reassign_chunk_rescues", "0", NO_SLABS),
+    Row::constant("slab_reassign_inline_reclaim", "0", NO_SLABS),
+    Row::constant("slab_reassign_busy_items", "0", NO_SLABS),
+    Row::constant("slab_reassign_busy_deletes", "0", NO_SLABS),
+    Row::constant("slab_reassign_busy_nomem", "0", NO_SLABS),
+    Row::constant("slab_reassign_last_busy_status", "none", NO_SLABS),
+    Row::constant("slab_reassign_running", "0", NO_SLABS),
+    Row::constant("slabs_moved", "0", NO_SLABS),
+    Row::gauge(
+        "lru_crawler_running",
+        Server(|s| Value::bit(s.server.controls.dumps_run())),
+        "1 while a dump (`lru_crawler metadump`, `mgdump`) shows items, else 0.",
+    )
+    .metric("larder_dump_running", &[]),
+    Row::counter(
+        "lru_crawler_starts",
+        Server(|s| s.server.controls.crawls().into()),
+        "Crawls and dumps that were asked for.",
+    )
+    .metric("larder_crawls_total", &[]),
+    Row::constant("lru_maintainer_juggles", "0", NO_LISTS),
+    Row::constant("malloc_fails", "0", "Failures to allocate are not counted."),
+    Row::constant(
+        "log_worker_dropped",
+        "0",
+        "No line is lost before it is kept for watchers: see `log_watcher_skipped`.",
+    ),
+    Row::counter(
+        "log_worker_written",
+        Server(|s| s.server.log.counts().log_worker_written.load(Relaxed).into()),
+        "Lines that were made for watchers.",
+    )
+    .metric("larder_log_lines_written_total", &[]),
+    Row::counter(
+        "log_watcher_skipped",
+        Server(|s| s.server.log.counts().log_watcher_skipped.load(Relaxed).into()),
+        "Lines that a watcher did not get because it was too slow.",
+    )
+    .metric("larder_log_lines_skipped_total", &[]),
+    Row::counter(
+        "log_watcher_sent",
+        Server(|s| s.server.log.counts().log_watcher_sent.load(Relaxed).into()),
+        "Lines that were sent to watchers.",
+    )
+    .metric("larder_log_lines_sent_total", &[]),
+    Row::gauge(
+        "log_watchers",
+        Server(|s| s.server.log.watchers().into()),
+        "Connections that watch (`watch`).",
+    )
+    .metric("larder_log_watchers", &[]),
+];
 
-fn commands(server: &Server, page: &mut Page<'_>) {
-    let class = |counter: fn(&ClassCounters) -> &Counter| classes(server, counter);
-    let thread = |counter: fn(&ThreadCounters) -> &Counter| thread(server, counter);
-    let (hits, misses) = (class(|c| &c.get_hits), thread(|t| &t.get_misses));
-    page.line("cmd_get", hits + misses);
-    page.line("cmd_set", class(|c| &c.cmd_set));
-    page.line("cmd_flush", thread(|t| &t.cmd_flush));
-    page.line("cmd_touch", thread(|t| &t.cmd_touch));
-    page.line("cmd_meta", thread(|t| &t.cmd_meta));
-    page.line("get_hits", hits);
-    page.line("get_misses", misses);
-    page.line("get_expired", thread(|t| &t.get_expired));
-    page.line("get_flushed", thread(|t| &t.get_flushed));
-    page.line("delete_misses", thread(|t| &t.delete_misses));
-    page.line("delete_hits", class(|c| &c.delete_hits));
-    page.line("incr_misses", thread(|t| &t.incr_misses));
-    page.line("incr_hits", class(|c| &c.incr_hits));
-    page.line("decr_misses", thread(|t| &t.decr_misses));
-    page.line("decr_hits", class(|c| &c.decr_hits));
-    page.line("cas_misses", thread(|t| &t.cas_misses));
-    page.line("cas_hits", class(|c| &c.cas_hits));
-    page.line("cas_badval", class(|c| &c.cas_badval));
-    page.line("touch_hits", class(|c| &c.touch_hits));
-    page.line("touch_misses", thread(|t| &t.touch_misses));
-    page.line("store_too_large", thread(|t| &t.store_too_large));
-    page.line("store_no_memory", thread(|t| &t.store_no_memory));
-    page.line("auth_cmds", thread(|t| &t.auth_cmds));
-    page.line("auth_errors", thread(|t| &t.auth_errors));
-    if server.options.suboptions.idle_timeout > 0 {
-        page.line("idle_kicks", server.connections.idle_kicks.load(Relaxed));
-    }
-    page.line("stalled_kicks", server.shed_count());
-    page.line("bytes_read", thread(|t| &t.bytes_read));
-    page.line("bytes_written", thread(|t| &t.bytes_written));
-}
+pub(super) const NETWORK_QUEUES: &[Row] = &[
+    Row::constant("unexpected_napi_ids", "0", NO_NAPI),
+    Row::constant("round_robin_fallback", "0", NO_NAPI),
+];
 
-fn limits(server: &Server, page: &mut Page<'_>) {
-    let gauges = server.gauges();
-    page.line("limit_maxbytes", server.memory().limit);
-    page.line("accepting_conns", u8::from(!server.gate.is_closed()));
-    page.line("listen_disabled_num", server.gate.closings());
-    page.line("time_in_listen_disabled_us", server.gate.closed_for().as_micros());
-    page.line("threads", server.options.threads);
-    page.line("conn_yields", thread(server, |t| &t.conn_yields));
-    page.line("hash_power_level", gauges.index_power);
-    page.line("hash_bytes", gauges.index_bytes);
-    page.line("hash_is_expanding", u8::from(gauges.index_growing));
-    for name in [
-        "slab_reassign_rescues",
-        "slab_reassign_chunk_rescues",
-        "slab_reassign_inline_reclaim",
-        "slab_reassign_busy_items",
-        "slab_reassign_busy_deletes",
-        "slab_reassign_busy_nomem",
-    ] {
-        page.line(name, 0);
-    }
-    page.line("slab_reassign_last_busy_status", "none");
-    page.line("slab_reassign_running", 0);
-    page.line("slabs_moved", 0);
-    page.line("lru_crawler_running", u8::from(server.controls.dumps_run()));
-    page.line("lru_crawler_starts", server.controls.crawls());
-    for name in ["lru_maintainer_juggles", "malloc_fails", "log_worker_dropped"] {
-        page.line(name, 0);
-    }
-    let logged = server.log.counts();
-    page.line("log_worker_written", logged.log_worker_written.load(Relaxed));
-    page.line("log_watcher_skipped", logged.log_watcher_skipped.load(Relaxed));
-    page.line("log_watcher_sent", logged.log_watcher_sent.load(Relaxed));
-    page.line("log_watchers", server.log.watchers());
-    super::tls::counts(server, page);
-    for name in ["unexpected_napi_ids", "round_robin_fallback"] {
-        page.line(name, 0);
-    }
-}
-
-fn items(server: &Server, page: &mut Page<'_>) {
-    let gauges = server.gauges();
-    let sum = |field: fn(&larder_store::ClassGauges) -> u64| {
-        gauges.classes.iter().map(field).fold(0, u64::wrapping_add)
-    };
-    page.line("bytes", gauges.bytes);
-    page.line("curr_items", gauges.items);
-    page.line("total_items", gauges.items_total);
-    page.line("slab_global_page_pool", 0);
-    page.line("expired_unfetched", sum(|c| c.expired_unfetched));
-    page.line("evicted_unfetched", sum(|c| c.evicted_unfetched));
-    page.line("evicted_active", sum(|c| c.evicted_active));
-    page.line("evictions", gauges.evictions);
-    page.line("reclaimed", sum(|c| c.reclaimed));
-    page.line("crawler_reclaimed", sum(|c| c.crawler_reclaimed));
-    for name in [
-        "crawler_items_checked",
-        "lrutail_reflocked",
-        "moves_to_cold",
-        "moves_to_warm",
-        "moves_within_lru",
-        "direct_reclaims",
-        "lru_bumps_dropped",
-    ] {
-        page.line(name, 0);
-    }
-}
-
-fn thread(server: &Server, counter: fn(&ThreadCounters) -> &Counter) -> u64 {
-    server.counters.iter().map(|counters| counter(&counters.thread).get()).sum()
-}
-
-fn classes(server: &Server, counter: fn(&ClassCounters) -> &Counter) -> u64 {
-    let classes = server.counters.iter().flat_map(|counters| &counters.classes);
-    classes.map(|class| counter(class).get()).sum()
-}
+pub(super) const ITEMS: &[Row] = &[
+    Row::gauge(
+        "bytes",
+        Server(|s| s.gauges().bytes.into()),
+        "Bytes that memcached would count for the items of `curr_items`.",
+    )
+    .unit(Bytes)
+    .metric("larder_item_bytes", &[]),
+    Row::gauge(
+        "curr_items",
+        Server(|s| s.gauges().items.into()),
+        "Live items, and those that have expired or were flushed and that nothing has come across \
+         yet.",
+    )
+    .metric("larder_items", &[]),
+    Row::counter(
+        "total_items",
+        Server(|s| s.gauges().items_total.into()),
+        "Items that were stored.",
+    )
+    .metric("larder_items_stored_total", &[]),
+    Row::constant("slab_global_page_pool", "0", NO_SLABS),
+    Row::counter(
+        "expired_unfetched",
+        Engine(|c| c.expired_unfetched),
+        "Expired or flushed items that were removed and had never been read.",
+    )
+    .metric(REMOVED_UNREAD, &[("reason", "expired")]),
+    Row::counter(
+        "evicted_unfetched",
+        Engine(|c| c.evicted_unfetched),
+        "Live items that were evicted and had never been read.",
+    )
+    .metric(REMOVED_UNREAD, &[("reason", "room")]),
+    Row::counter(
+        "evicted_active",
+        Engine(|c| c.evicted_active),
+        "Live items that were evicted although they had been read.",
+    ),
+    Row::counter(
+        "evictions",
+        Server(|s| s.gauges().evictions.into()),
+        "Live items that were removed to make room for others.",
+    )
+    .metric(REMOVED, &[("reason", "room")]),
+    Row::counter(
+        "reclaimed",
+        Engine(|c| c.reclaimed),
+        "Expired or flushed items that were removed.",
+    )
+    .metric(REMOVED, &[("reason", "expired")]),
+    Row::counter(
+        "crawler_reclaimed",
+        Engine(|c| c.crawler_reclaimed),
+        "Expired or flushed items that were removed before anybody asked for them.",
+    ),
+    Row::constant("crawler_items_checked", "0", "Items that are looked at are not counted."),
+    Row::constant("lrutail_reflocked", "0", NO_LISTS),
+    Row::constant("moves_to_cold", "0", NO_LISTS),
+    Row::constant("moves_to_warm", "0", NO_LISTS),
+    Row::constant("moves_within_lru", "0", NO_LISTS),
+    Row::constant("direct_reclaims", "0", NO_LISTS),
+    Row::constant("lru_bumps_dropped", "0", NO_LISTS),
+];

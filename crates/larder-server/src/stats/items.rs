@@ -1,52 +1,78 @@
-//! `stats items`: every item under the slab class that it would have in memcached.
+//! Rows of `stats items`: every item under the slab class that it would have in memcached. The
+//! classes are memcached's, so none of these is a metric.
 
-use super::Page;
-use crate::server::Server;
-use larder_operations::{ClassCounters, Counter};
+use super::table::Row;
+use super::table::Source::{Class, Engine};
+use super::table::Unit::{Bytes, Seconds};
 
-pub(super) fn page(server: &Server, page: &mut Page<'_>) {
-    let gauges = server.gauges();
-    for (class, gauge) in gauges.classes.iter().enumerate().filter(|(_, gauge)| gauge.items > 0) {
-        let hits = sum(server, class, |c| &c.get_hits);
-        let mut line =
-            |name: &str, value: u64| page.line(&format!("items:{}:{name}", class + 1), value);
-        line("number", gauge.items);
-        line("number_hot", 0);
-        line("number_warm", 0);
-        line("number_cold", gauge.items);
-        line("age_hot", 0);
-        line("age_warm", 0);
-        line("age", gauge.evicted_time);
-        line("mem_requested", gauge.bytes);
-        line("evicted", gauge.evicted);
-        line("evicted_nonzero", gauge.evicted_nonzero);
-        line("evicted_time", gauge.evicted_time);
-        line("outofmemory", gauge.out_of_memory);
-        line("tailrepairs", 0);
-        line("reclaimed", gauge.reclaimed);
-        line("expired_unfetched", gauge.expired_unfetched);
-        line("evicted_unfetched", gauge.evicted_unfetched);
-        line("evicted_active", gauge.evicted_active);
-        line("crawler_reclaimed", gauge.crawler_reclaimed);
-        for name in [
-            "crawler_items_checked",
-            "lrutail_reflocked",
-            "moves_to_cold",
-            "moves_to_warm",
-            "moves_within_lru",
-            "direct_reclaims",
-            "hits_to_hot",
-            "hits_to_warm",
-        ] {
-            line(name, 0);
-        }
-        line("hits_to_cold", hits);
-        line("hits_to_temp", 0);
-    }
-}
+const ONE_LIST: &str = "All items of a class are in one list, which is shown as the cold one.";
+const NO_LISTS: &str = "There are no LRU lists.";
 
-/// A counter of one class, over all threads.
-pub(super) fn sum(server: &Server, class: usize, counter: fn(&ClassCounters) -> &Counter) -> u64 {
-    let classes = server.counters.iter().filter_map(|counters| counters.classes.get(class));
-    classes.map(|class| counter(class).get()).sum()
-}
+pub(super) const ROWS: &[Row] = &[
+    Row::gauge("number", Engine(|c| c.items), "Items of the class."),
+    Row::constant("number_hot", "0", ONE_LIST),
+    Row::constant("number_warm", "0", ONE_LIST),
+    Row::gauge("number_cold", Engine(|c| c.items), "The same as `number`."),
+    Row::constant("age_hot", "0", ONE_LIST),
+    Row::constant("age_warm", "0", ONE_LIST),
+    Row::gauge(
+        "age",
+        Engine(|c| c.evicted_time),
+        "Time since the last access of the item that was evicted last.",
+    )
+    .unit(Seconds),
+    Row::gauge("mem_requested", Engine(|c| c.bytes), "Bytes that memcached would count for them.")
+        .unit(Bytes),
+    Row::counter(
+        "evicted",
+        Engine(|c| c.evicted),
+        "Live items that were removed to make room for others.",
+    ),
+    Row::counter(
+        "evicted_nonzero",
+        Engine(|c| c.evicted_nonzero),
+        "Live items that were evicted although they had an expiry.",
+    ),
+    Row::gauge("evicted_time", Engine(|c| c.evicted_time), "The same as `age`.").unit(Seconds),
+    Row::counter(
+        "outofmemory",
+        Engine(|c| c.out_of_memory),
+        "Stores that were refused because there was no memory for them.",
+    ),
+    Row::constant("tailrepairs", "0", NO_LISTS),
+    Row::counter(
+        "reclaimed",
+        Engine(|c| c.reclaimed),
+        "Expired or flushed items that were removed.",
+    ),
+    Row::counter(
+        "expired_unfetched",
+        Engine(|c| c.expired_unfetched),
+        "Expired or flushed items that were removed and had never been read.",
+    ),
+    Row::counter(
+        "evicted_unfetched",
+        Engine(|c| c.evicted_unfetched),
+        "Live items that were evicted and had never been read.",
+    ),
+    Row::counter(
+        "evicted_active",
+        Engine(|c| c.evicted_active),
+        "Live items that were evicted although they had been read.",
+    ),
+    Row::counter(
+        "crawler_reclaimed",
+        Engine(|c| c.crawler_reclaimed),
+        "Expired or flushed items that were removed before anybody asked for them.",
+    ),
+    Row::constant("crawler_items_checked", "0", "Items that are looked at are not counted."),
+    Row::constant("lrutail_reflocked", "0", NO_LISTS),
+    Row::constant("moves_to_cold", "0", NO_LISTS),
+    Row::constant("moves_to_warm", "0", NO_LISTS),
+    Row::constant("moves_within_lru", "0", NO_LISTS),
+    Row::constant("direct_reclaims", "0", NO_LISTS),
+    Row::constant("hits_to_hot", "0", ONE_LIST),
+    Row::constant("hits_to_warm", "0", ONE_LIST),
+    Row::counter("hits_to_cold", Class(|c| &c.get_hits), "Keys that were looked up and found."),
+    Row::constant("hits_to_temp", "0", ONE_LIST),
+];

@@ -1,5 +1,5 @@
-//! `stats`: one file a page, names and order memcached's. What Larder has not is a constant, and
-//! `docs/statistics.md` says which those are.
+//! `stats`: every page is made of rows of the [`table`], which is where a statistic is added.
+//! Names and order are memcached's; what Larder does not have is a constant.
 
 mod conns;
 mod general;
@@ -7,30 +7,18 @@ mod items;
 mod mrc;
 mod settings;
 mod slabs;
+mod snapshot;
+mod table;
 mod tls;
+
+pub use table::{Condition, Kind, Metric, PAGES, Page, Row, Unit, Value, visit_metrics};
 
 use crate::server::Server;
 use larder_session::StatsAnswer;
-use std::fmt::Display;
 
-/// Where lines go.
-pub(crate) struct Page<'a>(&'a mut dyn FnMut(&str, &str));
-
-impl Page<'_> {
-    pub(crate) fn line(&mut self, name: &str, value: impl Display) {
-        (self.0)(name, &value.to_string());
-    }
-
-    fn flag(&mut self, name: &str, on: bool) {
-        (self.0)(name, if on { "yes" } else { "no" });
-    }
-}
-
-/// The pages that a prefix of their name finds, as in memcached; its shortest prefix first.
-const BY_PREFIX: [(&str, WritePage); 3] =
-    [("settings", settings::page), ("conns", conns::page), ("extstore", extstore)];
-
-type WritePage = fn(&Server, &mut Page<'_>);
+/// The pages that a prefix of their name finds, as in memcached; its shortest prefix first. There
+/// are no rows of external storage.
+const BY_PREFIX: [&str; 3] = ["settings", "conns", "extstore"];
 
 /// Answers `stats <topic>`.
 pub(crate) fn answer(
@@ -38,25 +26,30 @@ pub(crate) fn answer(
     topic: &[u8],
     stat: &mut dyn FnMut(&str, &str),
 ) -> StatsAnswer {
-    let mut page = Page(stat);
     let end = topic.iter().position(|&byte| byte == b' ').unwrap_or(topic.len());
     let (name, words) = topic.split_at(end);
-    match name {
-        b"" => general::page(server, &mut page),
-        b"items" => items::page(server, &mut page),
-        b"slabs" => slabs::page(server, &mut page),
-        b"mrc" => mrc::page(server, &mut page),
-        b"sizes" => page.line("sizes_status", "disabled"),
+    let page = match name {
+        b"" => "general",
+        b"items" => "items",
+        b"slabs" => "slabs",
+        b"mrc" => "mrc",
+        b"sizes" => {
+            stat("sizes_status", "disabled");
+            return StatsAnswer::Lines;
+        }
         b"sizes_enable" | b"sizes_disable" => return track_sizes(server, name == b"sizes_enable"),
         _ if is_prefix(name, "reset") => {
             server.reset();
             return StatsAnswer::Reset;
         }
         _ if is_prefix(name, "detail") => return detail(server, words.trim_ascii()),
-        _ => match BY_PREFIX.iter().find(|(page, _)| is_prefix(name, page)) {
-            Some((_, write)) => write(server, &mut page),
+        _ => match BY_PREFIX.into_iter().find(|page| is_prefix(name, page)) {
+            Some(page) => page,
             None => return StatsAnswer::Unknown,
         },
+    };
+    if let Some(page) = Page::named(page) {
+        page.show(server, stat);
     }
     StatsAnswer::Lines
 }
@@ -85,9 +78,6 @@ fn detail(server: &Server, words: &[u8]) -> StatsAnswer {
     }
     StatsAnswer::Ok
 }
-
-/// There are no pages of external storage.
-fn extstore(_: &Server, _: &mut Page<'_>) {}
 
 fn is_prefix(topic: &[u8], name: &str) -> bool {
     !topic.is_empty() && name.as_bytes().starts_with(topic)

@@ -1,16 +1,83 @@
-//! `stats mrc`, Larder's own: what the hit ratio would be with less memory or with more.
+//! Rows of `stats mrc`, Larder's own: what the hit ratio would be with less memory or with more.
 
-use super::Page;
-use crate::server::Server;
+use super::snapshot::Snapshot;
+use super::table::Source::Server;
+use super::table::{Condition, Row, Value};
+use larder_store::segment::MissRatioCurve;
 
-pub(super) fn page(server: &Server, page: &mut Page<'_>) {
-    let Some(curve) = server.miss_ratio_curve() else {
-        return page.line("mrc", "none");
-    };
-    for (factor, ratio) in curve.hit_ratios {
-        page.line(&format!("mrc:{factor}"), format_args!("{ratio:.4}"));
-    }
-    page.line("mrc:samples", curve.samples);
-    page.line("mrc:keys", curve.keys);
-    page.line("mrc:sampled", format_args!("{:.6}", curve.sampled));
+const ESTIMATE: &str = "larder_hit_ratio_estimate";
+const CURVE: Condition = Condition::new("with the segment engine", |s, _| s.curve().is_some());
+const NO_CURVE: Condition = Condition::new("with other engines", |s, _| s.curve().is_none());
+const SAMPLED: Condition = Condition::new("after the first 32 samples", |s, _| {
+    s.curve().is_some_and(|curve| !curve.hit_ratios.is_empty())
+});
+
+pub(super) const ROWS: &[Row] = &[
+    Row::constant("mrc", "none", "The engine makes no estimate.").shown(NO_CURVE),
+    Row::gauge(
+        "mrc:0.25",
+        Server(|s| hit_ratio(s, 0.25)),
+        "Estimated hit ratio with a quarter of the present limit.",
+    )
+    .metric(ESTIMATE, &[("memory", "0.25")])
+    .shown(SAMPLED),
+    Row::gauge(
+        "mrc:0.5",
+        Server(|s| hit_ratio(s, 0.5)),
+        "Estimated hit ratio with half of the present limit.",
+    )
+    .metric(ESTIMATE, &[("memory", "0.5")])
+    .shown(SAMPLED),
+    Row::gauge(
+        "mrc:1",
+        Server(|s| hit_ratio(s, 1.0)),
+        "Estimated hit ratio with the present limit.",
+    )
+    .metric(ESTIMATE, &[("memory", "1")])
+    .shown(SAMPLED),
+    Row::gauge(
+        "mrc:2",
+        Server(|s| hit_ratio(s, 2.0)),
+        "Estimated hit ratio with twice the present limit.",
+    )
+    .metric(ESTIMATE, &[("memory", "2")])
+    .shown(SAMPLED),
+    Row::gauge(
+        "mrc:4",
+        Server(|s| hit_ratio(s, 4.0)),
+        "Estimated hit ratio with four times the present limit.",
+    )
+    .metric(ESTIMATE, &[("memory", "4")])
+    .shown(SAMPLED),
+    Row::gauge(
+        "mrc:samples",
+        Server(|s| curve(s, |curve| curve.samples.into())),
+        "Sampled look-ups that the estimate rests on; older ones count less.",
+    )
+    .metric("larder_hit_ratio_samples", &[])
+    .shown(CURVE),
+    Row::gauge(
+        "mrc:keys",
+        Server(|s| curve(s, |curve| curve.keys.into())),
+        "Keys that are followed for the estimate.",
+    )
+    .shown(CURVE),
+    Row::gauge(
+        "mrc:sampled",
+        Server(|s| curve(s, |curve| Value::Real(curve.sampled, Some(6)))),
+        "Share of all keys that is followed for the estimate.",
+    )
+    .shown(CURVE),
+];
+
+/// The estimate for the present limit times `memory`.
+fn hit_ratio(snapshot: &Snapshot<'_>, memory: f64) -> Value {
+    curve(snapshot, |curve| {
+        let ratio = curve.hit_ratios.iter().find(|(factor, _)| *factor == memory);
+        Value::Real(ratio.map_or(0.0, |(_, ratio)| *ratio), Some(4))
+    })
+}
+
+fn curve(snapshot: &Snapshot<'_>, read: impl FnOnce(&MissRatioCurve) -> Value) -> Value {
+    snapshot.curve().map_or(Value::Whole(0), read)
 }

@@ -1,103 +1,276 @@
-//! `stats settings`.
+//! Rows of `stats settings`. Metrics have the limits, from `stats`; settings are none.
 
-use super::Page;
+use super::table::Source::Server;
+use super::table::Unit::{Bytes, Microseconds, Seconds};
+use super::table::{Condition, Row, Value};
 use crate::auth;
 use crate::options::{EngineKind, Options, Runtime};
-use crate::server::Server;
 use crate::slab_classes::CHUNK_MAX;
 use larder_protocol::{Parser, Streams};
 
-pub(super) fn page(server: &Server, page: &mut Page<'_>) {
-    let options = &server.options;
-    network(server, options, page);
-    memory(server, options, page);
-    tuned(server, page);
-    constants(server, page);
-    page.line("engine", engine(options));
-    page.line("runtime", runtime(options));
-    if options.engine.is_segment() {
-        page.line("size_exponent", options.size_exponent());
-    }
+const SEGMENT: Condition =
+    Condition::new("with the segment engine", |s, _| s.server.options.engine.is_segment());
+
+const NO_SLABS: &str = "There are no slabs.";
+const NO_LISTS: &str = "There are no LRU lists.";
+const NO_INDEX_OPTIONS: &str = "The index grows by itself, in small steps.";
+
+/// Those that memcached has before what it shows of TLS.
+pub(super) const MEMCACHEDS: &[Row] = &[
+    Row::gauge(
+        "maxbytes",
+        Server(|s| s.server.memory().limit.into()),
+        "Memory limit, as `-m` or `cache_memlimit` has set it.",
+    )
+    .unit(Bytes),
+    Row::gauge(
+        "maxconns",
+        Server(|s| s.server.options.conn_limit.into()),
+        "Connections that may be open at once (`-c`).",
+    ),
+    Row::gauge(
+        "tcpport",
+        Server(|s| port(&s.server.options, s.server.options.port)),
+        "TCP port (`-p`).",
+    ),
+    Row::gauge(
+        "udpport",
+        Server(|s| port(&s.server.options, s.server.options.udp_port)),
+        "UDP port (`-U`).",
+    ),
+    Row::text(
+        "inter",
+        Server(|s| or_null(s.server.options.listen.join(","))),
+        "Addresses to listen on (`-l`).",
+    ),
+    Row::gauge(
+        "verbosity",
+        Server(|s| s.server.verbosity().into()),
+        "How much the log says, as `-v` or `verbosity` has set it.",
+    ),
+    Row::constant("oldest", "0", "Flushes are kept as a position among writes, not as a time."),
+    Row::text(
+        "evictions",
+        Server(|s| if s.server.options.disable_evictions { "off" } else { "on" }.into()),
+        "Whether items are removed to make room for others (`-M`).",
+    ),
+    Row::text(
+        "domain_socket",
+        Server(|s| or_null(unix_socket(&s.server.options).unwrap_or_default())),
+        "Path of the unix socket (`-s`).",
+    ),
+    Row::text(
+        "umask",
+        Server(|s| format!("{:o}", s.server.options.unix_mask).into()),
+        "Access mask of the unix socket, in octal (`-a`).",
+    ),
+    Row::text(
+        "shutdown_command",
+        Server(|s| s.server.options.enable_shutdown.into()),
+        "Whether `shutdown` is obeyed (`-A`).",
+    ),
+    Row::constant("growth_factor", "1.25", "The size classes are those of memcached's defaults."),
+    Row::constant("chunk_size", "48", "The size classes are those of memcached's defaults."),
+    Row::gauge(
+        "num_threads",
+        Server(|s| s.server.options.threads.into()),
+        "Threads that serve connections (`-t`).",
+    ),
+    Row::constant("num_threads_per_udp", "0", "Each UDP socket has one thread."),
+    Row::text(
+        "stat_key_prefix",
+        Server(|s| {
+            char::from(s.server.options.prefix_delimiter.unwrap_or(b':')).to_string().into()
+        }),
+        "Character that ends a key's prefix in `stats detail` (`-D`).",
+    ),
+    Row::text(
+        "detail_enabled",
+        Server(|s| s.server.log.observed().has(Streams::PREFIXES).into()),
+        "Whether requests are counted by prefix (`stats detail on`).",
+    ),
+    Row::gauge(
+        "reqs_per_event",
+        Server(|s| s.server.options.max_reqs_per_event.into()),
+        "Requests answered for one connection before the next has its turn (`-R`).",
+    ),
+    Row::text(
+        "cas_enabled",
+        Server(|s| (!s.server.options.disable_cas).into()),
+        "Whether items have a CAS (`-C`).",
+    ),
+    Row::gauge(
+        "tcp_backlog",
+        Server(|s| s.server.options.listen_backlog.into()),
+        "Connections that may wait to be accepted (`-b`).",
+    ),
+    Row::text(
+        "binding_protocol",
+        Server(|s| protocol(&s.server.options).into()),
+        "Protocol that clients may speak (`-B`).",
+    ),
+    Row::text(
+        "auth_enabled_sasl",
+        Server(|s| s.server.options.enable_sasl.into()),
+        "Whether logins by SASL are asked for (`-S`).",
+    ),
+    Row::text(
+        "auth_enabled_ascii",
+        Server(|s| match &s.server.options.auth_file {
+            Some(path) => path.display().to_string().into(),
+            None => "no".into(),
+        }),
+        "File of the passwords for logins in text (`-Y`), or `no`.",
+    ),
+    Row::gauge(
+        "item_size_max",
+        Server(|s| s.server.options.max_item_size.into()),
+        "Largest item (`-I`).",
+    )
+    .unit(Bytes),
+    Row::text(
+        "maxconns_fast",
+        Server(|s| s.suboptions().maxconns_fast.into()),
+        "Whether connections above the limit are closed at once rather than left to wait.",
+    ),
+    Row::constant("hashpower_init", "0", NO_INDEX_OPTIONS),
+    Row::constant("slab_reassign", "no", NO_SLABS),
+    Row::gauge(
+        "slab_automove",
+        Server(|s| s.tuned().slab_automove.into()),
+        "What `slabs automove` has set, without effect.",
+    ),
+    Row::gauge(
+        "slab_automove_ratio",
+        Server(|s| Value::Real(s.tuned().slab_automove_ratio, Some(2))),
+        "What `slabs automove ratio` has set, without effect.",
+    ),
+    Row::gauge(
+        "slab_automove_window",
+        Server(|s| s.tuned().slab_automove_window.into()),
+        "What `slabs automove window` has set, without effect.",
+    ),
+    Row::gauge(
+        "slab_chunk_max",
+        Server(|_| CHUNK_MAX.into()),
+        "Largest chunk of the size classes under which items are counted.",
+    )
+    .unit(Bytes),
+    Row::text(
+        "lru_crawler",
+        Server(|s| s.server.controls.crawler_enabled().into()),
+        "Whether expired items are looked for in the background.",
+    ),
+    Row::gauge(
+        "lru_crawler_sleep",
+        Server(|s| s.tuned().lru_crawler_sleep.into()),
+        "What `lru_crawler sleep` has set, without effect.",
+    )
+    .unit(Microseconds),
+    Row::gauge(
+        "lru_crawler_tocrawl",
+        Server(|s| s.tuned().lru_crawler_tocrawl.into()),
+        "What `lru_crawler tocrawl` has set, without effect.",
+    ),
+    Row::constant("tail_repair_time", "0", NO_LISTS),
+    Row::text(
+        "flush_enabled",
+        Server(|s| (!s.server.options.disable_flush_all).into()),
+        "Whether `flush_all` is obeyed (`-F`).",
+    ),
+    Row::text(
+        "dump_enabled",
+        Server(|s| (!s.server.options.disable_dumping).into()),
+        "Whether keys may be dumped (`-X`).",
+    ),
+    Row::constant("hash_algorithm", "rapidhash", "Keys are hashed with a secret seed."),
+    Row::constant("lru_maintainer_thread", "no", NO_LISTS),
+    Row::constant("lru_segmented", "no", NO_LISTS),
+    Row::gauge(
+        "hot_lru_pct",
+        Server(|s| s.tuned().hot_lru_pct.into()),
+        "What `lru tune` has set, without effect.",
+    ),
+    Row::gauge(
+        "warm_lru_pct",
+        Server(|s| s.tuned().warm_lru_pct.into()),
+        "What `lru tune` has set, without effect.",
+    ),
+    Row::gauge(
+        "hot_max_factor",
+        Server(|s| Value::Real(s.tuned().hot_max_factor, Some(2))),
+        "What `lru tune` has set, without effect.",
+    ),
+    Row::gauge(
+        "warm_max_factor",
+        Server(|s| Value::Real(s.tuned().warm_max_factor, Some(2))),
+        "What `lru tune` has set, without effect.",
+    ),
+    Row::constant("temp_lru", "no", NO_LISTS),
+    Row::constant("temporary_ttl", "61", NO_LISTS),
+    Row::gauge(
+        "idle_timeout",
+        Server(|s| s.suboptions().idle_timeout.into()),
+        "Time after which idle connections are closed (`-o idle_timeout`); 0 is never.",
+    )
+    .unit(Seconds),
+    Row::gauge(
+        "watcher_logbuf_size",
+        Server(|s| s.suboptions().watcher_logbuf_size.into()),
+        "What is kept for a watcher that is slow (`-o watcher_logbuf_size`).",
+    )
+    .unit(Bytes),
+    Row::constant("worker_logbuf_size", "65536", "Threads keep no lines of their own."),
+    Row::gauge(
+        "read_buf_mem_limit",
+        Server(|s| s.suboptions().read_buf_mem_limit.into()),
+        "Memory that all connections may hold together (`-o read_buf_mem_limit`); 0 is a share of \
+         `-m`.",
+    )
+    .unit(Bytes),
+    Row::text(
+        "track_sizes",
+        Server(|s| s.server.controls.tracks_sizes().into()),
+        "Whether `stats sizes` counts items (`-o track_sizes`, `stats sizes_enable`).",
+    ),
+    Row::constant("inline_ascii_response", "no", "Answers are made when they are sent."),
+    Row::constant("drop_privileges", "no", "System calls are not restricted."),
+];
+
+/// Those after it, and Larder's own.
+pub(super) const LAST: &[Row] = &[
+    Row::constant("num_napi_ids", "0", "Connections go to threads in turn."),
+    Row::constant("memory_file", "(null)", "Items do not outlive the process."),
+    Row::constant("client_flags_size", "4", "Client flags have 32 bits."),
+    Row::text(
+        "engine",
+        Server(|s| engine(&s.server.options).into()),
+        "Larder's own: what keeps the items (`--engine`).",
+    ),
+    Row::text(
+        "runtime",
+        Server(|s| runtime(&s.server.options).into()),
+        "Larder's own: what the threads run on (`--runtime`).",
+    ),
+    Row::gauge(
+        "size_exponent",
+        Server(|s| Value::Real(s.server.options.size_exponent(), None)),
+        "Larder's own: how much item size counts in eviction (`--size-exponent`).",
+    )
+    .shown(SEGMENT),
+];
+
+/// What was asked for; there is neither port beside a unix socket.
+fn port(options: &Options, port: i32) -> Value {
+    if options.unix_socket.is_some() { 0 } else { port.max(0) }.into()
 }
 
-fn network(server: &Server, options: &Options, page: &mut Page<'_>) {
-    let or_null = |text: String| if text.is_empty() { "NULL".to_owned() } else { text };
-    let socket = options.unix_socket.as_ref().map(|path| path.display().to_string());
-    page.line("maxbytes", server.memory().limit);
-    page.line("maxconns", options.conn_limit);
-    page.line("tcpport", if socket.is_some() { 0 } else { options.port.max(0) });
-    page.line("udpport", if socket.is_some() { 0 } else { options.udp_port.max(0) });
-    page.line("inter", or_null(options.listen.join(",")));
-    page.line("verbosity", server.verbosity());
-    page.line("oldest", 0);
-    page.line("evictions", if options.disable_evictions { "off" } else { "on" });
-    page.line("domain_socket", or_null(socket.unwrap_or_default()));
-    page.line("umask", format_args!("{:o}", options.unix_mask));
-    page.flag("shutdown_command", options.enable_shutdown);
+fn unix_socket(options: &Options) -> Option<String> {
+    options.unix_socket.as_ref().map(|path| path.display().to_string())
 }
 
-fn memory(server: &Server, options: &Options, page: &mut Page<'_>) {
-    page.line("growth_factor", "1.25");
-    page.line("chunk_size", 48);
-    page.line("num_threads", options.threads);
-    page.line("num_threads_per_udp", 0);
-    let delimiter = options.prefix_delimiter.unwrap_or(b':');
-    page.line("stat_key_prefix", char::from(delimiter));
-    page.flag("detail_enabled", server.log.observed().has(Streams::PREFIXES));
-    page.line("reqs_per_event", options.max_reqs_per_event);
-    page.flag("cas_enabled", !options.disable_cas);
-    page.line("tcp_backlog", options.listen_backlog);
-    page.line("binding_protocol", protocol(options));
-    page.flag("auth_enabled_sasl", options.enable_sasl);
-    let text_logins = options.auth_file.as_ref().map(|path| path.display().to_string());
-    page.line("auth_enabled_ascii", text_logins.as_deref().unwrap_or("no"));
-    page.line("item_size_max", options.max_item_size);
-    page.flag("maxconns_fast", options.suboptions.maxconns_fast);
-    page.line("hashpower_init", 0);
-    page.flag("slab_reassign", false);
-}
-
-/// What operators may have changed, and what stands between it.
-fn tuned(server: &Server, page: &mut Page<'_>) {
-    let tuned = server.controls.tuned();
-    page.line("slab_automove", tuned.slab_automove);
-    page.line("slab_automove_ratio", format_args!("{:.2}", tuned.slab_automove_ratio));
-    page.line("slab_automove_window", tuned.slab_automove_window);
-    page.line("slab_chunk_max", CHUNK_MAX);
-    page.flag("lru_crawler", server.controls.crawler_enabled());
-    page.line("lru_crawler_sleep", tuned.lru_crawler_sleep);
-    page.line("lru_crawler_tocrawl", tuned.lru_crawler_tocrawl);
-    page.line("tail_repair_time", 0);
-    page.flag("flush_enabled", !server.options.disable_flush_all);
-    page.flag("dump_enabled", !server.options.disable_dumping);
-    page.line("hash_algorithm", "rapidhash");
-    page.flag("lru_maintainer_thread", false);
-    page.flag("lru_segmented", false);
-    page.line("hot_lru_pct", tuned.hot_lru_pct);
-    page.line("warm_lru_pct", tuned.warm_lru_pct);
-    page.line("hot_max_factor", format_args!("{:.2}", tuned.hot_max_factor));
-    page.line("warm_max_factor", format_args!("{:.2}", tuned.warm_max_factor));
-}
-
-/// What has no counterpart here, as memcached shows it with the feature off.
-fn constants(server: &Server, page: &mut Page<'_>) {
-    let set = &server.options.suboptions;
-    page.line("temp_lru", "no");
-    page.line("temporary_ttl", 61);
-    page.line("idle_timeout", set.idle_timeout);
-    page.line("watcher_logbuf_size", set.watcher_logbuf_size);
-    page.line("worker_logbuf_size", 65_536);
-    page.line("read_buf_mem_limit", set.read_buf_mem_limit);
-    page.flag("track_sizes", server.controls.tracks_sizes());
-    for name in ["inline_ascii_response", "drop_privileges"] {
-        page.line(name, "no");
-    }
-    super::tls::settings(server, page);
-    for (name, value) in
-        [("num_napi_ids", "0"), ("memory_file", "(null)"), ("client_flags_size", "4")]
-    {
-        page.line(name, value);
-    }
+fn or_null(text: String) -> Value {
+    if text.is_empty() { "NULL".into() } else { text.into() }
 }
 
 fn protocol(options: &Options) -> &'static str {

@@ -1,37 +1,68 @@
-//! `stats slabs`: the classes of `stats items` with the pages that memcached would need for them.
+//! Rows of `stats slabs`: the classes of `stats items` with the pages that memcached would need for
+//! them. The pages do not exist, so they are no metrics.
 
-use super::Page;
-use super::items::sum;
-use crate::server::Server;
+use super::snapshot::Snapshot;
+use super::table::Row;
+use super::table::Source::{Class, Server, Slab};
+use super::table::Unit::Bytes;
 use crate::slab_classes::PAGE_LEN;
 
-pub(super) fn page(server: &Server, page: &mut Page<'_>) {
-    let gauges = server.gauges();
-    let classes = &server.settings.limits.classes;
-    let mut active = 0;
-    for (class, gauge) in gauges.classes.iter().enumerate().filter(|(_, gauge)| gauge.items > 0) {
-        active += 1;
-        let chunk_size = classes.bound(class) as u64;
-        let per_page = PAGE_LEN as u64 / chunk_size;
-        let chunks = gauge.items.max(gauge.bytes.div_ceil(chunk_size));
-        let pages = chunks.div_ceil(per_page);
-        let mut line = |name: &str, value: u64| page.line(&format!("{}:{name}", class + 1), value);
-        line("chunk_size", chunk_size);
-        line("chunks_per_page", per_page);
-        line("total_pages", pages);
-        line("total_chunks", pages * per_page);
-        line("used_chunks", chunks);
-        line("free_chunks", pages * per_page - chunks);
-        line("free_chunks_end", 0);
-        line("get_hits", sum(server, class, |c| &c.get_hits));
-        line("cmd_set", sum(server, class, |c| &c.cmd_set));
-        line("delete_hits", sum(server, class, |c| &c.delete_hits));
-        line("incr_hits", sum(server, class, |c| &c.incr_hits));
-        line("decr_hits", sum(server, class, |c| &c.decr_hits));
-        line("cas_hits", sum(server, class, |c| &c.cas_hits));
-        line("cas_badval", sum(server, class, |c| &c.cas_badval));
-        line("touch_hits", sum(server, class, |c| &c.touch_hits));
-    }
-    page.line("active_slabs", active);
-    page.line("total_malloced", gauges.used_bytes);
+/// What memcached would need for the items of a size class.
+pub(super) struct SlabClass {
+    chunk_size: u64,
+    chunks_per_page: u64,
+    used_chunks: u64,
+    pages: u64,
 }
+
+impl SlabClass {
+    pub(super) fn new(snapshot: &Snapshot<'_>, class: usize) -> Self {
+        let gauges = snapshot.gauges().classes.get(class).copied().unwrap_or_default();
+        let chunk_size = snapshot.server.settings.limits.classes.bound(class) as u64;
+        let chunks_per_page = PAGE_LEN as u64 / chunk_size;
+        let used_chunks = gauges.items.max(gauges.bytes.div_ceil(chunk_size));
+        let pages = used_chunks.div_ceil(chunks_per_page);
+        Self { chunk_size, chunks_per_page, used_chunks, pages }
+    }
+
+    fn chunks(&self) -> u64 {
+        self.pages * self.chunks_per_page
+    }
+}
+
+pub(super) const CLASS: &[Row] = &[
+    Row::gauge("chunk_size", Slab(|s| s.chunk_size), "Largest item of the class.").unit(Bytes),
+    Row::gauge("chunks_per_page", Slab(|s| s.chunks_per_page), "Chunks that a page of 1 MiB has."),
+    Row::gauge("total_pages", Slab(|s| s.pages), "Pages that memcached would need."),
+    Row::gauge("total_chunks", Slab(SlabClass::chunks), "Chunks of these pages."),
+    Row::gauge("used_chunks", Slab(|s| s.used_chunks), "Chunks that memcached would use."),
+    Row::gauge(
+        "free_chunks",
+        Slab(|s| s.chunks() - s.used_chunks),
+        "Chunks of these pages that memcached would not use.",
+    ),
+    Row::constant("free_chunks_end", "0", "There are no pages that are not divided yet."),
+    Row::counter("get_hits", Class(|c| &c.get_hits), "Keys that were looked up and found."),
+    Row::counter("cmd_set", Class(|c| &c.cmd_set), "Values that were sent to be stored."),
+    Row::counter("delete_hits", Class(|c| &c.delete_hits), "Keys that were deleted."),
+    Row::counter("incr_hits", Class(|c| &c.incr_hits), "Numbers that were incremented."),
+    Row::counter("decr_hits", Class(|c| &c.decr_hits), "Numbers that were decremented."),
+    Row::counter("cas_hits", Class(|c| &c.cas_hits), "Values that were stored for their CAS."),
+    Row::counter("cas_badval", Class(|c| &c.cas_badval), "Values that came with another CAS."),
+    Row::counter("touch_hits", Class(|c| &c.touch_hits), "Keys whose expiry was changed."),
+];
+
+pub(super) const TOTALS: &[Row] = &[
+    Row::gauge(
+        "active_slabs",
+        Server(|s| s.gauges().classes.iter().filter(|gauges| gauges.items > 0).count().into()),
+        "Classes that have items.",
+    ),
+    Row::gauge(
+        "total_malloced",
+        Server(|s| s.gauges().used_bytes.into()),
+        "Memory that items and index have taken.",
+    )
+    .unit(Bytes)
+    .metric("larder_memory_used_bytes", &[]),
+];

@@ -1,49 +1,131 @@
-//! What statistics say of TLS.
+//! Rows about TLS, of `stats` and `stats settings`.
 
-use super::Page;
+use super::snapshot::Snapshot;
+use super::table::Source::Server;
+use super::table::Unit::{Bytes, Seconds};
+use super::table::{Condition, Row, Value};
+use crate::options;
 use crate::options::tls::{KeyFormat, VerifyMode, Version};
-use crate::server::Server;
-use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use crate::tls::Tls;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of `stats`: what went wrong, under `-Z`.
-pub(super) fn counts(server: &Server, page: &mut Page<'_>) {
-    let Some(tls) = &server.tls else { return };
-    let counts = tls.counts();
-    if server.options.suboptions.tls.session_cache {
-        page.line("ssl_new_sessions", counts.new_sessions.load(Relaxed));
-    }
-    page.line("ssl_handshake_errors", counts.handshake_errors.load(Relaxed));
-    page.line("ssl_proto_errors", counts.proto_errors.load(Relaxed));
-    page.line("time_since_server_cert_refresh", tls.since_refresh());
+const TLS: Condition = Condition::new("under `-Z`", |s, _| s.server.tls.is_some());
+const SESSION_CACHE: Condition =
+    Condition::new("under `-Z` with `-o ssl_session_cache`", |s, _| {
+        s.server.tls.is_some() && options(s).session_cache
+    });
+
+pub(super) const GENERAL: &[Row] = &[
+    Row::counter(
+        "ssl_new_sessions",
+        Server(|s| tls(s, |tls| load(&tls.counts().new_sessions))),
+        "Handshakes that resumed no session ([tls.md](tls.md#new-certificates)).",
+    )
+    .metric("larder_tls_sessions_total", &[])
+    .shown(SESSION_CACHE),
+    Row::counter(
+        "ssl_handshake_errors",
+        Server(|s| tls(s, |tls| load(&tls.counts().handshake_errors))),
+        "Connections that were closed because their handshake failed.",
+    )
+    .metric("larder_tls_errors_total", &[("stage", "handshake")])
+    .shown(TLS),
+    Row::counter(
+        "ssl_proto_errors",
+        Server(|s| tls(s, |tls| load(&tls.counts().proto_errors))),
+        "Connections that were closed because they broke the protocol after the handshake.",
+    )
+    .metric("larder_tls_errors_total", &[("stage", "data")])
+    .shown(TLS),
+    Row::gauge(
+        "time_since_server_cert_refresh",
+        Server(|s| tls(s, |tls| tls.since_refresh().into())),
+        "Time since certificates were last read from their files.",
+    )
+    .unit(Seconds)
+    .metric("larder_tls_certificate_refresh_age_seconds", &[])
+    .shown(TLS),
+];
+
+pub(super) const SETTINGS: &[Row] = &[
+    Row::text(
+        "ssl_enabled",
+        Server(|s| s.server.options.enable_ssl.into()),
+        "Whether connections are encrypted (`-Z`).",
+    ),
+    Row::text(
+        "ssl_chain_cert",
+        Server(|s| path(options(s).chain_cert.as_deref(), "(null)")),
+        "File of the certificate and those above it.",
+    ),
+    Row::text(
+        "ssl_key",
+        Server(|s| path(options(s).key.as_deref(), "(null)")),
+        "File of the private key.",
+    ),
+    Row::gauge(
+        "ssl_verify_mode",
+        Server(|s| bits(options(s).verify_mode)),
+        "What is asked of clients, in OpenSSL's bits: 0 nothing, 1 a certificate, 3 and 7 a \
+         certificate without which they are refused.",
+    ),
+    Row::gauge(
+        "ssl_keyformat",
+        Server(|s| Value::Whole(if options(s).key_format == KeyFormat::Pem { 1 } else { 2 })),
+        "Format of the key's file: 1 is PEM, 2 is DER.",
+    ),
+    Row::constant("ssl_ciphers", "NULL", "There are no weak cipher suites to leave out."),
+    Row::text(
+        "ssl_ca_cert",
+        Server(|s| path(options(s).ca_cert.as_deref(), "NULL")),
+        "File of those who may have signed clients' certificates.",
+    ),
+    Row::gauge(
+        "ssl_wbuf_size",
+        Server(|s| options(s).wbuf_size.into()),
+        "What was given with `-o ssl_wbuf_size`, without effect: output is encrypted where it lies.",
+    )
+    .unit(Bytes),
+    Row::text(
+        "ssl_session_cache",
+        Server(|s| options(s).session_cache.into()),
+        "Whether clients that know no tickets can resume sessions.",
+    ),
+    Row::constant("ssl_kernel_tls", "no", "Encryption stays in the process."),
+    Row::text(
+        "ssl_min_version",
+        Server(|s| match options(s).min_version {
+            Version::Tls13 => "tlsv1.3".into(),
+            _ => "tlsv1.2".into(),
+        }),
+        "The oldest version of TLS that is spoken.",
+    ),
+];
+
+fn options<'s>(snapshot: &Snapshot<'s>) -> &'s options::Tls {
+    &snapshot.suboptions().tls
 }
 
-/// Of `stats settings`.
-pub(super) fn settings(server: &Server, page: &mut Page<'_>) {
-    let tls = &server.options.suboptions.tls;
-    let path = |path: &Option<PathBuf>, none: &str| {
-        path.as_ref().map_or(none.to_owned(), |path| path.display().to_string())
-    };
-    page.flag("ssl_enabled", server.options.enable_ssl);
-    page.line("ssl_chain_cert", path(&tls.chain_cert, "(null)"));
-    page.line("ssl_key", path(&tls.key, "(null)"));
-    page.line("ssl_verify_mode", bits(tls.verify_mode));
-    page.line("ssl_keyformat", if tls.key_format == KeyFormat::Pem { 1 } else { 2 });
-    page.line("ssl_ciphers", "NULL");
-    page.line("ssl_ca_cert", path(&tls.ca_cert, "NULL"));
-    page.line("ssl_wbuf_size", tls.wbuf_size);
-    page.flag("ssl_session_cache", tls.session_cache);
-    page.line("ssl_kernel_tls", "no");
-    let version = if tls.min_version == Version::Tls13 { "tlsv1.3" } else { "tlsv1.2" };
-    page.line("ssl_min_version", version);
+/// What is shown only where there is TLS.
+fn tls(snapshot: &Snapshot<'_>, read: impl FnOnce(&Tls) -> Value) -> Value {
+    snapshot.server.tls.as_deref().map_or(Value::Whole(0), read)
+}
+
+fn load(count: &AtomicU64) -> Value {
+    count.load(Relaxed).into()
+}
+
+fn path(path: Option<&Path>, none: &'static str) -> Value {
+    path.map_or(none.into(), |path| path.display().to_string().into())
 }
 
 /// memcached shows the bits that OpenSSL has for a mode.
-fn bits(mode: VerifyMode) -> u8 {
-    match mode {
+fn bits(mode: VerifyMode) -> Value {
+    Value::Whole(match mode {
         VerifyMode::None => 0,
         VerifyMode::Request => 1,
         VerifyMode::Require => 3,
         VerifyMode::Once => 7,
-    }
+    })
 }

@@ -1,0 +1,75 @@
+//! A server as one page of statistics sees it: what costs something to find out is found out once,
+//! when the first row asks for it, so rows that add up agree with each other.
+
+use crate::options::suboptions::{Shown, Suboptions};
+use crate::platform;
+use crate::server::Server;
+use larder_operations::{ClassCounters, Counter, Counters};
+use larder_store::segment::MissRatioCurve;
+use larder_store::{ClassGauges, Gauges};
+use std::cell::OnceCell;
+use std::time::Duration;
+
+pub(super) struct Snapshot<'s> {
+    pub(super) server: &'s Server,
+    counters: OnceCell<Counters>,
+    gauges: OnceCell<Gauges>,
+    cpu_times: OnceCell<[Duration; 2]>,
+    curve: OnceCell<Option<MissRatioCurve>>,
+    tuned: OnceCell<Shown>,
+}
+
+impl<'s> Snapshot<'s> {
+    pub(super) fn new(server: &'s Server) -> Self {
+        Self {
+            server,
+            counters: OnceCell::new(),
+            gauges: OnceCell::new(),
+            cpu_times: OnceCell::new(),
+            curve: OnceCell::new(),
+            tuned: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn suboptions(&self) -> &'s Suboptions {
+        &self.server.options.suboptions
+    }
+
+    /// The counts of all threads together.
+    pub(super) fn counters(&self) -> &Counters {
+        self.counters.get_or_init(|| {
+            let classes = self.server.settings.limits.classes.count();
+            Counters::sum(classes, self.server.counters.iter().map(AsRef::as_ref))
+        })
+    }
+
+    /// A count of all threads and size classes together.
+    pub(super) fn class_counter(&self, counter: fn(&ClassCounters) -> &Counter) -> u64 {
+        self.counters().classes.iter().map(|class| counter(class).get()).sum()
+    }
+
+    /// The engine's totals.
+    pub(super) fn gauges(&self) -> &Gauges {
+        self.gauges.get_or_init(|| self.server.gauges())
+    }
+
+    /// A total of all size classes together.
+    pub(super) fn class_gauge(&self, gauge: fn(&ClassGauges) -> u64) -> u64 {
+        self.gauges().classes.iter().map(gauge).fold(0, u64::wrapping_add)
+    }
+
+    /// User and system time of this process.
+    pub(super) fn cpu_times(&self) -> [Duration; 2] {
+        *self.cpu_times.get_or_init(platform::cpu_times)
+    }
+
+    /// The miss-ratio curve; `None` with an engine that has none.
+    pub(super) fn curve(&self) -> Option<&MissRatioCurve> {
+        self.curve.get_or_init(|| self.server.miss_ratio_curve()).as_ref()
+    }
+
+    /// What commands have set.
+    pub(super) fn tuned(&self) -> &Shown {
+        self.tuned.get_or_init(|| self.server.controls.tuned())
+    }
+}
