@@ -603,13 +603,11 @@ impl Shared {
     fn gauges(&self) -> Gauges {
         let layout = &self.table().layout;
         let slots = self.index.len() * index::BUCKET_SLOTS;
-        let classes = vec![Default::default(); self.config.classes.count()];
-        let mut gauges = Gauges { classes, ..Gauges::default() };
-        {
+        let gauges = {
             let members = self.members();
-            self.departed.add_to(&mut gauges);
-            members.iter().for_each(|member| member.stats.add_to(&mut gauges));
-        }
+            let present = members.iter().map(|member| &member.stats);
+            HandleStats::total(self.config.classes.count(), present.chain([&self.departed]))
+        };
         let sum = |field: fn(&crate::ClassGauges) -> u64| {
             gauges.classes.iter().map(field).fold(0, u64::wrapping_add)
         };

@@ -341,7 +341,7 @@ impl Writer<'_> {
         let idle_secs = self.now.0.saturating_sub(accessed.0);
         let mortal = attributes.expiry != Expiry::Never;
         let (class, _) = shared.class_of(record);
-        self.member.stats.evict(class, Evicted { fetched, mortal, idle_secs });
+        self.member.stats.evict(class, Evicted { fetched, mortal, idle_secs }, self.now);
         if let Some(observer) = shared.observer.get() {
             let (key, value_len, now) = (record.key(), record.value_len(), self.now);
             let whole = AbortOnUnwind;

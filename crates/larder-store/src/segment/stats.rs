@@ -1,21 +1,27 @@
 //! What one handle has added and removed. One writer each; sums over all handles are the cache's
 //! totals. Differences are kept wrapping: one handle may remove what another added.
 
-use crate::{ClassGauges, Gauges};
+use crate::{ClassGauges, Gauges, Seconds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! class_stats {
     ($($field:ident)*) => {
         /// One size class.
         #[derive(Debug, Default)]
-        struct ClassStats { $($field: Count,)* }
+        struct ClassStats {
+            last_eviction: LastEviction,
+            $($field: Count,)*
+        }
 
         impl ClassStats {
             fn add_to(&self, sum: &mut ClassGauges) {
+                sum.evicted_time = sum.evicted_time.max(self.last_eviction.0.get());
                 $(sum.$field = sum.$field.wrapping_add(self.$field.get());)*
             }
 
             fn absorb(&self, other: &Self) {
+                let last = self.last_eviction.0.get().max(other.last_eviction.0.get());
+                self.last_eviction.0.set(last);
                 $(self.$field.add(other.$field.get());)*
             }
         }
@@ -23,7 +29,7 @@ macro_rules! class_stats {
 }
 
 class_stats! {
-    items bytes evicted evicted_nonzero evicted_unfetched evicted_active evicted_time
+    items bytes evicted evicted_nonzero evicted_unfetched evicted_active
     expired_unfetched reclaimed crawler_reclaimed out_of_memory
 }
 
@@ -43,6 +49,21 @@ impl Count {
 
     fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
+    }
+}
+
+/// The second of the last eviction, and below it, in 32 bits, how long its item had not been used. So
+/// the greatest of several is the last.
+#[derive(Debug, Default)]
+struct LastEviction(Count);
+
+impl LastEviction {
+    fn set(&self, now: Seconds, idle_secs: u32) {
+        self.0.set(u64::from(now.0) << 32 | u64::from(idle_secs));
+    }
+
+    fn idle_secs(word: u64) -> u64 {
+        word & u64::from(u32::MAX)
     }
 }
 
@@ -88,13 +109,13 @@ impl HandleStats {
         class.bytes.add((bytes as u64).wrapping_neg());
     }
 
-    pub(super) fn evict(&self, class: usize, item: Evicted) {
+    pub(super) fn evict(&self, class: usize, item: Evicted, now: Seconds) {
         let class = &self.classes[class];
         class.evicted.add(1);
         class.evicted_nonzero.add(item.mortal.into());
         class.evicted_unfetched.add((!item.fetched).into());
         class.evicted_active.add(item.fetched.into());
-        class.evicted_time.set(item.idle_secs.into());
+        class.last_eviction.set(now, item.idle_secs);
     }
 
     /// An expired or flushed item gave its place up; `crawled` if nobody had asked for it.
@@ -113,13 +134,11 @@ impl HandleStats {
     pub(super) fn reset(&self) {
         self.stored.set(0);
         for class in &self.classes {
-            let ClassStats {
-                items: _, bytes: _, evicted, evicted_nonzero, evicted_unfetched, ..
-            } = class;
-            let ClassStats { evicted_active, evicted_time, expired_unfetched, reclaimed, .. } =
+            let ClassStats { items: _, bytes: _, last_eviction, evicted, evicted_nonzero, .. } =
                 class;
-            let ClassStats { crawler_reclaimed, out_of_memory, .. } = class;
-            [evicted, evicted_nonzero, evicted_unfetched, evicted_active, evicted_time]
+            let ClassStats { evicted_unfetched, evicted_active, expired_unfetched, .. } = class;
+            let ClassStats { reclaimed, crawler_reclaimed, out_of_memory, .. } = class;
+            [&last_eviction.0, evicted, evicted_nonzero, evicted_unfetched, evicted_active]
                 .into_iter()
                 .chain([expired_unfetched, reclaimed, crawler_reclaimed, out_of_memory])
                 .for_each(|count| count.set(0));
@@ -132,10 +151,45 @@ impl HandleStats {
         self.classes.iter().zip(&other.classes).for_each(|(own, other)| own.absorb(other));
     }
 
-    /// Adds this handle's counts to the totals.
-    pub(super) fn add_to(&self, gauges: &mut Gauges) {
+    /// The totals of several handles.
+    pub(super) fn total<'h>(classes: usize, handles: impl IntoIterator<Item = &'h Self>) -> Gauges {
+        let classes = vec![ClassGauges::default(); classes];
+        let mut gauges = Gauges { classes, ..Gauges::default() };
+        handles.into_iter().for_each(|handle| handle.add_to(&mut gauges));
+        for class in &mut gauges.classes {
+            class.evicted_time = LastEviction::idle_secs(class.evicted_time);
+        }
+        gauges
+    }
+
+    /// Adds this handle's counts to the totals, where `evicted_time` is a [`LastEviction`] still.
+    fn add_to(&self, gauges: &mut Gauges) {
         gauges.items_total = gauges.items_total.wrapping_add(self.stored.get());
         let sums = gauges.classes.iter_mut();
         sums.zip(&self.classes).for_each(|(sum, class)| class.add_to(sum));
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_eviction_of_any_handle_counts() {
+        let handles = [0, 1, 2].map(|_| HandleStats::new(1));
+        let evict = |handle: usize, now, idle_secs| {
+            let item = Evicted { fetched: false, mortal: false, idle_secs };
+            handles[handle].evict(0, item, Seconds(now));
+        };
+        let age = |handles: &[HandleStats]| HandleStats::total(1, handles).classes[0].evicted_time;
+        assert_eq!(age(&handles), 0);
+        evict(0, 10, 7);
+        evict(1, 12, 5);
+        evict(2, 11, 9);
+        assert_eq!((age(&handles), age(&handles[2..])), (5, 9));
+        handles[2].absorb(&handles[1]);
+        assert_eq!(age(&handles[2..]), 5);
+        handles.iter().for_each(HandleStats::reset);
+        assert_eq!(age(&handles), 0);
     }
 }
