@@ -1,4 +1,4 @@
-//! `stats`: every page is made of rows of the [`table`], which is where a statistic is added.
+//! `stats`: every page is made of rows of the table (`table.rs`), which is where a statistic is added.
 //! Names and order are memcached's; what Larder does not have is a constant.
 
 mod conns;
