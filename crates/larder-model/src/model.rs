@@ -1,7 +1,7 @@
 //! The model: what each command means, with a plain map and no care for speed.
 
 use crate::meta_get;
-use larder_protocol::reply::{self, Counted, Deleted, Described, Hit, Stored, Ttl};
+use larder_protocol::reply::{self, Counted, Deleted, Described, Hit, ShownItem, Stored, Ttl};
 use larder_protocol::{
     Arithmetic, Debug, Delete, Exptime, Get, KEY_LEN_MAX, Key, ReplyFormat, Request, Store,
     StoreMode,
@@ -406,12 +406,12 @@ fn hit<'k>(key: &'k [u8], item: &Item) -> Hit<'k> {
     Hit {
         key,
         binary_key: item.binary_key,
-        client_flags: item.client_flags,
-        cas: item.cas,
-        value_len: item.value.len(),
-        ttl: Ttl::default(),
-        idle_secs: 0,
-        hit_before: item.fetched,
+        item: ShownItem {
+            client_flags: item.client_flags,
+            cas: item.cas,
+            value_len: item.value.len(),
+            ..ShownItem::default()
+        },
         won: false,
         stale: false,
         win_taken: false,

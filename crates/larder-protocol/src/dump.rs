@@ -1,7 +1,7 @@
 //! Lines of dumps: what an operator sees of each item.
 
 use crate::base64;
-use crate::reply::number;
+use crate::meta_flags::number;
 
 /// An item as dumps show it.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 //! takes half off `mg` and a third off binary `get`.
 
 use crate::binary::{self, HEAD_LEN, Head, MAGIC};
+use crate::meta_flags::{FAST, Letters};
 use crate::parser::raw;
 use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, MetaFlags, ReplyFormat};
 use crate::tokens::blank;
@@ -76,11 +77,17 @@ impl<'b> FastGet<'b> {
         matches!(self.form(), Form::Meta(_))
     }
 
-    /// The letters of `mg`, in the order in which they are answered.
+    /// The flags of `mg`, in the order in which they are answered.
     #[inline]
-    pub(crate) fn letters(&self) -> impl Iterator<Item = u8> + use<'b> {
+    pub(crate) fn flags(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let flags = if let Form::Meta(flags) = self.form() { flags } else { &[] };
-        flags.iter().step_by(2).copied()
+        flags.chunks(2)
+    }
+
+    /// Whether `mg` sends the value.
+    #[inline]
+    pub(crate) fn with_value(&self) -> bool {
+        self.flags().any(|flag| flag.first() == Some(&b'v'))
     }
 
     /// The same as any look-up.
@@ -90,8 +97,10 @@ impl<'b> FastGet<'b> {
         match self.form() {
             Form::Classic => get,
             Form::Meta(raw) => {
-                let format = ReplyFormat::Meta(MetaFlags { raw, quiet: false });
-                Get { value: self.letters().any(|letter| letter == b'v'), format, ..get }
+                let letters = self.flags().filter_map(|flag| flag.first().copied());
+                let letters = letters.fold(Letters::default(), |all, l| all.with(Letters::of(l)));
+                let format = ReplyFormat::Meta(MetaFlags { raw, letters });
+                Get { value: self.with_value(), format, ..get }
             }
             Form::Binary(head) => Get { format: ReplyFormat::Binary(head), ..get },
         }
@@ -125,21 +134,20 @@ fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The length of flags that only show something, each behind a space, up to the line's end.
 #[inline]
 fn showing(behind_key: &[u8]) -> Option<usize> {
-    let (mut rest, mut seen) = (behind_key, 0_u32);
+    let (mut rest, mut unseen) = (behind_key, FAST);
     loop {
         match rest {
-            [b' ', letter @ (b'c' | b'f' | b'k' | b's' | b't' | b'v'), behind @ ..] => {
-                let bit = 1 << (letter - b'a');
-                if seen & bit != 0 {
-                    return None;
-                }
-                (rest, seen) = (behind, seen | bit);
-            }
             [b'\r', b'\n', ..] => return Some(behind_key.len() - rest.len()),
+            [b' ', letter, behind @ ..] if unseen.has(Letters::of(*letter)) => {
+                (rest, unseen) = (behind, unseen.without(Letters::of(*letter)));
+            }
             _ => return None,
         }
     }
 }
+
+// By its length alone a binary head is told from flags, each with its space.
+const _: () = assert!(2 * (FAST.count() as usize) < HEAD_LEN);
 
 #[cfg(test)]
 mod tests {

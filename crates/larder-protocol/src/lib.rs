@@ -15,6 +15,7 @@ pub mod dump;
 mod fast_get;
 mod login;
 mod meta;
+mod meta_flags;
 mod number;
 mod parser;
 pub mod reply;

@@ -2,7 +2,7 @@
 
 use crate::base64;
 use crate::classic::{BAD_FORMAT, bad_value_len, value_len, with_body};
-use crate::number::{i32_of, u32_of, u64_of};
+use crate::meta_flags::{Argument, Entry, Letters, SLOTS};
 use crate::parser::{fault, faulty};
 use crate::request::{
     Arithmetic, Debug, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, MetaFlags, Parsed,
@@ -79,17 +79,9 @@ fn keyed<'b>(
 #[derive(Clone, Copy, Default)]
 struct Flags<'b> {
     raw: &'b [u8],
-    /// One bit a letter, from `A`.
-    seen: u64,
-    touch: i32,
-    vivify: i32,
-    recache: i32,
-    client_flags: u32,
-    compare: u64,
-    new_cas: u64,
-    initial: u64,
-    delta: Option<u64>,
-    mode: Option<u8>,
+    seen: Letters,
+    /// The numbers behind flags, each at the slot that the table gives to its letter.
+    numbers: [u64; SLOTS],
     opaque_too_long: bool,
 }
 
@@ -121,11 +113,16 @@ impl<'b> Flags<'b> {
         let mut error = None;
         for token in Tokens(raw) {
             let Some((&letter, argument)) = token.split_first() else { continue };
-            flags.mark(letter)?;
-            if let Err(bad) = flags.read(letter, argument, key) {
+            let Some(entry) = Entry::of(letter) else {
+                return Err(if is_flag_letter(letter) { INVALID } else { BAD_FORMAT });
+            };
+            if flags.seen.has(Letters::of(letter)) {
+                return Err(DUPLICATE);
+            }
+            flags.seen = flags.seen.with(Letters::of(letter));
+            if let Err(bad) = flags.read(entry, argument, key) {
                 error = match (bad, error) {
-                    (INVALID, _) => return Err(INVALID),
-                    // `F` has no words of its own.
+                    // Client flags have no words of their own.
                     (BAD_FORMAT, Some(earlier)) => Some(earlier),
                     _ => Some(bad),
                 };
@@ -135,45 +132,20 @@ impl<'b> Flags<'b> {
     }
 
     #[inline]
-    fn mark(&mut self, letter: u8) -> Result<(), &'static str> {
-        if !is_flag_letter(letter) {
-            return Err(BAD_FORMAT);
-        }
-        let Some(shift) = letter.checked_sub(b'A') else { return Err(INVALID) };
-        let bit = 1 << shift;
-        if self.seen & bit != 0 {
-            return Err(DUPLICATE);
-        }
-        self.seen |= bit;
-        Ok(())
-    }
-
-    #[inline]
-    fn read(&mut self, letter: u8, argument: &'b [u8], key: &[u8]) -> Result<(), &'static str> {
-        match letter {
-            b'c' | b'f' | b'h' | b'k' | b'l' | b'q' | b's' | b't' | b'u' | b'v' | b'x' => (),
-            b'I' | b'L' | b'P' => (),
-            b'O' => self.opaque_too_long = argument.len() > OPAQUE_LEN_MAX,
-            b'b' => {
+    fn read(&mut self, entry: Entry, argument: &'b [u8], key: &[u8]) -> Result<(), &'static str> {
+        match entry.argument {
+            Argument::None => return Ok(()),
+            Argument::Opaque => self.opaque_too_long = argument.len() > OPAQUE_LEN_MAX,
+            Argument::KeyEncoding => {
                 base64::decode(key, &mut [0; KEY_LEN_MAX])
                     .ok_or("CLIENT_ERROR error decoding key")?;
             }
-            b'T' => self.touch = i32_of(argument).ok_or(BAD_TOKEN)?,
-            b'N' => self.vivify = i32_of(argument).ok_or(BAD_TOKEN)?,
-            b'R' => self.recache = i32_of(argument).ok_or(BAD_TOKEN)?,
-            b'C' => self.compare = u64_of(argument).ok_or(BAD_TOKEN)?,
-            b'E' => self.new_cas = u64_of(argument).ok_or(BAD_TOKEN)?,
-            b'F' => self.client_flags = u32_of(argument).ok_or(BAD_FORMAT)?,
-            b'J' => {
-                self.initial =
-                    u64_of(argument).ok_or("CLIENT_ERROR invalid numeric initial value")?;
+            kind => {
+                let number = kind.read(argument).ok_or_else(|| bad_argument(kind))?;
+                if let Some(slot) = self.numbers.get_mut(usize::from(entry.slot)) {
+                    *slot = number;
+                }
             }
-            b'D' => {
-                let delta = u64_of(argument).ok_or("CLIENT_ERROR invalid numeric delta value")?;
-                self.delta = Some(delta);
-            }
-            b'M' => self.mode = Some(argument.first().copied().unwrap_or(b' ')),
-            _ => return Err(INVALID),
         }
         Ok(())
     }
@@ -186,7 +158,40 @@ impl<'b> Flags<'b> {
 
     #[inline]
     fn has(&self, letter: u8) -> bool {
-        self.seen & 1 << (letter - b'A') != 0
+        self.seen.has(Letters::of(letter))
+    }
+
+    /// The number behind a flag; 0 if the flag is not there.
+    #[inline]
+    fn number_or_0(&self, letter: u8) -> u64 {
+        let slot = Entry::of(letter).and_then(|entry| self.numbers.get(usize::from(entry.slot)));
+        slot.copied().unwrap_or_default()
+    }
+
+    #[inline]
+    fn number(&self, letter: u8) -> Option<u64> {
+        self.has(letter).then(|| self.number_or_0(letter))
+    }
+
+    /// The expiry behind a flag; 0, which is never, if the flag is not there.
+    #[inline]
+    fn expiry_or_0(&self, letter: u8) -> Exptime {
+        Exptime(self.number_or_0(letter).cast_signed())
+    }
+
+    #[inline]
+    fn expiry(&self, letter: u8) -> Option<Exptime> {
+        self.has(letter).then(|| self.expiry_or_0(letter))
+    }
+
+    #[inline]
+    fn client_flags(&self) -> Option<u32> {
+        self.number(b'F').and_then(|number| u32::try_from(number).ok())
+    }
+
+    #[inline]
+    fn mode(&self) -> Option<u8> {
+        self.number(b'M').and_then(|mode| u8::try_from(mode).ok())
     }
 
     #[inline]
@@ -196,24 +201,24 @@ impl<'b> Flags<'b> {
 
     #[inline]
     fn format(&self) -> ReplyFormat<'b> {
-        ReplyFormat::Meta(MetaFlags { raw: self.raw, quiet: self.has(b'q') })
-    }
-
-    fn touch(&self) -> Option<Exptime> {
-        self.has(b'T').then(|| Exptime(self.touch.into()))
-    }
-
-    fn vivify(&self) -> Option<Exptime> {
-        self.has(b'N').then(|| Exptime(self.vivify.into()))
-    }
-
-    fn compare(&self) -> Option<u64> {
-        self.has(b'C').then_some(self.compare)
+        ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.seen })
     }
 
     /// `E0` is as good as none.
+    #[inline]
     fn new_cas(&self) -> Option<u64> {
-        (self.has(b'E') && self.new_cas != 0).then_some(self.new_cas)
+        self.number(b'E').filter(|&cas| cas != 0)
+    }
+}
+
+/// What is said of a number that is none, or out of its bounds.
+#[cold]
+fn bad_argument(kind: Argument) -> &'static str {
+    match kind {
+        Argument::Initial => "CLIENT_ERROR invalid numeric initial value",
+        Argument::Delta => "CLIENT_ERROR invalid numeric delta value",
+        Argument::ClientFlags => BAD_FORMAT,
+        _ => BAD_TOKEN,
     }
 }
 
@@ -222,10 +227,10 @@ fn get<'b>(key: Key<'b>, flags: &Flags<'b>) -> Request<'b> {
     Request::Get(Get {
         key,
         value: flags.has(b'v'),
-        touch: flags.touch(),
-        vivify: flags.vivify(),
-        recache: flags.has(b'R').then_some(flags.recache),
-        compare: flags.compare(),
+        touch: flags.expiry(b'T'),
+        vivify: flags.expiry(b'N'),
+        recache: flags.expiry(b'R').and_then(|within| i32::try_from(within.0).ok()),
+        compare: flags.number(b'C'),
         new_cas: flags.new_cas(),
         untracked: flags.has(b'u'),
         format: flags.format(),
@@ -235,12 +240,12 @@ fn get<'b>(key: Key<'b>, flags: &Flags<'b>) -> Request<'b> {
 fn delete<'b>(key: Key<'b>, flags: &Flags<'b>) -> Request<'b> {
     Request::Delete(Delete {
         key,
-        compare: flags.compare(),
+        compare: flags.number(b'C'),
         new_cas: flags.new_cas(),
         invalidate: flags.has(b'I'),
         value_only: flags.has(b'x'),
-        touch: flags.touch(),
-        client_flags: flags.has(b'F').then_some(flags.client_flags),
+        touch: flags.expiry(b'T'),
+        client_flags: flags.client_flags(),
         format: flags.format(),
     })
 }
@@ -275,7 +280,7 @@ fn store<'b>(
     value_len: usize,
     flags: &Flags<'b>,
 ) -> Result<Store<'b>, &'static str> {
-    let mode = match flags.mode {
+    let mode = match flags.mode() {
         None | Some(b'S') => StoreMode::Set,
         Some(b'E') => StoreMode::Add,
         Some(b'A') => StoreMode::Append,
@@ -286,22 +291,22 @@ fn store<'b>(
     flags.check_opaque()?;
     let compare = match mode {
         StoreMode::Add => None,
-        StoreMode::Append | StoreMode::Prepend => flags.compare().filter(|&cas| cas != 0),
-        StoreMode::Set | StoreMode::Replace => flags.compare(),
+        StoreMode::Append | StoreMode::Prepend => flags.number(b'C').filter(|&cas| cas != 0),
+        StoreMode::Set | StoreMode::Replace => flags.number(b'C'),
     };
     let concatenates = matches!(mode, StoreMode::Append | StoreMode::Prepend);
     Ok(Store {
         key: flags.key(wire),
         mode,
-        client_flags: flags.client_flags,
-        expiry: Exptime(flags.touch.into()),
+        client_flags: flags.client_flags().unwrap_or_default(),
+        expiry: flags.expiry_or_0(b'T'),
         value_len,
         value: &[],
         terminated: true,
         compare,
         new_cas: flags.new_cas(),
         invalidate: flags.has(b'I'),
-        vivify: if concatenates { flags.vivify() } else { None },
+        vivify: if concatenates { flags.expiry(b'N') } else { None },
         format: flags.format(),
     })
 }
@@ -313,7 +318,7 @@ fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         Err(_) if has_stray(raw, 2) => return fault(BAD_FORMAT, consumed),
         Err(_) => return fault("CLIENT_ERROR invalid or duplicate flag", consumed),
     };
-    let down = match flags.mode {
+    let down = match flags.mode() {
         None | Some(b'I' | b'+') => false,
         Some(b'D' | b'-') => true,
         Some(_) => return fault("CLIENT_ERROR invalid mode for ma M token", consumed),
@@ -324,11 +329,11 @@ fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let arithmetic = Arithmetic {
         key: flags.key(wire),
         down,
-        delta: flags.delta.unwrap_or(1),
-        vivify: flags.vivify(),
-        initial: flags.initial,
-        touch: flags.touch(),
-        compare: flags.compare().filter(|&cas| cas != 0),
+        delta: flags.number(b'D').unwrap_or(1),
+        vivify: flags.expiry(b'N'),
+        initial: flags.number_or_0(b'J'),
+        touch: flags.expiry(b'T'),
+        compare: flags.number(b'C').filter(|&cas| cas != 0),
         new_cas: flags.new_cas(),
         format: flags.format(),
     };
@@ -343,7 +348,8 @@ fn describe<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     if wire.len() > KEY_LEN_MAX || !decodes || has_stray(raw, 2) {
         return fault(BAD_FORMAT, consumed);
     }
-    let format = ReplyFormat::Meta(MetaFlags { raw, quiet: false });
+    let letters = if base64 { Letters::of(b'b') } else { Letters::default() };
+    let format = ReplyFormat::Meta(MetaFlags { raw, letters });
     let request = Request::Debug(Debug { key: Key { wire, base64 }, format });
     Parsed::Request { request, consumed }
 }

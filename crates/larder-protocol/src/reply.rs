@@ -5,6 +5,7 @@ mod fast_get;
 mod login;
 
 use crate::base64;
+use crate::meta_flags::{Command, number, show, show_request};
 use crate::number::{push, push_line};
 use crate::request::{
     Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags,
@@ -12,40 +13,19 @@ use crate::request::{
 };
 use crate::tokens::Tokens;
 
+pub use crate::meta_flags::{ShownItem, Ttl};
 pub use fast_get::*;
 pub use login::*;
 
-/// The seconds that an item has left, as a request's flags change them in their order; `None` is for
-/// ever. `t` shows what holds at its place among them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ttl {
-    /// Before the request.
-    pub before: Option<u32>,
-    /// After `T`.
-    pub touched: Option<u32>,
-    /// After `N`, if the request created the item.
-    pub vivified: Option<Option<u32>>,
-}
-
-/// What a hit shows. Every number is of the moment the flag is read, see the fields.
+/// What a hit shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'k> {
     /// The decoded key, for answers that show it (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
     /// The item was stored under a base64 key.
     pub binary_key: bool,
-    /// Opaque to the server.
-    pub client_flags: u32,
-    /// 0 under `-C`.
-    pub cas: u64,
-    /// The whole value's length, shown even when it is withheld.
-    pub value_len: usize,
-    /// What `t` shows.
-    pub ttl: Ttl,
-    /// Seconds since the access before this one.
-    pub idle_secs: u32,
-    /// The item had been asked for before.
-    pub hit_before: bool,
+    /// What flags show of it; classic and binary show some of that.
+    pub item: ShownItem,
     /// The requester may recache (`W`).
     pub won: bool,
     /// The item is stale (`X`).
@@ -144,7 +124,7 @@ pub struct Described<'k> {
 /// The first byte of a binary answer.
 const BINARY_MAGIC: u8 = 0x81;
 
-/// Writes everything before the value. True if the caller appends exactly `hit.value_len` bytes of
+/// Writes everything before the value. True if the caller appends exactly `hit.item.value_len` bytes of
 /// value next and calls [`hit_tail`]; else this was the whole answer.
 #[inline]
 pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
@@ -155,8 +135,9 @@ pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
             false
         }
         ReplyFormat::Classic(_) | ReplyFormat::Binary(_) => {
-            let value_len = if get.value { hit.value_len } else { 0 };
-            content_head(get, hit.key, hit.client_flags, hit.cas, value_len, out);
+            let ShownItem { client_flags, cas, value_len, .. } = hit.item;
+            let value_len = if get.value { value_len } else { 0 };
+            content_head(get, hit.key, client_flags, cas, value_len, out);
             get.value
         }
     }
@@ -251,10 +232,10 @@ pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
             }
         }
         ReplyFormat::Classic(classic) => line(classic, "NOT_FOUND", out),
-        ReplyFormat::Meta(flags) if flags.quiet => (),
+        ReplyFormat::Meta(flags) if flags.has(b'q') => (),
         ReplyFormat::Meta(flags) => {
             out.extend_from_slice(b"EN");
-            meta_key_and_opaque(flags, get.key, out);
+            meta_request(Command::Mg, flags, get.key, out);
         }
         ReplyFormat::Binary(head) if head.quiet => (),
         ReplyFormat::Binary(head) if head.with_key => {
@@ -317,7 +298,7 @@ fn stored_status(mode: StoreMode, outcome: Stored) -> Status {
 }
 
 fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: Stored, out: &mut Vec<u8>) {
-    let (code, cas, len) = match outcome {
+    let (code, cas, value_len) = match outcome {
         Stored::Stored { cas, len } => (b"HD", cas, len),
         Stored::NotStored => (b"NS", 0, store.value_len),
         Stored::Exists => (b"EX", 0, store.value_len),
@@ -326,19 +307,13 @@ fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: Stored, out: &
             return text(stored_line(outcome), out);
         }
     };
-    if flags.quiet && code == b"HD" {
+    if flags.has(b'q') && code == b"HD" {
         return;
     }
     out.extend_from_slice(code);
-    for token in Tokens(flags.raw) {
-        match token.first() {
-            Some(b'O') => spaced(token, out),
-            Some(b'k') => meta_key(store.key.wire, store.key.base64, out),
-            Some(b'c') => number(b" c", cas, out),
-            Some(b's') => number(b" s", len as u64, out),
-            _ => (),
-        }
-    }
+    let item = ShownItem { cas, value_len, ..ShownItem::default() };
+    let key = |out: &mut Vec<u8>| meta_key(store.key.wire, store.key.base64, out);
+    show(Command::Ms, Tokens(flags.raw), &item, key, out);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -351,10 +326,10 @@ pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
     };
     match &delete.format {
         ReplyFormat::Classic(classic) => line(classic, word, out),
-        ReplyFormat::Meta(flags) if flags.quiet && status.is_none() => (),
+        ReplyFormat::Meta(flags) if flags.has(b'q') && status.is_none() => (),
         ReplyFormat::Meta(flags) => {
             out.extend_from_slice(code);
-            meta_key_and_opaque(flags, delete.key, out);
+            meta_request(Command::Md, flags, delete.key, out);
         }
         ReplyFormat::Binary(head) => match status {
             Some(status) => binary_error(head, status, out),
@@ -410,7 +385,7 @@ fn meta_counted(
 ) {
     let code = match outcome {
         Counted::Number { value, cas, ttl } => {
-            if !flags.quiet {
+            if !flags.has(b'q') {
                 meta_number(arithmetic, flags, value, cas, &ttl, out);
             }
             return;
@@ -423,7 +398,7 @@ fn meta_counted(
         }
     };
     out.extend_from_slice(code);
-    meta_key_and_opaque(flags, arithmetic.key, out);
+    meta_request(Command::Ma, flags, arithmetic.key, out);
 }
 
 fn meta_number(
@@ -436,24 +411,15 @@ fn meta_number(
 ) {
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(value);
-    let wants_value = Tokens(flags.raw).any(|token| token.first() == Some(&b'v'));
+    let wants_value = flags.has(b'v');
     if wants_value {
         number(b"VA ", digits.len() as u64, out);
     } else {
         out.extend_from_slice(b"HD");
     }
-    let mut left = ttl.before;
-    for token in Tokens(flags.raw) {
-        match token.first() {
-            Some(b'c') => number(b" c", cas, out),
-            Some(b't') => meta_ttl(left, out),
-            Some(b'T') => left = ttl.touched,
-            Some(b'N') => left = ttl.vivified.unwrap_or(left),
-            Some(b'O') => spaced(token, out),
-            Some(b'k') => meta_key(arithmetic.key.wire, arithmetic.key.base64, out),
-            _ => (),
-        }
-    }
+    let item = ShownItem { cas, ttl: *ttl, ..ShownItem::default() };
+    let key = |out: &mut Vec<u8>| meta_key(arithmetic.key.wire, arithmetic.key.base64, out);
+    show(Command::Ma, Tokens(flags.raw), &item, key, out);
     out.extend_from_slice(b"\r\n");
     if wants_value {
         text(digits, out);
@@ -621,44 +587,18 @@ fn text(line: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-#[inline]
-pub(crate) fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(before);
-    push(number, out);
-}
-
-fn spaced(token: &[u8], out: &mut Vec<u8>) {
-    out.push(b' ');
-    out.extend_from_slice(token);
-}
-
 /// `mg`'s answer to a hit, up to its value.
 #[inline]
 fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     let with_value = get.value && !hit.withheld;
-    let value_len = if with_value { hit.value_len } else { 0 };
+    let value_len = if with_value { hit.item.value_len } else { 0 };
     out.reserve(HIT_ROOM + flags.raw.len() + 2 * hit.key.len() + value_room(value_len));
     if with_value {
-        number(b"VA ", hit.value_len as u64, out);
+        number(b"VA ", hit.item.value_len as u64, out);
     } else {
         out.extend_from_slice(b"HD");
     }
-    let mut left = hit.ttl.before;
-    for token in Tokens(flags.raw) {
-        match token.first() {
-            Some(b't') => meta_ttl(left, out),
-            Some(b'T') => left = hit.ttl.touched,
-            Some(b'N') => left = hit.ttl.vivified.unwrap_or(left),
-            Some(b'c') => number(b" c", hit.cas, out),
-            Some(b'f') => number(b" f", hit.client_flags.into(), out),
-            Some(b'h') => number(b" h", hit.hit_before.into(), out),
-            Some(b'l') => number(b" l", hit.idle_secs.into(), out),
-            Some(b's') => number(b" s", hit.value_len as u64, out),
-            Some(b'O') => spaced(token, out),
-            Some(b'k') => meta_item_key(get.key, hit, out),
-            _ => (),
-        }
-    }
+    show(Command::Mg, Tokens(flags.raw), &hit.item, |out| meta_item_key(get.key, hit, out), out);
     for (mark, shown) in [(b" Z", hit.win_taken), (b" X", hit.stale), (b" W", hit.won)] {
         if shown {
             out.extend_from_slice(mark);
@@ -666,13 +606,6 @@ fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u
     }
     out.extend_from_slice(b"\r\n");
     with_value
-}
-
-fn meta_ttl(ttl: Option<u32>, out: &mut Vec<u8>) {
-    match ttl {
-        Some(ttl) => number(b" t", ttl.into(), out),
-        None => out.extend_from_slice(b" t-1"),
-    }
 }
 
 /// The key of an item, as it was stored.
@@ -697,15 +630,10 @@ fn meta_key(wire: &[u8], base64: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// The flags that every answer returns, and the line's end.
-fn meta_key_and_opaque(flags: &MetaFlags<'_>, key: Key<'_>, out: &mut Vec<u8>) {
-    for token in Tokens(flags.raw) {
-        match token.first() {
-            Some(b'O') => spaced(token, out),
-            Some(b'k') => meta_key(key.wire, key.base64, out),
-            _ => (),
-        }
-    }
+/// What an answer shows that has no item, and the line's end.
+fn meta_request(command: Command, flags: &MetaFlags<'_>, key: Key<'_>, out: &mut Vec<u8>) {
+    let key = |out: &mut Vec<u8>| meta_key(key.wire, key.base64, out);
+    show_request(command, Tokens(flags.raw), key, out);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -5,7 +5,7 @@
 
 use crate::admin::Admin;
 use crate::login::Login;
-use crate::tokens::Tokens;
+use crate::meta_flags::Letters;
 
 /// The longest key in bytes, as sent in text (base64 included) or in binary.
 pub const KEY_LEN_MAX: usize = 250;
@@ -94,6 +94,15 @@ pub enum ReplyFormat<'b> {
     Binary(BinaryHead),
 }
 
+impl<'b> ReplyFormat<'b> {
+    /// The flags of a meta request.
+    #[inline]
+    #[must_use]
+    pub fn meta(&self) -> Option<&MetaFlags<'b>> {
+        if let Self::Meta(flags) = self { Some(flags) } else { None }
+    }
+}
+
 /// What the answer to a classic request depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classic {
@@ -110,17 +119,7 @@ pub struct Classic {
 pub struct MetaFlags<'b> {
     /// The flag tokens as sent, separated by spaces, without the line's end.
     pub raw: &'b [u8],
-    /// `q`.
-    pub quiet: bool,
-}
-
-impl MetaFlags<'_> {
-    /// Whether flag `first` comes before flag `second`; true if `second` is not there.
-    #[must_use]
-    pub fn precedes(&self, first: u8, second: u8) -> bool {
-        let place = |letter| Tokens(self.raw).position(|token| token.first() == Some(&letter));
-        place(second).is_none_or(|second| place(first).is_some_and(|first| first < second))
-    }
+    pub(crate) letters: Letters,
 }
 
 /// What the answer to a binary request repeats or depends on.

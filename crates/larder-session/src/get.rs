@@ -5,7 +5,7 @@ use crate::pending::{Pending, Sending};
 use crate::time::resolve;
 use crate::{Host, lower};
 use larder_operations::{ItemView, Traces};
-use larder_protocol::reply::{self, Described, Glance, Hit, Ttl};
+use larder_protocol::reply::{self, Described, Hit, ShownItem, Ttl};
 use larder_protocol::{Debug, FastGet, Get, ReplyFormat};
 use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Seconds, Value};
 
@@ -47,8 +47,10 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
             if seen.stale || seen.won || seen.binary_key {
                 return None;
             }
-            let (client_flags, ttl) = (seen.client_flags, seen.expiry.left(now));
-            reply::fast_item(fast, &Glance { client_flags, cas, ttl, value }, output);
+            let ttl = Ttl { before: seen.expiry.left(now), ..Ttl::default() };
+            let (client_flags, value_len) = (seen.client_flags, value.len());
+            let shown = ShownItem { client_flags, cas, value_len, ttl, ..ShownItem::default() };
+            reply::fast_item(fast, &shown, value, output);
             Some(())
         })
     } else {
@@ -183,12 +185,14 @@ fn hit<'k, L: Lease>(
     Hit {
         key,
         binary_key: attributes.binary_key,
-        client_flags: attributes.client_flags,
-        cas: item.cas,
-        value_len: item.value.len(),
-        ttl,
-        idle_secs: now.0.saturating_sub(item.accessed.0),
-        hit_before: item.fetched,
+        item: ShownItem {
+            client_flags: attributes.client_flags,
+            cas: item.cas,
+            value_len: item.value.len(),
+            ttl,
+            idle_secs: now.0.saturating_sub(item.accessed.0),
+            hit_before: item.fetched,
+        },
         won: item.won,
         stale: attributes.stale,
         win_taken: item.win_taken,

@@ -8,27 +8,24 @@ use larder_store::{Expiry, Seconds};
 
 /// `get`, `gat`, `touch`, `mg`.
 pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
-    let is_meta = matches!(get.format, ReplyFormat::Meta(_));
+    let flags = get.format.meta();
     let create = get.vivify.map(|vivify| CreateEmpty {
         expiry: created_expiry(&get.format, vivify, get.touch, now),
         new_cas: get.new_cas,
         binary_key: get.key.base64,
     });
     let recache = get.recache.and_then(|within| {
-        let after_touch = match &get.format {
-            ReplyFormat::Meta(flags) => get.touch.is_some() && !flags.precedes(b'R', b'T'),
-            _ => false,
-        };
+        let after_touch = flags.is_some_and(|flags| !flags.precedes(b'R', b'T'));
         Some(Recache { within_secs: u32::try_from(within).ok()?, after_touch })
     });
     Look {
         touch: get.touch.map(|touch| resolve(touch, now)),
         create,
-        may_win: is_meta,
+        may_win: flags.is_some(),
         recache,
         untracked: get.untracked,
         // `mg` with T that finds nothing counts as a get, as it does in memcached.
-        miss_counts_as_get: is_meta,
+        miss_counts_as_get: flags.is_some(),
     }
 }
 
@@ -101,8 +98,8 @@ fn created_expiry(
     touch: Option<Exptime>,
     now: Seconds,
 ) -> Expiry {
-    let last = match (format, touch) {
-        (ReplyFormat::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
+    let last = match (format.meta(), touch) {
+        (Some(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
         _ => vivify,
     };
     resolve(last, now)

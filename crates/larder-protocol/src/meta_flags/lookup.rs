@@ -1,0 +1,148 @@
+//! The table of flags by letter, as the compiler works it out.
+#![expect(clippy::indexing_slicing, reason = "the compiler does all of it, beside `get`")]
+
+use super::{Argument, Command, FLAGS, Flag, Shows};
+
+/// The first letter that can be a flag, and how many bytes from it on can be one.
+const FIRST: u8 = b'A';
+const LETTERS: usize = (b'z' - FIRST + 1) as usize;
+
+/// How a flag is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) argument: Argument,
+    /// The place of its number among those of all flags, below [`SLOTS`].
+    pub(crate) slot: u8,
+}
+
+impl Entry {
+    /// `None` if there is no such flag.
+    #[inline]
+    pub(crate) fn of(letter: u8) -> Option<Self> {
+        static ENTRIES: [Option<Entry>; LETTERS] = entries();
+        *ENTRIES.get(place(letter))?
+    }
+}
+
+/// What a flag shows in a reply to `command`.
+#[inline]
+pub(super) fn shows(command: Command, letter: u8) -> Shows {
+    static SHOWN: [[Shows; LETTERS]; 5] = [
+        shown_by(Command::Mg),
+        shown_by(Command::Ms),
+        shown_by(Command::Md),
+        shown_by(Command::Ma),
+        shown_by(Command::Me),
+    ];
+    let shown = &SHOWN[command as usize];
+    shown.get(place(letter)).copied().unwrap_or(Shows::Nothing)
+}
+
+/// How many flags of the table have a number for an argument.
+pub(crate) const SLOTS: usize = slots(FLAGS.len());
+
+/// The flags of `mg` that change nothing and that the fast path can show.
+pub(crate) const FAST: Letters = fast_letters();
+
+/// A set of letters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Letters(u64);
+
+impl Letters {
+    /// The letter alone; no letter at all if it can be no flag.
+    #[inline]
+    pub(crate) const fn of(letter: u8) -> Self {
+        let place = place(letter);
+        Self(if place < 64 { 1 << place } else { 0 })
+    }
+
+    /// Whether any letter of `other` is in it.
+    #[inline]
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// All letters of both.
+    #[inline]
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The letters that `other` does not have.
+    #[inline]
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(crate) const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+}
+
+#[inline]
+const fn place(letter: u8) -> usize {
+    letter.wrapping_sub(FIRST) as usize
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "there are fewer slots than letters")]
+const fn entries() -> [Option<Entry>; LETTERS] {
+    let mut entries = [None; LETTERS];
+    let mut at = 0;
+    while at < FLAGS.len() {
+        let Flag { letter, argument, .. } = FLAGS[at];
+        assert!(entries[place(letter)].is_none(), "a letter is in the table twice");
+        entries[place(letter)] = Some(Entry { argument, slot: slots(at) as u8 });
+        at += 1;
+    }
+    entries
+}
+
+/// How many of the first `flags` of the table have a number for an argument.
+const fn slots(flags: usize) -> usize {
+    let (mut slots, mut at) = (0, 0);
+    while at < flags {
+        slots += FLAGS[at].argument.is_number() as usize;
+        at += 1;
+    }
+    slots
+}
+
+const fn shown_by(command: Command) -> [Shows; LETTERS] {
+    let mut shown = [Shows::Nothing; LETTERS];
+    let mut at = 0;
+    while at < FLAGS.len() {
+        let Flag { letter, shows, .. } = FLAGS[at];
+        if FLAGS[at].is_of(command) {
+            shown[place(letter)] = shows;
+        }
+        at += 1;
+    }
+    shown
+}
+
+const fn fast_letters() -> Letters {
+    let (mut letters, mut at) = (Letters(0), 0);
+    while at < FLAGS.len() {
+        let Flag { letter, argument, shows, .. } = FLAGS[at];
+        let is_bare = matches!(argument, Argument::None);
+        if is_bare && shows.is_fast() && FLAGS[at].is_of(Command::Mg) {
+            letters = letters.with(Letters::of(letter));
+        }
+        at += 1;
+    }
+    letters
+}
+
+impl Flag {
+    /// Whether `command` gives it a meaning.
+    const fn is_of(&self, command: Command) -> bool {
+        let mut at = 0;
+        while at < self.commands.len() {
+            if self.commands[at] as u8 == command as u8 {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+}
