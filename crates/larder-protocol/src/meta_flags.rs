@@ -347,7 +347,7 @@ mod tests {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(&path, &printed).unwrap();
         } else {
-            assert!(page == printed, "docs/meta-flags.md is not the table: print it as it says");
+            assert!(page == printed, "docs/meta-flags.md is not the table; UPDATE_DOCS=1 prints it");
         }
     }
 
