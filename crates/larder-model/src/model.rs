@@ -1,7 +1,9 @@
 //! The model: what each command means, with a plain map and no care for speed.
 
 use crate::meta_get;
-use larder_protocol::reply::{self, Counted, Deleted, Described, Hit, ShownItem, Stored, Ttl};
+use larder_protocol::reply::{
+    self, AdminRefusal, Counted, Deleted, Described, Hit, ShownItem, StatsRefusal, Stored, Ttl,
+};
 use larder_protocol::{
     Arithmetic, Debug, Delete, Exptime, Get, KEY_LEN_MAX, Key, ReplyFormat, Request, Store,
     StoreMode,
@@ -77,9 +79,13 @@ impl Model {
             Request::Verbosity { format, .. } => reply::ok(format, &mut out),
             Request::Stats { topic: b"reset", format } => reply::stats_reset(format, &mut out),
             // Outside the model: who compares leaves them out.
-            Request::Stats { format, .. } => reply::stats_unknown(format, &mut out),
+            Request::Stats { format, .. } => {
+                reply::stats_refused(format, StatsRefusal::UnknownPage, &mut out);
+            }
             // So is what an operator asks of a server.
-            Request::Admin { format, .. } => reply::admin(format, "ERROR", &mut out),
+            Request::Admin { format, .. } => {
+                reply::admin_refused(format, &AdminRefusal::Unsupported, &mut out);
+            }
             // It knows nobody.
             Request::Login(login) => reply::not_admitted(&login.format, &mut out),
             Request::Quit(format) => reply::quit(format, &mut out),

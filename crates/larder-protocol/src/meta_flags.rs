@@ -347,7 +347,10 @@ mod tests {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(&path, &printed).unwrap();
         } else {
-            assert!(page == printed, "docs/meta-flags.md is not the table; UPDATE_DOCS=1 prints it");
+            assert!(
+                page == printed,
+                "docs/meta-flags.md is not the table; UPDATE_DOCS=1 prints it"
+            );
         }
     }
 

@@ -1,8 +1,10 @@
 //! Replies in, bytes out: each function writes the answer to one kind of request, in the dialect of
 //! its [`ReplyFormat`]. A suppressed answer (`noreply`, quiet) writes nothing.
 
+mod admin;
 mod fast_get;
 mod login;
+mod stats;
 
 use crate::base64;
 use crate::meta_flags::{Command, number, show, show_request};
@@ -14,8 +16,10 @@ use crate::request::{
 use crate::tokens::Tokens;
 
 pub use crate::meta_flags::{ShownItem, Ttl};
+pub use admin::*;
 pub use fast_get::*;
 pub use login::*;
+pub use stats::*;
 
 /// What a hit shows.
 #[derive(Clone, Copy, Debug)]
@@ -451,11 +455,6 @@ pub fn described(debug: &Debug<'_>, found: Option<&Described<'_>>, out: &mut Vec
     out.extend_from_slice(b"\r\n");
 }
 
-/// The answer to an administrative command: one line, unless none is wanted.
-pub fn admin(format: &ReplyFormat<'_>, answer: &str, out: &mut Vec<u8>) {
-    success(format, answer, out);
-}
-
 /// A fault's answer. When it is sent ([`crate::Recovery`]) is the caller's matter.
 pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
     match &fault.reply {
@@ -470,7 +469,8 @@ pub fn noop(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "MN", out);
 }
 
-/// `flush_all`, `verbosity`.
+/// Answers a command that was carried out and has nothing to show: `flush_all`, `verbosity`, and what
+/// an operator asks.
 pub fn ok(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "OK", out);
 }
@@ -502,61 +502,6 @@ pub fn version(format: &ReplyFormat<'_>, version: &str, out: &mut Vec<u8>) {
 pub fn quit(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(head) = format {
         binary_success(head, &[], 0, out);
-    }
-}
-
-/// One statistic.
-pub fn stat(format: &ReplyFormat<'_>, name: &str, value: &str, out: &mut Vec<u8>) {
-    match format {
-        ReplyFormat::Binary(head) => stat_bytes(head, name, value.as_bytes(), out),
-        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => {
-            for part in ["STAT ", name, " ", value, "\r\n"] {
-                out.extend_from_slice(part.as_bytes());
-            }
-        }
-    }
-}
-
-fn stat_bytes(head: &BinaryHead, name: &str, value: &[u8], out: &mut Vec<u8>) {
-    binary(head, 0, &[], name.as_bytes(), value.len(), 0, out);
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(value);
-}
-
-/// `stats detail dump`: `lines` are all of the answer in text, and one statistic in binary.
-pub fn stats_detail(format: &ReplyFormat<'_>, lines: &[u8], out: &mut Vec<u8>) {
-    match format {
-        ReplyFormat::Binary(head) => {
-            stat_bytes(head, "detailed", lines, out);
-            stats_end(format, out);
-        }
-        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => out.extend_from_slice(lines),
-    }
-}
-
-/// The end of a page of statistics.
-pub fn stats_end(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
-    success(format, "END", out);
-}
-
-/// `stats reset`.
-pub fn stats_reset(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
-    success(format, "RESET", out);
-}
-
-/// There is no such page.
-pub fn stats_unknown(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
-    match format {
-        ReplyFormat::Binary(head) => binary_error(head, Status::NotFound, out),
-        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => text("ERROR", out),
-    }
-}
-
-/// An error line of the caller's; binary says that it was not found.
-pub fn error_line(format: &ReplyFormat<'_>, line: &'static str, out: &mut Vec<u8>) {
-    match format {
-        ReplyFormat::Binary(head) => binary_error(head, Status::NotFound, out),
-        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => text(line, out),
     }
 }
 

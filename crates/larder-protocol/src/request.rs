@@ -203,6 +203,14 @@ pub struct Store<'b> {
     pub format: ReplyFormat<'b>,
 }
 
+impl Store<'_> {
+    /// Whether the bytes behind an uploaded value end it: CRLF in text, nothing in binary.
+    #[must_use]
+    pub fn is_value_end(trailer: &[u8]) -> bool {
+        matches!(trailer, b"" | b"\r\n")
+    }
+}
+
 /// A removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delete<'b> {

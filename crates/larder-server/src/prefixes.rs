@@ -1,18 +1,9 @@
 //! Counts by prefix (`stats detail`): what a key has before the first delimiter.
 
+use larder_protocol::reply::PrefixCounts;
 use larder_session::PrefixEvent;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Counts of one prefix.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are memcached's own, from `stats detail dump`")]
-pub struct PrefixCounts {
-    pub get: u64,
-    pub hit: u64,
-    pub set: u64,
-    pub del: u64,
-}
 
 /// Counts by prefix.
 #[derive(Debug)]
@@ -55,17 +46,10 @@ impl Prefixes {
         }
     }
 
-    /// `stats detail dump`, without its end.
+    /// The counts of each prefix, in the order of their bytes.
     #[must_use]
-    pub fn dump(&self) -> Vec<u8> {
-        let mut lines = Vec::new();
-        for (prefix, PrefixCounts { get, hit, set, del }) in self.lock().iter() {
-            lines.extend_from_slice(b"PREFIX ");
-            lines.extend_from_slice(prefix);
-            let counts = format!(" get {get} hit {hit} set {set} del {del}\r\n");
-            lines.extend_from_slice(counts.as_bytes());
-        }
-        lines
+    pub fn counts(&self) -> BTreeMap<Vec<u8>, PrefixCounts> {
+        self.lock().clone()
     }
 
     pub(crate) fn reset(&self) {
@@ -82,10 +66,6 @@ impl Prefixes {
 mod tests {
     use super::*;
 
-    fn dumped(prefixes: &Prefixes) -> String {
-        String::from_utf8(prefixes.dump()).unwrap()
-    }
-
     #[test]
     fn what_is_before_the_first_delimiter_counts() {
         let prefixes = Prefixes::new(b':');
@@ -94,10 +74,12 @@ mod tests {
         prefixes.count(b"a:", PrefixEvent::Set);
         prefixes.count(b":x", PrefixEvent::Delete);
         prefixes.count(b"plain", PrefixEvent::Set);
-        let lines = "PREFIX  get 0 hit 0 set 0 del 1\r\nPREFIX a get 2 hit 1 set 1 del 0\r\n";
-        assert_eq!(dumped(&prefixes), lines);
+        let counts = prefixes.counts();
+        assert_eq!(counts.keys().collect::<Vec<_>>(), [&b""[..], b"a"]);
+        assert_eq!(counts[&b""[..]], PrefixCounts { del: 1, ..PrefixCounts::default() });
+        assert_eq!(counts[&b"a"[..]], PrefixCounts { get: 2, hit: 1, set: 1, del: 0 });
         prefixes.reset();
-        assert_eq!(dumped(&prefixes), "");
+        assert!(prefixes.counts().is_empty());
     }
 
     #[test]
@@ -106,6 +88,6 @@ mod tests {
         for i in 0..2 * PREFIXES_MAX {
             prefixes.count(format!("{i}:").as_bytes(), PrefixEvent::Set);
         }
-        assert_eq!(dumped(&prefixes).lines().count(), PREFIXES_MAX);
+        assert_eq!(prefixes.counts().len(), PREFIXES_MAX);
     }
 }

@@ -18,7 +18,7 @@ use crate::{stats, version};
 use larder_operations::Counters;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
-use larder_session::{Host, PrefixEvent, Settings, StatsAnswer};
+use larder_session::{Host, PrefixEvent, RefreshRefusal, Settings, StatsAnswer, WatchRefusal};
 use larder_store::Gauges;
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::segment::MissRatioCurve;
@@ -323,11 +323,9 @@ impl Host for Server {
         self.life.stop(graceful);
     }
 
-    fn refresh_certs(&self) -> Result<(), String> {
-        match &self.tls {
-            Some(tls) => tls.refresh().map_err(|error| error.to_string()),
-            None => Err("Error TLS not enabled".to_owned()),
-        }
+    fn refresh_certs(&self) -> Result<(), RefreshRefusal> {
+        let tls = self.tls.as_ref().ok_or(RefreshRefusal::NotEnabled)?;
+        tls.refresh().map_err(|error| RefreshRefusal::Failed(error.to_string()))
     }
 
     fn set(&self, tuning: Tuning) {
@@ -350,11 +348,11 @@ impl Host for Server {
         self.prefixes.count(key, event);
     }
 
-    fn watch(&self, streams: Streams) -> Result<u64, &'static str> {
+    fn watch(&self, streams: Streams) -> Result<u64, WatchRefusal> {
         if self.options.disable_watch {
-            return Err("CLIENT_ERROR watch commands not allowed");
+            return Err(WatchRefusal::NotAllowed);
         }
-        self.log.watch(streams)
+        self.log.watch(streams).ok_or(WatchRefusal::TooMany)
     }
 
     fn read_log(&self, watcher: u64, output: &mut Vec<u8>) {

@@ -33,13 +33,12 @@ pub(crate) fn stats<E: Engine, H: Host>(
     match answer {
         StatsAnswer::Lines => reply::stats_end(format, output),
         StatsAnswer::Reset => reply::stats_reset(format, output),
-        StatsAnswer::Ok => reply::ok(format, output),
-        StatsAnswer::Unknown => reply::stats_unknown(format, output),
-        StatsAnswer::Detail(lines) => reply::stats_detail(format, &lines, output),
-        StatsAnswer::Raw(_) if matches!(format, ReplyFormat::Binary(_)) => {
-            reply::stats_unknown(format, output);
+        StatsAnswer::Done => reply::ok(format, output),
+        StatsAnswer::Prefixes(counts) => {
+            let prefixes = counts.iter().map(|(prefix, counts)| (&prefix[..], *counts));
+            reply::stats_prefixes(format, prefixes, output);
         }
-        StatsAnswer::Raw(lines) => output.extend_from_slice(&lines),
-        StatsAnswer::Error(line) => reply::error_line(format, line, output),
+        StatsAnswer::SizesStatus(on) => reply::stats_sizes_status(format, on, output),
+        StatsAnswer::Refused(refusal) => reply::stats_refused(format, refusal, output),
     }
 }

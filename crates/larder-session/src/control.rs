@@ -4,16 +4,15 @@ use crate::context::{Context, Flow};
 use crate::dump::{Dump, Style};
 use crate::pending::Pending;
 use crate::session::Session;
-use crate::{Host, admin};
-use larder_protocol::{Admin, CLASS_MAX, Classic, ReplyFormat, Selection, Shutdown, Tuning, reply};
+use crate::{Host, RefreshRefusal, WatchRefusal, admin};
+use larder_protocol::reply::{self, AdminRefusal, StatsRefusal};
+use larder_protocol::{
+    Admin, CLASS_MAX, Classic, ReplyFormat, Selection, Shutdown, Streams, Tuning,
+};
 use larder_store::Engine;
-use std::ops::RangeInclusive;
 
-const OK: &str = "OK";
-const ERROR: &str = "ERROR";
-const DISABLED: &str = "CLIENT_ERROR lru crawler disabled";
-const BAD_CLASS: &str = "BADCLASS invalid class id";
-const NOTHING: &str = "NOTSTARTED no items to crawl";
+/// Whether an administrative command was carried out, or begun.
+type Done = Result<(), AdminRefusal>;
 
 impl<E: Engine> Session<E> {
     /// Answers an administrative command, or begins what answers it.
@@ -24,59 +23,49 @@ impl<E: Engine> Session<E> {
         format: &ReplyFormat<'_>,
         output: &mut Vec<u8>,
     ) -> Flow {
-        let answer = match *command {
+        let done = match *command {
             Admin::Crawler { enable } => switch_crawler(cx.host, enable),
             Admin::Crawl(selection) => crawl(cx, selection),
-            Admin::Metadump(selection) => match may_dump(cx.host, selection, Style::Meta) {
-                Ok(()) => {
-                    self.begin_crawl(cx, Style::Meta, selection);
-                    OK
-                }
-                Err(line) => line,
-            },
-            Admin::Mgdump(selection) => match may_dump(cx.host, selection, Style::Keys) {
-                Ok(()) => {
-                    self.begin_crawl(cx, Style::Keys, selection);
-                    OK
-                }
-                Err(line) => line,
-            },
+            Admin::Metadump(selection) => self.begin_crawl(cx, Style::Meta, selection),
+            Admin::Mgdump(selection) => self.begin_crawl(cx, Style::Keys, selection),
             // There are no slabs to move.
-            Admin::Reassign => "CLIENT_ERROR slab reassignment disabled",
+            Admin::Reassign => Err(AdminRefusal::ReassignDisabled),
             // As under `no_lru_maintainer`: there is no such list of items.
-            Admin::Set(Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_)) => ERROR,
+            Admin::Set(Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_)) => {
+                Err(AdminRefusal::Unsupported)
+            }
             Admin::Set(tuning) => {
                 cx.host.set(tuning);
-                OK
+                Ok(())
             }
-            Admin::MemoryLimit(mib) => match cx.host.set_memory_limit(mib) {
-                Ok(()) => OK,
-                Err(could) => {
-                    reply::admin(format, &limit_refused(&could), output);
-                    return Flow::Continue;
-                }
-            },
-            Admin::Watch(streams) => match cx.host.watch(streams) {
-                Ok(watcher) => {
-                    self.pending = Pending::Watching(watcher);
-                    OK
-                }
-                Err(line) => line,
-            },
+            Admin::MemoryLimit(mib) => {
+                cx.host.set_memory_limit(mib).map_err(AdminRefusal::MemoryLimit)
+            }
+            Admin::Watch(streams) => self.watch(cx.host, streams),
             Admin::Shutdown(how) => match shut_down(cx.host, how) {
                 Ok(()) => return Flow::Close,
-                Err(line) => line,
+                Err(refusal) => Err(refusal),
             },
-            Admin::RefreshCerts => match cx.host.refresh_certs() {
-                Ok(()) => OK,
-                Err(why) => {
-                    reply::admin(format, &why, output);
-                    return Flow::Continue;
-                }
-            },
+            Admin::RefreshCerts => cx.host.refresh_certs().map_err(|refusal| match refusal {
+                RefreshRefusal::NotEnabled => AdminRefusal::TlsNotEnabled,
+                RefreshRefusal::Failed(why) => AdminRefusal::Certificates(why),
+            }),
         };
-        reply::admin(format, answer, output);
+        match done {
+            Ok(()) => reply::ok(format, output),
+            Err(refusal) => reply::admin_refused(format, &refusal, output),
+        }
         Flow::Continue
+    }
+
+    fn watch(&mut self, host: &impl Host, streams: Streams) -> Done {
+        let watcher = host.watch(streams).map_err(|refusal| match refusal {
+            WatchRefusal::NotAllowed => AdminRefusal::WatchNotAllowed,
+            WatchRefusal::TooMany => AdminRefusal::TooManyWatchers,
+            WatchRefusal::NoLog => AdminRefusal::WatchFailed,
+        })?;
+        self.pending = Pending::Watching(watcher);
+        Ok(())
     }
 
     /// `stats`: the pages that show items are walks over all of them.
@@ -113,11 +102,9 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) {
         let refused = match cachedump_words(words) {
-            _ if !cx.host.dumps_allowed() => "CLIENT_ERROR stats cachedump not allowed",
+            _ if !cx.host.dumps_allowed() => StatsRefusal::CachedumpNotAllowed,
             // Its lines are not statistics: there is no such page in binary.
-            _ if matches!(format, ReplyFormat::Binary(_)) => {
-                return reply::stats_unknown(format, output);
-            }
+            _ if matches!(format, ReplyFormat::Binary(_)) => StatsRefusal::UnknownPage,
             Ok((class, items_max)) if has_items(cx.operations.engine, class) => {
                 return self.begin_dump(
                     cx,
@@ -127,16 +114,23 @@ impl<E: Engine> Session<E> {
                 );
             }
             Ok(_) => return reply::stats_end(format, output),
-            Err(line) => line,
+            Err(refusal) => refusal,
         };
-        reply::error_line(format, refused, output);
+        reply::stats_refused(format, refused, output);
     }
 
-    /// A dump of the crawler's.
-    fn begin_crawl<H: Host>(&mut self, cx: &Context<'_, E, H>, style: Style, selection: Selection) {
+    /// Begins a dump of the crawler's.
+    fn begin_crawl<H: Host>(
+        &mut self,
+        cx: &Context<'_, E, H>,
+        style: Style,
+        selection: Selection,
+    ) -> Done {
+        may_dump(cx.host, selection, style)?;
         cx.host.note_crawl();
         cx.host.note_dump(true);
         self.begin_dump(cx, style, selection, u64::MAX);
+        Ok(())
     }
 
     fn begin_dump<H: Host>(
@@ -153,27 +147,27 @@ impl<E: Engine> Session<E> {
 
 /// `stats cachedump`: what is wrong with its words, or which class it is for and how many items to
 /// show.
-fn cachedump_words(words: &[u8]) -> Result<(u32, u64), &'static str> {
+fn cachedump_words(words: &[u8]) -> Result<(u32, u64), StatsRefusal> {
     let mut words = words.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {
-        return Err("CLIENT_ERROR bad command line");
+        return Err(StatsRefusal::CachedumpUsage);
     };
     let number = |word: &[u8]| {
         let strict = word.len() <= 11 && word.iter().all(u8::is_ascii_digit);
         std::str::from_utf8(word).ok().filter(|_| strict)?.parse::<u32>().ok()
     };
     match (number(class), number(limit)) {
-        (Some(class), Some(_)) if class > CLASS_MAX => Err("CLIENT_ERROR Illegal slab id"),
+        (Some(class), Some(_)) if class > CLASS_MAX => Err(StatsRefusal::CachedumpClass),
         (Some(class), Some(0)) => Ok((class, u64::MAX)),
         (Some(class), Some(limit)) => Ok((class, limit.into())),
-        _ => Err("CLIENT_ERROR bad command line format"),
+        _ => Err(StatsRefusal::CachedumpNumbers),
     }
 }
 
-fn shut_down(host: &impl Host, how: Shutdown) -> Result<(), &'static str> {
+fn shut_down(host: &impl Host, how: Shutdown) -> Done {
     match how {
-        _ if !host.shutdown_allowed() => Err("SERVER_ERROR: shutdown not enabled"),
-        Shutdown::Invalid => Err("CLIENT_ERROR invalid shutdown mode"),
+        _ if !host.shutdown_allowed() => Err(AdminRefusal::ShutdownNotAllowed),
+        Shutdown::Invalid => Err(AdminRefusal::InvalidShutdown),
         Shutdown::Quick | Shutdown::Graceful => {
             host.shut_down(how == Shutdown::Graceful);
             Ok(())
@@ -181,31 +175,25 @@ fn shut_down(host: &impl Host, how: Shutdown) -> Result<(), &'static str> {
     }
 }
 
-/// memcached's words, and what could be had.
-fn limit_refused(could: &RangeInclusive<usize>) -> String {
-    let (min, max) = (could.start(), could.end());
-    format!("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust ({min}m to {max}m)")
-}
-
-fn switch_crawler(host: &impl Host, enable: bool) -> &'static str {
+fn switch_crawler(host: &impl Host, enable: bool) -> Done {
     if enable && host.crawler_enabled() {
-        return "ERROR failed to start lru crawler thread";
+        return Err(AdminRefusal::CrawlerEnabled);
     }
     host.enable_crawler(enable);
-    OK
+    Ok(())
 }
 
-fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -> &'static str {
+fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -> Done {
     match selection {
-        _ if !cx.host.crawler_enabled() => DISABLED,
-        Selection::Invalid => BAD_CLASS,
-        Selection::Hash => "ERROR an unknown error happened",
-        Selection::Classes(0) => NOTHING,
+        _ if !cx.host.crawler_enabled() => Err(AdminRefusal::CrawlerDisabled),
+        Selection::Invalid => Err(AdminRefusal::InvalidClasses),
+        Selection::Hash => Err(AdminRefusal::CrawlByHash),
+        Selection::Classes(0) => Err(AdminRefusal::NoClasses),
         // It looks at all classes: there is no list of each.
         Selection::Classes(_) => {
             cx.host.note_crawl();
             cx.operations.engine.crawl_soon();
-            OK
+            Ok(())
         }
     }
 }
@@ -216,15 +204,13 @@ fn has_items(engine: &impl Engine, class: u32) -> bool {
     class.is_some_and(|class| engine.gauges().classes.get(class).is_some_and(|c| c.items > 0))
 }
 
-fn may_dump(host: &impl Host, selection: Selection, style: Style) -> Result<(), &'static str> {
+fn may_dump(host: &impl Host, selection: Selection, style: Style) -> Done {
     match selection {
-        _ if !host.crawler_enabled() => Err(DISABLED),
-        _ if host.dumps_allowed() => match selection {
-            Selection::Invalid => Err(BAD_CLASS),
-            Selection::Classes(0) => Err(NOTHING),
-            Selection::Classes(_) | Selection::Hash => Ok(()),
-        },
-        _ if style == Style::Meta => Err("ERROR metadump not allowed"),
-        _ => Err("ERROR key dump not allowed"),
+        _ if !host.crawler_enabled() => Err(AdminRefusal::CrawlerDisabled),
+        _ if !host.dumps_allowed() && style == Style::Meta => Err(AdminRefusal::MetadumpNotAllowed),
+        _ if !host.dumps_allowed() => Err(AdminRefusal::MgdumpNotAllowed),
+        Selection::Invalid => Err(AdminRefusal::InvalidClasses),
+        Selection::Classes(0) => Err(AdminRefusal::NoClasses),
+        Selection::Classes(_) | Selection::Hash => Ok(()),
     }
 }

@@ -101,8 +101,10 @@ impl<E: Engine> Dump<E> {
                 let size = (step * SIZE_STEP).to_string();
                 reply::stat(format, &size, &items.to_string(), output);
             }
-            let word = if *style == Style::Keys { "EN" } else { "END" };
-            reply::admin(format, word, output);
+            match style {
+                Style::Keys => reply::mgdump_end(output),
+                Style::Meta | Style::Cache | Style::Sizes => reply::stats_end(format, output),
+            }
         }
         done
     }

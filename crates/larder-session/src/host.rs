@@ -1,7 +1,9 @@
 //! What a session may ask of the server around it.
 
+use larder_protocol::reply::{PrefixCounts, StatsRefusal};
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// The server, as far as commands reach it. Tests bring a small one of their own.
@@ -74,9 +76,9 @@ pub trait Host {
     /// Begins to keep log lines for a watcher; its number.
     ///
     /// # Errors
-    /// A line that says why not.
-    fn watch(&self, _streams: Streams) -> Result<u64, &'static str> {
-        Err("WATCHER_FAILED failed to add log watcher")
+    /// [`WatchRefusal`]: no lines are kept.
+    fn watch(&self, _streams: Streams) -> Result<u64, WatchRefusal> {
+        Err(WatchRefusal::NoLog)
     }
 
     /// Writes the lines that were kept for a watcher.
@@ -96,9 +98,9 @@ pub trait Host {
     /// Reads certificates again, for connections to come.
     ///
     /// # Errors
-    /// A line that says why not; those that were there are kept.
-    fn refresh_certs(&self) -> Result<(), String> {
-        Err("Error TLS not enabled".to_owned())
+    /// [`RefreshRefusal`]: the certificates that were there are kept.
+    fn refresh_certs(&self) -> Result<(), RefreshRefusal> {
+        Err(RefreshRefusal::NotEnabled)
     }
 
     /// Remembers a setting for `stats settings`.
@@ -116,21 +118,39 @@ pub enum PrefixEvent {
     Delete,
 }
 
+/// Why nobody can watch the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchRefusal {
+    /// It is forbidden (`-W`).
+    NotAllowed,
+    /// There are as many watchers as there can be.
+    TooMany,
+    /// There is no log.
+    NoLog,
+}
+
+/// Why certificates were not read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefreshRefusal {
+    /// There is no TLS (no `-Z`).
+    NotEnabled,
+    /// Something is wrong with the files: a line that says what.
+    Failed(String),
+}
+
 /// How a stats request ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatsAnswer {
-    /// The lines that were given, then `END`.
+    /// With the end of a page, behind the lines that were given.
     Lines,
-    /// `RESET`, and no `END`.
+    /// Counts are 0 again (`stats reset`).
     Reset,
-    /// `OK`, and no `END`.
-    Ok,
-    /// There is no such page.
-    Unknown,
-    /// `stats detail dump`: all of it in text, with its end.
-    Detail(Vec<u8>),
-    /// All of an answer in text, with its end. Binary has none of it.
-    Raw(Vec<u8>),
-    /// A client error line of its own.
-    Error(&'static str),
+    /// A setting was changed (`stats detail on`).
+    Done,
+    /// Requests by prefix (`stats detail dump`).
+    Prefixes(BTreeMap<Vec<u8>, PrefixCounts>),
+    /// Items are counted by size from now on, or are not (`stats sizes_enable`, `sizes_disable`).
+    SizesStatus(bool),
+    /// There is no page.
+    Refused(StatsRefusal),
 }

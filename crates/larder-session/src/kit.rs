@@ -6,6 +6,7 @@
 
 use crate::{Context, Host, Next, Progress, Session, Settings, State, StatsAnswer};
 use larder_operations::{Counters, Limits, OpContext};
+use larder_protocol::reply::StatsRefusal;
 use larder_protocol::{Credentials, Parser};
 use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
@@ -59,7 +60,7 @@ impl Host for KitHost {
                 StatsAnswer::Lines
             }
             b"reset" => StatsAnswer::Reset,
-            _ => StatsAnswer::Unknown,
+            _ => StatsAnswer::Refused(StatsRefusal::UnknownPage),
         }
     }
 

@@ -73,7 +73,7 @@ pub(crate) struct Arriving<E: Engine> {
     value_left: usize,
     value_len: usize,
     /// What followed the value: CRLF in text.
-    trailer: ArrayVec<u8, 2>,
+    pub(crate) trailer: ArrayVec<u8, 2>,
     trailer_len: usize,
 }
 
@@ -96,11 +96,6 @@ impl<E: Engine> Arriving<E> {
     ) -> Self {
         let (upload, trailer) = (Some(upload), ArrayVec::new());
         Self { head, parser, upload, value_left: value_len, value_len, trailer, trailer_len }
-    }
-
-    /// Whether what followed the value is what ends it, once all is here.
-    pub(crate) fn is_terminated(&self) -> bool {
-        self.trailer_len == 0 || self.trailer[..] == *b"\r\n"
     }
 
     /// Takes what of `input` belongs to it, and says how much that was. It is used up even if there

@@ -164,8 +164,7 @@ impl<E: Engine> Session<E> {
             self.pending = Pending::Arriving(arriving);
             return Step::end(consumed, Next::Read { wanted: missing });
         }
-        let is_terminated = arriving.is_terminated();
-        let Arriving { head, parser, upload, .. } = &mut *arriving;
+        let Arriving { head, parser, upload, trailer, .. } = &mut *arriving;
         let head_len = head.capacity();
         // It was read before, so it can be read again.
         let Some(store) = parser.parse_head(head) else { return Step::end(consumed, Next::Close) };
@@ -178,7 +177,7 @@ impl<E: Engine> Session<E> {
             self.swallow(cx, &store, key, missing as u64, refusal);
             return Step::go_on(consumed);
         }
-        let store = Store { terminated: is_terminated, ..store };
+        let store = Store { terminated: Store::is_value_end(trailer), ..store };
         let is_done = self.observed(cx, &Request::Store(store), |_, cx| {
             store::store(cx, &store, key, upload, output)
         });

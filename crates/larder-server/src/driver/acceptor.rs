@@ -6,6 +6,7 @@ use crate::life_cycle::{self, Phase};
 use crate::listener::Listener;
 use crate::server::Server;
 use crate::systemd::{self, Watchdog};
+use larder_protocol::reply::TOO_MANY_CONNECTIONS;
 use mio::net::UnixStream;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
@@ -20,8 +21,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// The token of the bell; listeners count from 0.
 const BELL: Token = Token(usize::MAX);
-
-const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Accepts connections for `workers` until the server has ended, and they have.
 pub(super) fn serve(
@@ -119,7 +118,7 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                         workers.hand_over(Accepted { stream, info, tls });
                     }
                     // It fits the socket's empty buffer; if not, the peer sees it close.
-                    None => drop(stream.write(TOO_MANY)),
+                    None => drop(stream.write(TOO_MANY_CONNECTIONS)),
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -14,6 +14,7 @@ mod tls;
 pub use table::{Condition, Kind, Metric, PAGES, Page, Row, Unit, Value, visit_metrics};
 
 use crate::server::Server;
+use larder_protocol::reply::StatsRefusal;
 use larder_session::StatsAnswer;
 
 /// The pages that a prefix of their name finds, as in memcached; its shortest prefix first. There
@@ -45,7 +46,7 @@ pub(crate) fn answer(
         _ if is_prefix(name, "detail") => return detail(server, words.trim_ascii()),
         _ => match BY_PREFIX.into_iter().find(|page| is_prefix(name, page)) {
             Some(page) => page,
-            None => return StatsAnswer::Unknown,
+            None => return StatsAnswer::Refused(StatsRefusal::UnknownPage),
         },
     };
     if let Some(page) = Page::named(page) {
@@ -54,29 +55,24 @@ pub(crate) fn answer(
     StatsAnswer::Lines
 }
 
-/// `stats sizes_enable`, `sizes_disable`: memcached ends neither with END.
+/// `stats sizes_enable`, `sizes_disable`.
 fn track_sizes(server: &Server, on: bool) -> StatsAnswer {
     server.controls.track_sizes(on);
-    let status = if on { "enabled" } else { "disabled" };
-    StatsAnswer::Raw(format!("STAT sizes_status {status}\r\n").into_bytes())
+    StatsAnswer::SizesStatus(on)
 }
 
 /// `stats detail`.
 fn detail(server: &Server, words: &[u8]) -> StatsAnswer {
     if server.options.disable_dumping {
-        return StatsAnswer::Error("CLIENT_ERROR stats detail not allowed");
+        return StatsAnswer::Refused(StatsRefusal::DetailNotAllowed);
     }
     match words.split(|&byte| byte == b' ').next() {
         Some(b"on") => server.log.set_prefixes(true),
         Some(b"off") => server.log.set_prefixes(false),
-        Some(b"dump") => {
-            let mut lines = server.prefixes.dump();
-            lines.extend_from_slice(b"END\r\n");
-            return StatsAnswer::Detail(lines);
-        }
-        _ => return StatsAnswer::Error("CLIENT_ERROR usage: stats detail on|off|dump"),
+        Some(b"dump") => return StatsAnswer::Prefixes(server.prefixes.counts()),
+        _ => return StatsAnswer::Refused(StatsRefusal::DetailUsage),
     }
-    StatsAnswer::Ok
+    StatsAnswer::Done
 }
 
 fn is_prefix(topic: &[u8], name: &str) -> bool {

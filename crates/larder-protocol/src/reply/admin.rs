@@ -1,0 +1,88 @@
+//! Answers to administrative commands: what was refused, and memcached's words for it.
+
+use super::{success, text};
+use crate::request::ReplyFormat;
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+/// Why an administrative command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminRefusal {
+    /// The server has nothing that the command could act on.
+    Unsupported,
+    /// `lru_crawler` with a dump or a crawl, after `lru_crawler disable`.
+    CrawlerDisabled,
+    /// `lru_crawler enable`, and the crawler runs already.
+    CrawlerEnabled,
+    /// `lru_crawler crawl hash`.
+    CrawlByHash,
+    /// What was given is no list of slab classes.
+    InvalidClasses,
+    /// The list of slab classes is empty.
+    NoClasses,
+    /// `lru_crawler metadump` under `-X`.
+    MetadumpNotAllowed,
+    /// `lru_crawler mgdump` under `-X`.
+    MgdumpNotAllowed,
+    /// `slabs reassign` without slabs.
+    ReassignDisabled,
+    /// `cache_memlimit`: the limits that could be had, in MiB.
+    MemoryLimit(RangeInclusive<usize>),
+    /// `watch` under `-W`.
+    WatchNotAllowed,
+    /// `watch`: there are as many watchers as there can be.
+    TooManyWatchers,
+    /// `watch`: the server keeps no log.
+    WatchFailed,
+    /// `shutdown` without `-A`.
+    ShutdownNotAllowed,
+    /// `shutdown` with a word that it does not know.
+    InvalidShutdown,
+    /// `refresh_certs` without `-Z`.
+    TlsNotEnabled,
+    /// `refresh_certs`: what is wrong with the files, in a line of the server's.
+    Certificates(String),
+}
+
+impl AdminRefusal {
+    fn words(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
+            Self::Unsupported => "ERROR",
+            Self::CrawlerDisabled => "CLIENT_ERROR lru crawler disabled",
+            Self::CrawlerEnabled => "ERROR failed to start lru crawler thread",
+            Self::CrawlByHash => "ERROR an unknown error happened",
+            Self::InvalidClasses => "BADCLASS invalid class id",
+            Self::NoClasses => "NOTSTARTED no items to crawl",
+            Self::MetadumpNotAllowed => "ERROR metadump not allowed",
+            Self::MgdumpNotAllowed => "ERROR key dump not allowed",
+            Self::ReassignDisabled => "CLIENT_ERROR slab reassignment disabled",
+            // memcached's words, and what could be had.
+            Self::MemoryLimit(could) => {
+                let (min, max) = (could.start(), could.end());
+                return Cow::Owned(format!(
+                    "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust ({min}m to {max}m)"
+                ));
+            }
+            Self::WatchNotAllowed => "CLIENT_ERROR watch commands not allowed",
+            Self::TooManyWatchers => "WATCHER_TOO_MANY log watcher limit reached",
+            Self::WatchFailed => "WATCHER_FAILED failed to add log watcher",
+            Self::ShutdownNotAllowed => "SERVER_ERROR: shutdown not enabled",
+            Self::InvalidShutdown => "CLIENT_ERROR invalid shutdown mode",
+            Self::TlsNotEnabled => "Error TLS not enabled",
+            Self::Certificates(why) => why,
+        })
+    }
+}
+
+/// The answer to an administrative command that was refused: one line, unless none is wanted.
+pub fn admin_refused(format: &ReplyFormat<'_>, refusal: &AdminRefusal, out: &mut Vec<u8>) {
+    success(format, &refusal.words(), out);
+}
+
+/// The end of `lru_crawler mgdump`. Other dumps end as pages of statistics do.
+pub fn mgdump_end(out: &mut Vec<u8>) {
+    text("EN", out);
+}
+
+/// What a connection is told that is one too many (`-c`), before it is closed.
+pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
