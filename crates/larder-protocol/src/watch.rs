@@ -1,6 +1,9 @@
-//! The lines that `watch` shows of items, behind their time and number.
+//! The lines that `watch` shows.
 
 use crate::dump;
+use std::fmt::Display;
+use std::io::Write;
+use std::time::Duration;
 
 /// What was found under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,105 @@ pub enum ItemLine<'k> {
         class: usize,
         size: usize,
     },
+}
+
+/// What happened to a connection. `client` is its number.
+#[derive(Clone, Copy)]
+pub enum ConnectionLine<'a> {
+    /// It was accepted.
+    New {
+        /// Who it comes from.
+        peer: Peer<'a>,
+        /// Its number.
+        client: u64,
+    },
+    /// It was closed.
+    Closed {
+        /// Who it came from.
+        peer: Peer<'a>,
+        /// Why, in one word.
+        reason: &'a str,
+        /// Its number.
+        client: u64,
+    },
+    /// Its stream failed, or TLS did; it is closed next.
+    Failed {
+        /// TLS failed.
+        tls: bool,
+        /// What went wrong.
+        why: &'a dyn Display,
+        /// Its number.
+        client: u64,
+    },
+}
+
+/// Who a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer<'a> {
+    /// `tcp`, `udp` or `local`.
+    pub transport: &'a str,
+    /// An address, or `unix`.
+    pub address: &'a str,
+    /// 0 where there are no ports.
+    pub port: &'a str,
+}
+
+/// Begins a line with its time since 1970 and its number.
+pub fn begin_line(time: Duration, number: u64, line: &mut Vec<u8>) {
+    write(line, format_args!("ts={}.{:06}", time.as_secs(), time.subsec_micros()));
+    write(line, format_args!(" gid={number}"));
+}
+
+/// Ends a line.
+pub fn end_line(line: &mut Vec<u8>) {
+    line.push(b'\n');
+}
+
+/// The lines in `bytes`.
+#[must_use]
+pub fn count_lines(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', bytes).count()
+}
+
+/// A line that stands for as many as were left out.
+pub fn skipped_lines(skipped: u64, out: &mut Vec<u8>) {
+    write(out, format_args!("skipped={skipped}\n"));
+}
+
+/// The length that [`skipped_lines`] may have, in bytes.
+pub const SKIPPED_LINES_LEN_MAX: usize = "skipped=18446744073709551615\n".len();
+
+fn write(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // Writing to a vector does not fail.
+    let _ = line.write_fmt(text);
+}
+
+impl ConnectionLine<'_> {
+    /// Appends the line, from its type on, without its end.
+    pub fn write(&self, line: &mut Vec<u8>) {
+        match *self {
+            Self::New { peer, client } => {
+                peer.write("conn_new", line);
+                number(line, " cfd=", client);
+            }
+            Self::Closed { peer, reason, client } => {
+                peer.write("conn_close", line);
+                text(line, " reason=", reason);
+                number(line, " cfd=", client);
+            }
+            Self::Failed { tls, why, client } => {
+                let kind = if tls { "conntlserr" } else { "connerr" };
+                write(line, format_args!(" type={kind} fd={client} msg={why}"));
+            }
+        }
+    }
+}
+
+impl Peer<'_> {
+    fn write(self, kind: &str, line: &mut Vec<u8>) {
+        let Self { transport, address, port } = self;
+        write(line, format_args!(" type={kind} rip={address} rport={port} transport={transport}"));
+    }
 }
 
 impl ItemLine<'_> {
@@ -165,6 +267,33 @@ fn number(line: &mut Vec<u8>, name: &str, value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_connections_as_memcached_writes_them() {
+        let peer = Peer { transport: "tcp", address: "::1", port: "80" };
+        let lines = [
+            (
+                ConnectionLine::New { peer, client: 7 },
+                " type=conn_new rip=::1 rport=80 transport=tcp cfd=7",
+            ),
+            (
+                ConnectionLine::Closed { peer, reason: "normal", client: 7 },
+                " type=conn_close rip=::1 rport=80 transport=tcp reason=normal cfd=7",
+            ),
+            (
+                ConnectionLine::Failed { tls: true, why: &"no luck", client: 7 },
+                " type=conntlserr fd=7 msg=no luck",
+            ),
+        ];
+        for (line, expected) in lines {
+            let mut written = Vec::new();
+            begin_line(Duration::from_micros(1_000_005), 9, &mut written);
+            line.write(&mut written);
+            end_line(&mut written);
+            let expected = format!("ts=1.000005 gid=9{expected}\n");
+            assert_eq!(String::from_utf8(written).unwrap(), expected);
+        }
+    }
 
     #[test]
     fn lines_as_memcached_writes_them() {

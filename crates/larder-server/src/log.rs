@@ -3,23 +3,23 @@
 
 use crate::clock::Clock;
 use larder_protocol::Streams;
-use larder_protocol::watch::ItemLine;
+use larder_protocol::watch::{self, ConnectionLine, ItemLine, Peer};
 use larder_store::{Eviction, SizeClasses};
 use std::fmt::Display;
-use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Watchers at once; memcached's own limit.
+/// How many watchers there can be at once; memcached's own limit.
 const WATCHERS_MAX: usize = 20;
-/// The log, and those who watch it.
+
+/// The log and its watchers.
 #[derive(Debug)]
 pub struct Log {
     clock: Clock,
     classes: SizeClasses,
-    /// What is kept for a watcher, in bytes.
+    /// The most that is kept for a watcher, in bytes.
     kept_max: usize,
-    /// What anybody wants to know: the union of what the watchers watch.
+    /// The streams that any watcher watches, and [`Streams::PREFIXES`].
     observed: AtomicU32,
     watchers: Mutex<Watchers>,
     counts: Counts,
@@ -37,11 +37,11 @@ struct Watcher {
     id: u64,
     streams: Streams,
     lines: Vec<u8>,
-    /// Lines that found no room since the last that did.
+    /// How many lines found no room since the last one that did.
     skipped: u64,
 }
 
-/// Lines in numbers, for `stats`.
+/// Counts of lines, for `stats`.
 #[derive(Debug, Default)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct Counts {
@@ -58,18 +58,18 @@ impl Log {
         Self { clock, classes, kept_max, observed, watchers, counts: Counts::default() }
     }
 
-    /// What anybody wants to know.
+    /// The streams that are watched, and [`Streams::PREFIXES`] if prefixes are counted.
     #[inline]
     pub fn observed(&self) -> Streams {
         Streams(self.observed.load(Relaxed))
     }
 
-    /// Lines in numbers.
+    /// Counts of lines.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// How many watch.
+    /// How many watchers there are.
     pub fn watchers(&self) -> usize {
         self.lock().list.len()
     }
@@ -119,7 +119,7 @@ impl Log {
             watcher.note_skipped();
         }
         let lines = std::mem::take(&mut watcher.lines);
-        let sent = memchr::memchr_iter(b'\n', &lines).count();
+        let sent = watch::count_lines(&lines);
         self.counts.log_watcher_sent.fetch_add(sent as u64, Relaxed);
         output.extend_from_slice(&lines);
     }
@@ -138,20 +138,17 @@ impl Log {
         self.write(Streams::EVICTIONS, |line| eviction.write(line));
     }
 
-    /// Logs a connection that has come, or has gone and why. `peer` is in memcached's form.
+    /// Logs that a connection was accepted, or closed and why. `peer` is in memcached's form.
     pub(crate) fn note_connection(&self, peer: &str, client: u64, gone: Option<&str>) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
         }
-        let (transport, rip, rport) = address(peer);
-        self.write(Streams::CONNEVENTS, |line| {
-            let kind = if gone.is_some() { "conn_close" } else { "conn_new" };
-            let _ = write!(line, " type={kind} rip={rip} rport={rport} transport={transport}");
-            if let Some(reason) = gone {
-                let _ = write!(line, " reason={reason}");
-            }
-            let _ = write!(line, " cfd={client}");
-        });
+        let peer = peer_of(peer);
+        let connection = match gone {
+            None => ConnectionLine::New { peer, client },
+            Some(reason) => ConnectionLine::Closed { peer, reason, client },
+        };
+        self.write(Streams::CONNEVENTS, |line| connection.write(line));
     }
 
     /// Logs why a connection can't go on, of TLS or of its stream.
@@ -159,26 +156,21 @@ impl Log {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
         }
-        let kind = if tls { "conntlserr" } else { "connerr" };
-        self.write(Streams::CONNEVENTS, |line| {
-            let _ = write!(line, " type={kind} fd={client} msg={why}");
-        });
+        let failed = ConnectionLine::Failed { tls, why: &why, client };
+        self.write(Streams::CONNEVENTS, |line| failed.write(line));
     }
 
-    /// Writes a line for all who watch `stream`; `rest` is what follows its time and number.
+    /// Writes a line for all who watch `stream`; `rest` writes what follows its time and number.
     pub(crate) fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
         let mut watchers = self.lock();
         if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {
             return;
         }
         watchers.last_gid += 1;
-        let time = self.clock.precise();
         let mut line = Vec::with_capacity(160);
-        // Writing to a vector does not fail.
-        let _ = write!(line, "ts={}.{:06}", time.as_secs(), time.subsec_micros());
-        let _ = write!(line, " gid={}", watchers.last_gid);
+        watch::begin_line(self.clock.precise(), watchers.last_gid, &mut line);
         rest(&mut line);
-        line.push(b'\n');
+        watch::end_line(&mut line);
         self.counts.log_worker_written.fetch_add(1, Relaxed);
         for watcher in watchers.list.iter_mut().filter(|watcher| watcher.streams.has(stream)) {
             if !watcher.push(&line, self.kept_max) {
@@ -197,7 +189,7 @@ impl Watcher {
     /// Keeps a line; false if it is left out.
     fn push(&mut self, line: &[u8], kept_max: usize) -> bool {
         let room = kept_max.saturating_sub(self.lines.len());
-        if line.len() + SKIPPED_LEN_MAX > room {
+        if line.len() + watch::SKIPPED_LINES_LEN_MAX > room {
             self.skipped += 1;
             return false;
         }
@@ -209,25 +201,26 @@ impl Watcher {
     }
 
     fn note_skipped(&mut self) {
-        let skipped = std::mem::take(&mut self.skipped);
-        // Writing to a vector does not fail.
-        let _ = writeln!(self.lines, "skipped={skipped}");
+        watch::skipped_lines(std::mem::take(&mut self.skipped), &mut self.lines);
     }
 }
 
-const SKIPPED_LEN_MAX: usize = "skipped=18446744073709551615\n".len();
-
-/// Transport, address and port of a peer in memcached's form.
-fn address(peer: &str) -> (&str, &str, &str) {
-    let Some((kind, rest)) = peer.split_once(':') else { return ("tcp", peer, "0") };
+/// A peer, whose name is in memcached's form, as the log shows it.
+fn peer_of(name: &str) -> Peer<'_> {
+    let Some((kind, rest)) = name.split_once(':') else {
+        return Peer { transport: "tcp", address: name, port: "0" };
+    };
     match (kind, rest.rsplit_once(':')) {
-        ("unix", _) => ("local", "unix", "0"),
-        ("udp" | "udp6", Some((host, port))) => ("udp", bare(host), port),
-        (_, Some((host, port))) => ("tcp", bare(host), port),
-        _ => ("tcp", rest, "0"),
+        ("unix", _) => Peer { transport: "local", address: "unix", port: "0" },
+        ("udp" | "udp6", Some((host, port))) => {
+            Peer { transport: "udp", address: bare(host), port }
+        }
+        (_, Some((host, port))) => Peer { transport: "tcp", address: bare(host), port },
+        _ => Peer { transport: "tcp", address: rest, port: "0" },
     }
 }
 
+/// An IPv6 address without its brackets.
 fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
@@ -297,8 +290,12 @@ mod tests {
 
     #[test]
     fn peers_as_memcached_shows_them() {
-        assert_eq!(address("tcp:127.0.0.1:50132"), ("tcp", "127.0.0.1", "50132"));
-        assert_eq!(address("tcp6:[::1]:7"), ("tcp", "::1", "7"));
-        assert_eq!(address("unix:"), ("local", "unix", "0"));
+        let shown = |name| {
+            let Peer { transport, address, port } = peer_of(name);
+            (transport, address, port)
+        };
+        assert_eq!(shown("tcp:127.0.0.1:50132"), ("tcp", "127.0.0.1", "50132"));
+        assert_eq!(shown("tcp6:[::1]:7"), ("tcp", "::1", "7"));
+        assert_eq!(shown("unix:"), ("local", "unix", "0"));
     }
 }
