@@ -29,6 +29,32 @@ const UNSAFE: [&str; 10] = [
     "shrink.rs",
 ];
 
+/// How literals of replies begin, or end, that only the protocol may contain.
+const WIRE_WORDS: [&str; 22] = [
+    "\"CLIENT_ERROR",
+    "\"SERVER_ERROR",
+    "\"ERROR\"",
+    "\"ERROR ",
+    "\"ERROR\\r",
+    "\"Error TLS",
+    "\"STAT ",
+    "\"PREFIX ",
+    "\"ITEM ",
+    "\"VALUE ",
+    "\"END\"",
+    "\"END\\r",
+    "\"EN\"",
+    "\"OK\"",
+    "\"OK\\r",
+    "\"RESET\"",
+    "\"STORED",
+    "\"BADCLASS",
+    "\"NOTSTARTED",
+    "\"MEMLIMIT_",
+    "\"WATCHER_",
+    "\\r\\n",
+];
+
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -82,4 +108,28 @@ fn unsafe_code_stays_in_the_segment_engine() {
         let allowed = UNSAFE.contains(&name) && file.to_str().unwrap().contains("/segment/");
         assert!(allowed || !text.contains("unsafe {"), "unsafe code in {}", file.display());
     }
+}
+
+/// The source of a file without its tests, which come last.
+fn without_tests(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    text.split("#[cfg(test)]\nmod ").next().unwrap().to_owned()
+}
+
+#[test]
+fn wire_text_stays_in_the_protocol() {
+    let mut files = Vec::new();
+    for crate_name in ["larder-session", "larder-operations", "larder-server"] {
+        rust_files(&crates().join(crate_name).join("src"), &mut files);
+    }
+    assert!(files.len() > 40, "only {} files", files.len());
+    for file in files {
+        let text = without_tests(&file);
+        for (number, line) in (1..).zip(text.lines()) {
+            let found = WIRE_WORDS.iter().find(|word| line.contains(*word));
+            assert_eq!(found, None, "{}:{number} writes to the wire", file.display());
+        }
+    }
+    let admin = without_tests(&crates().join("larder-protocol/src/reply/admin.rs"));
+    assert!(WIRE_WORDS.iter().filter(|word| admin.contains(*word)).count() > 5);
 }
