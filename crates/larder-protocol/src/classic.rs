@@ -107,7 +107,7 @@ pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {
 pub(crate) fn get(key: &[u8], retrieval: Retrieval, last: bool) -> Request<'_> {
     let Retrieval { with_cas, touch } = retrieval;
     let format = ReplyFormat::Classic(Classic { noreply: false, with_cas, last });
-    Request::Get(Get { touch, format, ..Get::lone(key) })
+    Request::Get(Get { touch, format, ..Get::classic(key) })
 }
 
 /// A line other than a retrieval; `body` is what follows it, `consumed` the line's length.

@@ -16,11 +16,11 @@ pub struct Dumped<'k> {
     pub accessed: u32,
     /// 0 under `-C`.
     pub cas: u64,
-    /// It was asked for since it was stored.
+    /// Whether it was read since it was stored.
     pub fetched: bool,
     /// memcached's slab class.
     pub class: u8,
-    /// Bytes in memcached's reckoning.
+    /// The bytes that the item would take in memcached.
     pub size: usize,
     /// Bytes of the value.
     pub value_len: usize,

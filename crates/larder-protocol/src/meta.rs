@@ -10,18 +10,18 @@ use crate::request::{
 };
 use crate::tokens::{Tokens, skip_spaces};
 
-/// Tokens of a meta line at most, command and key included.
+/// The most tokens that a meta line may have, command and key included.
 const TOKENS_MAX: usize = 20;
-/// Tokens of a meta line that memcached cuts it into.
+/// The most tokens that memcached cuts a meta line into: it sees none of those behind them.
 const TOKENS_CUT: usize = 23;
-/// An opaque without its letter.
+/// The longest opaque in bytes, without its letter.
 const OPAQUE_LEN_MAX: usize = 31;
 
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 const INVALID: &str = "CLIENT_ERROR invalid flag";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 
-/// The meta command `m<verb>`; `rest` is its line behind that, `body` what follows the line.
+/// Parses the meta command `m<verb>`; `rest` is its line behind that, and `body` follows the line.
 #[inline]
 pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     match verb {
@@ -38,7 +38,7 @@ pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usiz
     }
 }
 
-/// `mx ...`: any other unknown command, with the same exceptions.
+/// Answers a command `mx` that does not exist, as any unknown command is answered.
 fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     match Tokens(rest).last() {
         Some(last) if last.starts_with(b"HTTP/") => {
@@ -49,7 +49,7 @@ fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// The key, and what follows it without outer spaces.
+/// The first token of a line, and the rest without the spaces before it.
 #[inline]
 fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = skip_spaces(rest);
@@ -86,16 +86,16 @@ struct Flags<'b> {
 }
 
 impl<'b> Flags<'b> {
-    /// Reads `raw`, the flags behind `before` other tokens.
+    /// Reads `raw`, the flags behind `before` other tokens of the line.
     #[inline]
     fn parse(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         Self::read_all(key, raw, before)
             .map_err(|error| if has_stray(raw, before) { BAD_FORMAT } else { error })
     }
 
-    /// Of several bad tokens the last one's error is told, but a duplicate or unknown letter ends the
-    /// reading. A stray token, wherever it is, comes before them all, which is for the caller to
-    /// find out.
+    /// Reads the flags in their order. If several have wrong arguments, the error is that of the last
+    /// one; a letter that is unknown or there twice ends the reading with its own error. The caller
+    /// looks for stray tokens ([`has_stray`]), whose error comes before all others.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
@@ -150,7 +150,7 @@ impl<'b> Flags<'b> {
         Ok(())
     }
 
-    /// The last thing that memcached looks at.
+    /// Refuses an opaque that is too long. memcached checks everything else before.
     #[inline]
     fn check_opaque(&self) -> Result<(), &'static str> {
         if self.opaque_too_long { Err("CLIENT_ERROR opaque token too long") } else { Ok(()) }
@@ -211,7 +211,7 @@ impl<'b> Flags<'b> {
     }
 }
 
-/// What is said of a number that is none, or out of its bounds.
+/// The error of an argument that is no number, or a number out of its bounds.
 #[cold]
 fn bad_argument(kind: Argument) -> &'static str {
     match kind {
@@ -263,7 +263,7 @@ fn set<'b>(rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Whether there is a token, among those that memcached cuts the line into, that can be no flag.
+/// Whether any token begins with a byte that no flag can have, among those that memcached sees.
 #[cold]
 fn has_stray(raw: &[u8], before: usize) -> bool {
     let stray = |token: &[u8]| token.first().is_some_and(|&letter| !is_flag_letter(letter));
@@ -340,7 +340,7 @@ fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     Parsed::Request { request: Request::Arithmetic(arithmetic), consumed }
 }
 
-/// `me` reads only `b`; whatever else is there is ignored.
+/// Parses `me`, which reads the flag `b` alone and ignores all others.
 fn describe<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let Some((wire, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
     let base64 = Tokens(raw).any(|token| token == b"b");

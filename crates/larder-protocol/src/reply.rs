@@ -21,7 +21,7 @@ pub use fast_get::*;
 pub use login::*;
 pub use stats::*;
 
-/// What a hit shows.
+/// What the answer to a hit can show.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'k> {
     /// The decoded key, for answers that show it (`VALUE`, binary `getk`, `mg k`).
@@ -36,21 +36,21 @@ pub struct Hit<'k> {
     pub stale: bool,
     /// Somebody else may recache (`Z`).
     pub win_taken: bool,
-    /// `mg C` matched: say `HD` rather than `VA`, and send no value.
+    /// The CAS of `mg C` is the item's: the answer is `HD` rather than `VA`, without the value.
     pub withheld: bool,
 }
 
 /// What became of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// Kept, under this CAS and with this final length.
+    /// The item was stored.
     Stored {
-        /** new CAS */
+        /// The item's new CAS.
         cas: u64,
-        /** final length */
+        /// The value's length in bytes, with what was there before an append or prepend.
         len: usize,
     },
-    /// Add on a hit, replace and append on a miss.
+    /// The item was there before an add, or was not there before a replace, append or prepend.
     NotStored,
     /// The CAS differs.
     Exists,
@@ -60,16 +60,16 @@ pub enum Stored {
     TooLarge,
     /// A refusal: nothing can be evicted.
     OutOfMemory,
-    /// The value did not end where it was said to (text only).
+    /// The value is not followed by CRLF, in text.
     BadChunk,
 }
 
 /// What became of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// Gone, or marked.
+    /// The item was removed, or marked as stale.
     Deleted {
-        /** the CAS of what is left */
+        /// The CAS of the item, if it was kept.
         cas: u64,
     },
     /// Nothing was there.
@@ -78,12 +78,12 @@ pub enum Deleted {
     Exists,
 }
 
-/// What became of counting.
+/// What became of an increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// The new number.
+    /// The number was changed or created.
     Number {
-        /// It.
+        /// The number after the change.
         value: u64,
         /// The item's new CAS.
         cas: u64,
@@ -94,13 +94,14 @@ pub enum Counted {
     NotFound,
     /// The CAS differs.
     Exists,
-    /// The item was created by another between look-up and store, or could not be (`NS`).
+    /// Another connection created the item between look-up and store, or it could not be created
+    /// (`NS`).
     NotStored,
-    /// What is there is not a number.
+    /// The item's value is not a number.
     NonNumeric,
-    /// Nothing can be evicted.
+    /// Nothing can be evicted for the changed number.
     OutOfMemory,
-    /// The same, where the number was to be created.
+    /// Nothing can be evicted for a number that was to be created.
     NotCreated,
 }
 
@@ -147,7 +148,7 @@ pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// [`hit_head`] for classic and binary: what they show of an item.
+/// Writes everything before the value in classic text and binary, which show an item's content alone.
 #[inline]
 pub fn content_head(
     get: &Get<'_>,
@@ -174,7 +175,7 @@ pub fn content_head(
     }
 }
 
-/// `VALUE`'s line, up to the length of its value.
+/// Writes the line `VALUE` up to the length of its value.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
 #[inline(always)]
 fn value_line(key: &[u8], client_flags: u32, out: &mut Vec<u8>) {
@@ -188,7 +189,7 @@ fn value_line(key: &[u8], client_flags: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// A binary hit, up to its value.
+/// Writes a binary hit up to its value.
 #[expect(clippy::inline_always, reason = "a call costs a binary `get` 4 % of its instructions")]
 #[inline(always)]
 fn binary_hit(
@@ -206,10 +207,10 @@ fn binary_hit(
     out.extend_from_slice(key);
 }
 
-/// Room for what a hit's answer holds beside key and value.
+/// The bytes that the answer to a hit takes beside key and value, at most.
 const HIT_ROOM: usize = 96;
 
-/// Room to be made for a value: none for one that is long enough to be sent piece by piece.
+/// The bytes of output that are reserved for a value: none for one that is sent piece by piece.
 fn value_room(value_len: usize) -> usize {
     if value_len <= VALUE_ROOM_MAX { value_len } else { 0 }
 }
@@ -226,7 +227,7 @@ pub fn hit_tail(get: &Get<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Nothing is there. `key` is the decoded key.
+/// Writes the answer to a look-up that found nothing. `key` is the decoded key.
 #[inline]
 pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     match &get.format {
@@ -250,22 +251,22 @@ pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The end of a classic retrieval whose last key was answered before it was known to be the last.
+/// Writes the end of a classic retrieval whose last key was answered before the line had ended.
 pub fn get_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"END\r\n");
 }
 
-/// No memory to hold the answer while the peer reads it.
+/// Refuses a look-up because there is no memory to hold its answer while the peer reads it.
 pub fn get_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR out of memory writing get response", out);
 }
 
-/// No memory for the item that `mg N` was to create.
+/// Refuses an `mg N` because there is no memory for the item that it was to create.
 pub fn get_created_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR Out of memory allocating new item", out);
 }
 
-/// What became of a store.
+/// Writes the answer to a store.
 pub fn stored(store: &Store<'_>, outcome: Stored, out: &mut Vec<u8>) {
     match &store.format {
         ReplyFormat::Classic(classic) => line(classic, stored_line(outcome), out),
@@ -321,7 +322,7 @@ fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: Stored, out: &
     out.extend_from_slice(b"\r\n");
 }
 
-/// What became of a removal.
+/// Writes the answer to a removal.
 pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
     let (word, code, status) = match outcome {
         Deleted::Deleted { .. } => ("DELETED", b"HD", None),
@@ -342,7 +343,7 @@ pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
     }
 }
 
-/// What became of counting.
+/// Writes the answer to an increment or decrement.
 pub fn counted(arithmetic: &Arithmetic<'_>, outcome: Counted, out: &mut Vec<u8>) {
     match (&arithmetic.format, outcome) {
         (ReplyFormat::Classic(classic), Counted::Number { value, .. }) => {
@@ -430,7 +431,7 @@ fn meta_number(
     }
 }
 
-/// An item's description, or that there is none.
+/// Writes the answer to `me`: an item's description, or that there is no item.
 pub fn described(debug: &Debug<'_>, found: Option<&Described<'_>>, out: &mut Vec<u8>) {
     let Some(item) = found else {
         out.extend_from_slice(b"EN\r\n");
@@ -455,7 +456,7 @@ pub fn described(debug: &Debug<'_>, found: Option<&Described<'_>>, out: &mut Vec
     out.extend_from_slice(b"\r\n");
 }
 
-/// A fault's answer. When it is sent ([`crate::Recovery`]) is the caller's matter.
+/// Writes the answer to a fault. The caller decides when it is sent ([`crate::Recovery`]).
 pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
     match &fault.reply {
         FaultReply::Silent => (),
@@ -532,7 +533,7 @@ fn text(line: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `mg`'s answer to a hit, up to its value.
+/// Writes the answer of `mg` to a hit, up to its value.
 #[inline]
 fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     let with_value = get.value && !hit.withheld;
@@ -553,7 +554,7 @@ fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u
     with_value
 }
 
-/// The key of an item, as it was stored.
+/// Writes the key of an item in the encoding in which it was stored.
 fn meta_item_key(asked: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     if !hit.binary_key {
         meta_key(hit.key, false, out);
@@ -566,7 +567,7 @@ fn meta_item_key(asked: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A key as sent.
+/// Writes a key as it was sent.
 fn meta_key(wire: &[u8], base64: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b" k");
     out.extend_from_slice(wire);
@@ -575,7 +576,7 @@ fn meta_key(wire: &[u8], base64: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// What an answer shows that has no item, and the line's end.
+/// Writes the flags of an answer without an item, and the line's end.
 fn meta_request(command: Command, flags: &MetaFlags<'_>, key: Key<'_>, out: &mut Vec<u8>) {
     let key = |out: &mut Vec<u8>| meta_key(key.wire, key.base64, out);
     show_request(command, Tokens(flags.raw), key, out);
@@ -589,14 +590,14 @@ fn binary_success(head: &BinaryHead, body: &[u8], cas: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Errors are sent, quiet or not.
+/// Writes a binary error. Quiet requests are answered by errors, too.
 fn binary_error(head: &BinaryHead, status: Status, out: &mut Vec<u8>) {
     let body = status.text();
     binary(head, status as u16, &[], &[], body.len(), 0, out);
     out.extend_from_slice(body.as_bytes());
 }
 
-/// The head of a binary answer.
+/// Writes the head of a binary answer.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "keys are at most KEY_LEN_MAX long, extras a few bytes, values below 2 GiB"

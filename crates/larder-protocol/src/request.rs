@@ -52,16 +52,16 @@ pub enum Request<'b> {
     },
     /// What an operator asks of the server.
     Admin {
-        /// What.
+        /// The command.
         command: Admin,
         /// How to answer.
         format: ReplyFormat<'b>,
     },
-    /// The peer says who it is. Nothing behind it may be parsed before it is answered.
+    /// A login. Nothing behind it may be parsed before it is answered.
     Login(Login<'b>),
     /// Answer what came before, then close.
     Quit(ReplyFormat<'b>),
-    /// The peer broke the protocol. Not an error of ours: a request with a known answer.
+    /// Bytes that break the protocol: to the server a request whose answer is known.
     Fault(Fault),
 }
 
@@ -267,9 +267,9 @@ pub struct Debug<'b> {
 /// What a peer did wrong, and what becomes of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What to say.
+    /// How it is answered.
     pub reply: FaultReply,
-    /// What to do.
+    /// How the connection goes on.
     pub then: Recovery,
 }
 
@@ -338,7 +338,7 @@ pub enum Parsed<'b> {
         /// Bytes from the value on, its CRLF included.
         body_len: u64,
     },
-    /// Nothing wrong so far; read more. Ordinary life on a stream, hence not an error.
+    /// The request is not all here: read more. On a stream that is ordinary, hence no error.
     Incomplete,
 }
 

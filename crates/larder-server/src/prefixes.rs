@@ -12,7 +12,8 @@ pub struct Prefixes {
     counts: Mutex<BTreeMap<Vec<u8>, PrefixCounts>>,
 }
 
-/// Prefixes that are counted at most: whoever chooses keys chooses them, too.
+/// How many prefixes are counted at most. Clients choose keys, and with them prefixes, so that their
+/// number needs a bound.
 const PREFIXES_MAX: usize = 16 << 10;
 
 impl Prefixes {
@@ -22,7 +23,7 @@ impl Prefixes {
         Self { delimiter, counts: Mutex::default() }
     }
 
-    /// Counts a request. Keys without a delimiter have no prefix; an empty one counts.
+    /// Counts a request. A key without a delimiter has no prefix; an empty prefix is counted.
     pub fn count(&self, key: &[u8], event: PrefixEvent) {
         let Some(prefix) = memchr::memchr(self.delimiter, key).and_then(|end| key.get(..end))
         else {

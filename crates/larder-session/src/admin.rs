@@ -1,4 +1,4 @@
-//! What is asked of the server rather than of its items.
+//! `flush_all` and `stats`.
 
 use crate::context::Context;
 use crate::time::resolve;

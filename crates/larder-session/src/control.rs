@@ -1,4 +1,4 @@
-//! What an operator asks of the server: the crawler and its dumps, memory, settings, its end.
+//! Administrative commands: the crawler and its dumps, the memory limit, settings, shutdown.
 
 use crate::context::{Context, Flow};
 use crate::dump::{Dump, Style};
@@ -68,7 +68,7 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
-    /// `stats`: the pages that show items are walks over all of them.
+    /// Answers `stats`, or begins a walk over all items if its page shows items.
     pub(crate) fn stats<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -93,7 +93,7 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Dumping(Box::new(Dump::sizes(cx.operations.engine, format)));
     }
 
-    /// `stats cachedump`; `words` follow it.
+    /// Answers `stats cachedump`, or begins its dump; `words` follow it.
     fn cachedump<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -119,7 +119,7 @@ impl<E: Engine> Session<E> {
         reply::stats_refused(format, refused, output);
     }
 
-    /// Begins a dump of the crawler's.
+    /// Begins a dump of `lru_crawler`, if it is allowed.
     fn begin_crawl<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
@@ -145,8 +145,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// `stats cachedump`: what is wrong with its words, or which class it is for and how many items to
-/// show.
+/// Reads the words behind `stats cachedump`: the class, and how many of its items to show.
 fn cachedump_words(words: &[u8]) -> Result<(u32, u64), StatsRefusal> {
     let mut words = words.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {
@@ -198,7 +197,7 @@ fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -
     }
 }
 
-/// Spares a walk over everything for nothing.
+/// Whether a class has items. If not, a walk over all items would show nothing.
 fn has_items(engine: &impl Engine, class: u32) -> bool {
     let class = (class as usize).checked_sub(1);
     class.is_some_and(|class| engine.gauges().classes.get(class).is_some_and(|c| c.items > 0))

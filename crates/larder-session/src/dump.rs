@@ -1,5 +1,5 @@
-//! Dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`. They leave piece by piece, between
-//! the turns of other connections, and never faster than their peer reads.
+//! Dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`, `stats sizes`. They are written piece
+//! by piece, between the turns of other connections, and never faster than their peer reads.
 
 use crate::Host;
 use crate::context::Context;
@@ -18,7 +18,7 @@ pub(crate) enum Style {
     Keys,
     /// `cachedump`.
     Cache,
-    /// `sizes`: nothing of each, but how many have which size.
+    /// `sizes`: items are not shown, but counted by their size.
     Sizes,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct Dump<E: Engine> {
     bytes_left: usize,
     /// Items by size, in steps of [`SIZE_STEP`].
     sizes: BTreeMap<usize, u64>,
-    /// How the end is written.
+    /// How statistics and the end are written.
     format: ReplyFormat<'static>,
 }
 
-/// Items shown in one turn, about.
+/// About how many items are shown in one turn.
 const ITEMS_PER_TURN: usize = 256;
-/// memcached counts sizes in steps of so many bytes.
+/// `stats sizes` counts items in steps of so many bytes, as memcached does.
 const SIZE_STEP: usize = 32;
 /// What `cachedump` shows at most, in bytes; memcached's own limit.
 const CACHEDUMP_LEN_MAX: usize = 2 << 20;
@@ -62,12 +62,12 @@ impl<E: Engine> Dump<E> {
         Self { format, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
     }
 
-    /// Whether it is a dump of the crawler's.
+    /// Whether `lru_crawler` began it.
     pub(crate) fn is_crawl(&self) -> bool {
         matches!(self.style, Style::Meta | Style::Keys)
     }
 
-    /// One step; true when the dump is at its end, which is written.
+    /// Writes the next items; true once the dump is complete, with its end.
     pub(crate) fn proceed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -25,12 +25,12 @@ pub(crate) enum Answered {
 enum Shown {
     /// It is written, perhaps up to a value that is sent piece by piece and is pending now.
     Written,
-    /// Too much is leased already for its value to be sent: nothing is written.
+    /// So much is leased already that the value can't be sent: nothing is written.
     Refused,
 }
 
-/// Answers a look-up of one key that only shows, if the item is an ordinary one: the fast path. Else
-/// what it has found is for [`get`].
+/// The fast path: answers a look-up that changes nothing, if the item is an ordinary one. If not,
+/// returns what [`get`] has to know of the item.
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -71,7 +71,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
     }
 }
 
-/// Answers any look-up. `traces` are those that the fast path has found, if it was tried.
+/// Answers any look-up. `traces` are what the fast path has returned, if it was tried.
 pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
@@ -232,7 +232,7 @@ fn finish<E: Engine, H: Host>(
     Answered::Written
 }
 
-/// `me`; false if the item is on slower storage.
+/// Answers `me`; false if the item is on slower storage, and nothing is written.
 pub(crate) fn describe<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     debug: &Debug<'_>,

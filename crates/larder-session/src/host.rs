@@ -17,8 +17,8 @@ pub trait Host {
     /// Answers `stats <topic>` by calling `stat` for each line (`""` is the general page).
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
 
-    /// Whether a peer may come in that says so. Asked only where conversations begin with a login
-    /// ([`crate::Settings::opening`]).
+    /// Whether the credentials of a login are right. Asked only where conversations begin with a
+    /// login ([`crate::Settings::opening`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }
@@ -35,13 +35,13 @@ pub trait Host {
         true
     }
 
-    /// Has expired items looked for, or not.
+    /// Switches the background search for expired items on or off.
     fn enable_crawler(&self, _enable: bool) {}
 
-    /// A crawl was asked for.
+    /// Counts a crawl or dump that a client asked for.
     fn note_crawl(&self) {}
 
-    /// `lru_crawler metadump` or `mgdump` begins to show items, or shows no more.
+    /// Notes that an `lru_crawler metadump` or `mgdump` begins, or ends.
     fn note_dump(&self, _running: bool) {}
 
     /// Whether keys may be dumped (no `-X`).
@@ -49,10 +49,10 @@ pub trait Host {
         true
     }
 
-    /// `cache_memlimit`, in MiB.
+    /// Sets the memory limit (`cache_memlimit`), in MiB.
     ///
     /// # Errors
-    /// The limits that could be had; they may be none but the present one.
+    /// The limits that could be set instead; that may be the present one alone.
     fn set_memory_limit(&self, _mib: u32) -> Result<(), RangeInclusive<usize>> {
         Err(0..=0)
     }
@@ -62,7 +62,8 @@ pub trait Host {
         false
     }
 
-    /// What anybody wants to be told of: log streams and [`Streams::PREFIXES`]. Asked once a turn.
+    /// What somebody wants to be told of: log streams that are watched, and [`Streams::PREFIXES`].
+    /// Asked once a turn.
     fn observed(&self) -> Streams {
         Streams::default()
     }
@@ -92,10 +93,10 @@ pub trait Host {
         false
     }
 
-    /// Has the server end: at once, or after the requests that are there.
+    /// Ends the server: at once, or after it has answered the requests that have arrived.
     fn shut_down(&self, _graceful: bool) {}
 
-    /// Reads certificates again, for connections to come.
+    /// Reads the certificates again, for new connections.
     ///
     /// # Errors
     /// [`RefreshRefusal`]: the certificates that were there are kept.

@@ -1,4 +1,5 @@
-//! Requests as operations: flag order and dialect become fields, expiries are resolved.
+//! Requests become operations: what depends on the order of flags and on the dialect becomes a field,
+//! and expiries are resolved against the clock.
 
 use crate::time::resolve;
 use larder_operations as operations;
@@ -90,8 +91,8 @@ pub(crate) fn count(arithmetic: &Arithmetic<'_>, now: Seconds) -> Count {
     }
 }
 
-/// The expiry of an item that a meta command creates: of `N` and `T` the later one counts; before
-/// them the item has no end.
+/// The expiry of an item that a meta command creates: that of `N` or of `T`, whichever is the later
+/// flag.
 fn created_expiry(
     format: &ReplyFormat<'_>,
     vivify: Exptime,
