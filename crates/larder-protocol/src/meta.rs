@@ -94,8 +94,8 @@ impl<'b> Flags<'b> {
     }
 
     /// Reads the flags in their order. If several have wrong arguments, the error is that of the last
-    /// one; a letter that is unknown or there twice ends the reading with its own error. The caller
-    /// looks for stray tokens ([`has_stray`]), whose error comes before all others.
+    /// one (client flags aside); a letter that is unknown or there twice ends the reading with its own
+    /// error. The caller looks for stray tokens ([`has_stray`]), whose error comes before all others.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
@@ -122,7 +122,7 @@ impl<'b> Flags<'b> {
             flags.seen = flags.seen.with(Letters::of(letter));
             if let Err(bad) = flags.read(entry, argument, key) {
                 error = match (bad, error) {
-                    // Client flags have no words of their own.
+                    // Wrong client flags have no error of their own: an earlier one stays.
                     (BAD_FORMAT, Some(earlier)) => Some(earlier),
                     _ => Some(bad),
                 };
@@ -134,7 +134,7 @@ impl<'b> Flags<'b> {
     #[inline]
     fn read(&mut self, entry: Entry, argument: &'b [u8], key: &[u8]) -> Result<(), &'static str> {
         match entry.argument {
-            Argument::None => return Ok(()),
+            Argument::None => (),
             Argument::Opaque => self.opaque_too_long = argument.len() > OPAQUE_LEN_MAX,
             Argument::KeyEncoding => {
                 base64::decode(key, &mut [0; KEY_LEN_MAX])
