@@ -7,27 +7,32 @@ pub(crate) fn push(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Writes a number in decimal digits and the end of its line. Numbers below 1,000, as most lengths
-/// are, are put together in a word: without a loop, a table or a copy of a length that is not known.
+/// The same for the length of a value and what follows it, at most five bytes. Numbers below 1,000,
+/// as most lengths are, are put together in a word: without a loop, a table or a copy of a length
+/// that is not known.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
 #[inline(always)]
-pub(crate) fn push_line(number: u64, out: &mut Vec<u8>) {
+pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
     if number >= 1000 {
-        return push_long_line(number, out);
+        return push_long(number, end, out);
     }
+    let number = number as u64;
     // The lowest byte comes first.
     let digits = (number / 100) | ((number / 10 % 10) << 8) | ((number % 10) << 16);
-    let line = digits | u64::from_le_bytes(*b"000\r\n\0\0\0");
+    let mut word = *b"000\0\0\0\0\0";
+    const { assert!(N <= 5, "it fits the word") };
+    word.iter_mut().skip(3).zip(end).for_each(|(to, from)| *to = *from);
     let leading_zeros = 2 - u32::from(number >= 10) - u32::from(number >= 100);
-    let end = out.len() + 5 - leading_zeros as usize;
-    out.extend_from_slice(&(line >> (8 * leading_zeros)).to_le_bytes());
+    let word = (digits | u64::from_le_bytes(word)) >> (8 * leading_zeros);
+    let end = out.len() + 3 + N - leading_zeros as usize;
+    out.extend_from_slice(&word.to_le_bytes());
     out.truncate(end);
 }
 
 #[inline(never)]
-fn push_long_line(number: u64, out: &mut Vec<u8>) {
-    push(number, out);
-    out.extend_from_slice(b"\r\n");
+fn push_long(number: usize, end: &[u8], out: &mut Vec<u8>) {
+    push(number as u64, out);
+    out.extend_from_slice(end);
 }
 
 /// Strict decimal digits, the whole token, at most 2^64-1 and 22 characters.

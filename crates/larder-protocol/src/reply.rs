@@ -8,7 +8,7 @@ mod stats;
 
 use crate::base64;
 use crate::meta_flags::{Command, number, show, show_request};
-use crate::number::{push, push_line};
+use crate::number::{push, push_len};
 use crate::request::{
     Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags,
     ReplyFormat, Status, Store, StoreMode,
@@ -166,9 +166,10 @@ pub fn content_head(
             if classic.with_cas {
                 push(value_len as u64, out);
                 out.push(b' ');
-                push_line(cas, out);
+                push(cas, out);
+                out.extend_from_slice(b"\r\n");
             } else {
-                push_line(value_len as u64, out);
+                push_len(value_len, b"\r\n", out);
             }
         }
         ReplyFormat::Meta(_) => (),

@@ -125,7 +125,8 @@ fn wire_text_stays_in_the_protocol() {
     assert!(files.len() > 40, "only {} files", files.len());
     for file in files {
         let text = without_tests(&file);
-        for (number, line) in (1..).zip(text.lines()) {
+        let code = |(_, line): &(_, &str)| !line.trim_start().starts_with("//");
+        for (number, line) in (1..).zip(text.lines()).filter(code) {
             let found = WIRE_WORDS.iter().find(|word| line.contains(*word));
             assert_eq!(found, None, "{}:{number} writes to the wire", file.display());
         }

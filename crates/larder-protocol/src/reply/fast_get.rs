@@ -2,8 +2,8 @@
 
 use super::{HIT_ROOM, ShownItem, binary_hit, meta_key, value_line};
 use crate::fast_get::{FastGet, Form};
-use crate::meta_flags::{Command, number, show};
-use crate::number::push_line;
+use crate::meta_flags::{Command, show};
+use crate::number::push_len;
 
 /// The answer to a [`FastGet`] other than `mg` that found `value`, whole.
 #[inline]
@@ -14,7 +14,7 @@ pub fn fast_value(get: &FastGet<'_>, client_flags: u32, cas: u64, value: &[u8], 
         out.extend_from_slice(value);
     } else {
         value_line(get.key, client_flags, out);
-        push_line(value.len() as u64, out);
+        push_len(value.len(), b"\r\n", out);
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\nEND\r\n");
     }
@@ -27,7 +27,10 @@ pub fn fast_item(get: &FastGet<'_>, item: &ShownItem, value: &[u8], out: &mut Ve
     let value = get.with_value().then_some(value);
     out.reserve(HIT_ROOM + get.key.len() + value.map_or(0, <[u8]>::len));
     match value {
-        Some(value) => number(b"VA ", value.len() as u64, out),
+        Some(value) => {
+            out.extend_from_slice(b"VA ");
+            push_len(value.len(), b"", out);
+        }
         None => out.extend_from_slice(b"HD"),
     }
     show(Command::Mg, get.flags(), item, |out| meta_key(get.key, false, out), out);
