@@ -1,7 +1,9 @@
 //! The command line of `larder bench`. Where memtier_benchmark has an option, its names are taken,
 //! so that published command lines run as they are.
 
-use crate::settings::{DataSize, Keys, Pattern, Protocol, Ratio, Settings, Stop, Target, Tls};
+use crate::settings::{
+    DataSize, Keys, Pattern, Protocol, Ratio, ServerAddress, Settings, Stop, Tls,
+};
 use clap::Args;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -232,7 +234,7 @@ impl Arguments {
         }
         let keys = self.keys()?;
         Ok(Settings {
-            target: self.target()?,
+            address: self.address()?,
             protocol: self.protocol,
             tls: self.tls.then(|| self.tls_settings()),
             threads: self.threads,
@@ -254,9 +256,9 @@ impl Arguments {
         })
     }
 
-    fn target(&self) -> Result<Target, ArgumentError> {
+    fn address(&self) -> Result<ServerAddress, ArgumentError> {
         if let Some(path) = &self.unix_socket {
-            return Ok(Target::Unix(path.clone()));
+            return Ok(ServerAddress::Unix(path.clone()));
         }
         let port = self.port.unwrap_or(if self.protocol == Protocol::Resp { 6379 } else { 11211 });
         let mut found = (self.server.as_str(), port)
@@ -264,7 +266,9 @@ impl Arguments {
             .map_err(|_| ArgumentError::NoAddress(self.server.clone()))?;
         // `localhost` may mean both; servers that listen on one only listen on IPv4.
         let first = found.next().ok_or_else(|| ArgumentError::NoAddress(self.server.clone()))?;
-        Ok(Target::Tcp(found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first)))
+        Ok(ServerAddress::Tcp(
+            found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first),
+        ))
     }
 
     fn tls_settings(&self) -> Tls {

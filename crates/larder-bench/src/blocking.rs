@@ -2,7 +2,7 @@
 //! answered. Batches of gets, batches of sets, over TCP or a unix socket, in memcached's text
 //! protocol or Redis's.
 
-use crate::settings::Target;
+use crate::settings::ServerAddress;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -66,8 +66,8 @@ impl Connection {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(target: &Target, dialect: Dialect) -> io::Result<Self> {
-        let stream = BufReader::with_capacity(256 << 10, Stream::connect(target)?);
+    pub fn open(address: &ServerAddress, dialect: Dialect) -> io::Result<Self> {
+        let stream = BufReader::with_capacity(256 << 10, Stream::connect(address)?);
         let (output, line, value) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { stream, dialect, output, line, value })
     }
@@ -277,15 +277,15 @@ enum Stream {
 }
 
 impl Stream {
-    fn connect(target: &Target) -> io::Result<Self> {
-        match target {
-            Target::Tcp(address) => {
+    fn connect(address: &ServerAddress) -> io::Result<Self> {
+        match address {
+            ServerAddress::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 Ok(Self::Tcp(stream))
             }
-            Target::Unix(path) => {
+            ServerAddress::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 Ok(Self::Unix(stream))
@@ -324,13 +324,13 @@ mod tests {
     /// A peer that answers anything with `answers`, in the order of the conversation.
     fn talk_to(dialect: Dialect, answers: &'static [u8]) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = Target::Tcp(listener.local_addr().unwrap());
+        let address = ServerAddress::Tcp(listener.local_addr().unwrap());
         std::thread::spawn(move || {
             let (mut peer, _) = listener.accept().unwrap();
             peer.write_all(answers).unwrap();
             let _ = io::copy(&mut peer, &mut io::sink());
         });
-        Connection::open(&target, dialect).unwrap()
+        Connection::open(&address, dialect).unwrap()
     }
 
     fn gets(connection: &mut Connection, keys: &[&str]) -> io::Result<Vec<Option<Vec<u8>>>> {

@@ -1,6 +1,6 @@
 //! Servers that a measurement starts for itself, and ends.
 
-use crate::settings::Target;
+use crate::settings::ServerAddress;
 use socket2::{Domain, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -46,7 +46,7 @@ pub enum LaunchError {
 #[derive(Debug)]
 pub struct Launched {
     child: Child,
-    target: Target,
+    address: ServerAddress,
     folder: PathBuf,
 }
 
@@ -72,15 +72,15 @@ impl Launched {
         let folder = scratch_folder();
         let spawn_error = |error| LaunchError::Spawn { command: template.to_owned(), error };
         std::fs::create_dir_all(&folder).map_err(spawn_error)?;
-        let target = place(template, &folder)?;
-        let command = fill_in(template, &target, &folder, memory_mb);
+        let address = place(template, &folder)?;
+        let command = fill_in(template, &address, &folder, memory_mb);
         let child = Command::new("sh")
             .args(["-c", &format!("exec {command}")])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .map_err(spawn_error)?;
-        let mut launched = Self { child, target, folder };
+        let mut launched = Self { child, address, folder };
         launched.wait_until_it_listens(&command)?;
         Ok(launched)
     }
@@ -92,11 +92,11 @@ impl Launched {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return silent(format!("ended at once ({status})"));
             }
-            if answers(&self.target) {
+            if answers(&self.address) {
                 return Ok(());
             }
             if since.elapsed() > START_MAX {
-                return silent(format!("does not listen at {}", self.target));
+                return silent(format!("does not listen at {}", self.address));
             }
             sleep(Duration::from_millis(10));
         }
@@ -104,8 +104,8 @@ impl Launched {
 
     /// Where it listens.
     #[must_use]
-    pub fn target(&self) -> &Target {
-        &self.target
+    pub fn address(&self) -> &ServerAddress {
+        &self.address
     }
 
     /// Its process.
@@ -130,15 +130,15 @@ fn scratch_folder() -> PathBuf {
     std::env::temp_dir().join(format!("larder-bench-{process}-{count}"))
 }
 
-fn place(template: &str, folder: &Path) -> Result<Target, LaunchError> {
+fn place(template: &str, folder: &Path) -> Result<ServerAddress, LaunchError> {
     if template.contains("{socket}") {
-        return Ok(Target::Unix(folder.join("socket")));
+        return Ok(ServerAddress::Unix(folder.join("socket")));
     }
     if !template.contains("{port}") {
         return Err(LaunchError::NoPlace(template.to_owned()));
     }
     free_address(0)
-        .map(Target::Tcp)
+        .map(ServerAddress::Tcp)
         .map_err(|error| LaunchError::Spawn { command: template.to_owned(), error })
 }
 
@@ -155,10 +155,10 @@ pub fn free_address(port: u16) -> io::Result<SocketAddr> {
     socket.local_addr()?.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
 }
 
-fn fill_in(template: &str, target: &Target, folder: &Path, memory_mb: u64) -> String {
-    let (port, socket) = match target {
-        Target::Tcp(address) => (address.port().to_string(), String::new()),
-        Target::Unix(path) => (String::from("0"), path.display().to_string()),
+fn fill_in(template: &str, address: &ServerAddress, folder: &Path, memory_mb: u64) -> String {
+    let (port, socket) = match address {
+        ServerAddress::Tcp(address) => (address.port().to_string(), String::new()),
+        ServerAddress::Unix(path) => (String::from("0"), path.display().to_string()),
     };
     template
         .replace("{port}", &port)
@@ -168,10 +168,10 @@ fn fill_in(template: &str, target: &Target, folder: &Path, memory_mb: u64) -> St
         .replace("{dir}", &folder.display().to_string())
 }
 
-fn answers(target: &Target) -> bool {
-    match target {
-        Target::Tcp(address) => TcpStream::connect(address).is_ok(),
-        Target::Unix(path) => UnixStream::connect(path).is_ok(),
+fn answers(address: &ServerAddress) -> bool {
+    match address {
+        ServerAddress::Tcp(address) => TcpStream::connect(address).is_ok(),
+        ServerAddress::Unix(path) => UnixStream::connect(path).is_ok(),
     }
 }
 
@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn all_fields_are_filled_in() {
-        let target = Target::Tcp("127.0.0.1:1234".parse().unwrap());
+        let address = ServerAddress::Tcp("127.0.0.1:1234".parse().unwrap());
         let all = "{port} {memory_mb} {memory_bytes} {dir}";
-        assert_eq!(fill_in(all, &target, Path::new("/d"), 3), "1234 3 3145728 /d");
+        assert_eq!(fill_in(all, &address, Path::new("/d"), 3), "1234 3 3145728 /d");
     }
 }

@@ -29,4 +29,4 @@ pub use machine::Machine;
 pub use median::median;
 pub use outcome::{Command, Latency, Outcome, ServerCost};
 pub use run::{Measured, Progress, RunError, run};
-pub use settings::{DataSize, Keys, Pattern, Protocol, Ratio, Settings, Stop, Target, Tls};
+pub use settings::{DataSize, Keys, Pattern, Protocol, Ratio, ServerAddress, Settings, Stop, Tls};

@@ -42,10 +42,10 @@ pub struct Progress {
 #[non_exhaustive]
 pub enum RunError {
     /// The server did not take a connection.
-    #[error("cannot connect to {target}: {error}; is the server running?")]
+    #[error("cannot connect to {address}: {error}; is the server running?")]
     Connect {
         /// Whom.
-        target: String,
+        address: String,
         /// Why not.
         error: std::io::Error,
     },
@@ -106,7 +106,7 @@ fn load(
 ) -> Result<Measured, RunError> {
     let load = Load::new(settings)?;
     let tls = match &settings.tls {
-        Some(tls) => Some(TlsClient::new(tls, &settings.target)?),
+        Some(tls) => Some(TlsClient::new(tls, &settings.address)?),
         None => None,
     };
     let mut workers = Vec::new();
@@ -117,7 +117,7 @@ fn load(
             .collect();
         workers.push(Worker::new(&load, connections?, thread)?);
     }
-    let server = pid.or_else(|| server_process::find(&settings.target)).and_then(Watched::begin);
+    let server = pid.or_else(|| server_process::find(&settings.address)).and_then(Watched::begin);
     let own_cpu = own_cpu_secs();
     let (reports, received) = channel();
     let start = Instant::now();

@@ -1,6 +1,6 @@
 //! The server's process, if it runs on this machine: found by its socket, and what it takes.
 
-use crate::settings::Target;
+use crate::settings::ServerAddress;
 
 /// CPU time and memory of a process, so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -12,15 +12,15 @@ pub(crate) struct Usage {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::{Target, Usage};
+    use super::{ServerAddress, Usage};
     use perf_event::events::Hardware;
     use perf_event::{Builder, Counter};
     use procfs::process::{FDInfo, FDTarget, Process, all_processes};
     use std::net::IpAddr;
 
-    /// The process that listens on `target`, if it is on this machine and may be looked at.
-    pub(crate) fn find(target: &Target) -> Option<i32> {
-        let sockets = listening_inodes(target);
+    /// The process that listens on `address`, if it is on this machine and may be looked at.
+    pub(crate) fn find(address: &ServerAddress) -> Option<i32> {
+        let sockets = listening_inodes(address);
         let listens = |file: FDInfo| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode));
         let holds =
             |process: &Process| process.fd().is_ok_and(|mut f| f.any(|f| f.is_ok_and(listens)));
@@ -28,10 +28,10 @@ mod linux {
         if sockets.is_empty() { None } else { processes.find(holds).map(|process| process.pid()) }
     }
 
-    fn listening_inodes(target: &Target) -> Vec<u64> {
+    fn listening_inodes(address: &ServerAddress) -> Vec<u64> {
         use procfs::net::{TcpState, tcp, tcp6, unix};
-        match target {
-            Target::Tcp(address) => {
+        match address {
+            ServerAddress::Tcp(address) => {
                 let reaches = |bound: IpAddr| bound == address.ip() || bound.is_unspecified();
                 let sockets = tcp().into_iter().flatten().chain(tcp6().into_iter().flatten());
                 sockets
@@ -41,7 +41,7 @@ mod linux {
                     .map(|socket| socket.inode)
                     .collect()
             }
-            Target::Unix(path) => {
+            ServerAddress::Unix(path) => {
                 let sockets = unix().into_iter().flatten();
                 sockets.filter(|s| s.path.as_deref() == Some(path)).map(|s| s.inode).collect()
             }
@@ -102,10 +102,10 @@ pub(crate) use linux::{Events, find, usage};
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
-    use super::{Target, Usage};
+    use super::{ServerAddress, Usage};
 
     /// Only Linux's /proc is read.
-    pub(crate) fn find(_: &Target) -> Option<i32> {
+    pub(crate) fn find(_: &ServerAddress) -> Option<i32> {
         None
     }
 
@@ -145,17 +145,17 @@ mod tests {
     #[test]
     fn a_tcp_listener_is_found() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = Target::Tcp(socket.local_addr().unwrap());
-        assert_eq!(find(&target), own_pid());
+        let address = ServerAddress::Tcp(socket.local_addr().unwrap());
+        assert_eq!(find(&address), own_pid());
         drop(socket);
-        assert_eq!(find(&target), None);
+        assert_eq!(find(&address), None);
     }
 
     #[test]
     fn a_unix_listener_is_found() {
         let path = std::env::temp_dir().join(format!("larder-bench-found-{}", std::process::id()));
         let socket = UnixListener::bind(&path).unwrap();
-        assert_eq!(find(&Target::Unix(path.clone())), own_pid());
+        assert_eq!(find(&ServerAddress::Unix(path.clone())), own_pid());
         drop(socket);
         std::fs::remove_file(path).unwrap();
     }

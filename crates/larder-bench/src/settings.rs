@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Whom to load.
-    pub target: Target,
+    pub address: ServerAddress,
     /// In which dialect.
     pub protocol: Protocol,
     /// Encrypt.
@@ -63,14 +63,14 @@ impl Settings {
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Target {
+pub enum ServerAddress {
     /// Over TCP.
     Tcp(SocketAddr),
     /// Over a unix socket.
     Unix(PathBuf),
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),

@@ -3,7 +3,7 @@
 use crate::blocking::{Connection, Dialect};
 use crate::launch::{LaunchError, Launched};
 use crate::server_process;
-use crate::settings::Target;
+use crate::settings::ServerAddress;
 use clap::Args;
 use std::io;
 use std::net::ToSocketAddrs;
@@ -53,10 +53,10 @@ pub enum SubjectError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// It did not take a connection.
-    #[error("cannot connect to {target}: {error}; is the server running?")]
+    #[error("cannot connect to {address}: {error}; is the server running?")]
     Connect {
         /// Whom.
-        target: Target,
+        address: ServerAddress,
         /// Why not.
         error: io::Error,
     },
@@ -72,14 +72,14 @@ impl ServerArguments {
     /// The server's name does not resolve.
     pub fn subjects(&self) -> Result<Vec<Subject>, SubjectError> {
         if self.command.is_empty() {
-            return Ok(vec![Subject::Running { target: self.target()?, pid: self.pid }]);
+            return Ok(vec![Subject::Running { address: self.address()?, pid: self.pid }]);
         }
         Ok(self.command.iter().map(|typed| Subject::from_command(typed)).collect())
     }
 
-    fn target(&self) -> Result<Target, SubjectError> {
+    fn address(&self) -> Result<ServerAddress, SubjectError> {
         if let Some(path) = &self.unix_socket {
-            return Ok(Target::Unix(path.clone()));
+            return Ok(ServerAddress::Unix(path.clone()));
         }
         let port = match self.protocol {
             Dialect::Text => 11211,
@@ -90,7 +90,7 @@ impl ServerArguments {
         let found: Vec<_> = place.to_socket_addrs().map_err(|_| unknown())?.collect();
         // `localhost` may mean both; servers that listen on one only listen on IPv4.
         let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
-        address.copied().map(Target::Tcp).ok_or_else(unknown)
+        address.copied().map(ServerAddress::Tcp).ok_or_else(unknown)
     }
 }
 
@@ -107,7 +107,7 @@ pub enum Subject {
     /// Already there.
     Running {
         /// Where.
-        target: Target,
+        address: ServerAddress,
         /// Its process, if known.
         pid: Option<i32>,
     },
@@ -131,7 +131,7 @@ impl Subject {
     pub fn name(&self) -> String {
         match self {
             Self::Command { name, .. } => name.clone(),
-            Self::Running { target, .. } => target.to_string(),
+            Self::Running { address, .. } => address.to_string(),
         }
     }
 
@@ -151,29 +151,29 @@ impl Subject {
             Self::Command { template, .. } => {
                 let memory_mb = memory_mb.unwrap_or(MEMORY_MB);
                 let launched = Launched::start(template, memory_mb)?;
-                let target = launched.target().clone();
-                let connection = connect(&target, dialect)?;
-                let pid = server_process::find(&target).or(Some(launched.pid()));
+                let address = launched.address().clone();
+                let connection = connect(&address, dialect)?;
+                let pid = server_process::find(&address).or(Some(launched.pid()));
                 let limit_bytes = memory_mb << 20;
                 let _launched = Some(launched);
-                Ok(Server { connection, pid, limit_bytes, target, dialect, _launched })
+                Ok(Server { connection, pid, limit_bytes, address, dialect, _launched })
             }
-            Self::Running { target, pid } => {
-                let mut connection = connect(target, dialect)?;
+            Self::Running { address, pid } => {
+                let mut connection = connect(address, dialect)?;
                 let said = connection.limit_bytes().ok().flatten();
                 let limit_bytes = said.or(memory_mb.map(|mb| mb << 20));
                 let limit_bytes = limit_bytes.ok_or(SubjectError::NoLimit)?;
-                let pid = pid.or_else(|| server_process::find(target));
-                let target = target.clone();
-                Ok(Server { connection, pid, limit_bytes, target, dialect, _launched: None })
+                let pid = pid.or_else(|| server_process::find(address));
+                let address = address.clone();
+                Ok(Server { connection, pid, limit_bytes, address, dialect, _launched: None })
             }
         }
     }
 }
 
-fn connect(target: &Target, dialect: Dialect) -> Result<Connection, SubjectError> {
-    Connection::open(target, dialect)
-        .map_err(|error| SubjectError::Connect { target: target.clone(), error })
+fn connect(address: &ServerAddress, dialect: Dialect) -> Result<Connection, SubjectError> {
+    Connection::open(address, dialect)
+        .map_err(|error| SubjectError::Connect { address: address.clone(), error })
 }
 
 /// A server that answers; one that was started ends when this is dropped.
@@ -185,7 +185,7 @@ pub struct Server {
     pub pid: Option<i32>,
     /// Its memory limit.
     pub limit_bytes: u64,
-    target: Target,
+    address: ServerAddress,
     dialect: Dialect,
     _launched: Option<Launched>,
 }
@@ -196,7 +196,7 @@ impl Server {
     /// # Errors
     /// It cannot be reached.
     pub fn connect(&self) -> Result<Connection, SubjectError> {
-        connect(&self.target, self.dialect)
+        connect(&self.address, self.dialect)
     }
 
     /// Its resident memory in bytes, if the system says.

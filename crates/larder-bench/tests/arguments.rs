@@ -77,7 +77,7 @@ fn five_caches() {
     }
     let arguments = <Line as clap::Parser>::try_parse_from(line).unwrap().arguments;
     let settings = arguments.settings().unwrap();
-    assert_eq!(settings.target.to_string(), "/tmp/cachebench.sock");
+    assert_eq!(settings.address.to_string(), "/tmp/cachebench.sock");
     assert_eq!((settings.keys.prefix.as_str(), settings.keys.set), ("", Pattern::Partitioned));
     assert_eq!(arguments.print_percentiles, [50.0, 90.0, 99.0, 99.9, 99.99]);
 }

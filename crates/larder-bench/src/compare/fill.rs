@@ -4,7 +4,7 @@ use super::results::Held;
 use super::suite::Fill;
 use crate::blocking::Dialect;
 use crate::fill::{Settings, measure};
-use crate::settings::{Protocol, Target};
+use crate::settings::{Protocol, ServerAddress};
 use crate::subject::Subject;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// It can't be reached, hangs up, or speaks binary only.
 pub(crate) fn fill(
     fill: Fill,
-    target: &Target,
+    address: &ServerAddress,
     protocol: Protocol,
     limit_mb: u64,
     pid: i32,
@@ -24,7 +24,7 @@ pub(crate) fn fill(
         Protocol::Resp => Dialect::Resp,
         Protocol::Binary => return Err("cannot be filled over the binary protocol".to_owned()),
     };
-    let subject = Subject::Running { target: target.clone(), pid: Some(pid) };
+    let subject = Subject::Running { address: address.clone(), pid: Some(pid) };
     let mut server = subject.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
     // What a server says of its limit may be rounded; ours is what it was started with.
     server.limit_bytes = limit_mb << 20;

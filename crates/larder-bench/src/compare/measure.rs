@@ -10,7 +10,7 @@ use super::suite::{self, Phase, Suite};
 use super::template::Values;
 use crate::outcome::Outcome;
 use crate::run::{RunError, run};
-use crate::settings::{Protocol, Settings, Stop, Target};
+use crate::settings::{Protocol, ServerAddress, Settings, Stop};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -101,14 +101,14 @@ impl Stage<'_> {
         if let Some(death) = server.death() {
             return Err(format!("died before: {death}"));
         }
-        let (target, pid) = (server.target.clone(), server.pid());
+        let (address, pid) = (server.address.clone(), server.pid());
         if let Some(what) = phase.fill {
             let (protocol, limit_mb) = (self.protocol(visit)?, self.suite.memory_mb);
-            let filling = || fill(what, &target, protocol, limit_mb, pid);
+            let filling = || fill(what, &address, protocol, limit_mb, pid);
             let held = self.watched(server, &AtomicU64::new(NOTHING_YET), filling)?;
             return Ok((Found::Held(held), None));
         }
-        let mut settings = self.settings(visit, phase, target)?;
+        let mut settings = self.settings(visit, phase, address)?;
         if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
             let warm_up = Duration::from_secs_f64(self.suite.warm_up_secs);
             let warming = Settings { stop: Stop::After(warm_up), ..settings.clone() };
@@ -126,14 +126,14 @@ impl Stage<'_> {
         &self,
         visit: &Visit<'_>,
         phase: &Phase,
-        target: Target,
+        address: ServerAddress,
     ) -> Result<Settings, String> {
         let load = phase.load.as_deref().unwrap_or_default();
         let mut arguments = suite::arguments(load, &self.values(visit))?;
         arguments.protocol = visit.server.protocol.unwrap_or(arguments.protocol);
         arguments.server = "127.0.0.1".to_owned();
         let settings = arguments.settings().map_err(|error| error.to_string())?;
-        Ok(Settings { target, ..settings })
+        Ok(Settings { address, ..settings })
     }
 
     fn load(&self, server: &mut Running, settings: &Settings) -> Result<Outcome, String> {

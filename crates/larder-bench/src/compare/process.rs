@@ -4,7 +4,7 @@ use super::cores::CoreSet;
 use super::suite::Server;
 use super::template::{self, Values};
 use crate::launch::free_address;
-use crate::settings::{Protocol, Target};
+use crate::settings::{Protocol, ServerAddress};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -75,7 +75,7 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 pub struct Running {
     child: Child,
     /// How it is reached.
-    pub target: Target,
+    pub address: ServerAddress,
     log: PathBuf,
 }
 
@@ -93,10 +93,10 @@ impl Running {
         protocol: Protocol,
         log: PathBuf,
     ) -> Result<Self, String> {
-        let target = free_target(server).map_err(|error| error.to_string())?;
-        let values = match &target {
-            Target::Unix(path) => values.with("socket", path.display()),
-            Target::Tcp(address) => values.with("port", address.port()),
+        let address = choose_address(server).map_err(|error| error.to_string())?;
+        let values = match &address {
+            ServerAddress::Unix(path) => values.with("socket", path.display()),
+            ServerAddress::Tcp(address) => values.with("port", address.port()),
         };
         let words = server.command[1..].iter().map(|word| template::expand(word, &values));
         let words = words.collect::<Result<Vec<String>, String>>()?;
@@ -107,7 +107,7 @@ impl Running {
         // Its own group, so that Ctrl-C reaches us and we end it.
         command.process_group(0);
         let child = spawn_on(cores, &mut command)?;
-        let mut running = Self { child, target, log };
+        let mut running = Self { child, address, log };
         running.await_answer(protocol).map(|()| running)
     }
 
@@ -130,7 +130,7 @@ impl Running {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        if let Target::Unix(path) = &self.target {
+        if let ServerAddress::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -148,12 +148,12 @@ impl Running {
             if let Some(death) = self.death() {
                 return Err(format!("did not start: {death}"));
             }
-            if answers(&self.target, protocol) {
+            if answers(&self.address, protocol) {
                 return Ok(());
             }
             std::thread::sleep(POLL_EVERY);
         }
-        Err(format!("does not answer on {} in {protocol}{}", self.target, self.last_words()))
+        Err(format!("does not answer on {} in {protocol}{}", self.address, self.last_words()))
     }
 
     fn obituary(&self, status: ExitStatus) -> String {
@@ -198,18 +198,18 @@ fn wait(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {
 }
 
 /// Where nobody listens.
-fn free_target(server: &Server) -> std::io::Result<Target> {
+fn choose_address(server: &Server) -> std::io::Result<ServerAddress> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     if server.on_unix_socket() {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("larder-{}-{number}.sock", std::process::id());
-        return Ok(Target::Unix(std::env::temp_dir().join(name)));
+        return Ok(ServerAddress::Unix(std::env::temp_dir().join(name)));
     }
-    free_address(server.port.unwrap_or(0)).map(Target::Tcp)
+    free_address(server.port.unwrap_or(0)).map(ServerAddress::Tcp)
 }
 
 /// Whether a first request is answered.
-fn answers(target: &Target, protocol: Protocol) -> bool {
+fn answers(address: &ServerAddress, protocol: Protocol) -> bool {
     let (request, answer): (&[u8], &[u8]) = match protocol {
         Protocol::Text | Protocol::Meta => (b"version\r\n", b"VERSION"),
         Protocol::Binary => (&BINARY_VERSION, &[0x81]),
@@ -220,11 +220,11 @@ fn answers(target: &Target, protocol: Protocol) -> bool {
         stream.write_all(request).and_then(|()| stream.read_exact(&mut got)).is_ok()
             && got == answer
     };
-    match target {
-        Target::Tcp(address) => TcpStream::connect(address).is_ok_and(|mut stream| {
+    match address {
+        ServerAddress::Tcp(address) => TcpStream::connect(address).is_ok_and(|mut stream| {
             stream.set_read_timeout(Some(READ_WITHIN)).is_ok() && answer(&mut stream)
         }),
-        Target::Unix(path) => UnixStream::connect(path).is_ok_and(|mut stream| {
+        ServerAddress::Unix(path) => UnixStream::connect(path).is_ok_and(|mut stream| {
             stream.set_read_timeout(Some(READ_WITHIN)).is_ok() && answer(&mut stream)
         }),
     }
@@ -291,7 +291,9 @@ mod tests {
             let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
             assert_eq!(list.unwrap().trim().parse::<CoreSet>().unwrap(), cores);
         }
-        let Target::Unix(path) = server.target.clone() else { panic!("{:?}", server.target) };
+        let ServerAddress::Unix(path) = server.address.clone() else {
+            panic!("{:?}", server.address)
+        };
         assert!(path.exists());
         assert_eq!(server.death(), None);
         server.stop();

@@ -93,8 +93,8 @@ impl Connection {
         let Settings { keys, .. } = &load.settings;
         let all = load.settings.connections();
         let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
-        let socket = Socket::connect(&load.settings.target, tls).map_err(|error| {
-            RunError::Connect { target: load.settings.target.to_string(), error }
+        let socket = Socket::connect(&load.settings.address, tls).map_err(|error| {
+            RunError::Connect { address: load.settings.address.to_string(), error }
         })?;
         let own = if load.settings.distinct_client_seed { index as u64 } else { 0 };
         Ok(Self {

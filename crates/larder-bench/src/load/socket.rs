@@ -1,7 +1,7 @@
 //! Sockets of every kind: TCP and unix, plain and TLS.
 
 use crate::run::RunError;
-use crate::settings::{Target, Tls};
+use crate::settings::{ServerAddress, Tls};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -37,15 +37,15 @@ pub(crate) struct TlsClient {
 
 impl Socket {
     /// Connects, and waits for that.
-    pub(crate) fn connect(target: &Target, tls: Option<&TlsClient>) -> io::Result<Self> {
-        let plain = match target {
-            Target::Tcp(address) => {
+    pub(crate) fn connect(address: &ServerAddress, tls: Option<&TlsClient>) -> io::Result<Self> {
+        let plain = match address {
+            ServerAddress::Tcp(address) => {
                 let stream = std::net::TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
                 Plain::Tcp(TcpStream::from_std(stream))
             }
-            Target::Unix(path) => {
+            ServerAddress::Unix(path) => {
                 let stream = std::os::unix::net::UnixStream::connect(path)?;
                 stream.set_nonblocking(true)?;
                 Plain::Unix(UnixStream::from_std(stream))
@@ -146,7 +146,7 @@ impl Write for Plain {
 impl TlsClient {
     /// # Errors
     /// A file can't be read or holds no certificate or key, or the name is none.
-    pub(crate) fn new(tls: &Tls, target: &Target) -> Result<Self, RunError> {
+    pub(crate) fn new(tls: &Tls, address: &ServerAddress) -> Result<Self, RunError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -172,10 +172,10 @@ impl TlsClient {
             None => Ok(builder.with_no_client_auth()),
         };
         let config = config.map_err(|error| RunError::Tls(error.to_string()))?;
-        let name = match (&tls.server_name, target) {
+        let name = match (&tls.server_name, address) {
             (Some(name), _) => name.clone(),
-            (None, Target::Tcp(address)) => address.ip().to_string(),
-            (None, Target::Unix(_)) => "localhost".to_owned(),
+            (None, ServerAddress::Tcp(address)) => address.ip().to_string(),
+            (None, ServerAddress::Unix(_)) => "localhost".to_owned(),
         };
         let name = ServerName::try_from(name).map_err(|error| RunError::Tls(error.to_string()))?;
         Ok(Self { config: Arc::new(config), name })

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 /// What was run, in a line or two.
 pub(crate) fn heading(settings: &Settings) -> String {
-    let Settings { threads, clients, pipeline, ratio, protocol, target, .. } = settings;
+    let Settings { threads, clients, pipeline, ratio, protocol, address, .. } = settings;
     let loop_ = match settings.rate {
         Some(rate) => format!("open loop at {rate} requests/s, timed from when each was due"),
         None if settings.sliding => "closed loop: one more request for each answer".to_owned(),
@@ -21,7 +21,7 @@ pub(crate) fn heading(settings: &Settings) -> String {
     };
     let connections = settings.connections();
     format!(
-        "{protocol} to {target}: {threads} threads x {clients} connections = {connections}, \
+        "{protocol} to {address}: {threads} threads x {clients} connections = {connections}, \
          {pipeline} deep, sets:gets {}:{}, {ends}\n{loop_}\n",
         ratio.sets, ratio.gets,
     )
