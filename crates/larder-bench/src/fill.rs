@@ -4,7 +4,7 @@
 //! are still there: all of them, or a random sample. What a server counts itself is not asked.
 
 use crate::blocking::{BATCH_MAX, Connection, Item};
-use crate::subject::{Server, ServerArguments, Subject, SubjectError};
+use crate::target::{OpenTarget, ServerArguments, Target, TargetError};
 use crate::values::Values;
 use clap::Args;
 use rand::SeedableRng;
@@ -119,7 +119,7 @@ impl Held {
 pub enum Error {
     /// There is no server.
     #[error(transparent)]
-    Subject(#[from] SubjectError),
+    Target(#[from] TargetError),
     /// The conversation broke.
     #[error("while {doing}: {error}")]
     Connection {
@@ -153,16 +153,16 @@ pub enum Error {
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let mut rows = Vec::new();
     print(HEADER)?;
-    for subject in arguments.server.subjects()? {
+    for target in arguments.server.targets()? {
         let mut first_key = 0;
         for &value_bytes in &arguments.data_sizes {
-            let mut server = subject.open(arguments.server.protocol, arguments.server.memory_mb)?;
+            let mut server = target.open(arguments.server.protocol, arguments.server.memory_mb)?;
             let held = measure(&mut server, first_key, &arguments.settings(value_bytes))?;
-            if !subject.is_fresh() {
+            if !target.is_fresh() {
                 first_key += held.offered;
             }
-            print(&line(&subject, &held))?;
-            rows.push(Row { server: subject.name(), held });
+            print(&line(&target, &held))?;
+            rows.push(Row { server: target.name(), held });
         }
     }
     arguments.json_out_file.as_ref().map_or(Ok(()), |path| write_json(path, &rows))
@@ -196,13 +196,13 @@ fn times(text: &str) -> Result<f64, String> {
 const HEADER: &str = "server             value      items      ± items/GiB limit items/GiB RSS  RSS MiB \
                       overhead refused wrong\n";
 
-fn line(subject: &Subject, held: &Held) -> String {
+fn line(target: &Target, held: &Held) -> String {
     let rss =
         held.rss_bytes.map_or("-".to_owned(), |rss| format!("{:.1}", rss as f64 / 1_048_576.0));
     let per_rss = held.items_per_gib_rss().map_or("-".to_owned(), |items| format!("{items:.0}"));
     format!(
         "{:<17} {:>6} {:>10.0} {:>6.0} {:>15.0} {per_rss:>13} {rss:>8} {:>8.1} {:>7} {:>5}\n",
-        subject.name(),
+        target.name(),
         held.value_bytes,
         held.items,
         held.items_error,
@@ -232,7 +232,11 @@ fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
 ///
 /// # Errors
 /// The server hangs up or answers with errors, or the keys are too short for so many items.
-pub fn measure(server: &mut Server, first_key: u64, settings: &Settings) -> Result<Held, Error> {
+pub fn measure(
+    server: &mut OpenTarget,
+    first_key: u64,
+    settings: &Settings,
+) -> Result<Held, Error> {
     let item_bytes = (settings.key_bytes + settings.value_bytes + TYPICAL_OVERHEAD) as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of items")]
     let offered = (settings.fill * server.limit_bytes as f64 / item_bytes).ceil() as u64;

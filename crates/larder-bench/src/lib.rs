@@ -20,7 +20,7 @@ mod run;
 mod server_process;
 mod settings;
 pub mod simulate;
-pub mod subject;
+pub mod target;
 mod values;
 
 pub use arguments::{ArgumentError, Arguments, Requests};

@@ -2,7 +2,7 @@
 
 use larder_bench::blocking::Dialect;
 use larder_bench::fill::{Held, Settings, measure};
-use larder_bench::subject::Subject;
+use larder_bench::target::Target;
 use std::time::Duration;
 
 const MEMCACHED: &str = "memcached -u root -l 127.0.0.1 -U 0 -t 1 -p {port} -m {memory_mb}";
@@ -13,8 +13,8 @@ fn settings(value_bytes: usize, probes_max: u32) -> Settings {
 }
 
 fn fill(memory_mb: u64, settings: &Settings) -> Held {
-    let subject = Subject::from_command(MEMCACHED);
-    let mut server = subject.open(Dialect::Text, Some(memory_mb)).unwrap();
+    let target = Target::from_command(MEMCACHED);
+    let mut server = target.open(Dialect::Text, Some(memory_mb)).unwrap();
     measure(&mut server, 0, settings).unwrap()
 }
 

@@ -6,7 +6,7 @@ use larder_bench::hitratio::{
     Arguments, Counted, NAMED, Overheads, Replayed, Stream, TtlShare, Workload, command, open,
     replay, simulate,
 };
-use larder_bench::subject::{Server, Subject};
+use larder_bench::target::{OpenTarget, Target};
 use std::path::PathBuf;
 
 const MEMCACHED: &str = "memcached -u root -l 127.0.0.1 -U 0 -t 1 -p {port} -m {memory_mb}";
@@ -27,8 +27,8 @@ fn workload(traits: &str, requests: usize, keys: u32) -> Workload {
     }
 }
 
-fn start(command: &str, memory_mb: u64) -> Server {
-    Subject::from_command(command).open(Dialect::Text, Some(memory_mb)).unwrap()
+fn start(command: &str, memory_mb: u64) -> OpenTarget {
+    Target::from_command(command).open(Dialect::Text, Some(memory_mb)).unwrap()
 }
 
 fn play(command: &str, memory_mb: u64, stream: &Stream) -> Replayed {

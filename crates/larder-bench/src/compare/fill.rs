@@ -5,7 +5,7 @@ use super::suite::Fill;
 use crate::blocking::Dialect;
 use crate::fill::{Settings, measure};
 use crate::settings::{Protocol, ServerAddress};
-use crate::subject::Subject;
+use crate::target::Target;
 use std::time::Duration;
 
 /// Fills a server until old items are missing.
@@ -24,8 +24,8 @@ pub(crate) fn fill(
         Protocol::Resp => Dialect::Resp,
         Protocol::Binary => return Err("cannot be filled over the binary protocol".to_owned()),
     };
-    let subject = Subject::Running { address: address.clone(), pid: Some(pid) };
-    let mut server = subject.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
+    let target = Target::Running { address: address.clone(), pid: Some(pid) };
+    let mut server = target.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
     // What a server says of its limit may be rounded; ours is what it was started with.
     server.limit_bytes = limit_mb << 20;
     let held = measure(&mut server, 0, &settings(fill)).map_err(|error| error.to_string())?;

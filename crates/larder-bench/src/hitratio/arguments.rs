@@ -4,7 +4,7 @@ use super::catalogue::{NAMED, NamedWorkload};
 use super::workload::{Traits, TtlShare, Workload};
 use super::{Error, Overheads, Stream, trace};
 use crate::blocking::BATCH_MAX;
-use crate::subject::{ServerArguments, Subject};
+use crate::target::{ServerArguments, Target};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -145,11 +145,11 @@ impl Arguments {
     }
 
     /// Whom to ask; none is nobody.
-    pub(super) fn subjects(&self) -> Result<Vec<Option<Subject>>, Error> {
+    pub(super) fn targets(&self) -> Result<Vec<Option<Target>>, Error> {
         if self.simulate_only {
             return Ok(vec![None]);
         }
-        Ok(self.server.subjects()?.into_iter().map(Some).collect())
+        Ok(self.server.targets()?.into_iter().map(Some).collect())
     }
 
     /// One after the other: each takes much memory.

@@ -22,7 +22,7 @@ pub use stream::{Counted, Footprint, Stream};
 pub use trace::{TraceError, open, read};
 pub use workload::{NoDistribution, Traits, TtlShare, Workload};
 
-use crate::subject::{Server, Subject, SubjectError};
+use crate::target::{OpenTarget, Target, TargetError};
 use std::io;
 
 /// Why there is no figure.
@@ -31,7 +31,7 @@ use std::io;
 pub enum Error {
     /// There is no server.
     #[error(transparent)]
-    Subject(#[from] SubjectError),
+    Target(#[from] TargetError),
     /// The trace is of no use.
     #[error("{path}: {error}")]
     Trace {
@@ -88,8 +88,8 @@ impl Measurement<'_> {
     fn measure(&self, rows: &mut Vec<Row>) -> Result<(), Error> {
         for memory in self.capacities() {
             let mut simulated = None;
-            for subject in self.arguments.subjects()? {
-                let row = self.row(subject.as_ref(), memory, &mut simulated)?;
+            for target in self.arguments.targets()? {
+                let row = self.row(target.as_ref(), memory, &mut simulated)?;
                 report::print_row(&row)?;
                 report::print_counted(&row, self.stream)?;
                 rows.push(row);
@@ -109,13 +109,13 @@ impl Measurement<'_> {
 
     fn row(
         &self,
-        subject: Option<&Subject>,
+        target: Option<&Target>,
         memory: Option<u64>,
         simulated: &mut Option<(u64, Simulated)>,
     ) -> Result<Row, Error> {
         let memory_mb = memory.map(|bytes| bytes.div_ceil(1 << 20));
-        let open = |subject: &Subject| subject.open(self.arguments.server.protocol, memory_mb);
-        let mut server = subject.map(open).transpose()?;
+        let open = |target: &Target| target.open(self.arguments.server.protocol, memory_mb);
+        let mut server = target.map(open).transpose()?;
         let capacity =
             server.as_ref().map_or(memory.unwrap_or(64 << 20), |server| server.limit_bytes);
         let simulated = simulated.filter(|(of, _)| *of == capacity).unwrap_or_else(|| {
@@ -124,7 +124,7 @@ impl Measurement<'_> {
         let replayed = server.as_mut().map(|server| self.replay(server)).transpose()?;
         Ok(Row {
             stream: self.stream.name.clone(),
-            server: subject.map(Subject::name),
+            server: target.map(Target::name),
             footprint: self.footprint,
             capacity_bytes: capacity,
             replayed,
@@ -132,7 +132,7 @@ impl Measurement<'_> {
         })
     }
 
-    fn replay(&self, server: &mut Server) -> Result<Replayed, Error> {
+    fn replay(&self, server: &mut OpenTarget) -> Result<Replayed, Error> {
         let mut connections = Vec::new();
         for _ in 0..self.arguments.connections {
             connections.push(server.connect()?);

@@ -45,7 +45,7 @@ const MEMORY_MB: u64 = 64;
 /// Why there is no server to measure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SubjectError {
+pub enum TargetError {
     /// The server's name leads nowhere.
     #[error("cannot find {0}: give --server an address or a name that resolves")]
     NoAddress(String),
@@ -70,14 +70,14 @@ impl ServerArguments {
     ///
     /// # Errors
     /// The server's name does not resolve.
-    pub fn subjects(&self) -> Result<Vec<Subject>, SubjectError> {
+    pub fn targets(&self) -> Result<Vec<Target>, TargetError> {
         if self.command.is_empty() {
-            return Ok(vec![Subject::Running { address: self.address()?, pid: self.pid }]);
+            return Ok(vec![Target::Running { address: self.address()?, pid: self.pid }]);
         }
-        Ok(self.command.iter().map(|typed| Subject::from_command(typed)).collect())
+        Ok(self.command.iter().map(|typed| Target::from_command(typed)).collect())
     }
 
-    fn address(&self) -> Result<ServerAddress, SubjectError> {
+    fn address(&self) -> Result<ServerAddress, TargetError> {
         if let Some(path) = &self.unix_socket {
             return Ok(ServerAddress::Unix(path.clone()));
         }
@@ -86,7 +86,7 @@ impl ServerArguments {
             Dialect::Resp => 6379,
         };
         let place = (self.server.as_str(), self.port.unwrap_or(port));
-        let unknown = || SubjectError::NoAddress(self.server.clone());
+        let unknown = || TargetError::NoAddress(self.server.clone());
         let found: Vec<_> = place.to_socket_addrs().map_err(|_| unknown())?.collect();
         // `localhost` may mean both; servers that listen on one only listen on IPv4.
         let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
@@ -96,7 +96,7 @@ impl ServerArguments {
 
 /// A server to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum Target {
     /// Started afresh each time.
     Command {
         /// What to call it.
@@ -113,7 +113,7 @@ pub enum Subject {
     },
 }
 
-impl Subject {
+impl Target {
     /// From `NAME=COMMAND` or a command, which is called by its program.
     #[must_use]
     pub fn from_command(typed: &str) -> Self {
@@ -146,7 +146,11 @@ impl Subject {
     ///
     /// # Errors
     /// It does not start, cannot be reached, or its limit is unknown.
-    pub fn open(&self, dialect: Dialect, memory_mb: Option<u64>) -> Result<Server, SubjectError> {
+    pub fn open(
+        &self,
+        dialect: Dialect,
+        memory_mb: Option<u64>,
+    ) -> Result<OpenTarget, TargetError> {
         match self {
             Self::Command { template, .. } => {
                 let memory_mb = memory_mb.unwrap_or(MEMORY_MB);
@@ -156,29 +160,29 @@ impl Subject {
                 let pid = server_process::find(&address).or(Some(launched.pid()));
                 let limit_bytes = memory_mb << 20;
                 let _launched = Some(launched);
-                Ok(Server { connection, pid, limit_bytes, address, dialect, _launched })
+                Ok(OpenTarget { connection, pid, limit_bytes, address, dialect, _launched })
             }
             Self::Running { address, pid } => {
                 let mut connection = connect(address, dialect)?;
                 let said = connection.limit_bytes().ok().flatten();
                 let limit_bytes = said.or(memory_mb.map(|mb| mb << 20));
-                let limit_bytes = limit_bytes.ok_or(SubjectError::NoLimit)?;
+                let limit_bytes = limit_bytes.ok_or(TargetError::NoLimit)?;
                 let pid = pid.or_else(|| server_process::find(address));
                 let address = address.clone();
-                Ok(Server { connection, pid, limit_bytes, address, dialect, _launched: None })
+                Ok(OpenTarget { connection, pid, limit_bytes, address, dialect, _launched: None })
             }
         }
     }
 }
 
-fn connect(address: &ServerAddress, dialect: Dialect) -> Result<Connection, SubjectError> {
+fn connect(address: &ServerAddress, dialect: Dialect) -> Result<Connection, TargetError> {
     Connection::open(address, dialect)
-        .map_err(|error| SubjectError::Connect { address: address.clone(), error })
+        .map_err(|error| TargetError::Connect { address: address.clone(), error })
 }
 
 /// A server that answers; one that was started ends when this is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct OpenTarget {
     /// To speak to it.
     pub connection: Connection,
     /// Its process, if known.
@@ -190,12 +194,12 @@ pub struct Server {
     _launched: Option<Launched>,
 }
 
-impl Server {
+impl OpenTarget {
     /// Opens another connection.
     ///
     /// # Errors
     /// It cannot be reached.
-    pub fn connect(&self) -> Result<Connection, SubjectError> {
+    pub fn connect(&self) -> Result<Connection, TargetError> {
         connect(&self.address, self.dialect)
     }
 
@@ -214,7 +218,7 @@ mod tests {
     fn a_command_may_have_a_name() {
         let check = |typed: &str, name: &str, template: &str| {
             let (name, template) = (name.to_owned(), template.to_owned());
-            assert_eq!(Subject::from_command(typed), Subject::Command { name, template });
+            assert_eq!(Target::from_command(typed), Target::Command { name, template });
         };
         check("ours=target/larderd -p {port}", "ours", "target/larderd -p {port}");
         check("target/larderd -p {port}", "larderd", "target/larderd -p {port}");
