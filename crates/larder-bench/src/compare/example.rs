@@ -1,6 +1,6 @@
 //! A comparison that never was, for tests.
 
-use super::plan::{Cell, visits};
+use super::plan::{Cell, trials};
 use super::results::{Found, Installed, Record, Setup};
 use super::suite::{Server, Suite};
 use crate::machine::Machine;
@@ -81,8 +81,8 @@ pub(crate) fn setup() -> Setup {
 /// All its records.
 pub(crate) fn records(setup: &Setup) -> Vec<Record> {
     let servers: Vec<&Server> = setup.suite.servers.iter().filter(|s| s.name != "absent").collect();
-    let visits = visits(&setup.suite, &servers, 1);
-    let cells = visits.iter().flat_map(super::plan::Visit::cells);
+    let trials = trials(&setup.suite, &servers, 1);
+    let cells = trials.iter().flat_map(super::plan::Trial::cells);
     cells.map(|cell| Record { found: found(&cell), cell, others_busy: None }).collect()
 }
 

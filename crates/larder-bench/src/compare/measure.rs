@@ -1,9 +1,9 @@
-//! A visit to a server, from its start to its end.
+//! A trial to a server, from its start to its end.
 
 use super::busy::Busy;
 use super::cores::CoreSet;
 use super::fill::fill;
-use super::plan::Visit;
+use super::plan::Trial;
 use super::process::Running;
 use super::results::{Found, Record};
 use super::suite::{self, Phase, Suite};
@@ -15,9 +15,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What all visits have in common.
+/// What all trials have in common.
 #[derive(Debug)]
-pub struct Stage<'s> {
+pub struct Harness<'s> {
     /// The suite.
     pub suite: &'s Suite,
     /// The servers' cores.
@@ -32,16 +32,16 @@ pub struct Stage<'s> {
     pub interrupted: &'s AtomicBool,
 }
 
-impl Stage<'_> {
+impl Harness<'_> {
     /// Starts the server whose program this is, measures all phases, and stops it. Nothing was
     /// found if it was interrupted.
     #[must_use]
-    pub fn visit(&self, visit: &Visit<'_>, program: &Path) -> Option<Vec<Record>> {
-        let found = match self.start(visit, program) {
-            Ok(mut server) => self.phases(visit, &mut server),
-            Err(reason) => vec![(Found::Failed(reason), None); visit.workload.phases.len()],
+    pub fn run(&self, trial: &Trial<'_>, program: &Path) -> Option<Vec<Record>> {
+        let found = match self.start(trial, program) {
+            Ok(mut server) => self.phases(trial, &mut server),
+            Err(reason) => vec![(Found::Failed(reason), None); trial.workload.phases.len()],
         };
-        let records = visit.cells().into_iter().zip(found);
+        let records = trial.cells().into_iter().zip(found);
         let records = records
             .map(|(cell, (found, others_busy))| Record { cell, found, others_busy })
             .collect();
@@ -52,40 +52,40 @@ impl Stage<'_> {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    fn start(&self, visit: &Visit<'_>, program: &Path) -> Result<Running, String> {
+    fn start(&self, trial: &Trial<'_>, program: &Path) -> Result<Running, String> {
         let values = Values::default()
-            .with("threads", visit.threads)
+            .with("threads", trial.threads)
             .with("memory_mb", self.suite.memory_mb);
-        let protocol = self.protocol(visit)?;
-        let log = self.logs.join(format!("{}.log", visit.server.name));
-        Running::start(visit.server, program, values, self.server_cores, protocol, log)
+        let protocol = self.protocol(trial)?;
+        let log = self.logs.join(format!("{}.log", trial.server.name));
+        Running::start(trial.server, program, values, self.server_cores, protocol, log)
     }
 
-    /// The dialect of a visit's first load.
-    fn protocol(&self, visit: &Visit<'_>) -> Result<Protocol, String> {
-        let mut loads = visit.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
-        match (visit.server.protocol, loads.next()) {
+    /// The dialect of a trial's first load.
+    fn protocol(&self, trial: &Trial<'_>) -> Result<Protocol, String> {
+        let mut loads = trial.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
+        match (trial.server.protocol, loads.next()) {
             (Some(protocol), _) => Ok(protocol),
-            (None, Some(load)) => Ok(suite::arguments(load, &self.values(visit))?.protocol),
+            (None, Some(load)) => Ok(suite::arguments(load, &self.values(trial))?.protocol),
             (None, None) => Ok(Protocol::Text),
         }
     }
 
-    fn values(&self, visit: &Visit<'_>) -> Values {
+    fn values(&self, trial: &Trial<'_>) -> Values {
         let load_threads = self.load_cores.count();
         Values::default()
-            .with("pipeline", visit.pipeline)
-            .with("threads", visit.threads)
+            .with("pipeline", trial.pipeline)
+            .with("threads", trial.threads)
             .with("load_threads", load_threads)
             .with("clients", (self.suite.connections / load_threads).max(1))
     }
 
     /// What came of each phase, and how busy others were.
-    fn phases(&self, visit: &Visit<'_>, server: &mut Running) -> Vec<(Found, Option<f64>)> {
+    fn phases(&self, trial: &Trial<'_>, server: &mut Running) -> Vec<(Found, Option<f64>)> {
         let mut warm = false;
         let mut found = Vec::new();
-        for phase in &visit.workload.phases {
-            let result = self.phase(visit, phase, server, &mut warm);
+        for phase in &trial.workload.phases {
+            let result = self.phase(trial, phase, server, &mut warm);
             found.push(result.unwrap_or_else(|reason| (Found::Failed(reason), None)));
         }
         found
@@ -93,7 +93,7 @@ impl Stage<'_> {
 
     fn phase(
         &self,
-        visit: &Visit<'_>,
+        trial: &Trial<'_>,
         phase: &Phase,
         server: &mut Running,
         warm: &mut bool,
@@ -103,12 +103,12 @@ impl Stage<'_> {
         }
         let (address, pid) = (server.address.clone(), server.pid());
         if let Some(what) = phase.fill {
-            let (protocol, limit_mb) = (self.protocol(visit)?, self.suite.memory_mb);
+            let (protocol, limit_mb) = (self.protocol(trial)?, self.suite.memory_mb);
             let filling = || fill(what, &address, protocol, limit_mb, pid);
             let held = self.watched(server, &AtomicU64::new(NOTHING_YET), filling)?;
             return Ok((Found::Held(held), None));
         }
-        let mut settings = self.settings(visit, phase, address)?;
+        let mut settings = self.settings(trial, phase, address)?;
         if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
             let warm_up = Duration::from_secs_f64(self.suite.warm_up_secs);
             let warming = Settings { stop: Stop::After(warm_up), ..settings.clone() };
@@ -124,13 +124,13 @@ impl Stage<'_> {
 
     fn settings(
         &self,
-        visit: &Visit<'_>,
+        trial: &Trial<'_>,
         phase: &Phase,
         address: ServerAddress,
     ) -> Result<Settings, String> {
         let load = phase.load.as_deref().unwrap_or_default();
-        let mut arguments = suite::arguments(load, &self.values(visit))?;
-        arguments.protocol = visit.server.protocol.unwrap_or(arguments.protocol);
+        let mut arguments = suite::arguments(load, &self.values(trial))?;
+        arguments.protocol = trial.server.protocol.unwrap_or(arguments.protocol);
         arguments.server = "127.0.0.1".to_owned();
         let settings = arguments.settings().map_err(|error| error.to_string())?;
         Ok(Settings { address, ..settings })

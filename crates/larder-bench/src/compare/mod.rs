@@ -24,9 +24,9 @@ mod example;
 use crate::machine::Machine;
 use clap::Args;
 use cores::CoreSet;
-use measure::Stage;
+use measure::Harness;
 use metric::Metric;
-use plan::{Visit, visits};
+use plan::{Trial, trials};
 use report::Report;
 use results::{Installed, Record, Results, Setup};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -237,7 +237,7 @@ fn measure_all(
 ) -> Result<(), Error> {
     let logs = folder.join("logs");
     std::fs::create_dir_all(&logs).map_err(|error| Error::io(&logs, error))?;
-    let stage = Stage {
+    let harness = Harness {
         suite: &setup.suite,
         server_cores: &setup.server_cores,
         load_cores: &setup.load_cores,
@@ -245,17 +245,17 @@ fn measure_all(
         logs: &logs,
         interrupted,
     };
-    let visits = present(setup, progress);
-    for (number, (visit, program)) in visits.iter().enumerate() {
-        if results.have(&visit.cells()) {
+    let trials = installed_trials(setup, progress);
+    for (number, (trial, program)) in trials.iter().enumerate() {
+        if results.have(&trial.cells()) {
             continue;
         }
-        let records = stage.visit(visit, program);
+        let records = harness.run(trial, program);
         let Some(records) = records.filter(|_| !interrupted.load(Ordering::Relaxed)) else {
             return Err(Error::Interrupted(folder.to_owned()));
         };
         for record in &records {
-            let place = format!("[{}/{}] ", number + 1, visits.len());
+            let place = format!("[{}/{}] ", number + 1, trials.len());
             tell(progress, &(place + &line(record, setup)));
         }
         results.add(records)?;
@@ -263,8 +263,8 @@ fn measure_all(
     Ok(())
 }
 
-/// The visits of the servers that are there, with their programs; says who isn't.
-fn present<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Visit<'s>, &'s Path)> {
+/// The trials of the servers that are there, with their programs; says who isn't.
+fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Trial<'s>, &'s Path)> {
     let mut servers = Vec::new();
     for (server, installed) in setup.suite.servers.iter().zip(&setup.servers) {
         match &installed.program {
@@ -272,12 +272,12 @@ fn present<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Visit<'s>, &'
             None => tell(progress, &format!("{}: not installed", server.name)),
         }
     }
-    let program = |visit: &Visit<'_>| {
+    let program = |trial: &Trial<'_>| {
         let mut installed = setup.servers.iter();
-        installed.find(|known| known.name == visit.server.name)?.program.as_deref()
+        installed.find(|known| known.name == trial.server.name)?.program.as_deref()
     };
-    let visits = visits(&setup.suite, &servers, setup.server_cores.count());
-    visits.into_iter().filter_map(|visit| Some((visit, program(&visit)?))).collect()
+    let trials = trials(&setup.suite, &servers, setup.server_cores.count());
+    trials.into_iter().filter_map(|trial| Some((trial, program(&trial)?))).collect()
 }
 
 /// A record for people who watch.

@@ -22,7 +22,7 @@ pub struct Cell {
 
 /// A server's life: it is started, goes through a workload's phases, and is stopped.
 #[derive(Clone, Copy, Debug)]
-pub struct Visit<'s> {
+pub struct Trial<'s> {
     /// Who.
     pub server: &'s Server,
     /// What it goes through.
@@ -35,7 +35,7 @@ pub struct Visit<'s> {
     pub run: usize,
 }
 
-impl Visit<'_> {
+impl Trial<'_> {
     /// What is measured, phase by phase.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
@@ -51,11 +51,11 @@ impl Visit<'_> {
     }
 }
 
-/// All visits of `servers`. Servers take turns within a run, and another one begins each run, so
+/// All trials of `servers`. Servers take turns within a run, and another one begins each run, so
 /// that what changes on the machine meets them all.
 #[must_use]
-pub fn visits<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec<Visit<'s>> {
-    let mut visits = Vec::new();
+pub fn trials<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec<Trial<'s>> {
+    let mut trials = Vec::new();
     let threads = suite.threads.numbers(cores);
     for run in 1..=suite.runs {
         let mut turns = servers.to_vec();
@@ -63,12 +63,12 @@ pub fn visits<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec
         for workload in &suite.workloads {
             for &threads in &threads {
                 for &pipeline in &suite.pipelines {
-                    let visit =
-                        |server: &&'s Server| Visit { server, workload, threads, pipeline, run };
-                    visits.extend(turns.iter().map(visit));
+                    let trial =
+                        |server: &&'s Server| Trial { server, workload, threads, pipeline, run };
+                    trials.extend(turns.iter().map(trial));
                 }
             }
         }
     }
-    visits
+    trials
 }
