@@ -98,8 +98,8 @@ impl Harness<'_> {
         server: &mut Running,
         warm: &mut bool,
     ) -> Result<(Found, Option<f64>), String> {
-        if let Some(death) = server.death() {
-            return Err(format!("died before: {death}"));
+        if let Some(report) = server.exit_report() {
+            return Err(format!("died before: {report}"));
         }
         let (address, pid) = (server.address.clone(), server.pid());
         if let Some(what) = phase.fill {
@@ -145,8 +145,8 @@ impl Harness<'_> {
             run(settings, Some(pid), &mut progress).map_err(|error: RunError| error.to_string())
         };
         let measured = self.watched(server, &answered, loading)?;
-        match server.death() {
-            Some(death) => Err(format!("died: {death}")),
+        match server.exit_report() {
+            Some(report) => Err(format!("died: {report}")),
             None => Ok(measured.outcome),
         }
     }
@@ -171,9 +171,9 @@ impl Harness<'_> {
                 }
             }
             let result = worker.join().map_err(|_| "the load panicked".to_owned())?;
-            match (result, server.death()) {
+            match (result, server.exit_report()) {
                 (Err(_), _) if stalled => Err(format!("no answer for {STALLED_AFTER:?}")),
-                (Err(error), Some(death)) => Err(format!("died: {death}; {error}")),
+                (Err(error), Some(report)) => Err(format!("died: {report}; {error}")),
                 (result, _) => result,
             }
         })

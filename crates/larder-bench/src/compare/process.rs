@@ -117,10 +117,14 @@ impl Running {
         self.child.id().cast_signed()
     }
 
-    /// Says how it ended, if it has ended by itself.
-    pub fn death(&mut self) -> Option<String> {
-        let status = self.child.try_wait().ok()??;
-        Some(self.obituary(status))
+    /// The exit status and the last line of the log, if the process has ended.
+    pub fn exit_report(&mut self) -> Option<String> {
+        let status = self.exit_status()?;
+        Some(format!("{status}{}", self.last_log_line()))
+    }
+
+    fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok()?
     }
 
     /// Ends it: asks, then insists.
@@ -145,22 +149,18 @@ impl Running {
     fn await_answer(&mut self, protocol: Protocol) -> Result<(), String> {
         let begun = Instant::now();
         while begun.elapsed() < ANSWERS_WITHIN {
-            if let Some(death) = self.death() {
-                return Err(format!("did not start: {death}"));
+            if let Some(report) = self.exit_report() {
+                return Err(format!("did not start: {report}"));
             }
             if answers(&self.address, protocol) {
                 return Ok(());
             }
             std::thread::sleep(POLL_EVERY);
         }
-        Err(format!("does not answer on {} in {protocol}{}", self.address, self.last_words()))
+        Err(format!("does not answer on {} in {protocol}{}", self.address, self.last_log_line()))
     }
 
-    fn obituary(&self, status: ExitStatus) -> String {
-        format!("{status}{}", self.last_words())
-    }
-
-    fn last_words(&self) -> String {
+    fn last_log_line(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().rev().find(|line| !line.trim().is_empty());
@@ -295,9 +295,9 @@ mod tests {
             panic!("{:?}", server.address)
         };
         assert!(path.exists());
-        assert_eq!(server.death(), None);
+        assert_eq!(server.exit_report(), None);
         server.stop();
         assert!(!path.exists());
-        assert!(server.death().is_some());
+        assert!(server.exit_report().is_some());
     }
 }

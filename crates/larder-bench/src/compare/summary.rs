@@ -197,7 +197,7 @@ mod tests {
     use crate::compare::example;
 
     #[test]
-    fn medians_ratios_absence_and_death() {
+    fn medians_ratios_absence_and_failure() {
         let setup = example::setup();
         let summary = Summary::of(&setup, &example::records(&setup));
         assert_eq!(summary.absent(), ["absent"]);
