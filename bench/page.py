@@ -187,11 +187,11 @@ def misses(found, stream):
     for row in found[stream]["rows"]:
         share = round(row["capacity_bytes"] / row["footprint"]["bytes"], 2)
         place = figures.setdefault(share, {})
-        tally = row["replayed"]["tally"]
-        place[row["server"]] = tally["misses"] / tally["requests"]
+        stats = row["replayed"]["tally"]
+        place[row["server"]] = stats["misses"] / stats["requests"]
         for name, simulated in SIMULATED.items():
-            tally = row["simulated"][simulated]
-            place[name] = tally["misses"] / tally["requests"]
+            stats = row["simulated"][simulated]
+            place[name] = stats["misses"] / stats["requests"]
     return figures
 
 

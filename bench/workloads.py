@@ -15,11 +15,11 @@ class Workload:
     aim: float
     unit: str = "miss ratio"
 
-    def figure(self, tally):
+    def figure(self, stats):
         """What the aim is about."""
         if self.unit == "miss ratio":
-            return tally["misses"] / tally["requests"]
-        return tally["misses"] if self.unit == "misses" else tally["requests"] - tally["misses"]
+            return stats["misses"] / stats["requests"]
+        return stats["misses"] if self.unit == "misses" else stats["requests"] - stats["misses"]
 
     def is_met(self, figure):
         return figure >= self.aim if self.unit == "hits" else figure <= self.aim

@@ -1,7 +1,7 @@
 //! `larder bench`: runs, and what is shown of them.
 
 use crate::arguments::{ArgumentError, Arguments};
-use crate::load::tally::histogram;
+use crate::load::stats::histogram;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::report::files::{Json, write_histograms};

@@ -2,7 +2,7 @@
 
 use crate::load::connection::{Connection, Load};
 use crate::load::socket::TlsClient;
-use crate::load::tally::{CommandTally, Kind, Tally, histogram};
+use crate::load::stats::{CommandStats, Kind, LoadStats, histogram};
 use crate::load::worker::Worker;
 use crate::outcome::{Command, Latency, Outcome, ServerCost};
 use crate::server_process::{self, Events, Usage};
@@ -152,27 +152,27 @@ fn load(
 /// What the threads have told.
 #[derive(Debug)]
 struct Collected {
-    all: Tally,
+    all: LoadStats,
     by_second: Vec<Histogram<u64>>,
     seconds: f64,
 }
 
 impl Collected {
     fn collect(
-        received: &Receiver<Tally>,
+        received: &Receiver<LoadStats>,
         threads: usize,
         start: Instant,
         progress: &mut dyn FnMut(Progress),
     ) -> Self {
-        let mut all = Tally::new();
+        let mut all = LoadStats::new();
         let mut by_second = Vec::new();
         let (mut second, mut heard, mut told) = (histogram(), 0, Duration::ZERO);
-        while let Ok(mut tally) = received.recv() {
+        while let Ok(mut stats) = received.recv() {
             for (kind, _) in Kind::ALL {
                 // Both have the same bounds.
-                let _ = second.add(&tally.of(kind).latency);
+                let _ = second.add(&stats.of(kind).latency);
             }
-            all.add(&tally);
+            all.add(&stats);
             heard += 1;
             if heard % threads == 0 {
                 let elapsed = start.elapsed();
@@ -194,13 +194,13 @@ impl Collected {
 
     fn measured(mut self, mut outcome: Outcome) -> Measured {
         let mut histograms = BTreeMap::new();
-        let mut total = CommandTally::new();
+        let mut total = CommandStats::new();
         for (kind, name) in Kind::ALL {
-            let tally = self.all.of(kind);
-            total.add(tally);
-            if !tally.latency.is_empty() {
-                outcome.commands.insert(name.to_owned(), command(tally, outcome.seconds));
-                histograms.insert(name.to_owned(), tally.latency.clone());
+            let stats = self.all.of(kind);
+            total.add(stats);
+            if !stats.latency.is_empty() {
+                outcome.commands.insert(name.to_owned(), command(stats, outcome.seconds));
+                histograms.insert(name.to_owned(), stats.latency.clone());
             }
         }
         outcome.commands.insert("total".to_owned(), command(&total, outcome.seconds));
@@ -211,17 +211,17 @@ impl Collected {
     }
 }
 
-fn command(tally: &CommandTally, seconds: f64) -> Command {
+fn command(stats: &CommandStats, seconds: f64) -> Command {
     Command {
-        requests: tally.latency.len(),
-        per_second: rate(tally.latency.len(), seconds),
-        hits: tally.hits,
-        misses: tally.misses,
-        errors: tally.errors,
-        value_bytes: tally.value_bytes,
-        sent_bytes: tally.sent_bytes,
-        received_bytes: tally.received_bytes,
-        latency: latency(&tally.latency),
+        requests: stats.latency.len(),
+        per_second: rate(stats.latency.len(), seconds),
+        hits: stats.hits,
+        misses: stats.misses,
+        errors: stats.errors,
+        value_bytes: stats.value_bytes,
+        sent_bytes: stats.sent_bytes,
+        received_bytes: stats.received_bytes,
+        latency: latency(&stats.latency),
     }
 }
 

@@ -34,7 +34,7 @@ fn start(command: &str, memory_mb: u64) -> OpenTarget {
 fn play(command: &str, memory_mb: u64, stream: &Stream) -> Replayed {
     let mut server = start(command, memory_mb);
     let replayed = replay(std::slice::from_mut(&mut server.connection), stream, 32).unwrap();
-    assert_eq!((replayed.wrong, replayed.tally.requests), (0, stream.requests.len() as u64));
+    assert_eq!((replayed.wrong, replayed.stats.requests), (0, stream.requests.len() as u64));
     replayed
 }
 
@@ -58,8 +58,8 @@ fn where_all_fits_only_what_is_new_is_missed() {
     let simulated = simulate(&stream, 256 << 20, OVERHEADS);
     for command in [MEMCACHED, MEMCACHED_UNIX] {
         let replayed = play(command, 256, &stream);
-        assert_eq!((replayed.tally.misses, replayed.refused), (keys, 0));
-        assert_eq!([simulated.lru, simulated.s3fifo, simulated.optimum], [replayed.tally; 3]);
+        assert_eq!((replayed.stats.misses, replayed.refused), (keys, 0));
+        assert_eq!([simulated.lru, simulated.s3fifo, simulated.optimum], [replayed.stats; 3]);
     }
 }
 
@@ -67,7 +67,7 @@ fn where_all_fits_only_what_is_new_is_missed() {
 fn memcached_is_near_lru_and_above_the_bound() {
     let stream = workload("zipf", 600_000, 300_000).stream("").unwrap();
     let simulated = simulate(&stream, 16 << 20, OVERHEADS);
-    let missed = play(MEMCACHED, 16, &stream).tally.miss_ratio();
+    let missed = play(MEMCACHED, 16, &stream).stats.miss_ratio();
     assert!((missed / simulated.lru.miss_ratio() - 1.0).abs() < 0.15, "{missed}: {simulated:?}");
     assert!(missed > simulated.bound.miss_ratio, "{missed}: {simulated:?}");
     assert!(simulated.s3fifo.misses < simulated.lru.misses, "{simulated:?}");
@@ -79,7 +79,7 @@ fn larderd_is_near_s3_fifo() {
     let Some(larderd) = larderd() else { return };
     let stream = workload("zipf", 600_000, 300_000).stream("").unwrap();
     let simulated = simulate(&stream, 16 << 20, OVERHEADS);
-    let missed = play(&larderd, 16, &stream).tally.miss_ratio();
+    let missed = play(&larderd, 16, &stream).stats.miss_ratio();
     assert!((missed / simulated.s3fifo.miss_ratio() - 1.0).abs() < 0.08, "{missed}: {simulated:?}");
 }
 
@@ -89,7 +89,7 @@ fn what_expires_is_missed_again() {
     let stream = workload("ttl", 3500, 10).stream("").unwrap();
     let replayed = play(MEMCACHED, 64, &stream);
     assert!(replayed.seconds > 3.4, "{replayed:?}");
-    assert!(replayed.tally.misses >= 20, "{replayed:?}");
+    assert!(replayed.stats.misses >= 20, "{replayed:?}");
 }
 
 /// memcached does not hold all of the new keys. If a look-up stored what it misses, the next one
@@ -100,12 +100,12 @@ fn look_ups_are_counted_alone_and_store_nothing() {
     let mut stream = workload.stream(1).unwrap();
     let server = start(MEMCACHED, workload.memory_mb);
     let mut connections = [server.connect().unwrap(), server.connect().unwrap()];
-    let first = replay(&mut connections, &stream, 32).unwrap().tally;
+    let first = replay(&mut connections, &stream, 32).unwrap().stats;
     assert_eq!(first.requests, 5_100);
     assert!((1_000..5_100).contains(&first.misses), "{first:?}");
     stream.requests.drain(..stream.counted.first());
     stream.counted = Counted::LookUpsFrom(0);
-    let second = replay(&mut connections, &stream, 32).unwrap().tally;
+    let second = replay(&mut connections, &stream, 32).unwrap().stats;
     assert!(second.misses >= first.misses, "{first:?}, {second:?}");
 }
 
@@ -114,7 +114,7 @@ fn what_a_server_refuses_is_said() {
     let mut stream = workload("zipf", 50, 10).stream("").unwrap();
     stream.requests.iter_mut().for_each(|request| request.size = 2 << 20);
     let replayed = play(MEMCACHED, 64, &stream);
-    assert_eq!((replayed.refused, replayed.tally.misses), (50, 50));
+    assert_eq!((replayed.refused, replayed.stats.misses), (50, 50));
 }
 
 #[derive(Parser)]
@@ -136,8 +136,8 @@ fn a_trace_is_replayed_as_typed() {
     let row = &report["rows"][0];
     assert_eq!((&row["server"], &row["capacity_bytes"]), (&"memcached".into(), &(64 << 20).into()));
     assert_eq!((&row["footprint"]["keys"], &row["footprint"]["bytes"]), (&2.into(), &402.into()));
-    for tally in [&row["replayed"]["tally"], &row["simulated"]["lru"]] {
-        let counts = ["requests", "misses", "bytes", "missed_bytes"].map(|name| &tally[name]);
+    for stats in [&row["replayed"]["tally"], &row["simulated"]["lru"]] {
+        let counts = ["requests", "misses", "bytes", "missed_bytes"].map(|name| &stats[name]);
         assert_eq!(counts, [4, 2, 600, 400]);
     }
     std::fs::remove_file(trace).unwrap();

@@ -187,22 +187,22 @@ const fn zipf(keys: u32, exponent: f64, sizes: Sizes) -> Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hitratio::Tally;
+    use crate::hitratio::HitStats;
     use crate::simulate::{Lru, Policy};
 
-    fn lru(name: &str) -> Tally {
+    fn lru(name: &str) -> HitStats {
         let workload = NAMED.iter().find(|workload| workload.name == name).unwrap();
         let stream = workload.stream(1).unwrap();
         let mut lru = Lru::new(workload.memory_mb << 20);
-        let mut tally = Tally::default();
+        let mut stats = HitStats::default();
         let charged = stream.charged(56);
         for (index, (charged, request)) in charged.iter().zip(&stream.requests).enumerate() {
             let hit = lru.request(charged);
             if index >= stream.counted.first() {
-                tally.count(hit, request.size);
+                stats.count(hit, request.size);
             }
         }
-        tally
+        stats
     }
 
     /// The parameters were chosen for these ratios.

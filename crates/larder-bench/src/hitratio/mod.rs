@@ -15,7 +15,7 @@ mod workload;
 
 pub use arguments::{Arguments, Selected, Share};
 pub use catalogue::{NAMED, NamedWorkload};
-pub use replay::{Replayed, Tally, replay};
+pub use replay::{HitStats, Replayed, replay};
 pub use report::Row;
 pub use simulated::{Bound, Overheads, Simulated, simulate};
 pub use stream::{Counted, Footprint, Stream};

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Hits and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct HitStats {
     /// Gets.
     pub requests: u64,
     /// Those that found nothing.
@@ -29,7 +29,7 @@ pub struct Tally {
     pub missed_bytes: u64,
 }
 
-impl Tally {
+impl HitStats {
     /// Counts a request for a value of so many bytes.
     pub fn count(&mut self, hit: bool, bytes: u32) {
         let miss = u64::from(!hit);
@@ -62,7 +62,8 @@ impl Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Replayed {
     /// Hits and misses.
-    pub tally: Tally,
+    #[serde(rename = "tally")]
+    pub stats: HitStats,
     /// Sets that the server refused.
     pub refused: u64,
     /// Hits that brought another value than had been set.
@@ -175,7 +176,7 @@ impl Replay<'_> {
             let wrong = found.is_some_and(|found| !self.values.is_right(request.key, found));
             self.replayed.wrong += u64::from(wrong);
             if counted {
-                self.replayed.tally.count(found.is_some(), request.size);
+                self.replayed.stats.count(found.is_some(), request.size);
             }
             self.missed.extend((stores && found.is_none()).then_some(request));
         })?;
@@ -205,9 +206,9 @@ mod tests {
 
     #[test]
     fn bytes_and_objects_are_counted_apart() {
-        let mut tally = Tally::default();
-        tally.count(true, 900);
-        tally.count(false, 100);
-        assert_eq!((tally.miss_ratio(), tally.byte_miss_ratio()), (0.5, 0.1));
+        let mut stats = HitStats::default();
+        stats.count(true, 900);
+        stats.count(false, 100);
+        assert_eq!((stats.miss_ratio(), stats.byte_miss_ratio()), (0.5, 0.1));
     }
 }

@@ -1,6 +1,6 @@
 //! What was found, as a table for people and as JSON.
 
-use super::{Arguments, Error, Footprint, Replayed, Simulated, Stream, Tally, Workload};
+use super::{Arguments, Error, Footprint, HitStats, Replayed, Simulated, Stream, Workload};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
@@ -60,9 +60,9 @@ pub(super) fn print_stream(
 
 pub(super) fn print_row(row: &Row) -> Result<(), Error> {
     let Simulated { lru, s3fifo, optimum, bound } = &row.simulated;
-    let served = row.replayed.map(|replayed| replayed.tally);
+    let served = row.replayed.map(|replayed| replayed.stats);
     let objects = [lru.miss_ratio(), s3fifo.miss_ratio(), optimum.miss_ratio(), bound.miss_ratio];
-    let bytes = [lru, s3fifo, optimum].map(|tally| tally.byte_miss_ratio());
+    let bytes = [lru, s3fifo, optimum].map(|stats| stats.byte_miss_ratio());
     let bytes = [bytes[0], bytes[1], bytes[2], bound.byte_miss_ratio];
     let place = format!(
         "{:<13} {:>10.1} {:>6.1}%",
@@ -70,8 +70,8 @@ pub(super) fn print_row(row: &Row) -> Result<(), Error> {
         row.capacity_bytes as f64 / MIB,
         100.0 * row.capacity_bytes as f64 / row.footprint.bytes.max(1) as f64,
     );
-    let by_object = ratios(served.map(|tally| tally.miss_ratio()), objects);
-    let by_byte = ratios(served.map(|tally| tally.byte_miss_ratio()), bytes);
+    let by_object = ratios(served.map(|stats| stats.miss_ratio()), objects);
+    let by_byte = ratios(served.map(|stats| stats.byte_miss_ratio()), bytes);
     print(&format!("{place}  object  {by_object}\n{:32}  byte    {by_byte}\n", ""))?;
     row.replayed.map_or(Ok(()), |replayed| print(&faults(&replayed)))
 }
@@ -81,8 +81,8 @@ pub(super) fn print_counted(row: &Row, stream: &Stream) -> Result<(), Error> {
     if stream.counted.first() == 0 {
         return Ok(());
     }
-    let counts = |tally: Tally| format!("{} missed, {} hit", tally.misses, tally.hits());
-    let server = row.replayed.map_or_else(|| "-".to_owned(), |replayed| counts(replayed.tally));
+    let counts = |stats: HitStats| format!("{} missed, {} hit", stats.misses, stats.hits());
+    let server = row.replayed.map_or_else(|| "-".to_owned(), |replayed| counts(replayed.stats));
     let last = row.simulated.lru.requests;
     print(&format!("  of the last {last}: server {server}; LRU {}\n", counts(row.simulated.lru)))
 }

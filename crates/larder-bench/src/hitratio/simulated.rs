@@ -1,6 +1,6 @@
 //! The same stream in simulated caches of the same capacity.
 
-use super::replay::Tally;
+use super::replay::HitStats;
 use super::stream::Stream;
 use crate::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings, hits_at_most};
 use serde::Serialize;
@@ -25,11 +25,11 @@ impl Overheads {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Simulated {
     /// Least recently used.
-    pub lru: Tally,
+    pub lru: HitStats,
     /// As Larder evicts, item by item.
-    pub s3fifo: Tally,
+    pub s3fifo: HitStats,
     /// Bélády's, which knows the future.
-    pub optimum: Tally,
+    pub optimum: HitStats,
     /// No cache has a lower miss ratio.
     pub bound: Bound,
 }
@@ -55,15 +55,15 @@ pub fn simulate(stream: &Stream, capacity: u64, overheads: Overheads) -> Simulat
     Simulated { lru, s3fifo, optimum, bound: bound(stream, &charged, capacity, overheads.least()) }
 }
 
-fn play(policy: &mut dyn Policy, stream: &Stream, charged: &[Request]) -> Tally {
-    let mut tally = Tally::default();
+fn play(policy: &mut dyn Policy, stream: &Stream, charged: &[Request]) -> HitStats {
+    let mut stats = HitStats::default();
     for (index, (charged, request)) in charged.iter().zip(&stream.requests).enumerate() {
         let hit = policy.request(charged);
         if index >= stream.counted.first() {
-            tally.count(hit, request.size);
+            stats.count(hit, request.size);
         }
     }
-    tally
+    stats
 }
 
 fn bound(stream: &Stream, charged: &[Request], capacity: u64, overhead: u32) -> Bound {

@@ -2,7 +2,7 @@
 
 use super::keys::{KeyNames, KeyStream};
 use super::socket::{Socket, TlsClient};
-use super::tally::{Kind, Tally};
+use super::stats::{Kind, LoadStats};
 use super::values::{Values, typical_len};
 use super::wire::{Meaning, Wire};
 use crate::run::RunError;
@@ -137,7 +137,7 @@ impl Connection {
     }
 
     /// Adds the next request, due at `at`; [`send`](Self::send) sends it.
-    pub(crate) fn ask(&mut self, load: &Load, at: u64, tally: &mut Tally) {
+    pub(crate) fn ask(&mut self, load: &Load, at: u64, stats: &mut LoadStats) {
         let before = self.unsent.len();
         let kind = self.next_kind(load);
         let asked = match kind {
@@ -148,7 +148,7 @@ impl Connection {
         if let Some(left) = &mut self.left {
             *left -= 1;
         }
-        tally.of(kind).sent_bytes += (self.unsent.len() - before) as u64;
+        stats.of(kind).sent_bytes += (self.unsent.len() - before) as u64;
     }
 
     fn next_kind(&mut self, load: &Load) -> Kind {
@@ -211,7 +211,7 @@ impl Connection {
         &mut self,
         load: &Load,
         now: impl Fn() -> u64,
-        tally: &mut Tally,
+        stats: &mut LoadStats,
     ) -> io::Result<()> {
         loop {
             let space = self.input.space();
@@ -220,7 +220,7 @@ impl Connection {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => {
                     self.input.end += len;
-                    self.take_answers(load, now(), tally)?;
+                    self.take_answers(load, now(), stats)?;
                     if len < space_len && self.socket.short_read_is_the_last() {
                         return Ok(());
                     }
@@ -232,7 +232,7 @@ impl Connection {
         }
     }
 
-    fn take_answers(&mut self, load: &Load, now: u64, tally: &mut Tally) -> io::Result<()> {
+    fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         let Self { input, pending, keys, .. } = self;
         loop {
             let (meaning, len) = match load.wire.read(input.bytes()) {
@@ -243,10 +243,10 @@ impl Connection {
             let Some(asked) = pending.front_mut() else {
                 return Err(malformed(input.bytes()));
             };
-            tally.of(asked.kind).received_bytes += len as u64;
-            if asked.answer(meaning, load, keys, tally) {
+            stats.of(asked.kind).received_bytes += len as u64;
+            if asked.answer(meaning, load, keys, stats) {
                 let latency = now.saturating_sub(asked.at);
-                tally.of(asked.kind).latency.saturating_record(latency);
+                stats.of(asked.kind).latency.saturating_record(latency);
                 pending.pop_front();
             }
             input.start += len;
@@ -261,16 +261,16 @@ impl Asked {
         meaning: Meaning<'_>,
         load: &Load,
         keys: &mut VecDeque<u64>,
-        tally: &mut Tally,
+        stats: &mut LoadStats,
     ) -> bool {
-        let command = tally.of(self.kind);
+        let command = stats.of(self.kind);
         match meaning {
             Meaning::Hit { key, value } => {
                 command.hits += 1;
                 command.value_bytes += value.len() as u64;
                 self.keys = self.keys.saturating_sub(1);
                 if load.settings.verify {
-                    verify(key, value, load, keys, tally);
+                    verify(key, value, load, keys, stats);
                 }
                 self.ends == Ends::First || self.is_last_of_array()
             }
@@ -293,7 +293,7 @@ impl Asked {
             Meaning::Stored | Meaning::More => self.kind == Kind::Set,
             Meaning::Error(text) => {
                 command.errors += 1;
-                tally.fault(&String::from_utf8_lossy(&text[..text.len().min(80)]), 1);
+                stats.fault(&String::from_utf8_lossy(&text[..text.len().min(80)]), 1);
                 let ended = self.ends != Ends::Mark;
                 if ended && load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
@@ -314,7 +314,7 @@ fn verify(
     value: &[u8],
     load: &Load,
     keys: &mut VecDeque<u64>,
-    tally: &mut Tally,
+    stats: &mut LoadStats,
 ) {
     let number = match key {
         Some(name) => load.names.number(name),
@@ -322,7 +322,7 @@ fn verify(
     };
     keys.pop_front();
     if !number.is_some_and(|number| load.values.is_of(number, value)) {
-        tally.fault("wrong value", 1);
+        stats.fault("wrong value", 1);
     }
 }
 

@@ -3,7 +3,7 @@
 pub(crate) mod connection;
 pub(crate) mod keys;
 pub(crate) mod socket;
-pub(crate) mod tally;
+pub(crate) mod stats;
 pub(crate) mod values;
 pub(crate) mod wire;
 pub(crate) mod worker;

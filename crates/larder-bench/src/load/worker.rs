@@ -1,7 +1,7 @@
 //! One thread: an event loop over its connections.
 
 use super::connection::{Connection, Load};
-use super::tally::Tally;
+use super::stats::LoadStats;
 use crate::run::RunError;
 use crate::settings::Stop;
 use mio::{Events, Poll, Token};
@@ -23,7 +23,7 @@ pub(crate) struct Worker<'l> {
     /// None once it is done or lost.
     connections: Vec<Option<Connection>>,
     schedule: Option<Schedule>,
-    tally: Tally,
+    stats: LoadStats,
     start: Instant,
     /// How many are neither done nor lost.
     busy: usize,
@@ -59,7 +59,7 @@ impl<'l> Worker<'l> {
             lost: 0,
             connections: connections.into_iter().map(Some).collect(),
             schedule: load.settings.rate.map(|rate| Schedule::new(rate, load, thread)),
-            tally: Tally::new(),
+            stats: LoadStats::new(),
             start: Instant::now(),
         })
     }
@@ -72,7 +72,7 @@ impl<'l> Worker<'l> {
     pub(crate) fn run(
         mut self,
         start: Instant,
-        reports: &Sender<Tally>,
+        reports: &Sender<LoadStats>,
     ) -> Result<usize, RunError> {
         self.start = start;
         let mut events = Events::with_capacity(1024);
@@ -148,7 +148,7 @@ impl<'l> Worker<'l> {
         let start = self.start;
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         let result = if readable {
-            connection.receive(self.load, || nanos(start.elapsed()), &mut self.tally)
+            connection.receive(self.load, || nanos(start.elapsed()), &mut self.stats)
         } else {
             Ok(())
         };
@@ -191,7 +191,7 @@ impl<'l> Worker<'l> {
             return;
         }
         while connection.has_room(self.load) {
-            connection.ask(self.load, at, &mut self.tally);
+            connection.ask(self.load, at, &mut self.stats);
         }
         if let Err(error) = connection.send() {
             self.lose(index, &error);
@@ -200,24 +200,24 @@ impl<'l> Worker<'l> {
 
     fn lose(&mut self, index: usize, error: &std::io::Error) {
         if let Some(connection) = self.connections[index].take() {
-            self.tally.fault(&format!("connection lost: {error}"), 1);
-            self.tally.fault("unanswered", connection.unanswered());
+            self.stats.fault(&format!("connection lost: {error}"), 1);
+            self.stats.fault("unanswered", connection.unanswered());
             self.busy -= 1;
             self.lost += 1;
         }
     }
 
-    fn report(&mut self, reports: &Sender<Tally>) {
+    fn report(&mut self, reports: &Sender<LoadStats>) {
         // Nobody may be listening any more; the load goes on.
-        let _ = reports.send(self.tally.clone());
-        self.tally.clear();
+        let _ = reports.send(self.stats.clone());
+        self.stats.clear();
     }
 
-    fn end(&mut self, reports: &Sender<Tally>) {
+    fn end(&mut self, reports: &Sender<LoadStats>) {
         let late: u64 =
             self.connections.iter().flatten().map(|connection| connection.unanswered()).sum();
         if late > 0 {
-            self.tally.fault("unanswered", late);
+            self.stats.fault("unanswered", late);
         }
         self.report(reports);
     }

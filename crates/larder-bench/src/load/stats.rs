@@ -16,14 +16,14 @@ impl Kind {
 
 /// Counts since the last report.
 #[derive(Clone, Debug)]
-pub(crate) struct Tally {
-    commands: [CommandTally; 2],
+pub(crate) struct LoadStats {
+    commands: [CommandStats; 2],
     pub(crate) faults: BTreeMap<String, u64>,
 }
 
 /// Counts of one command.
 #[derive(Clone, Debug)]
-pub(crate) struct CommandTally {
+pub(crate) struct CommandStats {
     /// Nanoseconds.
     pub(crate) latency: Histogram<u64>,
     pub(crate) hits: u64,
@@ -37,13 +37,13 @@ pub(crate) struct CommandTally {
 /// Kinds of faults that are told apart; what comes later is counted together.
 const FAULTS_MAX: usize = 100;
 
-impl Tally {
+impl LoadStats {
     pub(crate) fn new() -> Self {
-        Self { commands: [CommandTally::new(), CommandTally::new()], faults: BTreeMap::new() }
+        Self { commands: [CommandStats::new(), CommandStats::new()], faults: BTreeMap::new() }
     }
 
     #[inline]
-    pub(crate) fn of(&mut self, kind: Kind) -> &mut CommandTally {
+    pub(crate) fn of(&mut self, kind: Kind) -> &mut CommandStats {
         &mut self.commands[kind as usize]
     }
 
@@ -68,12 +68,12 @@ impl Tally {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.commands.iter_mut().for_each(CommandTally::clear);
+        self.commands.iter_mut().for_each(CommandStats::clear);
         self.faults.clear();
     }
 }
 
-impl CommandTally {
+impl CommandStats {
     pub(crate) fn new() -> Self {
         Self {
             latency: histogram(),
