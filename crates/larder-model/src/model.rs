@@ -62,7 +62,7 @@ impl Model {
     /// The answer to `request` at `now`, and what it does to the items.
     pub fn answer(&mut self, now: u32, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::new();
-        self.bury(now);
+        self.remove_expired(now);
         match request {
             Request::Get(get) => self.get(now, get, &mut out),
             Request::GetEnd => reply::get_end(&mut out),
@@ -94,8 +94,8 @@ impl Model {
         out
     }
 
-    /// Drops what is expired or flushed by now.
-    fn bury(&mut self, now: u32) {
+    /// Removes the items that expired, or were flushed, at or before `now`.
+    fn remove_expired(&mut self, now: u32) {
         if let Some(at) = self.flush_at.take_if(|at| *at <= now) {
             self.items.retain(|_, item| item.stored >= at);
         }
