@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 pub const BATCH_MAX: usize = 256;
 
 /// An answer that takes longer is not waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Output that is gathered before it is written, in bytes.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -282,12 +282,12 @@ impl Stream {
             ServerAddress::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(READ_TIMEOUT))?;
                 Ok(Self::Tcp(stream))
             }
             ServerAddress::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(READ_TIMEOUT))?;
                 Ok(Self::Unix(stream))
             }
         }

@@ -41,14 +41,14 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     let mut runs = Vec::new();
     for number in 1..=arguments.run_count {
         let run_begun = SystemTime::now();
-        let measured = run(&settings, arguments.pid, &mut live(arguments.quiet, number))?;
+        let measured = run(&settings, arguments.pid, &mut progress_line(arguments.quiet, number))?;
         if let Some(prefix) = &arguments.hdr_file_prefix {
             write_histograms(prefix, number, &measured, run_begun)
                 .map_err(|error| BenchError::Write(prefix.clone(), error))?;
         }
         if arguments.print_all_runs && arguments.run_count > 1 {
             text.push_str(&format!("\nrun {number} of {}\n", arguments.run_count));
-            text.push_str(&shown(arguments, &measured.outcome, std::slice::from_ref(&measured)));
+            text.push_str(&render(arguments, &measured.outcome, std::slice::from_ref(&measured)));
         }
         runs.push(measured);
     }
@@ -57,12 +57,12 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     if runs.len() > 1 {
         text.push_str(&format!("\nmedians of {} runs\n", runs.len()));
     }
-    text.push_str(&shown(arguments, &median, &runs));
+    text.push_str(&render(arguments, &median, &runs));
     write_json(arguments, &settings, &outcomes, &median, begun)?;
     write_text(arguments, &text, out)
 }
 
-fn shown(arguments: &Arguments, outcome: &Outcome, runs: &[Measured]) -> String {
+fn render(arguments: &Arguments, outcome: &Outcome, runs: &[Measured]) -> String {
     let mut text = table::figures(outcome, runs, &arguments.print_percentiles);
     text.push_str(&table::costs(outcome));
     if !arguments.hide_histogram {
@@ -111,7 +111,7 @@ fn write_text(arguments: &Arguments, text: &str, out: &mut dyn Write) -> Result<
 }
 
 /// A line that is written over again, for those who watch.
-fn live(quiet: bool, run: usize) -> impl FnMut(Progress) {
+fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
     let watched = !quiet && io::stderr().is_terminal();
     move |progress| {
         if watched {

@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to listen.
-const START_MAX: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Another process may take the free port before the server does.
 const ATTEMPTS: usize = 3;
@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 3;
 pub enum LaunchError {
     /// There is nothing to measure at.
     #[error("the command says neither {{port}} nor {{socket}}: {0}")]
-    NoPlace(String),
+    NoPlaceholder(String),
     /// The system refused.
     #[error("cannot start `{command}`: {error}")]
     Spawn {
@@ -34,7 +34,7 @@ pub enum LaunchError {
     },
     /// It ended, or never listened.
     #[error("`{command}` {what}")]
-    Silent {
+    NotListening {
         /// What was run.
         command: String,
         /// What it did.
@@ -72,8 +72,8 @@ impl Launched {
         let folder = scratch_folder();
         let spawn_error = |error| LaunchError::Spawn { command: template.to_owned(), error };
         std::fs::create_dir_all(&folder).map_err(spawn_error)?;
-        let address = place(template, &folder)?;
-        let command = fill_in(template, &address, &folder, memory_mb);
+        let address = choose_address(template, &folder)?;
+        let command = expand(template, &address, &folder, memory_mb);
         let child = Command::new("sh")
             .args(["-c", &format!("exec {command}")])
             .stdin(Stdio::null())
@@ -81,22 +81,23 @@ impl Launched {
             .spawn()
             .map_err(spawn_error)?;
         let mut launched = Self { child, address, folder };
-        launched.wait_until_it_listens(&command)?;
+        launched.wait_until_listening(&command)?;
         Ok(launched)
     }
 
-    fn wait_until_it_listens(&mut self, command: &str) -> Result<(), LaunchError> {
-        let silent = |what| Err(LaunchError::Silent { command: command.to_owned(), what });
+    fn wait_until_listening(&mut self, command: &str) -> Result<(), LaunchError> {
+        let not_listening =
+            |what| Err(LaunchError::NotListening { command: command.to_owned(), what });
         let since = Instant::now();
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
-                return silent(format!("ended at once ({status})"));
+                return not_listening(format!("ended at once ({status})"));
             }
             if answers(&self.address) {
                 return Ok(());
             }
-            if since.elapsed() > START_MAX {
-                return silent(format!("does not listen at {}", self.address));
+            if since.elapsed() > START_TIMEOUT {
+                return not_listening(format!("does not listen at {}", self.address));
             }
             sleep(Duration::from_millis(10));
         }
@@ -130,12 +131,12 @@ fn scratch_folder() -> PathBuf {
     std::env::temp_dir().join(format!("larder-bench-{process}-{count}"))
 }
 
-fn place(template: &str, folder: &Path) -> Result<ServerAddress, LaunchError> {
+fn choose_address(template: &str, folder: &Path) -> Result<ServerAddress, LaunchError> {
     if template.contains("{socket}") {
         return Ok(ServerAddress::Unix(folder.join("socket")));
     }
     if !template.contains("{port}") {
-        return Err(LaunchError::NoPlace(template.to_owned()));
+        return Err(LaunchError::NoPlaceholder(template.to_owned()));
     }
     free_address(0)
         .map(ServerAddress::Tcp)
@@ -155,7 +156,7 @@ pub fn free_address(port: u16) -> io::Result<SocketAddr> {
     socket.local_addr()?.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
 }
 
-fn fill_in(template: &str, address: &ServerAddress, folder: &Path, memory_mb: u64) -> String {
+fn expand(template: &str, address: &ServerAddress, folder: &Path, memory_mb: u64) -> String {
     let (port, socket) = match address {
         ServerAddress::Tcp(address) => (address.port().to_string(), String::new()),
         ServerAddress::Unix(path) => (String::from("0"), path.display().to_string()),
@@ -188,13 +189,13 @@ mod tests {
     #[test]
     fn a_command_needs_a_place() {
         let error = Launched::start("memcached -m {memory_mb}", 1).unwrap_err();
-        assert!(matches!(error, LaunchError::NoPlace(_)), "{error}");
+        assert!(matches!(error, LaunchError::NoPlaceholder(_)), "{error}");
     }
 
     #[test]
     fn all_fields_are_filled_in() {
         let address = ServerAddress::Tcp("127.0.0.1:1234".parse().unwrap());
         let all = "{port} {memory_mb} {memory_bytes} {dir}";
-        assert_eq!(fill_in(all, &address, Path::new("/d"), 3), "1234 3 3145728 /d");
+        assert_eq!(expand(all, &address, Path::new("/d"), 3), "1234 3 3145728 /d");
     }
 }

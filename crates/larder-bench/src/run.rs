@@ -51,7 +51,7 @@ pub enum RunError {
     },
     /// Every connection was lost before the run's end.
     #[error("the server hung up on all connections after {requests} requests: {faults}")]
-    HungUp {
+    ConnectionsLost {
         /// Answered by then.
         requests: u64,
         /// What was seen.
@@ -83,20 +83,21 @@ pub fn run(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Measured, RunError> {
     if settings.fill {
-        load(&filling(settings), pid, &mut |_| ())?;
+        load(&fill_settings(settings), pid, &mut |_| ())?;
     }
     load(settings, pid, progress)
 }
 
 /// Sets every key once.
-fn filling(settings: &Settings) -> Settings {
-    let mut filling = settings.clone();
-    filling.ratio = Ratio { sets: 1, gets: 0 };
-    filling.keys.set = Pattern::Partitioned;
-    filling.stop = Stop::Requests(settings.keys.count().div_ceil(settings.connections() as u64));
-    filling.pipeline = settings.pipeline.max(16);
-    filling.rate = None;
-    filling
+fn fill_settings(settings: &Settings) -> Settings {
+    let mut fill_settings = settings.clone();
+    fill_settings.ratio = Ratio { sets: 1, gets: 0 };
+    fill_settings.keys.set = Pattern::Partitioned;
+    fill_settings.stop =
+        Stop::Requests(settings.keys.count().div_ceil(settings.connections() as u64));
+    fill_settings.pipeline = settings.pipeline.max(16);
+    fill_settings.rate = None;
+    fill_settings
 }
 
 fn load(
@@ -117,7 +118,8 @@ fn load(
             .collect();
         workers.push(Worker::new(&load, connections?, thread)?);
     }
-    let server = pid.or_else(|| server_process::find(&settings.address)).and_then(Watched::begin);
+    let server =
+        pid.or_else(|| server_process::find(&settings.address)).and_then(ServerMonitor::begin);
     let own_cpu = own_cpu_secs();
     let (reports, received) = channel();
     let start = Instant::now();
@@ -137,7 +139,7 @@ fn load(
     let server = server.and_then(|server| server.end(collected.all.requests()));
     if lost? == settings.connections() {
         let faults = collected.all.faults.keys().cloned().collect::<Vec<_>>().join(", ");
-        return Err(RunError::HungUp { requests: collected.all.requests(), faults });
+        return Err(RunError::ConnectionsLost { requests: collected.all.requests(), faults });
     }
     let outcome = Outcome {
         seconds: collected.seconds,
@@ -149,7 +151,7 @@ fn load(
     Ok(collected.measured(outcome))
 }
 
-/// What the threads have told.
+/// The statistics that the worker threads have reported.
 #[derive(Debug)]
 struct Collected {
     all: LoadStats,
@@ -166,23 +168,24 @@ impl Collected {
     ) -> Self {
         let mut all = LoadStats::new();
         let mut by_second = Vec::new();
-        let (mut second, mut heard, mut told) = (histogram(), 0, Duration::ZERO);
+        let (mut second, mut reports_received, mut last_progress) =
+            (histogram(), 0, Duration::ZERO);
         while let Ok(mut stats) = received.recv() {
             for (kind, _) in Kind::ALL {
                 // Both have the same bounds.
                 let _ = second.add(&stats.of(kind).latency);
             }
             all.add(&stats);
-            heard += 1;
-            if heard % threads == 0 {
+            reports_received += 1;
+            if reports_received % threads == 0 {
                 let elapsed = start.elapsed();
                 progress(Progress {
                     elapsed,
                     requests: all.requests(),
-                    per_second: rate(second.len(), (elapsed - told).as_secs_f64()),
+                    per_second: rate(second.len(), (elapsed - last_progress).as_secs_f64()),
                     p99_micros: second.value_at_quantile(0.99) / 1000,
                 });
-                told = elapsed;
+                last_progress = elapsed;
                 by_second.push(std::mem::replace(&mut second, histogram()));
             }
         }
@@ -246,13 +249,13 @@ fn rate(count: u64, seconds: f64) -> f64 {
 
 /// The server's process during a run.
 #[derive(Debug)]
-struct Watched {
+struct ServerMonitor {
     pid: i32,
     before: Usage,
     events: Option<Events>,
 }
 
-impl Watched {
+impl ServerMonitor {
     fn begin(pid: i32) -> Option<Self> {
         let before = server_process::usage(pid)?;
         Some(Self { pid, before, events: Events::count(pid) })

@@ -189,7 +189,7 @@ fn a_server_that_hangs_up_ends_the_run() {
     });
     let line = format!("-s 127.0.0.1 -p {port} -t 2 -c 2 --ratio 0:1 -n 100");
     let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
-    assert!(matches!(error, RunError::HungUp { requests: 4, .. }), "{error}");
+    assert!(matches!(error, RunError::ConnectionsLost { requests: 4, .. }), "{error}");
 }
 
 #[test]

@@ -48,12 +48,12 @@ struct WithHelp<A: Args> {
 
 fn main() -> ExitCode {
     let result = match Line::parse().command {
-        Command::Compare(arguments) => said(compare::command(&arguments)),
+        Command::Compare(arguments) => with_message(compare::command(&arguments)),
         Command::Bench { load, measure } => match measure {
-            None => said(larder_bench::bench(&load, &mut std::io::stdout())),
-            Some(Measure::Fill(with_help)) => said(fill::command(&with_help.arguments)),
-            Some(Measure::Hitratio(with_help)) => said(hitratio::command(&with_help.arguments)),
-            Some(Measure::EmptyLoop(with_help)) => said(empty_loop::command(&with_help.arguments)),
+            None => with_message(larder_bench::bench(&load, &mut std::io::stdout())),
+            Some(Measure::Fill(with_help)) => with_message(fill::command(&with_help.arguments)),
+            Some(Measure::Hitratio(with_help)) => with_message(hitratio::command(&with_help.arguments)),
+            Some(Measure::EmptyLoop(with_help)) => with_message(empty_loop::command(&with_help.arguments)),
         },
     };
     match result {
@@ -68,6 +68,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn said<E: std::fmt::Display>(result: Result<(), E>) -> Result<(), String> {
+fn with_message<E: std::fmt::Display>(result: Result<(), E>) -> Result<(), String> {
     result.map_err(|error| error.to_string())
 }

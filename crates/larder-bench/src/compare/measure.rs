@@ -1,7 +1,7 @@
 //! A trial to a server, from its start to its end.
 
-use super::busy::Busy;
 use super::cores::CoreSet;
+use super::cpu_times::CpuTimes;
 use super::fill::fill;
 use super::plan::Trial;
 use super::process::Running;
@@ -105,7 +105,7 @@ impl Harness<'_> {
         if let Some(what) = phase.fill {
             let (protocol, limit_mb) = (self.protocol(trial)?, self.suite.memory_mb);
             let filling = || fill(what, &address, protocol, limit_mb, pid);
-            let held = self.watched(server, &AtomicU64::new(NOTHING_YET), filling)?;
+            let held = self.run_monitored(server, &AtomicU64::new(NO_PROGRESS_YET), filling)?;
             return Ok((Found::Held(held), None));
         }
         let mut settings = self.settings(trial, phase, address)?;
@@ -115,9 +115,9 @@ impl Harness<'_> {
             self.load(server, &warming)?;
             settings.fill = false;
         }
-        let before = Busy::now(pid);
+        let before = CpuTimes::now(pid);
         let outcome = self.load(server, &settings)?;
-        let others = Busy::now(pid).zip(before);
+        let others = CpuTimes::now(pid).zip(before);
         let others = others.map(|(after, before)| after.others_since(&before, self.cores));
         Ok((Found::Measured(Box::new(outcome)), others))
     }
@@ -137,14 +137,14 @@ impl Harness<'_> {
     }
 
     fn load(&self, server: &mut Running, settings: &Settings) -> Result<Outcome, String> {
-        let (answered, pid) = (AtomicU64::new(NOTHING_YET), server.pid());
+        let (answered, pid) = (AtomicU64::new(NO_PROGRESS_YET), server.pid());
         let loading = || {
             let mut progress = |progress: crate::run::Progress| {
                 answered.store(progress.requests, Ordering::Relaxed);
             };
             run(settings, Some(pid), &mut progress).map_err(|error: RunError| error.to_string())
         };
-        let measured = self.watched(server, &answered, loading)?;
+        let measured = self.run_monitored(server, &answered, loading)?;
         match server.exit_report() {
             Some(report) => Err(format!("died: {report}")),
             None => Ok(measured.outcome),
@@ -153,7 +153,7 @@ impl Harness<'_> {
 
     /// Does something from the load's cores. If that is interrupted, or nothing is answered for
     /// long, ends the server, which ends the work as well.
-    fn watched<T: Send>(
+    fn run_monitored<T: Send>(
         &self,
         server: &mut Running,
         answered: &AtomicU64,
@@ -161,18 +161,18 @@ impl Harness<'_> {
     ) -> Result<T, String> {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| self.load_cores.pin().and_then(|()| work()));
-            let mut stall = Stall::new();
+            let mut stall = StallTimer::new();
             let mut stalled = false;
             while !worker.is_finished() {
-                std::thread::sleep(WATCH_EVERY);
-                stalled |= stall.lasts(answered.load(Ordering::Relaxed));
+                std::thread::sleep(POLL_INTERVAL);
+                stalled |= stall.has_timed_out(answered.load(Ordering::Relaxed));
                 if stalled || self.is_interrupted() {
                     server.stop();
                 }
             }
             let result = worker.join().map_err(|_| "the load panicked".to_owned())?;
             match (result, server.exit_report()) {
-                (Err(_), _) if stalled => Err(format!("no answer for {STALLED_AFTER:?}")),
+                (Err(_), _) if stalled => Err(format!("no answer for {STALL_TIMEOUT:?}")),
                 (Err(error), Some(report)) => Err(format!("died: {report}; {error}")),
                 (result, _) => result,
             }
@@ -180,27 +180,27 @@ impl Harness<'_> {
     }
 }
 
-const WATCH_EVERY: Duration = Duration::from_millis(20);
-const STALLED_AFTER: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// No count was told yet: connections are being made, or keys set before the clock starts.
-const NOTHING_YET: u64 = u64::MAX;
+const NO_PROGRESS_YET: u64 = u64::MAX;
 
 /// How long the count of answers has been the same.
 #[derive(Debug)]
-struct Stall {
+struct StallTimer {
     count: u64,
     since: Instant,
 }
 
-impl Stall {
+impl StallTimer {
     fn new() -> Self {
-        Self { count: NOTHING_YET, since: Instant::now() }
+        Self { count: NO_PROGRESS_YET, since: Instant::now() }
     }
 
-    fn lasts(&mut self, count: u64) -> bool {
+    fn has_timed_out(&mut self, count: u64) -> bool {
         if count != self.count {
             *self = Self { count, since: Instant::now() };
         }
-        count != NOTHING_YET && self.since.elapsed() > STALLED_AFTER
+        count != NO_PROGRESS_YET && self.since.elapsed() > STALL_TIMEOUT
     }
 }

@@ -111,7 +111,7 @@ impl Metric {
 
     /// Whether it says how good a server is, and so has a plot and a ratio to the baseline.
     #[must_use]
-    pub fn judges(self) -> bool {
+    pub fn is_compared(self) -> bool {
         !matches!(self, Self::Hits | Self::LoadBusy | Self::OthersBusy)
     }
 

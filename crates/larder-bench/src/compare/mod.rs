@@ -4,8 +4,8 @@
 //! [`cores`], as a [`process`]; [`results`] are kept as they come; a [`summary`] is made of them and
 //! written by `report`.
 
-mod busy;
 pub mod cores;
+mod cpu_times;
 mod fill;
 pub mod measure;
 pub mod metric;
@@ -149,7 +149,7 @@ pub fn compare(
     measure_all(&setup, &mut results, &folder, interrupted, progress)?;
     let report = Report::of(&setup, results.records());
     report.write(&folder)?;
-    tell(progress, &format!("report: {}", folder.join("report.html").display()));
+    print_progress(progress, &format!("report: {}", folder.join("report.html").display()));
     if arguments.markdown {
         let text = report::markdown::markdown(&report);
         out.write_all(text.as_bytes()).map_err(|error| Error::io(Path::new("stdout"), error))?;
@@ -256,7 +256,7 @@ fn measure_all(
         };
         for record in &records {
             let place = format!("[{}/{}] ", number + 1, trials.len());
-            tell(progress, &(place + &line(record, setup)));
+            print_progress(progress, &(place + &describe(record, setup)));
         }
         results.add(records)?;
     }
@@ -269,7 +269,7 @@ fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Tria
     for (server, installed) in setup.suite.servers.iter().zip(&setup.servers) {
         match &installed.program {
             Some(_) => servers.push(server),
-            None => tell(progress, &format!("{}: not installed", server.name)),
+            None => print_progress(progress, &format!("{}: not installed", server.name)),
         }
     }
     let program = |trial: &Trial<'_>| {
@@ -281,7 +281,7 @@ fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Tria
 }
 
 /// A record for people who watch.
-fn line(record: &Record, setup: &Setup) -> String {
+fn describe(record: &Record, setup: &Setup) -> String {
     let cell = &record.cell;
     let figure = |metric: Metric| {
         let value = metric.of(record, setup.load_cores.count())?;
@@ -302,6 +302,6 @@ fn line(record: &Record, setup: &Setup) -> String {
 }
 
 /// Nothing depends on it.
-fn tell(progress: &mut dyn Write, line: &str) {
+fn print_progress(progress: &mut dyn Write, line: &str) {
     let _ = writeln!(progress, "{line}");
 }

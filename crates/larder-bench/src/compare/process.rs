@@ -47,7 +47,7 @@ pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let mut printed = String::new();
-    if wait(&mut child, ANSWERS_WITHIN).is_some() {
+    if wait(&mut child, START_TIMEOUT).is_some() {
         // A few lines; they wait in the pipe.
         let _ = child.stdout.take()?.read_to_string(&mut printed);
     } else {
@@ -65,10 +65,10 @@ fn without_colours(line: &str) -> String {
 }
 
 /// A server takes no longer to answer its first request.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Nor to end when asked to.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
-const POLL_EVERY: Duration = Duration::from_millis(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A server that was started. Dropping it ends it.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Running {
         command.process_group(0);
         let child = spawn_on(cores, &mut command)?;
         let mut running = Self { child, address, log };
-        running.await_answer(protocol).map(|()| running)
+        running.wait_until_ready(protocol).map(|()| running)
     }
 
     /// Its process.
@@ -130,7 +130,7 @@ impl Running {
     /// Ends it: asks, then insists.
     pub fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
-        if wait(&mut self.child, ENDS_WITHIN).is_none() {
+        if wait(&mut self.child, STOP_TIMEOUT).is_none() {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -146,16 +146,16 @@ impl Running {
         }
     }
 
-    fn await_answer(&mut self, protocol: Protocol) -> Result<(), String> {
+    fn wait_until_ready(&mut self, protocol: Protocol) -> Result<(), String> {
         let begun = Instant::now();
-        while begun.elapsed() < ANSWERS_WITHIN {
+        while begun.elapsed() < START_TIMEOUT {
             if let Some(report) = self.exit_report() {
                 return Err(format!("did not start: {report}"));
             }
             if answers(&self.address, protocol) {
                 return Ok(());
             }
-            std::thread::sleep(POLL_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Err(format!("does not answer on {} in {protocol}{}", self.address, self.last_log_line()))
     }
@@ -191,7 +191,7 @@ fn wait(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
         match child.try_wait() {
-            Ok(None) if begun.elapsed() < at_most => std::thread::sleep(POLL_EVERY),
+            Ok(None) if begun.elapsed() < at_most => std::thread::sleep(POLL_INTERVAL),
             ended => return ended.ok().flatten(),
         }
     }
@@ -222,15 +222,15 @@ fn answers(address: &ServerAddress, protocol: Protocol) -> bool {
     };
     match address {
         ServerAddress::Tcp(address) => TcpStream::connect(address).is_ok_and(|mut stream| {
-            stream.set_read_timeout(Some(READ_WITHIN)).is_ok() && answer(&mut stream)
+            stream.set_read_timeout(Some(READ_TIMEOUT)).is_ok() && answer(&mut stream)
         }),
         ServerAddress::Unix(path) => UnixStream::connect(path).is_ok_and(|mut stream| {
-            stream.set_read_timeout(Some(READ_WITHIN)).is_ok() && answer(&mut stream)
+            stream.set_read_timeout(Some(READ_TIMEOUT)).is_ok() && answer(&mut stream)
         }),
     }
 }
 
-const READ_WITHIN: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 trait ReadWrite: Read + Write {}
 impl<S: Read + Write> ReadWrite for S {}

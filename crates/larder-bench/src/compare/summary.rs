@@ -186,7 +186,8 @@ fn standing(setup: &Setup, records: &[&Record]) -> Standing {
 fn relate(row: &mut Row, baseline: &BTreeMap<Metric, Spread>) {
     let Standing::Figures(figures) = &mut row.standing else { return };
     let ratio = |(metric, spread): (&Metric, &Spread)| {
-        Some((*metric, spread.ratio(baseline.get(metric)?)?)).filter(|(metric, _)| metric.judges())
+        Some((*metric, spread.ratio(baseline.get(metric)?)?))
+            .filter(|(metric, _)| metric.is_compared())
     };
     figures.ratios = figures.spreads.iter().filter_map(ratio).collect();
 }

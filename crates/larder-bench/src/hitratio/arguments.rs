@@ -158,10 +158,10 @@ impl Arguments {
             let path_name = || path.display().to_string();
             trace::open(path).map_err(|error| Error::Trace { path: path_name(), error })
         });
-        let made_up = self.workloads().map(|(name, workload)| Ok(workload.stream(name)?));
+        let synthetic = self.workloads().map(|(name, workload)| Ok(workload.stream(name)?));
         let named = self.workload.iter().flat_map(|selected| &selected.0);
         let named = named.map(|workload| Ok(workload.stream(self.seed)?));
-        trace.chain(named).chain(made_up)
+        trace.chain(named).chain(synthetic)
     }
 
     /// What is to be made up, by name.

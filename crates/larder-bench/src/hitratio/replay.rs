@@ -91,7 +91,7 @@ pub fn replay(
     let start = Instant::now();
     let mut replay = Replay {
         connections,
-        turn: 0,
+        batches_played: 0,
         stream,
         played: 0,
         values: Values::new(stream.value_bytes_max()),
@@ -134,14 +134,14 @@ impl Clock {
 /// The first request, and those after it that are due and for other keys.
 fn batch_len(requests: &[Request], due_ms: u64, most: usize) -> usize {
     let mut keys = RapidHashSet::default();
-    let goes_along = |request: &&Request| request.now_ms <= due_ms && keys.insert(request.key);
-    requests.iter().take(most).take_while(goes_along).count().max(1)
+    let fits = |request: &&Request| request.now_ms <= due_ms && keys.insert(request.key);
+    requests.iter().take(most).take_while(fits).count().max(1)
 }
 
 struct Replay<'r> {
     connections: &'r mut [Connection],
     /// Batches played.
-    turn: usize,
+    batches_played: usize,
     stream: &'r Stream,
     /// Requests played.
     played: usize,
@@ -170,7 +170,7 @@ impl Replay<'_> {
         });
         let counted = self.played >= self.stream.counted.first();
         let stores = self.stream.counted.stores(self.played);
-        let connection = self.turn % self.connections.len();
+        let connection = self.batches_played % self.connections.len();
         let stored = self.connections[connection].set_and_get(items, &keys, |index, found| {
             let request = &batch[index];
             let wrong = found.is_some_and(|found| !self.values.is_right(request.key, found));
@@ -180,7 +180,7 @@ impl Replay<'_> {
             }
             self.missed.extend((stores && found.is_none()).then_some(request));
         })?;
-        self.turn += 1;
+        self.batches_played += 1;
         self.played += batch.len();
         self.replayed.refused += (missed.len() - stored) as u64;
         Ok(())

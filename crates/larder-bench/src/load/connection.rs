@@ -4,7 +4,7 @@ use super::keys::{KeyNames, KeyStream};
 use super::socket::{Socket, TlsClient};
 use super::stats::{Kind, LoadStats};
 use super::values::{Values, typical_len};
-use super::wire::{Meaning, Wire};
+use super::wire::{Reply, Wire};
 use crate::run::RunError;
 use crate::settings::{Protocol, Settings, Stop};
 use larder_protocol::response::Read;
@@ -50,7 +50,7 @@ pub(crate) struct Connection {
     unsent: Vec<u8>,
     sent_len: usize,
     input: Input,
-    pending: VecDeque<Asked>,
+    pending: VecDeque<PendingRequest>,
     /// The keys of `pending`, while they matter.
     keys: VecDeque<u64>,
     /// Reused.
@@ -59,17 +59,17 @@ pub(crate) struct Connection {
 
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct PendingRequest {
     kind: Kind,
     /// When it was due or sent, in nanoseconds.
     at: u64,
     keys: u32,
-    ends: Ends,
+    last_reply: LastReply,
 }
 
 /// What the last response to a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ends {
+enum LastReply {
     /// The first.
     First,
     /// An end mark or an error.
@@ -137,12 +137,12 @@ impl Connection {
     }
 
     /// Adds the next request, due at `at`; [`send`](Self::send) sends it.
-    pub(crate) fn ask(&mut self, load: &Load, at: u64, stats: &mut LoadStats) {
+    pub(crate) fn enqueue(&mut self, load: &Load, at: u64, stats: &mut LoadStats) {
         let before = self.unsent.len();
         let kind = self.next_kind(load);
         let asked = match kind {
-            Kind::Set => self.ask_set(load, at),
-            Kind::Get => self.ask_get(load, at),
+            Kind::Set => self.enqueue_set(load, at),
+            Kind::Get => self.enqueue_get(load, at),
         };
         self.pending.push_back(asked);
         if let Some(left) = &mut self.left {
@@ -158,15 +158,15 @@ impl Connection {
         if turn < ratio.sets { Kind::Set } else { Kind::Get }
     }
 
-    fn ask_set(&mut self, load: &Load, at: u64) -> Asked {
+    fn enqueue_set(&mut self, load: &Load, at: u64) -> PendingRequest {
         let key = self.set_keys.next(&mut self.rng);
         let expiry = load.settings.expiry.map_or(0, |(from, to)| self.rng.random_range(from..=to));
         let value = load.values.draw(key, &mut self.rng);
         load.wire.write_set(&load.names, key, expiry, value, &mut self.unsent);
-        Asked { kind: Kind::Set, at, keys: 0, ends: Ends::First }
+        PendingRequest { kind: Kind::Set, at, keys: 0, last_reply: LastReply::First }
     }
 
-    fn ask_get(&mut self, load: &Load, at: u64) -> Asked {
+    fn enqueue_get(&mut self, load: &Load, at: u64) -> PendingRequest {
         self.drawn.clear();
         for _ in 0..load.settings.multi_get {
             self.drawn.push(self.get_keys.next(&mut self.rng));
@@ -175,14 +175,14 @@ impl Connection {
             self.keys.extend(&self.drawn);
         }
         load.wire.write_get(&load.names, &self.drawn, &mut self.unsent);
-        let ends = match (load.wire.protocol, self.drawn.len()) {
-            (Protocol::Text, _) => Ends::MarkOrError,
-            (_, 1) => Ends::First,
-            (Protocol::Meta | Protocol::Binary, _) => Ends::Mark,
-            (Protocol::Resp, _) => Ends::Array,
+        let last_reply = match (load.wire.protocol, self.drawn.len()) {
+            (Protocol::Text, _) => LastReply::MarkOrError,
+            (_, 1) => LastReply::First,
+            (Protocol::Meta | Protocol::Binary, _) => LastReply::Mark,
+            (Protocol::Resp, _) => LastReply::Array,
         };
         let keys = u32::try_from(self.drawn.len()).unwrap_or(u32::MAX);
-        Asked { kind: Kind::Get, at, keys, ends }
+        PendingRequest { kind: Kind::Get, at, keys, last_reply }
     }
 
     /// Sends what has been asked, as far as the socket takes it.
@@ -235,8 +235,8 @@ impl Connection {
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         let Self { input, pending, keys, .. } = self;
         loop {
-            let (meaning, len) = match load.wire.read(input.bytes()) {
-                Read::Whole(meaning, len) => (meaning, len),
+            let (reply, len) = match load.wire.read(input.bytes()) {
+                Read::Whole(reply, len) => (reply, len),
                 Read::Incomplete => return Ok(()),
                 Read::Malformed => return Err(malformed(input.bytes())),
             };
@@ -244,7 +244,7 @@ impl Connection {
                 return Err(malformed(input.bytes()));
             };
             stats.of(asked.kind).received_bytes += len as u64;
-            if asked.answer(meaning, load, keys, stats) {
+            if asked.answer(reply, load, keys, stats) {
                 let latency = now.saturating_sub(asked.at);
                 stats.of(asked.kind).latency.saturating_record(latency);
                 pending.pop_front();
@@ -254,35 +254,35 @@ impl Connection {
     }
 }
 
-impl Asked {
+impl PendingRequest {
     /// Counts one response; true if it was the last.
     fn answer(
         &mut self,
-        meaning: Meaning<'_>,
+        reply: Reply<'_>,
         load: &Load,
         keys: &mut VecDeque<u64>,
         stats: &mut LoadStats,
     ) -> bool {
         let command = stats.of(self.kind);
-        match meaning {
-            Meaning::Hit { key, value } => {
+        match reply {
+            Reply::Hit { key, value } => {
                 command.hits += 1;
                 command.value_bytes += value.len() as u64;
                 self.keys = self.keys.saturating_sub(1);
                 if load.settings.verify {
                     verify(key, value, load, keys, stats);
                 }
-                self.ends == Ends::First || self.is_last_of_array()
+                self.last_reply == LastReply::First || self.is_last_of_array()
             }
-            Meaning::Miss => {
+            Reply::Miss => {
                 command.misses += 1;
                 self.keys = self.keys.saturating_sub(1);
                 if load.settings.verify && self.kind == Kind::Get {
                     keys.pop_front();
                 }
-                self.ends == Ends::First || self.is_last_of_array()
+                self.last_reply == LastReply::First || self.is_last_of_array()
             }
-            Meaning::End => {
+            Reply::End => {
                 // What was not shown is not there.
                 command.misses += u64::from(self.keys);
                 if load.settings.verify {
@@ -290,11 +290,11 @@ impl Asked {
                 }
                 true
             }
-            Meaning::Stored | Meaning::More => self.kind == Kind::Set,
-            Meaning::Error(text) => {
+            Reply::Stored | Reply::More => self.kind == Kind::Set,
+            Reply::Error(text) => {
                 command.errors += 1;
                 stats.fault(&String::from_utf8_lossy(&text[..text.len().min(80)]), 1);
-                let ended = self.ends != Ends::Mark;
+                let ended = self.last_reply != LastReply::Mark;
                 if ended && load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
                 }
@@ -304,7 +304,7 @@ impl Asked {
     }
 
     fn is_last_of_array(&self) -> bool {
-        self.ends == Ends::Array && self.keys == 0
+        self.last_reply == LastReply::Array && self.keys == 0
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sockets of every kind: TCP and unix, plain and TLS.
+//! Non-blocking client sockets: TCP and unix sockets, with and without TLS.
 
 use crate::run::RunError;
 use crate::settings::{ServerAddress, Tls};
@@ -18,12 +18,12 @@ use std::sync::Arc;
 /// A connection's socket. Reads and writes never block.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    plain: Plain,
+    transport: Transport,
     tls: Option<Box<ClientConnection>>,
 }
 
 #[derive(Debug)]
-enum Plain {
+enum Transport {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -38,17 +38,17 @@ pub(crate) struct TlsClient {
 impl Socket {
     /// Connects, and waits for that.
     pub(crate) fn connect(address: &ServerAddress, tls: Option<&TlsClient>) -> io::Result<Self> {
-        let plain = match address {
+        let transport = match address {
             ServerAddress::Tcp(address) => {
                 let stream = std::net::TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                Plain::Tcp(TcpStream::from_std(stream))
+                Transport::Tcp(TcpStream::from_std(stream))
             }
             ServerAddress::Unix(path) => {
                 let stream = std::os::unix::net::UnixStream::connect(path)?;
                 stream.set_nonblocking(true)?;
-                Plain::Unix(UnixStream::from_std(stream))
+                Transport::Unix(UnixStream::from_std(stream))
             }
         };
         let tls = match tls {
@@ -58,43 +58,43 @@ impl Socket {
             }
             None => None,
         };
-        Ok(Self { plain, tls })
+        Ok(Self { transport, tls })
     }
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        match &mut self.plain {
-            Plain::Tcp(stream) => stream.register(registry, token, interest),
-            Plain::Unix(stream) => stream.register(registry, token, interest),
+        match &mut self.transport {
+            Transport::Tcp(stream) => stream.register(registry, token, interest),
+            Transport::Unix(stream) => stream.register(registry, token, interest),
         }
     }
 
     /// As [`Read::read`]; `Ok(0)` is the end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Self { plain, tls: Some(tls) } = self else { return self.plain.read(into) };
+        let Self { transport, tls: Some(tls) } = self else { return self.transport.read(into) };
         loop {
             match tls.reader().read(into) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => (),
                 other => return other,
             }
-            if tls.read_tls(plain)? == 0 {
+            if tls.read_tls(transport)? == 0 {
                 return Ok(0);
             }
             tls.process_new_packets().map_err(io::Error::other)?;
-            flush(tls, plain)?;
+            flush(tls, transport)?;
         }
     }
 
     /// As [`Write::write`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Self { plain, tls: Some(tls) } = self else { return self.plain.write(bytes) };
+        let Self { transport, tls: Some(tls) } = self else { return self.transport.write(bytes) };
         // What it took before goes first, so that it never holds much.
-        flush(tls, plain)?;
+        flush(tls, transport)?;
         if tls.wants_write() {
             return Err(ErrorKind::WouldBlock.into());
         }
         let taken = tls.writer().write(bytes)?;
-        flush(tls, plain)?;
+        flush(tls, transport)?;
         Ok(taken)
     }
 
@@ -110,9 +110,9 @@ impl Socket {
 }
 
 /// Sends what TLS has ready, as far as the socket takes it.
-fn flush(tls: &mut ClientConnection, plain: &mut Plain) -> io::Result<()> {
+fn flush(tls: &mut ClientConnection, transport: &mut Transport) -> io::Result<()> {
     while tls.wants_write() {
-        match tls.write_tls(plain) {
+        match tls.write_tls(transport) {
             Ok(_) => (),
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
@@ -121,7 +121,7 @@ fn flush(tls: &mut ClientConnection, plain: &mut Plain) -> io::Result<()> {
     Ok(())
 }
 
-impl Read for Plain {
+impl Read for Transport {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
@@ -130,7 +130,7 @@ impl Read for Plain {
     }
 }
 
-impl Write for Plain {
+impl Write for Transport {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
@@ -159,9 +159,9 @@ impl TlsClient {
                 }
                 builder.with_root_certificates(roots)
             }
-            None => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-            }
+            None => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider))),
         };
         let config = match &tls.client {
             Some((certificate, key)) => {
@@ -190,9 +190,9 @@ fn certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// Takes every certificate: a load test seldom has one that somebody vouches for.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -6,7 +6,7 @@ use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_t
 
 /// What a response means to the request it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meaning<'b> {
+pub(crate) enum Reply<'b> {
     /// A key was found; its name, where the dialect repeats it.
     Hit { key: Option<&'b [u8]>, value: &'b [u8] },
     /// A key was not there, or a store was refused for it.
@@ -141,50 +141,50 @@ impl Wire {
 
     /// Reads the next response.
     #[inline]
-    pub(crate) fn read(self, bytes: &[u8]) -> Read<Meaning<'_>> {
+    pub(crate) fn read(self, bytes: &[u8]) -> Read<Reply<'_>> {
         match self.protocol {
-            Protocol::Text | Protocol::Meta => map(read_text(bytes), text_meaning),
+            Protocol::Text | Protocol::Meta => map(read_text(bytes), text_reply),
             Protocol::Binary => map(read_binary(bytes), |response| match response {
-                r if r.status == 0 && r.opcode == opcode::SET => Meaning::Stored,
-                r if r.status == 0 && r.opcode == opcode::NOOP => Meaning::End,
+                r if r.status == 0 && r.opcode == opcode::SET => Reply::Stored,
+                r if r.status == 0 && r.opcode == opcode::NOOP => Reply::End,
                 r if r.status == 0 => {
                     let key = if r.key.is_empty() { None } else { Some(r.key) };
-                    Meaning::Hit { key, value: r.value }
+                    Reply::Hit { key, value: r.value }
                 }
-                r if r.status == 1 => Meaning::Miss,
-                r => Meaning::Error(r.value),
+                r if r.status == 1 => Reply::Miss,
+                r => Reply::Error(r.value),
             }),
             Protocol::Resp => map(read_resp(bytes), |response| match response {
-                Resp::Simple(_) => Meaning::Stored,
-                Resp::Error(text) => Meaning::Error(text),
-                Resp::Bulk(value) => Meaning::Hit { key: None, value },
-                Resp::Null => Meaning::Miss,
-                Resp::Array(_) => Meaning::More,
-                Resp::Integer(_) => Meaning::Error(b"a number that nobody asked for"),
+                Resp::Simple(_) => Reply::Stored,
+                Resp::Error(text) => Reply::Error(text),
+                Resp::Bulk(value) => Reply::Hit { key: None, value },
+                Resp::Null => Reply::Miss,
+                Resp::Array(_) => Reply::More,
+                Resp::Integer(_) => Reply::Error(b"a number that nobody asked for"),
             }),
         }
     }
 }
 
-fn map<'b, T>(read: Read<T>, meaning: impl FnOnce(T) -> Meaning<'b>) -> Read<Meaning<'b>> {
+fn map<'b, T>(read: Read<T>, convert: impl FnOnce(T) -> Reply<'b>) -> Read<Reply<'b>> {
     match read {
-        Read::Whole(response, len) => Read::Whole(meaning(response), len),
+        Read::Whole(response, len) => Read::Whole(convert(response), len),
         Read::Incomplete => Read::Incomplete,
         Read::Malformed => Read::Malformed,
     }
 }
 
-fn text_meaning(response: Text<'_>) -> Meaning<'_> {
+fn text_reply(response: Text<'_>) -> Reply<'_> {
     match response {
-        Text::Value { key, value, .. } => Meaning::Hit { key: Some(key), value },
+        Text::Value { key, value, .. } => Reply::Hit { key: Some(key), value },
         Text::MetaValue { flags, value } => {
             let key = flags.split(|byte| *byte == b' ').find_map(|flag| flag.strip_prefix(b"k"));
-            Meaning::Hit { key, value }
+            Reply::Hit { key, value }
         }
-        Text::End | Text::Line(b"MN") => Meaning::End,
-        Text::Line(b"STORED" | b"HD") => Meaning::Stored,
-        Text::Line(b"EN" | b"NF" | b"NOT_FOUND" | b"NS" | b"NOT_STORED") => Meaning::Miss,
-        Text::Line(other) => Meaning::Error(other),
+        Text::End | Text::Line(b"MN") => Reply::End,
+        Text::Line(b"STORED" | b"HD") => Reply::Stored,
+        Text::Line(b"EN" | b"NF" | b"NOT_FOUND" | b"NS" | b"NOT_STORED") => Reply::Miss,
+        Text::Line(other) => Reply::Error(other),
     }
 }
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// How often a thread says how it is doing.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How long answers are waited for when no more is sent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The system's wait is counted in milliseconds: what is due sooner is waited for awake.
-const AWAKE: Duration = Duration::from_millis(2);
+const SPIN_TIME: Duration = Duration::from_millis(2);
 
 /// One thread of the load.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl<'l> Worker<'l> {
 
     fn is_answered_or_late(&self, elapsed: Duration) -> bool {
         let Stop::After(time) = self.load.settings.stop else { return false };
-        elapsed >= time + PATIENCE
+        elapsed >= time + ANSWER_TIMEOUT
             || self.connections.iter().flatten().all(|connection| connection.unanswered() == 0)
     }
 
@@ -124,12 +124,12 @@ impl<'l> Worker<'l> {
     fn wait(&self, elapsed: Duration, reported: Duration, ended: bool) -> Duration {
         let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed);
         if let Stop::After(time) = self.load.settings.stop {
-            let until = if ended { time + PATIENCE } else { time };
+            let until = if ended { time + ANSWER_TIMEOUT } else { time };
             wait = wait.min(until.saturating_sub(elapsed));
         }
         if let (Some(schedule), false) = (&self.schedule, ended) {
             let due = schedule.due().saturating_sub(elapsed);
-            wait = wait.min(due.saturating_sub(AWAKE));
+            wait = wait.min(due.saturating_sub(SPIN_TIME));
         }
         wait
     }
@@ -138,7 +138,7 @@ impl<'l> Worker<'l> {
     fn begin(&mut self) {
         for index in 0..self.connections.len() {
             if self.schedule.is_none() {
-                self.ask_until_full(index, self.now());
+                self.fill_pipeline(index, self.now());
             }
         }
     }
@@ -153,13 +153,13 @@ impl<'l> Worker<'l> {
             Ok(())
         };
         if let Err(error) = result.and_then(|()| connection.send()) {
-            return self.lose(index, &error);
+            return self.drop_connection(index, &error);
         }
         if connection.is_done() {
             self.connections[index] = None;
             self.busy -= 1;
         } else if self.schedule.is_none() && !self.has_ended(self.start.elapsed()) {
-            self.ask_until_full(index, self.now());
+            self.fill_pipeline(index, self.now());
         }
     }
 
@@ -180,25 +180,25 @@ impl<'l> Worker<'l> {
             let due = nanos(schedule.due());
             schedule.next += schedule.step;
             schedule.connection = (index + 1) % all;
-            self.ask_until_full(index, due);
+            self.fill_pipeline(index, due);
         }
     }
 
     /// Asks until the pipeline is full.
-    fn ask_until_full(&mut self, index: usize, at: u64) {
+    fn fill_pipeline(&mut self, index: usize, at: u64) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         if !connection.is_ready(self.load) {
             return;
         }
         while connection.has_room(self.load) {
-            connection.ask(self.load, at, &mut self.stats);
+            connection.enqueue(self.load, at, &mut self.stats);
         }
         if let Err(error) = connection.send() {
-            self.lose(index, &error);
+            self.drop_connection(index, &error);
         }
     }
 
-    fn lose(&mut self, index: usize, error: &std::io::Error) {
+    fn drop_connection(&mut self, index: usize, error: &std::io::Error) {
         if let Some(connection) = self.connections[index].take() {
             self.stats.fault(&format!("connection lost: {error}"), 1);
             self.stats.fault("unanswered", connection.unanswered());

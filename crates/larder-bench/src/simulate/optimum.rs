@@ -41,7 +41,7 @@ impl<'s> Optimum<'s> {
     }
 
     /// Whether an item that expires then is asked for before that.
-    fn is_of_use(&self, next: u32, expires_ms: u64) -> bool {
+    fn is_requested_before(&self, next: u32, expires_ms: u64) -> bool {
         next != NONE && self.requests[next as usize].now_ms < expires_ms
     }
 
@@ -72,7 +72,7 @@ impl Policy for Optimum<'_> {
         let next = self.next[self.position];
         self.position += 1;
         let held = self.contents.get_mut(request.key).map(|entry| entry.expires_ms);
-        if !self.is_of_use(next, held.unwrap_or(request.expires_ms())) {
+        if !self.is_requested_before(next, held.unwrap_or(request.expires_ms())) {
             return self.contents.remove(request.key).is_some();
         }
         match self.contents.get_mut(request.key) {

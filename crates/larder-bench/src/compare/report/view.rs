@@ -89,6 +89,6 @@ impl View {
     pub(crate) fn metrics(&self, summary: &Summary) -> Vec<Metric> {
         let tables = || self.tables.iter().map(|number| &summary.tables[*number]);
         let there = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));
-        Metric::ALL.into_iter().filter(|metric| metric.judges() && there(metric)).collect()
+        Metric::ALL.into_iter().filter(|metric| metric.is_compared() && there(metric)).collect()
     }
 }

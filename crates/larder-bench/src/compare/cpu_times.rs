@@ -2,13 +2,13 @@
 
 /// CPU seconds taken so far: by everybody, and by this process and a server together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Busy {
+pub(crate) struct CpuTimes {
     all: f64,
     ours: f64,
     at: std::time::Instant,
 }
 
-impl Busy {
+impl CpuTimes {
     /// Up to now, if the system says.
     pub(crate) fn now(pid: i32) -> Option<Self> {
         let server = crate::server_process::usage(pid)?;
@@ -46,16 +46,16 @@ mod tests {
     #[test]
     fn our_own_work_is_nobody_elses() {
         let here = i32::try_from(std::process::id()).unwrap();
-        let before = Busy::now(here).unwrap();
+        let before = CpuTimes::now(here).unwrap();
         let since = std::time::Instant::now();
         while since.elapsed() < std::time::Duration::from_millis(100) {
             std::hint::spin_loop();
         }
-        let after = Busy::now(here).unwrap();
+        let after = CpuTimes::now(here).unwrap();
         assert!(after.all >= before.all && after.ours > before.ours);
         assert!(after.others_since(&before, 1) >= 0.0);
-        let made_up = Busy { all: before.all + 3.0, ours: before.ours + 1.0, at: before.at };
-        let later = Busy { at: before.at + std::time::Duration::from_secs(4), ..made_up };
+        let made_up = CpuTimes { all: before.all + 3.0, ours: before.ours + 1.0, at: before.at };
+        let later = CpuTimes { at: before.at + std::time::Duration::from_secs(4), ..made_up };
         assert!((later.others_since(&before, 2) - 25.0).abs() < 1e-9);
     }
 }
