@@ -1,5 +1,5 @@
-//! The command line of `larder bench`. Where memtier_benchmark has an option, its names are taken,
-//! so that published command lines run as they are.
+//! The command line of `larder bench`. Options that memtier_benchmark has, too, carry its names, so
+//! that published command lines run unchanged.
 
 use crate::settings::{
     DataSize, Keys, Pattern, Protocol, Ratio, ServerAddress, Settings, Stop, Tls,
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What can be typed. Sizes are bytes, times seconds.
+/// The options of `larder bench`. Sizes are in bytes, times in seconds.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub struct Arguments {
@@ -18,154 +18,162 @@ pub struct Arguments {
     #[arg(long, action = clap::ArgAction::HelpLong)]
     pub help: Option<bool>,
 
-    /// Server's name or address
+    /// Host name or IP address of the server
     #[arg(short = 's', long = "server", short_alias = 'h', alias = "host", default_value = "localhost", help_heading = CONNECTION)]
     pub server: String,
-    /// Server's port; 6379 for RESP unless given
+    /// TCP port of the server [default: 11211, or 6379 with --protocol resp]
     #[arg(short, long, help_heading = CONNECTION)]
     pub port: Option<u16>,
-    /// Unix socket, rather than TCP
+    /// Path of the server's unix socket, which is used instead of TCP
     #[arg(short = 'S', long, help_heading = CONNECTION)]
     pub unix_socket: Option<PathBuf>,
-    /// text, meta, binary or resp; memtier's names too
+    /// Protocol: text, meta, binary or resp, or one of memtier's names for them
+    /// (memcache_text, memcache_binary, redis)
     #[arg(short = 'P', long, default_value = "text", value_parser = protocol, help_heading = CONNECTION)]
     pub protocol: Protocol,
-    /// Encrypt
+    /// Connect with TLS
     #[arg(long, help_heading = CONNECTION)]
     pub tls: bool,
-    /// Client's certificate (PEM)
+    /// PEM file with the client certificate that the server is shown
     #[arg(long, requires_all = ["tls", "key"], help_heading = CONNECTION)]
     pub cert: Option<PathBuf>,
-    /// Client's private key (PEM)
+    /// PEM file with the private key of the client certificate
     #[arg(long, requires = "cert", help_heading = CONNECTION)]
     pub key: Option<PathBuf>,
-    /// Certificates that vouch for the server (PEM)
+    /// PEM file with the CA certificates that the server's certificate is checked with
     #[arg(long, requires = "tls", help_heading = CONNECTION)]
     pub cacert: Option<PathBuf>,
-    /// Don't check the server's certificate; so without --cacert
+    /// Accept any server certificate, which is also the default without --cacert
     #[arg(long, requires = "tls", conflicts_with = "cacert", help_heading = CONNECTION)]
     pub tls_skip_verify: bool,
-    /// Name expected in the server's certificate
+    /// Host name that the server's certificate must contain, sent as SNI [default: the address of
+    /// the server]
     #[arg(long, requires = "tls", help_heading = CONNECTION)]
     pub sni: Option<String>,
 
-    /// Requests of each connection, or `allkeys`
+    /// Number of requests of each connection, or `allkeys` for as many as there are keys
     #[arg(short = 'n', long, default_value = "10000", conflicts_with = "test_time", help_heading = LOAD)]
     pub requests: Requests,
-    /// Run for so many seconds rather than so many requests
+    /// Duration of the run in seconds, instead of a number of requests
     #[arg(long, visible_alias = "duration", value_parser = seconds, help_heading = LOAD)]
     pub test_time: Option<Duration>,
-    /// Connections of each thread
+    /// Number of connections of each thread
     #[arg(short, long, default_value_t = 50, value_parser = at_least_one, help_heading = LOAD)]
     pub clients: usize,
-    /// Threads
+    /// Number of load threads
     #[arg(short, long, default_value_t = 4, value_parser = at_least_one, help_heading = LOAD)]
     pub threads: usize,
-    /// Requests that a connection sends together; the next go when all are answered
+    /// Number of requests that a connection sends at once. The next ones are sent when all of them
+    /// are answered
     #[arg(long, default_value_t = 1, value_parser = at_least_one, help_heading = LOAD)]
     pub pipeline: usize,
-    /// Keep the pipeline full, as memtier does: another request goes as each answer comes
+    /// Keep the pipeline full, as memtier does: send one request for each answer that arrives
     #[arg(long, conflicts_with_all = ["rate", "rate_limiting"], help_heading = LOAD)]
     pub sliding: bool,
-    /// Sets to gets
+    /// Ratio of sets to gets
     #[arg(long, default_value = "1:10", value_parser = ratio, help_heading = LOAD)]
     pub ratio: Ratio,
-    /// Keys in one get
+    /// Number of keys in each get
     #[arg(long, alias = "multi-key-get", default_value_t = 1, help_heading = LOAD)]
     pub multi_get: usize,
-    /// Open loop: requests per second of all connections together, sent when they are due
+    /// Open loop: send this many requests per second over all connections together, each at its
+    /// scheduled time, from which its latency is measured
     #[arg(long, conflicts_with = "rate_limiting", help_heading = LOAD)]
     pub rate: Option<u64>,
-    /// The same, for each connection
+    /// Open loop, as with --rate: requests per second of each connection
     #[arg(long, help_heading = LOAD)]
     pub rate_limiting: Option<u64>,
-    /// Set every key once before the clock starts
+    /// Set every key once before the measurement begins
     #[arg(long, help_heading = LOAD)]
     pub fill: bool,
-    /// Runs; medians are reported
+    /// Number of runs, of which the medians are reported
     #[arg(short = 'x', long = "run-count", visible_alias = "runs", default_value_t = 1, value_parser = at_least_one, help_heading = LOAD)]
     pub run_count: usize,
-    /// Equal seeds draw equal requests
+    /// Seed of the random numbers. Runs with the same seed send the same requests
     #[arg(long, default_value_t = 1, help_heading = LOAD)]
     pub seed: u64,
-    /// A seed from the clock
+    /// Choose a random seed, instead of --seed
     #[arg(long, help_heading = LOAD)]
     pub randomize: bool,
-    /// Connections draw different requests
+    /// Give each connection a seed of its own, so that connections send different requests
     #[arg(long, help_heading = LOAD)]
     pub distinct_client_seed: bool,
 
-    /// What keys begin with
+    /// Prefix of all keys
     #[arg(long, default_value = "memtier-", help_heading = OBJECTS)]
     pub key_prefix: String,
-    /// Smallest key number
+    /// Smallest number of a key
     #[arg(long, default_value_t = 0, help_heading = OBJECTS)]
     pub key_minimum: u64,
-    /// Largest key number
+    /// Largest number of a key
     #[arg(long, default_value_t = 10_000_000, help_heading = OBJECTS)]
     pub key_maximum: u64,
-    /// Of sets and gets: R uniform random, Z Zipf, G Gaussian, S sequential, P partitioned
+    /// Key selection of sets and of gets: R uniformly random, Z Zipf, G Gaussian, S sequential,
+    /// P sequential with a part of the key range for each connection
     #[arg(long, default_value = "R:R", help_heading = OBJECTS)]
     pub key_pattern: String,
-    /// Of G; a sixth of the range unless given
+    /// Standard deviation of Gaussian key selection [default: a sixth of the key range]
     #[arg(long, help_heading = OBJECTS)]
     pub key_stddev: Option<f64>,
-    /// Of G; the middle of the range unless given
+    /// Median of Gaussian key selection [default: the middle of the key range]
     #[arg(long, help_heading = OBJECTS)]
     pub key_median: Option<f64>,
-    /// Of Z
+    /// Exponent of Zipf key selection; 0 is uniform
     #[arg(long, default_value_t = 1.0, help_heading = OBJECTS)]
     pub key_zipf_exp: f64,
-    /// Bytes in a value
+    /// Size of each value in bytes
     #[arg(short = 'd', long, default_value_t = 32, group = "size", help_heading = OBJECTS)]
     pub data_size: usize,
-    /// Sizes drawn evenly from MIN-MAX
+    /// Value sizes in bytes, uniformly distributed between MIN and MAX
     #[arg(long, value_name = "MIN-MAX", value_parser = range::<usize>, conflicts_with = "data_size", help_heading = OBJECTS)]
     pub data_size_range: Option<(usize, usize)>,
-    /// Sizes with weights
+    /// Value sizes in bytes, each with the weight by which it is chosen
     #[arg(long, value_name = "SIZE:WEIGHT,...", conflicts_with_all = ["data_size", "data_size_range"], help_heading = OBJECTS)]
     pub data_size_list: Option<String>,
-    /// Log-normal sizes
+    /// Log-normally distributed value sizes: median in bytes, standard deviation of the logarithm,
+    /// and maximum in bytes [default maximum: 1000000]
     #[arg(long, value_name = "MEDIAN:SIGMA[:MAX]", conflicts_with_all = ["data_size", "data_size_range", "data_size_list"], help_heading = OBJECTS)]
     pub data_size_lognormal: Option<String>,
-    /// Values that do not compress
+    /// Fill values with random bytes, which do not compress
     #[arg(short = 'R', long, help_heading = OBJECTS)]
     pub random_data: bool,
-    /// Expiries drawn evenly from MIN-MAX seconds
+    /// TTL of each set in seconds, uniformly distributed between MIN and MAX [default: no expiry]
     #[arg(long, value_name = "MIN-MAX", value_parser = range::<u32>, help_heading = OBJECTS)]
     pub expiry_range: Option<(u32, u32)>,
-    /// Values derive from their keys and are looked at; wrong ones are counted
+    /// Derive values from their keys, check every value that is returned, and count wrong ones
     #[arg(long, help_heading = OBJECTS)]
     pub verify: bool,
-    /// Keys are always made up: memtier needs this said when it imports data
+    /// Accepted for memtier's sake and without effect: keys are always generated
     #[arg(long, hide = true)]
     pub generate_keys: bool,
 
-    /// The server's process, to account its CPU; found by its socket unless given
+    /// Process ID of the server, whose CPU time and memory are reported [default: the process on
+    /// this machine that listens on the address]
     #[arg(long, help_heading = OUTPUT)]
     pub pid: Option<i32>,
-    /// Show every setting first
+    /// Print all settings as JSON before the results
     #[arg(long, help_heading = OUTPUT)]
     pub show_config: bool,
-    /// Don't print the latency histogram
+    /// Do not print the latency histogram
     #[arg(long, help_heading = OUTPUT)]
     pub hide_histogram: bool,
-    /// Percentiles in the table
+    /// Latency percentiles that the table shows
     #[arg(long, default_value = "50,90,99,99.9,99.99", value_delimiter = ',', help_heading = OUTPUT)]
     pub print_percentiles: Vec<f64>,
-    /// Write the table here rather than to the standard output
+    /// Write the table to this file instead of standard output
     #[arg(short = 'o', long, help_heading = OUTPUT)]
     pub out_file: Option<PathBuf>,
-    /// Write everything as JSON
+    /// Write the machine, the settings and all results to this file as JSON
     #[arg(long, help_heading = OUTPUT)]
     pub json_out_file: Option<PathBuf>,
-    /// Write histograms to files (.hgrm and HDR logs) whose names begin so
+    /// Write latency histograms to files with this prefix: .hgrm for each command, and .hlog by
+    /// second
     #[arg(long, help_heading = OUTPUT)]
     pub hdr_file_prefix: Option<String>,
-    /// Show each run, not only the medians
+    /// Print the results of each run, not only the medians
     #[arg(long, help_heading = OUTPUT)]
     pub print_all_runs: bool,
-    /// No live progress
+    /// Do not print progress to standard error
     #[arg(short, long, help_heading = OUTPUT)]
     pub quiet: bool,
 }
@@ -175,12 +183,13 @@ const LOAD: &str = "Load";
 const OBJECTS: &str = "Objects";
 const OUTPUT: &str = "Output";
 
-/// How many requests a connection sends.
+/// The argument of `--requests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requests {
-    /// So many.
+    /// A number.
     Count(u64),
-    /// As many as there are keys (in its part of them, if they are partitioned).
+    /// As many requests as there are keys; with partitioned keys, as many as the connection's part
+    /// has.
     AllKeys,
 }
 
@@ -193,41 +202,45 @@ impl FromStr for Requests {
         }
         match text.parse() {
             Ok(count) if count > 0 => Ok(Self::Count(count)),
-            _ => Err("neither a positive number nor `allkeys`".to_owned()),
+            _ => Err("expected a positive number or `allkeys`".to_owned()),
         }
     }
 }
 
-/// A command line that asks for what cannot be.
+/// An option whose value cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgumentError {
-    /// The server's name leads nowhere.
-    #[error("cannot find {0}: give --server an address or a name that resolves")]
+    /// The server's name does not resolve.
+    #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
     NoAddress(String),
-    /// An option's value.
-    #[error("--{option} {value}: {why}")]
+    /// A value that is out of range or malformed.
+    #[error("--{option} {value}: expected {expected}")]
     Value {
-        /// The option's name.
+        /// The option's long name, without dashes.
         option: &'static str,
-        /// What was typed.
+        /// The value that was given.
         value: String,
-        /// What is expected.
-        why: &'static str,
+        /// What the option accepts.
+        expected: &'static str,
     },
 }
 
-fn wrong(option: &'static str, value: impl ToString, why: &'static str) -> ArgumentError {
-    ArgumentError::Value { option, value: value.to_string(), why }
+fn wrong(option: &'static str, value: impl ToString, expected: &'static str) -> ArgumentError {
+    ArgumentError::Value { option, value: value.to_string(), expected }
 }
 
 impl Arguments {
-    /// What is asked for.
+    /// The validated settings of these options.
     ///
     /// # Errors
-    /// Something asked for cannot be; names the option.
+    /// An option's value cannot be used, or the server's name does not resolve.
     pub fn settings(&self) -> Result<Settings, ArgumentError> {
         if self.key_minimum > self.key_maximum {
-            return Err(wrong("key-minimum", self.key_minimum, "larger than --key-maximum"));
+            return Err(wrong(
+                "key-minimum",
+                self.key_minimum,
+                "at most the value of --key-maximum",
+            ));
         }
         if self.multi_get == 0 {
             return Err(wrong("multi-get", 0, "at least one key"));
@@ -264,7 +277,8 @@ impl Arguments {
         let mut found = (self.server.as_str(), port)
             .to_socket_addrs()
             .map_err(|_| ArgumentError::NoAddress(self.server.clone()))?;
-        // `localhost` may mean both; servers that listen on one only listen on IPv4.
+        // `localhost` can resolve to ::1 first, on which a server that listens on IPv4 alone does not
+        // answer.
         let first = found.next().ok_or_else(|| ArgumentError::NoAddress(self.server.clone()))?;
         Ok(ServerAddress::Tcp(
             found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first),
@@ -280,7 +294,7 @@ impl Arguments {
     }
 
     fn keys(&self) -> Result<Keys, ArgumentError> {
-        let whole = || wrong("key-pattern", &self.key_pattern, "two of R Z G S P, as in R:R");
+        let whole = || wrong("key-pattern", &self.key_pattern, "two of R Z G S P, such as R:R");
         let (set, get) = self.key_pattern.split_once(':').ok_or_else(whole)?;
         Ok(Keys {
             prefix: self.key_prefix.clone(),
@@ -323,12 +337,14 @@ impl Arguments {
         if let Some(list) = &self.data_size_list {
             let sizes = list.split(',').map(pair::<usize, u32>).collect::<Option<Vec<_>>>();
             let sizes = sizes.filter(|sizes| sizes.iter().any(|(_, weight)| *weight > 0));
-            let why = "sizes with weights, as in 100:9,1000:1";
-            return sizes.map(DataSize::List).ok_or_else(|| wrong("data-size-list", list, why));
+            let expected = "sizes with weights, such as 100:9,1000:1";
+            return sizes
+                .map(DataSize::List)
+                .ok_or_else(|| wrong("data-size-list", list, expected));
         }
         if let Some(text) = &self.data_size_lognormal {
-            let why = "median, sigma and perhaps the largest, as in 200:1.5 or 200:1.5:100000";
-            return log_normal(text).ok_or_else(|| wrong("data-size-lognormal", text, why));
+            let expected = "MEDIAN:SIGMA or MEDIAN:SIGMA:MAX, such as 200:1.5:100000";
+            return log_normal(text).ok_or_else(|| wrong("data-size-lognormal", text, expected));
         }
         Ok(match self.data_size_range {
             Some((least, most)) => DataSize::Range(least, most),
@@ -365,15 +381,17 @@ fn protocol(name: &str) -> Result<Protocol, String> {
         "meta" | "memcache_meta" => Ok(Protocol::Meta),
         "binary" | "memcache_binary" => Ok(Protocol::Binary),
         "resp" | "resp2" | "redis" => Ok(Protocol::Resp),
-        _ => Err("one of text, meta, binary, resp (or memtier's memcache_text, memcache_binary, \
+        _ => Err(
+            "expected text, meta, binary or resp (or memtier's memcache_text, memcache_binary or \
                   redis)"
-            .to_owned()),
+                .to_owned(),
+        ),
     }
 }
 
 fn ratio(text: &str) -> Result<Ratio, String> {
     match pair(text) {
-        Some((0, 0)) | None => Err("sets to gets, as in 1:10".to_owned()),
+        Some((0, 0)) | None => Err("expected sets:gets, such as 1:10".to_owned()),
         Some((sets, gets)) => Ok(Ratio { sets, gets }),
     }
 }
@@ -384,17 +402,21 @@ fn range<T: FromStr + PartialOrd>(text: &str) -> Result<(T, T), String> {
         .and_then(|(least, most)| Some((least.parse::<T>().ok()?, most.parse::<T>().ok()?)));
     parsed
         .filter(|(least, most)| least <= most)
-        .ok_or_else(|| "two numbers, the smaller first, as in 1-1024".to_owned())
+        .ok_or_else(|| "expected MIN-MAX, such as 1-1024".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let secs: f64 = text.parse().map_err(|_| "seconds, as in 60 or 0.5".to_owned())?;
+    let secs: f64 =
+        text.parse().map_err(|_| "expected a number of seconds, such as 60 or 0.5".to_owned())?;
     Duration::try_from_secs_f64(secs)
         .ok()
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| "more than 0 seconds".to_owned())
+        .ok_or_else(|| "expected more than 0 seconds".to_owned())
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "at least 1".to_owned())
+    text.parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "expected a number of at least 1".to_owned())
 }

@@ -1,5 +1,5 @@
-//! `larder bench empty-loop`: a server that parses nothing. What it costs is the floor of any
-//! server that waits, reads and writes: the system's part of a request.
+//! `larder bench empty-loop`: a server that parses nothing. Its CPU time per request is a lower bound
+//! for any server that waits, reads and writes: the kernel's part of a request.
 
 use clap::Args;
 use mio::net::{TcpListener, TcpStream};
@@ -7,26 +7,27 @@ use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// What can be typed.
+/// The options of `larder bench empty-loop`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Arguments {
-    /// TCP port on the loopback interface; 0 is any that is free
+    /// TCP port to listen on, on the loopback interface; 0 chooses a free one
     #[arg(short, long, default_value_t = 11211)]
     pub port: u16,
-    /// Bytes of the value that every get is answered with
+    /// Size in bytes of the value that every get is answered with
     #[arg(long, default_value_t = 100)]
     pub value_bytes: usize,
 }
 
-/// What a connection reads at once, in bytes.
+/// Size of the read buffer in bytes.
 const READ_LEN: usize = 64 << 10;
 const LISTENER: Token = Token(usize::MAX);
 
-/// Answers for ever: whatever arrives in one piece gets one answer, by its first byte: `STORED` to a
-/// set, a version to `version`, and else the same value. One thread; requests that are pipelined are not told apart.
+/// Serves connections on one thread, without end. Each read is answered once, by its first byte:
+/// `s` (set) with `STORED`, `v` (version) with a version, anything else with the value. Pipelined
+/// requests that arrive together therefore get one answer.
 ///
 /// # Errors
-/// The port is taken, or the system has no event queue.
+/// The port is in use, or the system refuses an event queue.
 pub fn command(arguments: &Arguments) -> io::Result<()> {
     let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port)))?;
     let mut poll = Poll::new()?;
@@ -73,8 +74,8 @@ fn accept(
     Ok(())
 }
 
-/// One read, one write; whether the connection goes on. Answers are small enough for the socket's
-/// buffer: a peer that does not read them is hung up on.
+/// Reads once and writes once; returns false if the connection is to be closed. An answer fits the
+/// socket's buffer: a peer that does not read its answers is disconnected.
 fn answer(stream: &mut TcpStream, input: &mut [u8], value: &[u8]) -> bool {
     match stream.read(input) {
         Ok(0) => false,

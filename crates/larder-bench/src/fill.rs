@@ -1,7 +1,9 @@
-//! `larder bench fill`: how many items a server holds, by its limit and by its resident memory.
+//! `larder bench fill`: how many items a server holds, in relation to its memory limit and to its
+//! resident memory.
 //!
-//! Items are set until their bytes exceed the limit several times, then it is asked which of them
-//! are still there: all of them, or a random sample. What a server counts itself is not asked.
+//! Items are set until their total size exceeds the limit several times. Then the items that are
+//! still there are counted with gets of all keys, or of a random sample. The server's own statistics
+//! are not used.
 
 use crate::blocking::{BATCH_MAX, Connection, Item};
 use crate::target::{OpenTarget, ServerArguments, Target, TargetError};
@@ -15,98 +17,99 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Count how many items a server holds, by its limit and by its resident memory.
+/// Count how many items a server holds per GiB of its memory limit and of its resident memory
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it")]
     pub server: ServerArguments,
-    /// Bytes in a value; a figure for each. A server that runs keeps what came before, which
-    /// changes what it can hold: start it afresh for each size, or give --command
+    /// Value sizes in bytes, each measured by itself. A server that already runs keeps the items of
+    /// the size before, which changes the result: restart it for each size, or use --command
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "10,50,100,230,1000,4000")]
     pub data_sizes: Vec<usize>,
-    /// Bytes in a key: `key` and digits
+    /// Size of each key in bytes: `key` followed by digits
     #[arg(long, default_value_t = 13, value_parser = clap::value_parser!(u16).range(4..=250))]
     pub key_size: u16,
-    /// How often the limit is filled
+    /// Total size of all items that are set, as a multiple of the memory limit
     #[arg(long, default_value_t = 3.0, value_parser = times)]
     pub fill: f64,
-    /// Ask for so many keys at most; if there are more, for a random sample of them
+    /// Maximum number of keys that are looked up afterwards; if more were set, a random sample of
+    /// this size
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub probes: u32,
-    /// Requests under way at once
+    /// Number of requests in each batch
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=BATCH_MAX as i64))]
     pub pipeline: u16,
-    /// Seconds from the last set to the look at the resident memory
+    /// Seconds between the last set and the reading of the resident memory
     #[arg(long, default_value_t = 2.0)]
     pub settle: f64,
-    /// Write everything as JSON
+    /// Write all results to this file as JSON
     #[arg(long)]
     pub json_out_file: Option<PathBuf>,
 }
 
-/// How to fill.
+/// The parameters of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Settings {
-    /// Bytes in a value.
+    /// Size of each value.
     pub value_bytes: usize,
-    /// Bytes in a key, at least 4.
+    /// Size of each key, at least 4.
     pub key_bytes: usize,
-    /// How often the limit is filled.
+    /// Total size of all items that are set, as a multiple of the memory limit.
     pub fill: f64,
-    /// Keys that are asked for at most.
+    /// Maximum number of keys that are looked up afterwards.
     pub probes_max: u32,
-    /// Requests under way at once, at most [`BATCH_MAX`].
+    /// Number of requests in each batch, at most [`BATCH_MAX`].
     pub pipeline: u16,
-    /// From the last set to the look at the resident memory.
+    /// Time between the last set and the reading of the resident memory.
     pub settle: Duration,
 }
 
-/// What was held.
+/// The result of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Held {
-    /// Bytes in a value.
+    /// Size of each value.
     pub value_bytes: usize,
-    /// Bytes in a key.
+    /// Size of each key.
     pub key_bytes: usize,
-    /// Items that were offered.
+    /// Number of sets that were sent.
     pub offered: u64,
-    /// Those that the server refused.
+    /// Number of sets that the server refused.
     pub refused: u64,
-    /// Keys that were asked for.
+    /// Number of keys that were looked up.
     pub probed: u64,
-    /// Those that were there.
+    /// Number of these keys that were found.
     pub found: u64,
-    /// Those whose value was another than had been set.
+    /// Number of found keys whose value differed from the one that was set.
     pub wrong: u64,
-    /// Items that are there: counted, or estimated from the sample.
+    /// Number of items that the server holds: counted, or estimated from the sample.
     pub items: f64,
     /// Half the width of the 95 % confidence interval of `items`; 0 if they were counted.
     pub items_error: f64,
     /// The server's memory limit.
     pub limit_bytes: u64,
-    /// Its resident memory before the first item, if the system says.
+    /// The server's resident memory before the first item, where the system reports it.
     pub rss_empty_bytes: Option<u64>,
-    /// Its resident memory after the last one.
+    /// The server's resident memory after the last item, where the system reports it.
     pub rss_bytes: Option<u64>,
 }
 
 const GIB: f64 = (1u64 << 30) as f64;
 
 impl Held {
-    /// Items for each GiB of the limit.
+    /// Items per GiB of the memory limit.
     #[must_use]
     pub fn items_per_gib_limit(&self) -> f64 {
         self.items * GIB / self.limit_bytes as f64
     }
 
-    /// Items for each GiB of resident memory.
+    /// Items per GiB of resident memory.
     #[must_use]
     pub fn items_per_gib_rss(&self) -> Option<f64> {
         Some(self.items * GIB / self.rss_bytes? as f64)
     }
 
-    /// Bytes of the limit that an item takes beyond its key and value.
+    /// Bytes of the memory limit per item, less the sizes of its key and value.
     #[must_use]
     pub fn overhead_bytes(&self) -> f64 {
         self.limit_bytes as f64 / self.items - (self.key_bytes + self.value_bytes) as f64
@@ -146,10 +149,10 @@ pub enum Error {
     },
 }
 
-/// `larder bench fill`: prints a table, and writes the JSON that was asked for.
+/// Runs `larder bench fill`: prints a table, and writes a JSON file if one was requested.
 ///
 /// # Errors
-/// There is no server, it hangs up, or the results can't be written.
+/// The server cannot be reached or closes the connection, or the results cannot be written.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let mut rows = Vec::new();
     print(HEADER)?;
@@ -190,7 +193,7 @@ impl Arguments {
 
 fn times(text: &str) -> Result<f64, String> {
     let times = text.parse().ok().filter(|times| (0.1..=1000.0).contains(times));
-    times.ok_or_else(|| "between 0.1 and 1000".to_owned())
+    times.ok_or_else(|| "expected a number between 0.1 and 1000".to_owned())
 }
 
 const HEADER: &str = "server             value      items      ± items/GiB limit items/GiB RSS  RSS MiB \
@@ -227,11 +230,12 @@ fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
     write().map_err(|error| Error::Output { place: path.display().to_string(), error })
 }
 
-/// Fills a server with items of one size, whose keys are numbered from `first_key`, and looks what
-/// is still there. Earlier numbers are taken for used.
+/// Fills a server with items of one size and counts those that it still holds. Keys are numbered
+/// from `first_key`, so that measurements of the same server use different keys.
 ///
 /// # Errors
-/// The server hangs up or answers with errors, or the keys are too short for so many items.
+/// The server closes the connection or answers with errors, or the keys are too short to number all
+/// items.
 pub fn measure(
     server: &mut OpenTarget,
     first_key: u64,
@@ -265,10 +269,11 @@ pub fn measure(
     })
 }
 
-/// Bytes that servers need for an item beside its key and value: low, rather too many are set.
+/// Assumed overhead of an item in bytes. It is low on purpose: too many sets do no harm, too few
+/// would not fill the server.
 const TYPICAL_OVERHEAD: usize = 24;
 
-/// Makes sure that so many keys can be told apart.
+/// Checks that `keys` different keys fit the key size.
 fn number(keys: u64, settings: &Settings) -> Result<u32, Error> {
     let fits = keys.to_string().len() + KEY_PREFIX.len() <= settings.key_bytes;
     let short = || Error::ShortKeys { items: keys, key_bytes: settings.key_bytes };
@@ -281,8 +286,8 @@ fn broke<T>(doing: &'static str, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|error| Error::Connection { doing, error })
 }
 
-/// How many of `all` are there if `found` of the `asked` are, and half the width of the 95 %
-/// confidence interval.
+/// Estimates how many of `all` keys are held, given that `found` of the `asked` ones are, with half
+/// the width of the 95 % confidence interval.
 fn estimate(all: f64, found: f64, asked: f64) -> (f64, f64) {
     let share = found / asked.max(1.0);
     let left_out = 1.0 - asked / all;
@@ -307,7 +312,7 @@ impl Filling<'_> {
         format!("{KEY_PREFIX}{number:0digits$}").into_bytes()
     }
 
-    /// Returns how many were taken.
+    /// Sets all keys; returns how many sets the server accepted.
     fn set_all(&self, connection: &mut Connection, keys: Range<u32>) -> io::Result<u64> {
         let mut stored = 0;
         for start in keys.clone().step_by(usize::from(self.settings.pipeline)) {
@@ -340,7 +345,7 @@ impl Filling<'_> {
     }
 }
 
-/// All, or so many at random.
+/// All keys, or a random sample of `most` keys if there are more.
 #[expect(clippy::cast_possible_truncation, reason = "indices into a range of u32")]
 fn sample(keys: Range<u32>, most: u32) -> Vec<u32> {
     if keys.end - keys.start <= most {

@@ -1,4 +1,4 @@
-//! Whom a measurement is about: a server that runs, or one that is started for it.
+//! The server that a measurement is about: one that already runs, or one that is started for it.
 
 use crate::blocking::{Connection, Dialect};
 use crate::launch::{LaunchError, Launched};
@@ -9,64 +9,66 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 
-/// What can be typed about the server.
+/// The options that name the server.
 #[derive(Args, Clone, Debug)]
 pub struct ServerArguments {
-    /// Start a fresh server for each figure and end it afterwards. {port} or {socket}, {memory_mb}
-    /// or {memory_bytes}, and {dir} are filled in. May be given several times
+    /// Command that starts a server, which is run for each measurement and stopped after it. The
+    /// placeholders {port} or {socket}, {memory_mb} or {memory_bytes}, and {dir} (an empty
+    /// directory) are replaced. May be given several times
     #[arg(long, value_name = "[NAME=]COMMAND", conflicts_with_all = ["server", "port", "unix_socket", "pid"], help_heading = HEADING)]
     pub command: Vec<String>,
-    /// Name or address of a server that runs
+    /// Host name or IP address of a server that already runs
     #[arg(short, long, default_value = "localhost", help_heading = HEADING)]
     pub server: String,
-    /// Its port; 6379 for RESP unless given
+    /// TCP port of the server [default: 11211, or 6379 with --protocol resp]
     #[arg(short, long, help_heading = HEADING)]
     pub port: Option<u16>,
-    /// Its unix socket, rather than TCP
+    /// Path of the server's unix socket, which is used instead of TCP
     #[arg(short = 'S', long, conflicts_with_all = ["server", "port"], help_heading = HEADING)]
     pub unix_socket: Option<PathBuf>,
-    /// Its process; found by its socket unless given
+    /// Process ID of the server, whose resident memory is reported [default: the process on this
+    /// machine that listens on the address]
     #[arg(long, help_heading = HEADING)]
     pub pid: Option<i32>,
-    /// How to speak to it
+    /// Protocol of the server
     #[arg(short = 'P', long, value_enum, default_value_t, help_heading = HEADING)]
     pub protocol: Dialect,
-    /// Memory limit in MiB of the servers that are started [default: 64], or of one that runs and
-    /// does not say its own
+    /// Memory limit in MiB: of servers that --command starts [default: 64], or of a server that
+    /// already runs and does not report its limit
     #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=1 << 30), help_heading = HEADING)]
     pub memory_mb: Option<u64>,
 }
 
 const HEADING: &str = "Server";
 
-/// Memory limit of servers that are started, in MiB.
+/// Default memory limit of servers that are started, in MiB.
 const MEMORY_MB: u64 = 64;
 
-/// Why there is no server to measure.
+/// Why no connection to a server could be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The server's name leads nowhere.
-    #[error("cannot find {0}: give --server an address or a name that resolves")]
+    /// The server's name does not resolve.
+    #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
     NoAddress(String),
-    /// It could not be started.
+    /// The server could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// It did not take a connection.
-    #[error("cannot connect to {address}: {error}; is the server running?")]
+    /// The server did not accept a connection.
+    #[error("cannot connect to {address}: {error}; check that the server runs there")]
     Connect {
-        /// Whom.
+        /// The address.
         address: ServerAddress,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
-    /// Nobody says how much it may hold.
-    #[error("the server does not say its memory limit: give --memory-mb")]
+    /// The memory limit is unknown.
+    #[error("the server does not report its memory limit; give it with --memory-mb")]
     NoLimit,
 }
 
 impl ServerArguments {
-    /// Who is to be measured.
+    /// The servers to measure: one for each `--command`, or the one that runs.
     ///
     /// # Errors
     /// The server's name does not resolve.
@@ -88,7 +90,8 @@ impl ServerArguments {
         let place = (self.server.as_str(), self.port.unwrap_or(port));
         let unknown = || TargetError::NoAddress(self.server.clone());
         let found: Vec<_> = place.to_socket_addrs().map_err(|_| unknown())?.collect();
-        // `localhost` may mean both; servers that listen on one only listen on IPv4.
+        // `localhost` can resolve to ::1 first, on which a server that listens on IPv4 alone does not
+        // answer.
         let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
         address.copied().map(ServerAddress::Tcp).ok_or_else(unknown)
     }
@@ -97,24 +100,24 @@ impl ServerArguments {
 /// A server to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Started afresh each time.
+    /// A server that is started for each measurement.
     Command {
-        /// What to call it.
+        /// Its name in tables.
         name: String,
-        /// See [`Launched::start`].
+        /// The command, with placeholders: see [`Launched::start`].
         template: String,
     },
-    /// Already there.
+    /// A server that already runs.
     Running {
-        /// Where.
+        /// Its address.
         address: ServerAddress,
-        /// Its process, if known.
+        /// Its process ID, if it was given.
         pid: Option<i32>,
     },
 }
 
 impl Target {
-    /// From `NAME=COMMAND` or a command, which is called by its program.
+    /// Parses `NAME=COMMAND`, or a command alone, whose program's file name becomes the name.
     #[must_use]
     pub fn from_command(typed: &str) -> Self {
         let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
@@ -126,7 +129,7 @@ impl Target {
         Self::Command { name, template: typed.to_owned() }
     }
 
-    /// What to call it.
+    /// Its name in tables.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -135,17 +138,18 @@ impl Target {
         }
     }
 
-    /// Whether each measurement finds it empty.
+    /// Whether each measurement starts with an empty server.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         matches!(self, Self::Command { .. })
     }
 
-    /// Starts it if need be, and connects to it. `memory_mb` is its limit in MiB: 64 unless given
-    /// for one that is started, what it says itself for one that runs.
+    /// Connects to the server, after starting it if it is a command. `memory_mb` is the limit that a
+    /// command gets (64 MiB by default); for a server that already runs, the limit that the server
+    /// reports takes precedence.
     ///
     /// # Errors
-    /// It does not start, cannot be reached, or its limit is unknown.
+    /// The server does not start, cannot be reached, or its limit is unknown.
     pub fn open(
         &self,
         dialect: Dialect,
@@ -180,14 +184,15 @@ fn connect(address: &ServerAddress, dialect: Dialect) -> Result<Connection, Targ
         .map_err(|error| TargetError::Connect { address: address.clone(), error })
 }
 
-/// A server that answers; one that was started ends when this is dropped.
+/// A server with an open connection. Dropping it stops the server if it was started for the
+/// measurement.
 #[derive(Debug)]
 pub struct OpenTarget {
-    /// To speak to it.
+    /// The connection that was opened first.
     pub connection: Connection,
-    /// Its process, if known.
+    /// The server's process ID, if it is known.
     pub pid: Option<i32>,
-    /// Its memory limit.
+    /// The server's memory limit.
     pub limit_bytes: u64,
     address: ServerAddress,
     dialect: Dialect,
@@ -195,15 +200,15 @@ pub struct OpenTarget {
 }
 
 impl OpenTarget {
-    /// Opens another connection.
+    /// Opens another connection to the server.
     ///
     /// # Errors
-    /// It cannot be reached.
+    /// The server cannot be reached.
     pub fn connect(&self) -> Result<Connection, TargetError> {
         connect(&self.address, self.dialect)
     }
 
-    /// Its resident memory in bytes, if the system says.
+    /// The server's resident memory in bytes, where the system reports it.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         server_process::usage(self.pid?).map(|usage| usage.rss_bytes)

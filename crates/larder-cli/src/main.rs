@@ -1,10 +1,10 @@
-//! `larder`: the tool for people.
+//! `larder`: the command-line tool that loads and compares cache servers.
 
 use clap::{Args, Parser, Subcommand};
 use larder_bench::{compare, empty_loop, fill, hitratio};
 use std::process::ExitCode;
 
-/// Loads caches, and compares them.
+/// Load generator for cache servers, and side-by-side comparisons of them
 #[derive(Debug, Parser)]
 #[command(name = "larder", version)]
 struct Line {
@@ -14,7 +14,8 @@ struct Line {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Load a cache and say what it did; or measure what it holds, or how often it hits
+    /// Load a cache server and report throughput, latency and CPU time; or measure its capacity
+    /// (fill) or miss ratio (hitratio)
     #[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
     Bench {
         #[command(flatten)]
@@ -22,21 +23,23 @@ enum Command {
         #[command(subcommand)]
         measure: Option<Measure>,
     },
-    /// Run a suite: several caches side by side, with a report
+    /// Compare several cache servers as a suite defines, and write a report
     Compare(compare::Arguments),
 }
 
 #[derive(Debug, Subcommand)]
 enum Measure {
-    /// Count how many items a server holds, by its limit and by its resident memory
+    /// Count how many items a server holds per GiB of its memory limit and of its resident memory
     Fill(WithHelp<fill::Arguments>),
     /// Replay look-aside requests and report the miss ratio, next to simulated caches
     Hitratio(Box<WithHelp<hitratio::Arguments>>),
-    /// Serve without parsing anything: the floor that servers are compared with
+    /// Serve fixed answers without parsing requests: a lower bound of CPU time to compare servers
+    /// with
     EmptyLoop(WithHelp<empty_loop::Arguments>),
 }
 
-/// `bench` gives up clap's own `-h`, which is memtier's for the host, and its measures with it.
+/// Adds `-h` to a subcommand of `bench`, which disables clap's own because memtier's `-h` is the
+/// host.
 #[derive(Args, Debug)]
 struct WithHelp<A: Args> {
     #[command(flatten)]

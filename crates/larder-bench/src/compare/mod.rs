@@ -1,4 +1,4 @@
-//! `larder compare`: servers side by side, each started, loaded and stopped in turn.
+//! `larder compare`: compares servers, each of which is started, loaded and stopped in turn.
 //!
 //! A [`suite`] says who and how, [`plan`] in which order; [`measure`] visits one server, on its
 //! [`cores`], as a [`process`]; [`results`] are kept as they come; a [`summary`] is made of them and
@@ -37,30 +37,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use suite::Suite;
 
-/// What can be typed.
+/// The options of `larder compare`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// The suite (TOML); Larder's are in suites/
+    /// Suite file (TOML) that defines servers and loads; the directory suites/ has several
     pub suite: PathBuf,
-    /// The suite's short form
+    /// Run the short form that the suite defines, with fewer and shorter runs
     #[arg(long)]
     pub quick: bool,
-    /// Runs, rather than as many as the suite says
+    /// Number of runs, instead of the number in the suite
     #[arg(long)]
     pub runs: Option<usize>,
-    /// Where results go, and are gone on with: compare/SUITE unless given
+    /// Directory for the results. An interrupted comparison with results there is resumed
+    /// [default: compare/SUITE, or compare/SUITE-quick with --quick]
     #[arg(long)]
     pub out: Option<PathBuf>,
-    /// Forget the results that are there
+    /// Delete the results in the output directory first, instead of resuming
     #[arg(long)]
     pub fresh: bool,
-    /// Cores for the servers, as in 0,2-3; half of them unless given
+    /// Cores that the servers run on, such as 0,2-3 [default: half of the cores]
     #[arg(long, requires = "load_cores")]
     pub server_cores: Option<CoreSet>,
-    /// Cores for the load; the others unless given
+    /// Cores that the load runs on, such as 1,4-5 [default: the other half of the cores]
     #[arg(long, requires = "server_cores")]
     pub load_cores: Option<CoreSet>,
-    /// Print the tables
+    /// Print the result tables to standard output as Markdown
     #[arg(long)]
     pub markdown: bool,
 }
