@@ -1,6 +1,5 @@
-//! A connection that waits: for replays and probes, in which what is asked next hangs on what was
-//! answered. Batches of gets, batches of sets, over TCP or a unix socket, in memcached's text
-//! protocol or Redis's.
+//! A blocking client connection, for measurements whose next request depends on the last answer. It
+//! sends batches of gets and sets over TCP or a unix socket, in memcached's text protocol or RESP.
 
 use crate::settings::ServerAddress;
 use serde::Serialize;
@@ -10,24 +9,24 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, SystemTime};
 
-/// Requests in a batch at most: with the longest keys they fit the socket's buffers, so that
-/// nobody waits for us to read while we wait to write.
+/// Maximum number of requests in a batch. With the longest keys, such a batch fits the socket's
+/// buffers, so that client and server cannot block each other by both writing.
 pub const BATCH_MAX: usize = 256;
 
-/// An answer that takes longer is not waited for.
+/// How long an answer may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Output that is gathered before it is written, in bytes.
+/// Size in bytes at which the output buffer is written.
 const OUTPUT_MAX: usize = 1 << 20;
 
-/// How it speaks.
+/// A protocol of this connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
-    /// memcached's classic text
+    /// memcached's classic text protocol
     #[default]
     Text,
-    /// Redis, Valkey, Dragonfly, Garnet
+    /// RESP2, for Redis, Valkey, Dragonfly and Garnet
     Resp,
 }
 
@@ -40,18 +39,18 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// What to store.
+/// An item to set.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'i> {
-    /// A key that both protocols take: no spaces, no control characters, at most 250 bytes.
+    /// A key that both protocols allow: at most 250 bytes, without spaces and control characters.
     pub key: &'i [u8],
-    /// Its value.
+    /// The value.
     pub value: &'i [u8],
-    /// Seconds to live; 0 is for ever.
+    /// TTL in seconds; 0 is none.
     pub ttl_secs: u32,
 }
 
-/// A connection to a server.
+/// A blocking connection to a server.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<Stream>,
@@ -62,20 +61,21 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to a server.
     ///
     /// # Errors
-    /// What the system says.
+    /// The connection cannot be made.
     pub fn open(address: &ServerAddress, dialect: Dialect) -> io::Result<Self> {
         let stream = BufReader::with_capacity(256 << 10, Stream::connect(address)?);
         let (output, line, value) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { stream, dialect, output, line, value })
     }
 
-    /// Asks for keys, at most [`BATCH_MAX`] at once, and hands over what each holds, in order.
+    /// Gets at most [`BATCH_MAX`] keys. Calls `each` with the index of each key, in order, and its
+    /// value if the key was found.
     ///
     /// # Errors
-    /// The connection broke, or the server answered with an error.
+    /// The connection is lost, or the server answered with an error.
     pub fn get<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
@@ -84,19 +84,19 @@ impl Connection {
         self.set_and_get([], keys, each).map(drop)
     }
 
-    /// Stores items, at most [`BATCH_MAX`] at once, and says how many were taken: a server may
-    /// refuse some, as for their size or for want of memory.
+    /// Sets at most [`BATCH_MAX`] items; returns how many the server stored. It may refuse some
+    /// because of their size or for lack of memory.
     ///
     /// # Errors
-    /// The connection broke.
+    /// The connection is lost.
     pub fn set<'i>(&mut self, items: impl IntoIterator<Item = Item<'i>>) -> io::Result<usize> {
         self.set_and_get::<&[u8]>(items, &[], |_, _| ())
     }
 
-    /// Both in one go, the sets first.
+    /// Sends sets, then gets, in one batch: see [`Connection::set`] and [`Connection::get`].
     ///
     /// # Errors
-    /// As [`Connection::set`] and [`Connection::get`].
+    /// The connection is lost, or the server answered a get with an error.
     pub fn set_and_get<'i, K: AsRef<[u8]>>(
         &mut self,
         items: impl IntoIterator<Item = Item<'i>>,
@@ -151,10 +151,10 @@ impl Connection {
         Ok(taken)
     }
 
-    /// The server's memory limit in bytes, if it says: memcached's `stats` do.
+    /// The server's memory limit in bytes, as memcached's `stats` reports it; none in RESP.
     ///
     /// # Errors
-    /// The connection broke.
+    /// The connection is lost.
     pub fn limit_bytes(&mut self) -> io::Result<Option<u64>> {
         if self.dialect == Dialect::Resp {
             return Ok(None);
@@ -178,13 +178,15 @@ impl Connection {
         Ok(())
     }
 
-    /// The next line without its end.
+    /// Reads the next line, without its CRLF.
     fn read_line(&mut self) -> io::Result<&[u8]> {
         self.line.clear();
         self.stream.read_until(b'\n', &mut self.line)?;
         match self.line.strip_suffix(b"\r\n") {
             Some(line) => Ok(line),
-            None => Err(io::Error::new(ErrorKind::UnexpectedEof, "the server hung up")),
+            None => {
+                Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"))
+            }
         }
     }
 
@@ -248,7 +250,7 @@ fn push_text_set(output: &mut Vec<u8>, item: &Item<'_>) {
     push(output, &[b"set ", item.key, numbers.as_bytes(), item.value, b"\r\n"]);
 }
 
-/// What memcached takes for this TTL: a longer one has to be a point in time.
+/// The expiry that memcached expects for this TTL: above 30 days, a point in time.
 fn expiry(ttl_secs: u32) -> u32 {
     if ttl_secs <= RELATIVE_SECS_MAX {
         return ttl_secs;

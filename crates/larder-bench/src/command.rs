@@ -1,4 +1,4 @@
-//! `larder bench`: runs, and what is shown of them.
+//! `larder bench`: performs the runs and writes their results as a table and as JSON.
 
 use crate::arguments::{ArgumentError, Arguments};
 use crate::load::stats::histogram;
@@ -15,21 +15,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Why `larder bench` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The command line.
+    /// An option's value cannot be used.
     #[error(transparent)]
     Arguments(#[from] ArgumentError),
-    /// The load.
+    /// A run failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A result can't be written.
+    /// A result could not be written.
     #[error("cannot write {0}: {1}")]
     Write(String, io::Error),
 }
 
-/// Runs what is asked for, shows it on `out` or writes it where the arguments say.
+/// Performs the runs that `arguments` ask for, and writes the table to `out` or to the file that the
+/// arguments name.
 ///
 /// # Errors
-/// Nothing can be run as asked, or a result can't be written.
+/// An option's value cannot be used, a run failed, or a result could not be written.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
     let begun = SystemTime::now();
@@ -71,11 +72,11 @@ fn render(arguments: &Arguments, outcome: &Outcome, runs: &[Measured]) -> String
     text
 }
 
-/// The latencies of all runs and commands.
+/// The latencies of all runs and commands in one histogram.
 fn all_latencies(runs: &[Measured]) -> Histogram<u64> {
     let mut all = histogram();
     for total in runs.iter().filter_map(|run| run.histograms.get("total")) {
-        // Equal bounds.
+        // Adding fails only if bounds differ; all histograms have the same ones.
         let _ = all.add(total);
     }
     all
@@ -106,18 +107,18 @@ fn write_text(arguments: &Arguments, text: &str, out: &mut dyn Write) -> Result<
             .map_err(|error| BenchError::Write(path.display().to_string(), error)),
         None => out
             .write_all(text.as_bytes())
-            .map_err(|error| BenchError::Write("the standard output".to_owned(), error)),
+            .map_err(|error| BenchError::Write("standard output".to_owned(), error)),
     }
 }
 
-/// A line that is written over again, for those who watch.
+/// Returns a function that shows progress in one line of standard error, if that is a terminal.
 fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
     let watched = !quiet && io::stderr().is_terminal();
     move |progress| {
         if watched {
             let seconds = progress.elapsed.as_secs_f64();
             let Progress { per_second, requests, p99_micros, .. } = progress;
-            // Nothing depends on it.
+            // A run goes on if its progress cannot be shown.
             let _ = write!(
                 io::stderr(),
                 "\rrun {run}: {seconds:5.1} s {requests:>12} requests {per_second:>9.0}/s p99 \

@@ -1,4 +1,4 @@
-//! Servers that a measurement starts for itself, and ends.
+//! Starts a server for a measurement and stops it afterwards.
 
 use crate::settings::ServerAddress;
 use socket2::{Domain, Socket, Type};
@@ -11,38 +11,38 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to listen.
+/// How long a server may take until it accepts connections.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Another process may take the free port before the server does.
+/// A start is tried several times, because another process can take the free port first.
 const ATTEMPTS: usize = 3;
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// There is nothing to measure at.
-    #[error("the command says neither {{port}} nor {{socket}}: {0}")]
+    /// The command has no placeholder for an address.
+    #[error("the command `{0}` has neither {{port}} nor {{socket}}; add one of them")]
     NoPlaceholder(String),
-    /// The system refused.
+    /// The system refused to run the command.
     #[error("cannot start `{command}`: {error}")]
     Spawn {
-        /// What was to be run.
+        /// The command.
         command: String,
-        /// Why it was not.
+        /// The system's error.
         error: io::Error,
     },
-    /// It ended, or never listened.
-    #[error("`{command}` {what}")]
+    /// The server exited or never accepted a connection.
+    #[error("`{command}` {what}; run the command by itself to see why")]
     NotListening {
-        /// What was run.
+        /// The command, with its placeholders replaced.
         command: String,
-        /// What it did.
+        /// What the server did.
         what: String,
     },
 }
 
-/// A server that runs until this is dropped.
+/// A started server, which is killed when this is dropped.
 #[derive(Debug)]
 pub struct Launched {
     child: Child,
@@ -51,12 +51,12 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Starts a server from a command in which `{port}` (or `{socket}`, a path), `{memory_mb}`,
-    /// `{memory_bytes}` and `{dir}` (an empty folder) are filled in, and waits until it listens. A
-    /// shell reads the command. What the server writes on its standard error is passed on.
+    /// Starts a server and waits until it accepts connections. A shell runs the command, in which
+    /// the placeholders `{port}` or `{socket}` (a path), `{memory_mb}`, `{memory_bytes}` and `{dir}`
+    /// (an empty directory) are replaced. The server inherits standard error.
     ///
     /// # Errors
-    /// It does not start, ends at once, or does not listen within 30 seconds.
+    /// The server does not start, exits at once, or does not accept connections within 30 seconds.
     pub fn start(template: &str, memory_mb: u64) -> Result<Self, LaunchError> {
         let mut attempts = 0;
         loop {
@@ -91,25 +91,25 @@ impl Launched {
         let since = Instant::now();
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
-                return not_listening(format!("ended at once ({status})"));
+                return not_listening(format!("exited at once ({status})"));
             }
             if answers(&self.address) {
                 return Ok(());
             }
             if since.elapsed() > START_TIMEOUT {
-                return not_listening(format!("does not listen at {}", self.address));
+                return not_listening(format!("does not accept connections at {}", self.address));
             }
             sleep(Duration::from_millis(10));
         }
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     #[must_use]
     pub fn address(&self) -> &ServerAddress {
         &self.address
     }
 
-    /// Its process.
+    /// The server's process ID.
     #[must_use]
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap_or(i32::MAX)
@@ -118,7 +118,7 @@ impl Launched {
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        // What it holds is of no use any more, and it may have ended by itself.
+        // Killing loses nothing that is still needed, and fails if the server has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -143,12 +143,12 @@ fn choose_address(template: &str, folder: &Path) -> Result<ServerAddress, Launch
         .map_err(|error| LaunchError::Spawn { command: template.to_owned(), error })
 }
 
-/// An address of the loopback where nobody listens, with this port or, if that is 0, any. It is not
-/// listened at to find out: a child that is being forked elsewhere would have the socket too, and
-/// clients could still connect to it when it is closed here.
+/// A free address on the loopback interface, with this port or, if `port` is 0, with any. The address
+/// is only bound to check that it is free, not listened on: a process that is forked meanwhile would
+/// inherit the listening socket, and clients could still connect to it after it is closed here.
 ///
 /// # Errors
-/// The port is taken, or none is left.
+/// The port is in use, or no port is free.
 pub fn free_address(port: u16) -> io::Result<SocketAddr> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_command_that_ends_at_once_is_an_error() {
         let error = Launched::start("false {port}", 1).unwrap_err();
-        assert!(error.to_string().contains("ended at once"), "{error}");
+        assert!(error.to_string().contains("exited at once"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! A load generator for caches that compares them honestly, side by side.
+//! A load generator for cache servers, and comparisons of several servers side by side.
 //!
-//! [`Arguments`] are what is typed, [`Settings`] what is done, an [`Outcome`] what came of it.
+//! [`Arguments`] are parsed from a command line and validated as [`Settings`]; [`run()`] returns the
+//! results as an [`Outcome`].
 #![forbid(unsafe_code)]
 
 mod arguments;

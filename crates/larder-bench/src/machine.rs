@@ -1,22 +1,22 @@
-//! Where a figure was measured.
+//! The machine on which results were measured.
 
 use serde::{Deserialize, Serialize};
 
-/// What can make figures differ from machine to machine.
+/// The properties of a machine that influence results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
-    /// Cores that the system has.
+    /// Number of cores of the whole machine.
     pub cores: usize,
-    /// Bytes of memory.
+    /// Size of the main memory.
     pub memory_bytes: u64,
-    /// The system and its version.
+    /// The operating system, its version and the architecture.
     pub system: String,
 }
 
 impl Machine {
-    /// This one, as far as it can be known.
+    /// The properties of this machine. Those that cannot be read have their default values.
     #[must_use]
     pub fn this() -> Self {
         let name = nix::sys::utsname::uname();
@@ -37,7 +37,7 @@ impl Machine {
         let model = cpu.as_ref().and_then(|cpu| cpu.model_name(0).map(ToOwned::to_owned));
         Self {
             cpu: model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-            // All of them, though this process may be kept to some.
+            // Counts all cores, also if this process may use only some of them.
             cores: cpu.map_or(0, |cpu| cpu.num_cores()),
             memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
             ..Self::default()

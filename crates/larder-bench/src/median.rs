@@ -1,9 +1,9 @@
-//! Several runs made one: the median of each figure, and how far the runs lie apart.
+//! Combines the results of several runs by the median of each figure.
 
 use crate::outcome::{Command, Latency, Outcome, ServerCost};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The middle of some numbers (of the two in the middle, their mean); 0 of none.
+/// The median; of an even count, the mean of the two middle numbers; 0 without numbers.
 #[must_use]
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.into_iter().collect();
@@ -16,7 +16,7 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 impl Outcome {
-    /// The median of each figure by itself; faults are summed.
+    /// Takes the median of each figure separately and sums the faults.
     #[must_use]
     pub fn median_of(runs: &[Self]) -> Self {
         let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.commands.keys()).collect();

@@ -1,90 +1,91 @@
-//! What a run found, as it is kept and compared.
+//! The results of a run, as result files contain them.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A run's figures.
+/// The results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// From the first request to the last answer.
+    /// Time from the first request to the last answer.
     pub seconds: f64,
-    /// Latency counts from when a request was due rather than from when it was sent.
+    /// Whether latency is measured from a request's scheduled time (open loop) instead of from when
+    /// it was sent (closed loop).
     pub open_loop: bool,
-    /// By command: `set`, `get`, and `total`.
+    /// Results by command: `set`, `get`, and `total` for both.
     pub commands: BTreeMap<String, Command>,
-    /// What answering took on the server's side, if it runs on this machine.
+    /// CPU time and memory of the server, if it runs on this machine.
     pub server: Option<ServerCost>,
-    /// User and system CPU seconds of the load itself.
+    /// User and system CPU seconds of the load generator itself.
     pub load_cpu_seconds: f64,
-    /// What went wrong, and how often: error replies, lost connections, wrong values.
+    /// Number of faults by kind: error replies, lost connections, wrong values.
     pub faults: BTreeMap<String, u64>,
 }
 
 impl Outcome {
-    /// All commands together.
+    /// The results of all commands together.
     #[must_use]
     pub fn total(&self) -> Command {
         self.commands.get("total").cloned().unwrap_or_default()
     }
 }
 
-/// One command's figures.
+/// The results of one command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Command {
-    /// Requests answered.
+    /// Number of answered requests.
     pub requests: u64,
-    /// The same by second.
+    /// Answered requests per second.
     pub per_second: f64,
-    /// Keys found.
+    /// Number of keys that were found.
     pub hits: u64,
-    /// Keys not found.
+    /// Number of keys that were not found.
     pub misses: u64,
-    /// Error replies.
+    /// Number of error replies.
     pub errors: u64,
-    /// Bytes of the values that came.
+    /// Total size of the values that were returned.
     pub value_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// How long answers took.
+    /// Latency of the answers.
     pub latency: Latency,
 }
 
-/// Percentiles in microseconds.
+/// Latency percentiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Half are faster.
+    /// Median.
     pub p50: f64,
-    /// 9 in 10.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 in 100.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 in 1,000.
+    /// 99.9th percentile.
     pub p99_9: f64,
-    /// 9,999 in 10,000.
+    /// 99.99th percentile.
     pub p99_99: f64,
-    /// The slowest.
+    /// Maximum.
     pub max: f64,
-    /// The arithmetic mean.
+    /// Arithmetic mean.
     pub mean: f64,
 }
 
-/// What the server took, from the kernel's accounting of its process.
+/// CPU time and memory of the server, from the kernel's accounting of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerCost {
-    /// The server's process.
+    /// Process ID of the server.
     pub pid: i32,
-    /// User CPU a request, in microseconds.
+    /// User CPU time per request, in microseconds.
     pub user_micros: f64,
-    /// System CPU a request, in microseconds.
+    /// System CPU time per request, in microseconds.
     pub system_micros: f64,
     /// Resident memory before the run, in bytes.
     pub rss_before: u64,
     /// Resident memory after it, in bytes.
     pub rss_after: u64,
-    /// User cycles a request, where the machine counts them.
+    /// CPU cycles in user mode per request, where the machine has hardware counters.
     pub cycles: Option<f64>,
-    /// User instructions a request, where the machine counts them.
+    /// Instructions in user mode per request, where the machine has hardware counters.
     pub instructions: Option<f64>,
 }

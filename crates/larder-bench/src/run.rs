@@ -1,4 +1,4 @@
-//! One run, from the first connection to the figures.
+//! One run: opens the connections, starts the worker threads and collects their statistics.
 
 use crate::load::connection::{Connection, Load};
 use crate::load::socket::TlsClient;
@@ -12,71 +12,77 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// What a run found, with all latencies.
+/// The results of a run, with latency histograms.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The figures.
+    /// Throughput, percentiles and CPU time.
     pub outcome: Outcome,
-    /// Latencies by command, in nanoseconds.
+    /// Latency histograms by command, in nanoseconds.
     pub histograms: BTreeMap<String, Histogram<u64>>,
-    /// Latencies of all commands together, in nanoseconds, by the second (roughly) in which their
-    /// answers came.
+    /// Latency histograms of all commands together, in nanoseconds, one for each second in which
+    /// answers arrived. Seconds are approximate: workers report about once a second.
     pub by_second: Vec<Histogram<u64>>,
 }
 
-/// How a run is doing.
+/// The state of a run while it lasts.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Since the first request.
+    /// Time since the first request.
     pub elapsed: Duration,
     /// Requests answered so far.
     pub requests: u64,
     /// Requests per second since the last report.
     pub per_second: f64,
-    /// p99 since the last report, in microseconds.
+    /// 99th percentile of the latency since the last report, in microseconds.
     pub p99_micros: u64,
 }
 
-/// Why a run could not be made or did not end.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The server did not take a connection.
-    #[error("cannot connect to {address}: {error}; is the server running?")]
+    /// The server did not accept a connection.
+    #[error("cannot connect to {address}: {error}; check that the server runs there")]
     Connect {
-        /// Whom.
+        /// The server's address.
         address: String,
-        /// Why not.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// Every connection was lost before the run's end.
-    #[error("the server hung up on all connections after {requests} requests: {faults}")]
+    /// Every connection was lost before the end of the run.
+    #[error(
+        "all connections were lost after {requests} requests: {faults}; see the server's log, and \
+         check --protocol"
+    )]
     ConnectionsLost {
-        /// Answered by then.
+        /// Number of requests that were answered until then.
         requests: u64,
-        /// What was seen.
+        /// The kinds of faults that were counted.
         faults: String,
     },
-    /// Certificates and keys.
+    /// A certificate, key or server name cannot be used.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The distribution of sizes.
-    #[error("these data sizes cannot be drawn from: see --data-size and its relatives")]
+    /// The distribution of value sizes has invalid parameters.
+    #[error(
+        "the distribution of value sizes has invalid parameters; see --data-size-list and \
+         --data-size-lognormal"
+    )]
     Sizes,
-    /// The distribution of keys.
-    #[error("this key pattern cannot be drawn from: see --key-zipf-exp, --key-stddev")]
+    /// The distribution of keys has invalid parameters.
+    #[error("the distribution of keys has invalid parameters; see --key-zipf-exp and --key-stddev")]
     Pattern,
-    /// The system refused to open or watch sockets.
-    #[error("the system refuses: {0}")]
+    /// The system refused an event queue, or to wait for events.
+    #[error("the system's event queue failed: {0}; check the limit of open files (ulimit -n)")]
     System(std::io::Error),
 }
 
-/// Loads a server as `settings` say, from threads that run on the calling thread's cores, and
-/// accounts `pid`, or else the process behind the socket, for it. `progress` is called about once a
-/// second.
+/// Loads a server as `settings` say, from threads that inherit the calling thread's CPU affinity.
+/// Reports the CPU time and memory of process `pid` or, if it is none, of the local process that
+/// listens on the server's address. Calls `progress` about once a second.
 ///
 /// # Errors
-/// The server can't be reached, or hangs up on all connections.
+/// The server cannot be reached, all connections were lost, or the settings are invalid.
 pub fn run(
     settings: &Settings,
     pid: Option<i32>,
@@ -88,7 +94,7 @@ pub fn run(
     load(settings, pid, progress)
 }
 
-/// Sets every key once.
+/// The settings of a run that sets every key once.
 fn fill_settings(settings: &Settings) -> Settings {
     let mut fill_settings = settings.clone();
     fill_settings.ratio = Ratio { sets: 1, gets: 0 };
@@ -172,7 +178,7 @@ impl Collected {
             (histogram(), 0, Duration::ZERO);
         while let Ok(mut stats) = received.recv() {
             for (kind, _) in Kind::ALL {
-                // Both have the same bounds.
+                // Adding fails only if bounds differ; all histograms have the same ones.
                 let _ = second.add(&stats.of(kind).latency);
             }
             all.add(&stats);
@@ -247,7 +253,7 @@ fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// The server's process during a run.
+/// Measures the CPU time and memory of the server's process during a run.
 #[derive(Debug)]
 struct ServerMonitor {
     pid: i32,
@@ -278,7 +284,7 @@ impl ServerMonitor {
     }
 }
 
-/// User and system CPU that this process has taken so far.
+/// User and system CPU time of this process so far, in seconds.
 #[expect(clippy::cast_precision_loss, reason = "microseconds of a run")]
 pub(crate) fn own_cpu_secs() -> f64 {
     use nix::sys::resource::{UsageWho, getrusage};

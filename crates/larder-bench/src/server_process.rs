@@ -1,8 +1,9 @@
-//! The server's process, if it runs on this machine: found by its socket, and what it takes.
+//! The server's process, if it runs on this machine: finds it by its listening socket and reads its
+//! CPU time and memory.
 
 use crate::settings::ServerAddress;
 
-/// CPU time and memory of a process, so far.
+/// CPU time of a process so far, and its resident memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
     pub(crate) user_secs: f64,
@@ -18,7 +19,8 @@ mod linux {
     use procfs::process::{FDInfo, FDTarget, Process, all_processes};
     use std::net::IpAddr;
 
-    /// The process that listens on `address`, if it is on this machine and may be looked at.
+    /// The ID of the process that listens on `address`, if it runs on this machine and its file
+    /// descriptors can be read.
     pub(crate) fn find(address: &ServerAddress) -> Option<i32> {
         let sockets = listening_inodes(address);
         let listens = |file: FDInfo| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode));
@@ -48,7 +50,7 @@ mod linux {
         }
     }
 
-    /// What it has taken so far.
+    /// CPU time and memory of a process; none if it does not exist.
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process's life")]
     pub(crate) fn usage(pid: i32) -> Option<Usage> {
         let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
@@ -60,7 +62,7 @@ mod linux {
         })
     }
 
-    /// Counts what all threads of a process do in user mode.
+    /// Hardware counters of all threads that a process had when counting began, in user mode.
     #[derive(Debug)]
     pub(crate) struct Events {
         cycles: Vec<Counter>,
@@ -68,7 +70,7 @@ mod linux {
     }
 
     impl Events {
-        /// None where the machine does not count, or we may not look.
+        /// Starts counting. None if the machine has no hardware counters or access is denied.
         pub(crate) fn count(pid: i32) -> Option<Self> {
             let threads: Vec<i32> =
                 Process::new(pid).ok()?.tasks().ok()?.flatten().map(|task| task.tid).collect();
@@ -80,7 +82,7 @@ mod linux {
             Some(Self { cycles, instructions })
         }
 
-        /// Cycles and instructions since.
+        /// Cycles and instructions since counting began.
         pub(crate) fn read(&mut self) -> Option<(u64, u64)> {
             let sum = |counters: &mut Vec<Counter>| {
                 counters.iter_mut().map(|counter| counter.read().ok()).sum::<Option<u64>>()
@@ -104,17 +106,17 @@ pub(crate) use linux::{Events, find, usage};
 mod elsewhere {
     use super::{ServerAddress, Usage};
 
-    /// Only Linux's /proc is read.
+    /// Finds no process: this needs Linux's /proc.
     pub(crate) fn find(_: &ServerAddress) -> Option<i32> {
         None
     }
 
-    /// Only Linux's /proc is read.
+    /// Reads nothing: this needs Linux's /proc.
     pub(crate) fn usage(_: i32) -> Option<Usage> {
         None
     }
 
-    /// Only Linux's perf events are counted.
+    /// Counts nothing: this needs Linux's perf events.
     #[derive(Debug)]
     pub(crate) struct Events;
 

@@ -1,5 +1,5 @@
-//! What a run does, validated: what [`crate::arguments`] makes of a command line, and what goes into
-//! every result file.
+//! The validated settings of a run. [`crate::arguments`] makes them from a command line, and every
+//! result file contains them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,53 +7,53 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that shapes a run.
+/// Everything that influences the results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Whom to load.
+    /// The server's address.
     pub address: ServerAddress,
-    /// In which dialect.
+    /// The protocol of all requests.
     pub protocol: Protocol,
-    /// Encrypt.
+    /// TLS, or none for plaintext connections.
     pub tls: Option<Tls>,
-    /// Event loops, one a thread.
+    /// Load threads, each with an event loop.
     pub threads: usize,
     /// Connections of each thread.
     pub clients: usize,
-    /// Requests that a connection has under way at most.
+    /// Maximum number of requests that a connection has outstanding.
     pub pipeline: usize,
-    /// The closed loop sends another request as each answer comes, rather than a full pipeline when
-    /// all are answered.
+    /// In a closed loop, a connection sends one request for each answer, instead of a full pipeline
+    /// when all requests are answered.
     pub sliding: bool,
-    /// How many sets to how many gets.
+    /// Sets and gets alternate in this ratio.
     pub ratio: Ratio,
-    /// Keys in one get; 1 for single ones.
+    /// Number of keys in each get.
     pub multi_get: usize,
-    /// Which keys.
+    /// The keys, and how they are chosen.
     pub keys: Keys,
-    /// How much is stored under a key.
+    /// The sizes of values.
     pub data_size: DataSize,
-    /// Values that do not compress.
+    /// Whether values are random bytes, which do not compress.
     pub random_data: bool,
-    /// Expiry of what is set, in seconds, drawn evenly from these two and what is between.
+    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; none is no expiry.
     pub expiry: Option<(u32, u32)>,
-    /// When it ends.
+    /// When the run ends.
     pub stop: Stop,
-    /// Open loop: requests per second, of all connections together. None is the closed loop, in
-    /// which a connection sends when an answer has come.
+    /// Open loop: requests per second of all connections together. None is a closed loop, in which a
+    /// connection sends when its requests are answered.
     pub rate: Option<u64>,
-    /// Sets every key once before the clock starts.
+    /// Whether every key is set once before the measurement begins.
     pub fill: bool,
-    /// Values derive from their keys and are looked at.
+    /// Whether returned values are compared with the ones that derive from their keys.
     pub verify: bool,
-    /// Equal seeds draw equal requests.
+    /// Seed of the random numbers: the same seed sends the same requests.
     pub seed: u64,
-    /// Each connection draws its own requests rather than all the same.
+    /// Whether each connection has a seed of its own, so that connections send different requests.
     pub distinct_client_seed: bool,
 }
 
 impl Settings {
-    /// All connections.
+    /// Number of connections of all threads.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.threads * self.clients
@@ -64,9 +64,9 @@ impl Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerAddress {
-    /// Over TCP.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// Over a unix socket.
+    /// The path of a unix socket.
     Unix(PathBuf),
 }
 
@@ -79,17 +79,17 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// A dialect.
+/// A protocol that the load generator speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// memcached's classic text.
+    /// memcached's classic text protocol.
     Text,
     /// memcached's meta commands.
     Meta,
     /// memcached's binary protocol.
     Binary,
-    /// Redis, Valkey, Dragonfly, Garnet.
+    /// RESP2, for Redis, Valkey, Dragonfly and Garnet.
     Resp,
 }
 
@@ -104,90 +104,91 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// How a connection is encrypted.
+/// The TLS settings of all connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tls {
-    /// Who vouches for the server; the server is not checked without.
+    /// File with the CA certificates that the server's certificate is checked with; without it, any
+    /// certificate is accepted.
     pub authority: Option<PathBuf>,
-    /// The certificate shown to the server, and its key.
+    /// Files with the client certificate and its private key.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// The name expected in the server's certificate.
+    /// The host name that the server's certificate must contain.
     pub server_name: Option<String>,
 }
 
-/// So many sets to so many gets.
+/// The ratio of sets to gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Sets in a row.
+    /// Number of sets in a row.
     pub sets: u32,
-    /// Gets that follow.
+    /// Number of gets that follow.
     pub gets: u32,
 }
 
-/// The keys of a run: a prefix and a number.
+/// The keys of a run. A key is a prefix and a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Keys {
-    /// What each begins with.
+    /// The prefix of all keys.
     pub prefix: String,
     /// The smallest number.
     pub minimum: u64,
-    /// The largest.
+    /// The largest number.
     pub maximum: u64,
-    /// How sets draw them.
+    /// How sets choose keys.
     pub set: Pattern,
-    /// How gets draw them.
+    /// How gets choose keys.
     pub get: Pattern,
 }
 
 impl Keys {
-    /// How many there are.
+    /// Number of keys in the range.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.maximum - self.minimum + 1
     }
 }
 
-/// How key numbers are drawn from their range.
+/// How key numbers are chosen from their range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// Evenly.
+    /// Uniformly at random.
     Uniform,
-    /// One after the other, each connection by itself.
+    /// In order; each connection goes through the whole range.
     Sequential,
-    /// One after the other, each connection in its own part of the range.
+    /// In order; each connection goes through its own part of the range.
     Partitioned,
-    /// Around a middle.
+    /// Normally distributed, limited to the range.
     Gaussian {
-        /// The middle.
+        /// Median of the key numbers.
         median: f64,
-        /// The width.
+        /// Standard deviation of the key numbers.
         deviation: f64,
     },
-    /// The n-th most popular with a probability of n^-exponent.
+    /// The n-th key with a probability proportional to n^-exponent.
     Zipf {
-        /// 0 is uniform; 1 is common.
+        /// 0 is uniform; values around 1 are typical of caches.
         exponent: f64,
     },
 }
 
-/// Bytes in a value.
+/// The distribution of value sizes, in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DataSize {
-    /// Always so many.
+    /// One size for all values.
     Fixed(usize),
-    /// Evenly drawn from these and what is between.
+    /// Uniformly distributed between a minimum and a maximum.
     Range(usize, usize),
-    /// Sizes with their weights.
+    /// Sizes with the weights by which they are chosen.
     List(Vec<(usize, u32)>),
-    /// exp of a normal distribution.
+    /// Log-normally distributed.
     LogNormal {
-        /// Half of the values are smaller.
+        /// Median of the sizes.
         median: f64,
-        /// Of the logarithm.
+        /// Standard deviation of the logarithm of the sizes.
         sigma: f64,
-        /// None is larger.
+        /// Upper limit: larger sizes are reduced to it.
         maximum: usize,
     },
 }
@@ -196,8 +197,8 @@ pub enum DataSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stop {
-    /// Each connection has sent so many.
+    /// After this number of requests on each connection.
     Requests(u64),
-    /// So much time has gone by.
+    /// After this time.
     After(Duration),
 }

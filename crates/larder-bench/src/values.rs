@@ -1,12 +1,12 @@
-//! Values that derive from their keys, so that what comes back can be told from what should.
+//! Values that derive from their keys, so that returned values can be checked.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
-/// More than the values that begin at different places.
+/// Number of offsets in the pool at which a value can begin.
 const STARTS: usize = 1 << 20;
 
-/// Bytes that do not compress, of which each value is a slice that begins where its key says.
+/// A pool of random bytes. A value is a slice of it that begins at an offset computed from the key.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
@@ -22,12 +22,12 @@ impl Values {
 
     /// The value of the key with this number.
     pub(crate) fn value(&self, key: u32, len: usize) -> &[u8] {
-        // 2^32 / φ, odd: neighbours are far apart.
+        // Fibonacci hashing (Knuth 6.4): adjacent keys get offsets that are far apart.
         let start = key.wrapping_mul(0x9e37_79b9) as usize % STARTS;
         &self.pool[start..start + len]
     }
 
-    /// Whether `found` is the key's value, whatever its length.
+    /// Whether `found` is a value of this key, of any length.
     pub(crate) fn is_right(&self, key: u32, found: &[u8]) -> bool {
         found.len() <= self.pool.len() - STARTS && self.value(key, found.len()) == found
     }

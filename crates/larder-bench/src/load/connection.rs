@@ -1,4 +1,4 @@
-//! One connection: what it will ask, what it has asked, and what has come back.
+//! A client connection: generates requests, sends them and matches answers to them.
 
 use super::keys::{KeyNames, KeyStream};
 use super::socket::{Socket, TlsClient};
@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 
-/// What all connections of a run share.
+/// The settings and generators that all connections of a run share.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) settings: Settings,
@@ -24,7 +24,7 @@ pub(crate) struct Load {
 
 impl Load {
     /// # Errors
-    /// The settings' distributions make no sense.
+    /// The distribution of value sizes has invalid parameters.
     pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
         let with_keys = settings.verify && settings.multi_get > 1;
         Ok(Self {
@@ -36,55 +36,57 @@ impl Load {
     }
 }
 
-/// One connection.
+/// A client connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
     rng: SmallRng,
     set_keys: KeyStream,
     get_keys: KeyStream,
-    /// Requests since the ratio's cycle began.
+    /// Number of requests since the current cycle of sets and gets began.
     turn: u32,
-    /// Requests still to be sent, if they are counted.
+    /// Number of requests that are still to be sent; none in a timed run.
     left: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
-    /// The keys of `pending`, while they matter.
+    /// The keys of the pending gets, if values are to be checked.
     keys: VecDeque<u64>,
-    /// Reused.
+    /// The keys of the get that is being written, kept to reuse its memory.
     drawn: Vec<u64>,
 }
 
-/// A request under way.
+/// A request whose answer is outstanding.
 #[derive(Clone, Copy, Debug)]
 struct PendingRequest {
     kind: Kind,
-    /// When it was due or sent, in nanoseconds.
+    /// The time from which its latency is measured, in nanoseconds since the start of the run: when
+    /// the request was due (open loop) or sent (closed loop).
     at: u64,
     keys: u32,
     last_reply: LastReply,
 }
 
-/// What the last response to a request is.
+/// Which response is the last one to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastReply {
-    /// The first.
+    /// The first one.
     First,
-    /// An end mark or an error.
+    /// An end marker or an error.
     MarkOrError,
-    /// An end mark; errors belong to single keys.
+    /// An end marker. Errors concern single keys and do not end the answer.
     Mark,
-    /// The last of an announced array.
+    /// The last element of an array.
     Array,
 }
 
 impl Connection {
-    /// Connects as number `index` of the run.
+    /// Opens connection number `index` of the run.
     ///
     /// # Errors
-    /// The server takes no connection, or a distribution makes no sense.
+    /// The server does not accept the connection, or the distribution of keys has invalid
+    /// parameters.
     pub(crate) fn new(
         load: &Load,
         tls: Option<&TlsClient>,
@@ -116,7 +118,7 @@ impl Connection {
         })
     }
 
-    /// Whether a pipeline may be sent now.
+    /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.left != Some(0) && (self.pending.is_empty() || load.settings.sliding)
     }
@@ -126,17 +128,18 @@ impl Connection {
         self.left != Some(0) && self.pending.len() < load.settings.pipeline
     }
 
-    /// Every request that was counted out has been sent and answered.
+    /// Whether all requests have been sent and answered. A timed run is never done.
     pub(crate) fn is_done(&self) -> bool {
         self.left == Some(0) && self.pending.is_empty()
     }
 
-    /// Requests without an answer.
+    /// Number of requests whose answers are outstanding.
     pub(crate) fn unanswered(&self) -> u64 {
         self.pending.len() as u64
     }
 
-    /// Adds the next request, due at `at`; [`send`](Self::send) sends it.
+    /// Writes the next request into the output buffer, which [`send`](Self::send) sends. `at` is the
+    /// time from which its latency is measured.
     pub(crate) fn enqueue(&mut self, load: &Load, at: u64, stats: &mut LoadStats) {
         let before = self.unsent.len();
         let kind = self.next_kind(load);
@@ -185,7 +188,7 @@ impl Connection {
         PendingRequest { kind: Kind::Get, at, keys, last_reply }
     }
 
-    /// Sends what has been asked, as far as the socket takes it.
+    /// Sends the output buffer, as far as the socket accepts it.
     ///
     /// # Errors
     /// The connection is lost.
@@ -203,10 +206,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come, and counts it.
+    /// Reads and counts the answers that have arrived.
     ///
     /// # Errors
-    /// The connection is lost, or the server speaks another protocol.
+    /// The connection is lost, or an answer does not follow the protocol.
     pub(crate) fn receive(
         &mut self,
         load: &Load,
@@ -255,7 +258,7 @@ impl Connection {
 }
 
 impl PendingRequest {
-    /// Counts one response; true if it was the last.
+    /// Counts one response; returns true if it was the last one to this request.
     fn answer(
         &mut self,
         reply: Reply<'_>,
@@ -283,7 +286,7 @@ impl PendingRequest {
                 self.last_reply == LastReply::First || self.is_last_of_array()
             }
             Reply::End => {
-                // What was not shown is not there.
+                // Keys without a response were not found.
                 command.misses += u64::from(self.keys);
                 if load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
@@ -308,7 +311,7 @@ impl PendingRequest {
     }
 }
 
-/// Compares a value with what its key says. Keys between it and the one before were not found.
+/// Checks that a value is one of its key.
 fn verify(
     key: Option<&[u8]>,
     value: &[u8],
@@ -328,10 +331,13 @@ fn verify(
 
 fn malformed(bytes: &[u8]) -> io::Error {
     let shown = bytes[..bytes.len().min(60)].escape_ascii().to_string();
-    io::Error::new(ErrorKind::InvalidData, format!("not an answer to any request: \"{shown}\""))
+    io::Error::new(
+        ErrorKind::InvalidData,
+        format!("unexpected answer \"{shown}\"; check --protocol"),
+    )
 }
 
-/// Bytes that came and are not read yet.
+/// The input buffer: `start..end` has arrived and is not parsed yet.
 #[derive(Debug)]
 struct Input {
     buffer: Vec<u8>,
@@ -340,7 +346,7 @@ struct Input {
 }
 
 impl Input {
-    /// As large as the answers to a full pipeline, within reason.
+    /// A buffer for the answers to a full pipeline, but of at least 4 KiB and at most 64 KiB.
     fn for_replies(settings: &Settings) -> Self {
         let reply_len = typical_len(&settings.data_size) * settings.multi_get + 64;
         let len = (reply_len * settings.pipeline).clamp(4 << 10, 64 << 10);
@@ -351,7 +357,7 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
-    /// Where the next bytes go: never empty.
+    /// Free space for the next read, which is never empty: the buffer grows if it is full.
     fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -1,4 +1,4 @@
-//! Which key comes next.
+//! Chooses the keys of requests.
 
 use crate::settings::{Keys, Pattern};
 use rand::rngs::SmallRng;
@@ -6,7 +6,7 @@ use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Normal, Zipf};
 use std::io::Write;
 
-/// Writes keys: a prefix and a number.
+/// Converts key numbers to keys, which consist of a prefix and the number, and back.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyNames {
     prefix: Vec<u8>,
@@ -22,18 +22,18 @@ impl KeyNames {
         out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// Bytes in the key of `number`.
+    /// Length of the key of `number` in bytes.
     pub(crate) fn len(&self, number: u64) -> usize {
         self.prefix.len() + itoa::Buffer::new().format(number).len()
     }
 
-    /// The number in a key that was written here.
+    /// The number of a key; none if the key does not have the prefix and a number.
     pub(crate) fn number(&self, key: &[u8]) -> Option<u64> {
         std::str::from_utf8(key.strip_prefix(self.prefix.as_slice())?).ok()?.parse().ok()
     }
 }
 
-/// Draws key numbers for one connection.
+/// Generates the key numbers of one connection.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyStream {
     Uniform { minimum: u64, maximum: u64 },
@@ -43,7 +43,7 @@ pub(crate) enum KeyStream {
 }
 
 impl KeyStream {
-    /// For connection `index` of `connections`. None if the pattern's numbers make no sense.
+    /// The keys of connection `index` of `connections`. None if the pattern has invalid parameters.
     pub(crate) fn new(
         keys: &Keys,
         pattern: Pattern,
@@ -77,7 +77,8 @@ impl KeyStream {
                 number
             }
             Self::Gaussian { minimum, maximum, normal } => {
-                // What falls outside is drawn again; a range far from the middle takes its edge.
+                // Numbers outside the range are drawn again. If the range is so far from the median
+                // that 100 draws fail, the nearest end of the range is used.
                 let mut number = draw(normal, rng);
                 for _ in 0..100 {
                     if (*minimum..=*maximum).contains(&number) {
@@ -95,13 +96,14 @@ impl KeyStream {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "negative draws become 0, and are out of range or none"
+    reason = "negative draws become 0, which the callers handle"
 )]
 fn draw(distribution: &impl Distribution<f64>, rng: &mut impl Rng) -> u64 {
     distribution.sample(rng).round() as u64
 }
 
-/// The part of the keys that is connection `index`'s. With more connections than keys, some share.
+/// The first and last key number of connection `index`'s part of the range. If there are more
+/// connections than keys, some connections have the same part.
 fn part(keys: &Keys, index: u64, connections: u64) -> (u64, u64) {
     let share = |index: u64| {
         let offset = u128::from(keys.count()) * u128::from(index) / u128::from(connections);
@@ -112,7 +114,7 @@ fn part(keys: &Keys, index: u64, connections: u64) -> (u64, u64) {
     (from, to.saturating_sub(1).max(from))
 }
 
-/// Appends to `out`, which cannot fail.
+/// Formats into a buffer. Writing to a `Vec` cannot fail.
 pub(crate) fn append(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }

@@ -1,4 +1,4 @@
-//! The load itself: what is sent and how answers are read, one event loop a thread.
+//! The load: generates requests and reads their answers, in one event loop per thread.
 
 pub(crate) mod connection;
 pub(crate) mod keys;

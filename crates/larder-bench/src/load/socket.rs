@@ -15,7 +15,7 @@ use rustls::{
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-/// A connection's socket. Reads and writes never block.
+/// A non-blocking socket, with or without TLS.
 #[derive(Debug)]
 pub(crate) struct Socket {
     transport: Transport,
@@ -28,7 +28,7 @@ enum Transport {
     Unix(UnixStream),
 }
 
-/// What TLS connections of a run have in common.
+/// The TLS configuration that all connections of a run share.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
@@ -36,7 +36,7 @@ pub(crate) struct TlsClient {
 }
 
 impl Socket {
-    /// Connects, and waits for that.
+    /// Connects. Blocks until the connection is made.
     pub(crate) fn connect(address: &ServerAddress, tls: Option<&TlsClient>) -> io::Result<Self> {
         let transport = match address {
             ServerAddress::Tcp(address) => {
@@ -69,7 +69,7 @@ impl Socket {
         }
     }
 
-    /// As [`Read::read`]; `Ok(0)` is the end.
+    /// As [`Read::read`]: `Ok(0)` is the end of the stream.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Self { transport, tls: Some(tls) } = self else { return self.transport.read(into) };
         loop {
@@ -88,7 +88,7 @@ impl Socket {
     /// As [`Write::write`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Self { transport, tls: Some(tls) } = self else { return self.transport.write(bytes) };
-        // What it took before goes first, so that it never holds much.
+        // Earlier data is sent first, which bounds the TLS buffer.
         flush(tls, transport)?;
         if tls.wants_write() {
             return Err(ErrorKind::WouldBlock.into());
@@ -98,18 +98,19 @@ impl Socket {
         Ok(taken)
     }
 
-    /// A short read says that nothing is left for now: true of sockets, not of TLS.
+    /// Whether a read that does not fill the buffer means that no more data is there for now. This
+    /// holds for sockets, but not for TLS, which returns one record at a time.
     pub(crate) fn short_read_is_the_last(&self) -> bool {
         self.tls.is_none()
     }
 
-    /// Nothing waits to be sent.
+    /// Whether TLS holds no data that is still to be sent.
     pub(crate) fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
     }
 }
 
-/// Sends what TLS has ready, as far as the socket takes it.
+/// Sends pending TLS records until there are none or the socket's buffer is full.
 fn flush(tls: &mut ClientConnection, transport: &mut Transport) -> io::Result<()> {
     while tls.wants_write() {
         match tls.write_tls(transport) {
@@ -145,7 +146,7 @@ impl Write for Transport {
 
 impl TlsClient {
     /// # Errors
-    /// A file can't be read or holds no certificate or key, or the name is none.
+    /// A file cannot be read or contains no certificate or key, or the server name is invalid.
     pub(crate) fn new(tls: &Tls, address: &ServerAddress) -> Result<Self, RunError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -188,7 +189,7 @@ fn certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, 
         .map_err(|error| RunError::Tls(format!("{}: {error}", path.display())))
 }
 
-/// Takes every certificate: a load test seldom has one that somebody vouches for.
+/// Accepts every server certificate, because test servers seldom have one that a CA signed.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

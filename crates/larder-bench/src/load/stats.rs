@@ -1,9 +1,9 @@
-//! What a thread has counted and timed.
+//! Counters and latency histograms of one worker thread.
 
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
-/// The two commands that a run sends.
+/// The commands that a run sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Set,
@@ -14,17 +14,17 @@ impl Kind {
     pub(crate) const ALL: [(Self, &str); 2] = [(Self::Set, "set"), (Self::Get, "get")];
 }
 
-/// Counts since the last report.
+/// The statistics of a thread since its last report.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadStats {
     commands: [CommandStats; 2],
     pub(crate) faults: BTreeMap<String, u64>,
 }
 
-/// Counts of one command.
+/// The statistics of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandStats {
-    /// Nanoseconds.
+    /// In nanoseconds. Its count is the number of answered requests.
     pub(crate) latency: Histogram<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -34,7 +34,7 @@ pub(crate) struct CommandStats {
     pub(crate) received_bytes: u64,
 }
 
-/// Kinds of faults that are told apart; what comes later is counted together.
+/// Maximum number of kinds of faults; further kinds are counted together.
 const FAULTS_MAX: usize = 100;
 
 impl LoadStats {
@@ -47,7 +47,7 @@ impl LoadStats {
         &mut self.commands[kind as usize]
     }
 
-    /// All answered requests.
+    /// Number of answered requests of all commands.
     pub(crate) fn requests(&self) -> u64 {
         self.commands.iter().map(|command| command.latency.len()).sum()
     }
@@ -87,7 +87,7 @@ impl CommandStats {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // Both have the same bounds.
+        // Adding fails only if bounds differ; all histograms have the same ones.
         let _ = self.latency.add(&other.latency);
         self.hits += other.hits;
         self.misses += other.misses;
@@ -104,7 +104,7 @@ impl CommandStats {
     }
 }
 
-/// Nanoseconds up to an hour, to three digits.
+/// An empty histogram of nanoseconds up to an hour, with three significant digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("sound bounds")
 }

@@ -1,4 +1,4 @@
-//! What is stored: sizes, and bytes that derive from their key.
+//! Generates values: their sizes from a distribution, their bytes from the key.
 
 use crate::settings::{DataSize, Settings};
 use rand::distr::weighted::WeightedIndex;
@@ -6,10 +6,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, LogNormal};
 
-/// Places in the pool that a value can begin at.
+/// Number of offsets in the pool at which a value can begin.
 const OFFSETS: u64 = 1 << 16;
 
-/// A pool of bytes that values are slices of: which slice, the key says.
+/// A pool of bytes. A value is a slice of it that begins at an offset computed from the key.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
@@ -25,17 +25,17 @@ enum Sizes {
 }
 
 impl Values {
-    /// None if the sizes' numbers make no sense.
+    /// None if the distribution of sizes has invalid parameters.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         let sizes = Sizes::new(&settings.data_size)?;
         let len = usize::try_from(OFFSETS).ok()? + sizes.largest();
         let mut pool = vec![b'x'; len];
-        // The same in every run: a value that an earlier run stored is right too.
+        // The seed is constant, so that values that an earlier run stored are right, too.
         let mut rng = SmallRng::seed_from_u64(0);
         if settings.random_data {
             rng.fill_bytes(&mut pool);
         } else if settings.verify {
-            // A quarter of chance, so that it compresses but no two offsets look the same.
+            // A quarter of the bytes is random: values compress, but no two offsets are alike.
             pool.chunks_mut(32).for_each(|chunk| {
                 let end = chunk.len().min(8);
                 rng.fill_bytes(&mut chunk[..end]);
@@ -44,18 +44,18 @@ impl Values {
         Some(Self { pool, sizes })
     }
 
-    /// Bytes to store under `key`.
+    /// A value for `key`, of a random size.
     pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> &[u8] {
         self.of(key, self.sizes.draw(rng))
     }
 
-    /// Whether `value` is one that [`draw`](Self::draw) gave for `key`.
+    /// Whether `value` can have been returned by [`draw`](Self::draw) for `key`.
     pub(crate) fn is_of(&self, key: u64, value: &[u8]) -> bool {
         value.len() <= self.sizes.largest() && self.of(key, value.len()) == value
     }
 
     fn of(&self, key: u64, len: usize) -> &[u8] {
-        // Neighbours among keys are no neighbours in the pool (Fibonacci hashing, Knuth 6.4).
+        // Fibonacci hashing (Knuth 6.4): adjacent keys get offsets that are far apart.
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         let start = usize::try_from(mixed % OFFSETS).unwrap_or(0);
         &self.pool[start..start + len]
@@ -103,7 +103,7 @@ impl Sizes {
     }
 }
 
-/// About how long a value is, for buffers.
+/// A typical value size, by which buffers are sized.
 pub(crate) fn typical_len(size: &DataSize) -> usize {
     Sizes::new(size).map_or(0, |sizes| sizes.largest()).min(4096)
 }

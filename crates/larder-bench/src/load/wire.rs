@@ -1,31 +1,31 @@
-//! Requests into bytes and responses out of them, in each dialect.
+//! Encodes requests and decodes responses in each protocol.
 
 use super::keys::{KeyNames, append};
 use crate::settings::Protocol;
 use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
 
-/// What a response means to the request it answers.
+/// A decoded response, in terms that all protocols share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply<'b> {
-    /// A key was found; its name, where the dialect repeats it.
+    /// A key was found. `key` is its name, where the protocol repeats it.
     Hit { key: Option<&'b [u8]>, value: &'b [u8] },
-    /// A key was not there, or a store was refused for it.
+    /// A key was not found, or a set was not stored.
     Miss,
-    /// A head that announces others.
+    /// The header of an array, whose elements follow as responses.
     More,
-    /// All keys of a retrieval have been answered.
+    /// The end of the answers to a get.
     End,
     /// A value was stored.
     Stored,
-    /// It went wrong, in the server's words.
+    /// An error, with the server's message.
     Error(&'b [u8]),
 }
 
-/// A dialect, as a client speaks it.
+/// Encoder and decoder of a protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     pub(crate) protocol: Protocol,
-    /// Every value must come with its key.
+    /// Whether gets ask for keys to be returned with the values, so that values can be checked.
     pub(crate) with_keys: bool,
 }
 
@@ -37,7 +37,7 @@ mod opcode {
 }
 
 impl Wire {
-    /// Asks for one key or more.
+    /// Appends a get of one key or several.
     pub(crate) fn write_get(self, names: &KeyNames, keys: &[u64], out: &mut Vec<u8>) {
         match self.protocol {
             Protocol::Text => {
@@ -84,7 +84,7 @@ impl Wire {
         }
     }
 
-    /// Stores a value; 0 never expires.
+    /// Appends a set. An `expiry` of 0 is none.
     pub(crate) fn write_set(
         self,
         names: &KeyNames,
@@ -139,7 +139,7 @@ impl Wire {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Reads the next response.
+    /// Decodes the response at the start of `bytes`.
     #[inline]
     pub(crate) fn read(self, bytes: &[u8]) -> Read<Reply<'_>> {
         match self.protocol {
@@ -160,7 +160,7 @@ impl Wire {
                 Resp::Bulk(value) => Reply::Hit { key: None, value },
                 Resp::Null => Reply::Miss,
                 Resp::Array(_) => Reply::More,
-                Resp::Integer(_) => Reply::Error(b"a number that nobody asked for"),
+                Resp::Integer(_) => Reply::Error(b"unexpected integer reply"),
             }),
         }
     }

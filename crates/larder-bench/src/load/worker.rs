@@ -1,4 +1,4 @@
-//! One thread: an event loop over its connections.
+//! A worker thread of the load: an event loop over its connections.
 
 use super::connection::{Connection, Load};
 use super::stats::LoadStats;
@@ -8,41 +8,42 @@ use mio::{Events, Poll, Token};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// How often a thread says how it is doing.
+/// Interval at which a worker reports its statistics.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// How long answers are waited for when no more is sent.
+/// How long the worker waits for outstanding answers after the end of a timed run.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The system's wait is counted in milliseconds: what is due sooner is waited for awake.
+/// The event queue's timeout has a resolution of a millisecond, so the worker polls without
+/// blocking when a request is due sooner than this.
 const SPIN_TIME: Duration = Duration::from_millis(2);
 
-/// One thread of the load.
+/// A worker thread of the load.
 #[derive(Debug)]
 pub(crate) struct Worker<'l> {
     load: &'l Load,
     poll: Poll,
-    /// None once it is done or lost.
+    /// A connection becomes `None` when it is done or lost.
     connections: Vec<Option<Connection>>,
     schedule: Option<Schedule>,
     stats: LoadStats,
     start: Instant,
-    /// How many are neither done nor lost.
+    /// Number of connections that are neither done nor lost.
     busy: usize,
     lost: usize,
 }
 
-/// When requests are due in the open loop: a pipeline's worth at a time.
+/// The times at which the open loop sends requests, a full pipeline each time.
 #[derive(Debug)]
 struct Schedule {
-    /// Nanoseconds since the start.
+    /// When the next pipeline is due, in nanoseconds since the start.
     next: f64,
     step: f64,
-    /// Whose turn it is.
+    /// Index of the connection that sends the next pipeline.
     connection: usize,
 }
 
 impl<'l> Worker<'l> {
     /// # Errors
-    /// The system refuses to watch the sockets.
+    /// The system refuses an event queue, or to register the sockets with it.
     pub(crate) fn new(
         load: &'l Load,
         mut connections: Vec<Connection>,
@@ -64,11 +65,11 @@ impl<'l> Worker<'l> {
         })
     }
 
-    /// Loads until everything is answered or lost; tells `reports` about once a second. Returns how
-    /// many connections were lost.
+    /// Runs until all requests are answered or all connections are lost, and sends statistics to
+    /// `reports` about once a second. Returns the number of lost connections.
     ///
     /// # Errors
-    /// The system refuses to wait.
+    /// Waiting for events failed.
     pub(crate) fn run(
         mut self,
         start: Instant,
@@ -120,7 +121,8 @@ impl<'l> Worker<'l> {
             || self.connections.iter().flatten().all(|connection| connection.unanswered() == 0)
     }
 
-    /// How long nothing but answers can happen.
+    /// The timeout of the event queue: until the next report, the end of the run or the next
+    /// scheduled request, whichever comes first.
     fn wait(&self, elapsed: Duration, reported: Duration, ended: bool) -> Duration {
         let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed);
         if let Stop::After(time) = self.load.settings.stop {
@@ -134,7 +136,7 @@ impl<'l> Worker<'l> {
         wait
     }
 
-    /// The closed loop's first requests; the rest follow answers.
+    /// Sends the first requests of a closed loop. The others follow as answers arrive.
     fn begin(&mut self) {
         for index in 0..self.connections.len() {
             if self.schedule.is_none() {
@@ -143,7 +145,7 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// Reads what came for a connection and, in the closed loop, asks on.
+    /// Reads a connection's answers and, in a closed loop, sends further requests.
     fn serve(&mut self, index: usize, readable: bool) {
         let start = self.start;
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
@@ -163,8 +165,8 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// The open loop: asks what is due by now, as far as connections have room. What has to wait
-    /// for room keeps its due time.
+    /// Sends the requests of an open loop that are due, as far as connections are free. A request
+    /// that has to wait for a connection keeps its scheduled time.
     fn send_what_is_due(&mut self) {
         let now = self.start.elapsed();
         while let Some(schedule) = &mut self.schedule
@@ -184,7 +186,8 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// Asks until the pipeline is full.
+    /// Sends requests until the connection's pipeline is full. `at` is the time from which their
+    /// latency is measured.
     fn fill_pipeline(&mut self, index: usize, at: u64) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         if !connection.is_ready(self.load) {
@@ -208,7 +211,7 @@ impl<'l> Worker<'l> {
     }
 
     fn report(&mut self, reports: &Sender<LoadStats>) {
-        // Nobody may be listening any more; the load goes on.
+        // Sending fails if the receiver is gone; the load goes on without reports.
         let _ = reports.send(self.stats.clone());
         self.stats.clear();
     }
@@ -227,7 +230,7 @@ impl Schedule {
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     fn new(rate: u64, load: &Load, thread: usize) -> Self {
         let step = 1e9 * load.settings.pipeline as f64 / rate as f64;
-        // Threads take turns.
+        // The threads' pipelines alternate.
         let (thread, threads) = (thread as f64, load.settings.threads as f64);
         Self { next: step * thread, step: step * threads, connection: 0 }
     }
@@ -235,7 +238,7 @@ impl Schedule {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "positive, and of this century"
+        reason = "not negative, and at most the length of a run"
     )]
     fn due(&self) -> Duration {
         Duration::from_nanos(self.next as u64)

@@ -1,4 +1,4 @@
-//! Files: JSON, percentile distributions (`.hgrm`), and HDR interval logs.
+//! Result files: JSON, percentile distributions (`.hgrm`), and HDR interval logs (`.hlog`).
 
 use crate::machine::Machine;
 use crate::outcome::Outcome;
@@ -13,17 +13,17 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Everything about some runs.
+/// The contents of the JSON file.
 #[derive(Debug, Serialize)]
 pub(crate) struct Json<'r> {
-    /// Of `larder`.
+    /// Version of `larder`.
     pub(crate) version: &'static str,
-    /// When the first run began, in Unix seconds.
+    /// Start of the first run, as a Unix time in seconds.
     pub(crate) time: u64,
     pub(crate) machine: Machine,
     pub(crate) settings: &'r Settings,
     pub(crate) runs: Vec<&'r Outcome>,
-    /// Of each figure by itself.
+    /// The median of each figure by itself.
     pub(crate) median: &'r Outcome,
 }
 
@@ -36,8 +36,8 @@ impl Json<'_> {
     }
 }
 
-/// Writes a run's histograms: `PREFIX_RUN_COMMAND.hgrm`, and the total by the second as
-/// `PREFIX_RUN.hlog`.
+/// Writes a run's histograms: `PREFIX_run_N_COMMAND.hgrm` for each command, and the total by second
+/// as `PREFIX_run_N.hlog`.
 pub(crate) fn write_histograms(
     prefix: &str,
     run: usize,
@@ -52,7 +52,7 @@ pub(crate) fn write_histograms(
     write_log(&measured.by_second, begun, &mut BufWriter::new(File::create(path)?))
 }
 
-/// The form that HdrHistogram's plotters read: values in milliseconds.
+/// Writes the format that HdrHistogram's plotters read, with values in milliseconds.
 fn write_distribution(histogram: &Histogram<u64>, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,

@@ -1,4 +1,4 @@
-//! A run's figures for people and for programs.
+//! Writes the results of runs: a table for the terminal, and files.
 
 pub(crate) mod files;
 pub(crate) mod table;

@@ -1,4 +1,4 @@
-//! The compact table.
+//! The results of runs as a table for the terminal.
 
 use crate::median::median;
 use crate::outcome::{Outcome, ServerCost};
@@ -7,13 +7,19 @@ use crate::settings::{Settings, Stop};
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 
-/// What was run, in a line or two.
+/// Two lines that summarise the settings.
 pub(crate) fn heading(settings: &Settings) -> String {
     let Settings { threads, clients, pipeline, ratio, protocol, address, .. } = settings;
     let loop_ = match settings.rate {
-        Some(rate) => format!("open loop at {rate} requests/s, timed from when each was due"),
-        None if settings.sliding => "closed loop: one more request for each answer".to_owned(),
-        None => "closed loop: a connection asks on when all is answered".to_owned(),
+        Some(rate) => {
+            format!("open loop at {rate} requests/s, latency from each request's scheduled time")
+        }
+        None if settings.sliding => {
+            "closed loop: a connection sends one request for each answer".to_owned()
+        }
+        None => {
+            "closed loop: a connection sends a pipeline when the one before is answered".to_owned()
+        }
     };
     let ends = match settings.stop {
         Stop::Requests(count) => format!("{count} requests each"),
@@ -27,7 +33,7 @@ pub(crate) fn heading(settings: &Settings) -> String {
     )
 }
 
-/// The figures by command: `outcome`'s, and medians of the runs' percentiles.
+/// A row for each command: the figures of `outcome`, and the medians of the runs' percentiles.
 pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64]) -> String {
     let mut text = format!("{:<6}{:>12}{:>11}{:>11}", "", "requests/s", "hits/s", "misses/s");
     for percentile in percentiles {
@@ -51,15 +57,17 @@ pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64])
     text
 }
 
-/// What the server and the load took, and what went wrong.
+/// CPU time of the server and the load, memory of the server, and faults.
 pub(crate) fn costs(outcome: &Outcome) -> String {
     let mut text = String::new();
     match &outcome.server {
         Some(server) => text.push_str(&server_line(server)),
-        None => text.push_str("server: not on this machine, or not ours to look at (--pid)\n"),
+        None => text.push_str(
+            "server: its process was not found on this machine, or is not accessible (see --pid)\n",
+        ),
     }
     let share = outcome.load_cpu_seconds / outcome.seconds.max(1e-9);
-    let _ = writeln!(text, "load: {share:.2} cores");
+    let _ = writeln!(text, "load generator: {share:.2} cores busy");
     for (what, times) in &outcome.faults {
         let _ = writeln!(text, "FAULT {times} x {what}");
     }
@@ -71,10 +79,10 @@ fn server_line(server: &ServerCost) -> String {
         (Some(cycles), Some(instructions)) => {
             format!("{cycles:.0} cycles and {instructions:.0} instructions in user mode")
         }
-        _ => "this machine counts no cycles or instructions".to_owned(),
+        _ => "no hardware counters".to_owned(),
     };
     format!(
-        "server (pid {}): {:.3} us user + {:.3} us system CPU a request; {counted}; RSS {:.1} MiB \
+        "server (pid {}): {:.3} us user + {:.3} us system CPU per request; {counted}; RSS {:.1} MiB \
          before, {:.1} MiB after\n",
         server.pid,
         server.user_micros,
@@ -84,7 +92,7 @@ fn server_line(server: &ServerCost) -> String {
     )
 }
 
-/// Latencies by percentile, for those who want to see the tail's shape.
+/// The latency distribution by percentile.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "microseconds", "requests");
     for value in total.iter_quantiles(2) {
