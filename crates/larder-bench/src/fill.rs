@@ -116,35 +116,35 @@ impl Held {
     }
 }
 
-/// Why there is no figure.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no server.
+    /// The server could not be started or reached.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The conversation broke.
-    #[error("while {doing}: {error}")]
+    /// The connection to the server failed.
+    #[error("{doing} items stopped: {error}; see the server's log")]
     Connection {
-        /// What was being done.
+        /// The phase: setting or probing.
         doing: &'static str,
-        /// What happened.
+        /// The cause.
         error: io::Error,
     },
-    /// The keys have too few digits for so many items.
-    #[error("{items} items need longer keys than {key_bytes} bytes")]
+    /// The keys have too few digits to number all items.
+    #[error("keys of {key_bytes} bytes are too short for {items} items; increase --key-size")]
     ShortKeys {
-        /// Items to be told apart.
+        /// Number of items.
         items: u64,
-        /// What was asked for.
+        /// The size of keys that was given.
         key_bytes: usize,
     },
     /// The results could not be written.
     #[error("cannot write {place}: {error}")]
     Output {
-        /// Where.
+        /// The file, or the table.
         place: String,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
 }

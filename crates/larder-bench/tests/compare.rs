@@ -1,4 +1,4 @@
-//! Comparisons with real servers, and with some that aren't.
+//! Comparisons of real servers, and of servers that fail or are not installed.
 
 use clap::Parser;
 use larder_bench::compare::results::{Found, Record, Results};
@@ -44,9 +44,9 @@ fn the_suite_in_the_documentation_is_one() {
     assert_eq!(Suite::parse(suite).map(|suite| suite.servers.len()), Ok(2));
 }
 
-/// Each is checked to be a command line of `larder bench` when its suite is read.
+/// Reading a suite checks that each load is a valid command line of `larder bench`.
 #[test]
-fn published_lines_are_in_the_suites_as_they_were() {
+fn suites_contain_published_command_lines_unchanged() {
     let profile = |ratio: &str, size: &str, keys: &str, pattern: &str| {
         format!(
             "--protocol=memcache_binary --threads=6 --clients=50 --test-time=60 --ratio={ratio} \
@@ -87,7 +87,7 @@ fn what_is_wrong_with_a_suite_is_named() {
         ("baseline = \"it\"", "baseline = \"no\"", "no server `no`"),
         ("--ratio 1:1", "--rati 1:1", "--rati"),
         ("--ratio 1:1", "--ratio 1:1 {pipe}", "{pipe}"),
-        ("--ratio 1:1", "--ratio \\\"1:1", "a quote without end"),
+        ("--ratio 1:1", "--ratio \\\"1:1", "unterminated quote"),
         ("\"{socket}\"", "\"{sock}\"", "{sock}"),
         ("\"{socket}\"", "\"x\"", "either {socket} or a port"),
         ("load = ", "fill = { value_bytes = 1 }\nload = ", "either load or fill"),
@@ -100,7 +100,7 @@ fn what_is_wrong_with_a_suite_is_named() {
 
 const MEMCACHED: [&str; 7] = ["memcached", "-u", "root", "-U", "0", "-s", "{socket}"];
 
-/// A suite of `it`, what `more` has, and a small load.
+/// A suite with a server called `it`, the tables in `more`, and a small load.
 fn suite_text(command: &[&str], more: &str) -> String {
     let load = "-t 1 -c 2 -n 100 --ratio 1:1 --key-maximum 99 --pipeline {pipeline}";
     format!(
@@ -153,7 +153,7 @@ impl Bench {
         Self { folder, arguments }
     }
 
-    /// What it told and printed.
+    /// Runs the comparison; returns its progress and its tables.
     fn run(&self, interrupted: &AtomicBool) -> Result<(String, String), Error> {
         let (mut progress, mut out) = (Vec::new(), Vec::new());
         compare(&self.arguments, interrupted, &mut progress, &mut out)?;
@@ -191,7 +191,7 @@ command = ["no-such-server", "{port}"]
 "#;
 
 #[test]
-fn servers_that_live_die_and_are_not_there() {
+fn servers_that_work_fail_or_are_not_installed() {
     let bench = Bench::of(&suite_text(&MEMCACHED, OTHERS));
     let (progress, tables) = bench.go();
     assert!(progress.contains("nowhere: not installed"), "{progress}");
@@ -211,7 +211,7 @@ fn servers_that_live_die_and_are_not_there() {
             other => panic!("{other:?}"),
         }
     }
-    // They take turns, and another one begins the second run.
+    // Servers alternate, and the second run begins with another one.
     let order: Vec<&str> = records.iter().map(|record| record.cell.server.as_str()).collect();
     assert_eq!(order[..3], ["it", "redis", "dies"]);
     assert_eq!(order[6..9], ["redis", "dies", "it"]);
@@ -226,13 +226,13 @@ fn servers_that_live_die_and_are_not_there() {
 }
 
 #[test]
-fn gone_on_with_where_it_was_stopped() {
+fn an_interrupted_comparison_is_resumed() {
     let bench = Bench::of(&suite_text(&MEMCACHED, ""));
     bench.go();
     let before = std::fs::read_to_string(bench.out(Results::FILE)).unwrap();
     let lines: Vec<&str> = before.lines().collect();
     assert_eq!(lines.len(), 1 + 4);
-    // As if stopped while the last but one was written.
+    // The file of a comparison that was stopped while it wrote the last but one record.
     let cut = format!("{}\n{}", lines[..3].join("\n"), &lines[3][..20]);
     std::fs::write(bench.out(Results::FILE), cut).unwrap();
     let (progress, _) = bench.go();
@@ -253,7 +253,7 @@ fn gone_on_with_where_it_was_stopped() {
     assert_eq!(other.records().len(), 6);
 }
 
-/// Its process is this script, then memcached under the same number.
+/// A shell script that writes its process ID to a file and then becomes memcached.
 fn says_its_pid(folder: &Path) -> Vec<String> {
     let file = folder.join("pid").display().to_string();
     let script = format!("echo $$ > {file}; exec memcached -u root -U 0 -s \"$0\"");
@@ -286,7 +286,7 @@ fn a_signal_ends_the_server_too() {
 }
 
 #[test]
-fn one_that_dies_under_load_has_that_in_its_cell() {
+fn a_server_that_exits_under_load_is_a_failed_cell() {
     let command = [&["timeout", "-s", "KILL", "3"][..], &MEMCACHED].concat();
     let suite = suite_text(&command, "").replace("-n 100", "--test-time 600");
     let bench = Bench::of(&suite.replace("pipelines = [1, 5]", "pipelines = [1]"));
@@ -295,7 +295,7 @@ fn one_that_dies_under_load_has_that_in_its_cell() {
     assert_eq!(records.len(), 2);
     for record in records {
         let Found::Failed(reason) = record.found else { panic!("{record:?}") };
-        assert!(reason.contains("died") || reason.contains("hung up"), "{reason}");
+        assert!(reason.contains("exited") || reason.contains("connections were lost"), "{reason}");
     }
 }
 

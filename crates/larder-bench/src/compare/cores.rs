@@ -1,26 +1,26 @@
-//! Which cores servers and load run on.
+//! The cores that servers and load run on.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Some of the system's cores, by number, in order.
+/// A set of the machine's cores, by number, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CoreSet(Vec<usize>);
 
 impl CoreSet {
-    /// How many.
+    /// Number of cores in the set.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The cores that this process may use, halved: the servers' and the load's. The load has the
-    /// odd one. With a single core, both have it.
+    /// Divides the cores that this process may use between the servers and the load. The load gets
+    /// the odd one; a single core is used by both.
     ///
     /// # Errors
-    /// The system doesn't say.
+    /// The system does not report the cores.
     pub fn halves() -> Result<(Self, Self), String> {
         let available = available()?;
         let (server, load) = available.split_at(available.len() / 2);
@@ -33,7 +33,7 @@ impl FromStr for CoreSet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "cores, as in 0,2-3".to_owned();
+        let wrong = || "expected cores, such as 0,2-3".to_owned();
         let mut cores = Vec::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -50,7 +50,7 @@ impl FromStr for CoreSet {
     }
 }
 
-/// What Linux can keep a thread to.
+/// Number of cores in Linux's affinity masks.
 const CORES_MAX: usize = 1024;
 
 impl fmt::Display for CoreSet {
@@ -74,7 +74,7 @@ impl From<CoreSet> for String {
     }
 }
 
-/// What can keep threads to cores, and what cannot.
+/// CPU affinity, which only Linux supports here.
 #[cfg(target_os = "linux")]
 mod linux {
     use super::{CORES_MAX, CoreSet};
@@ -89,10 +89,10 @@ mod linux {
     }
 
     impl CoreSet {
-        /// Keeps the calling thread, and those it starts, to these cores.
+        /// Restricts the calling thread, and threads and processes that it starts, to these cores.
         ///
         /// # Errors
-        /// The system has no such cores, or this process may not use them.
+        /// The cores do not exist, or this process may not use them.
         pub fn pin(&self) -> Result<(), String> {
             let mut set = CpuSet::new();
             let added = self.0.iter().try_for_each(|core| set.set(*core));
@@ -114,10 +114,10 @@ fn available() -> Result<Vec<usize>, String> {
 
 #[cfg(not(target_os = "linux"))]
 impl CoreSet {
-    /// Does nothing: only Linux keeps threads to cores.
+    /// Does nothing: CPU affinity is only supported on Linux.
     ///
     /// # Errors
-    /// None.
+    /// It never fails.
     pub fn pin(&self) -> Result<(), String> {
         Ok(())
     }

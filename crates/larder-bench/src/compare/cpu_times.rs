@@ -1,6 +1,6 @@
-//! How busy other programs keep the machine while something is measured.
+//! Measures how much CPU time other programs use during a measurement.
 
-/// CPU seconds taken so far: by everybody, and by this process and a server together.
+/// CPU seconds used so far by all processes, and by this process and a server together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuTimes {
     all: f64,
@@ -9,14 +9,14 @@ pub(crate) struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Up to now, if the system says.
+    /// The times up to now, where the system reports them.
     pub(crate) fn now(pid: i32) -> Option<Self> {
         let server = crate::server_process::usage(pid)?;
         let ours = crate::run::own_cpu_secs() + server.user_secs + server.system_secs;
         Some(Self { all: all()?, ours, at: std::time::Instant::now() })
     }
 
-    /// What others have taken since `earlier`, of what `cores` can give, in percent.
+    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores.
     pub(crate) fn others_since(&self, earlier: &Self, cores: usize) -> f64 {
         let others = (self.all - earlier.all) - (self.ours - earlier.ours);
         let seconds = (self.at - earlier.at).as_secs_f64();
@@ -24,7 +24,8 @@ impl CpuTimes {
     }
 }
 
-/// Programs' time, and what the host took away. Interrupts are left out: they are ours as well.
+/// User and system time of all processes, and time stolen by the hypervisor. Interrupts are not
+/// included, because the measured server and load cause them, too.
 #[cfg(target_os = "linux")]
 fn all() -> Option<f64> {
     use procfs::{CurrentSI, KernelStats};
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_work_is_nobody_elses() {
+    fn own_cpu_time_is_not_counted_as_other_processes_time() {
         let here = i32::try_from(std::process::id()).unwrap();
         let before = CpuTimes::now(here).unwrap();
         let since = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! A comparison that never was, for tests.
+//! An invented comparison with results, for tests of reports.
 
 use super::plan::{Cell, trials};
 use super::results::{Found, Installed, Record, Setup};
@@ -53,7 +53,8 @@ pub(crate) fn server(name: &str, command: &[&str]) -> Server {
     }
 }
 
-/// Of four servers: the baseline, one twice as good, one that dies, one that isn't there.
+/// Four servers: the baseline, one that is twice as fast, one that fails, and one that is not
+/// installed.
 pub(crate) fn setup() -> Setup {
     let suite = Suite::parse(SUITE).unwrap();
     let installed = |server: &Server| Installed {
@@ -78,7 +79,7 @@ pub(crate) fn setup() -> Setup {
     }
 }
 
-/// All its records.
+/// A result for each trial of the installed servers.
 pub(crate) fn records(setup: &Setup) -> Vec<Record> {
     let servers: Vec<&Server> = setup.suite.servers.iter().filter(|s| s.name != "absent").collect();
     let trials = trials(&setup.suite, &servers, 1);
@@ -95,7 +96,7 @@ fn found(cell: &Cell) -> Found {
     }
 }
 
-/// `good` times as good as the baseline, which does `luck` times as usual.
+/// Results that are `good` times as good as the baseline's, times a variation between runs (`luck`).
 fn outcome(cell: &Cell, good: f64, luck: f64) -> Outcome {
     let deep = (cell.pipeline as f64).sqrt();
     let threads = cell.threads as f64;

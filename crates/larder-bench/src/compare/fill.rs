@@ -1,4 +1,4 @@
-//! The one place that knows how a server is filled.
+//! Runs a fill phase of a suite with `larder bench fill`'s measurement.
 
 use super::results::Held;
 use super::suite::Fill;
@@ -8,10 +8,10 @@ use crate::settings::{Protocol, ServerAddress};
 use crate::target::Target;
 use std::time::Duration;
 
-/// Fills a server until old items are missing.
+/// Fills a server beyond its memory limit and counts the items that it holds.
 ///
 /// # Errors
-/// It can't be reached, hangs up, or speaks binary only.
+/// The server cannot be reached, closes the connection, or only speaks the binary protocol.
 pub(crate) fn fill(
     fill: Fill,
     address: &ServerAddress,
@@ -22,11 +22,15 @@ pub(crate) fn fill(
     let dialect = match protocol {
         Protocol::Text | Protocol::Meta => Dialect::Text,
         Protocol::Resp => Dialect::Resp,
-        Protocol::Binary => return Err("cannot be filled over the binary protocol".to_owned()),
+        Protocol::Binary => {
+            return Err(
+                "a fill phase needs the text protocol or RESP, not the binary protocol".to_owned()
+            );
+        }
     };
     let target = Target::Running { address: address.clone(), pid: Some(pid) };
     let mut server = target.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
-    // What a server says of its limit may be rounded; ours is what it was started with.
+    // The limit that a server reports may be rounded, so the one that it was started with is used.
     server.limit_bytes = limit_mb << 20;
     let held = measure(&mut server, 0, &settings(fill)).map_err(|error| error.to_string())?;
     Ok(Held {
@@ -37,7 +41,7 @@ pub(crate) fn fill(
     })
 }
 
-/// As `larder bench fill` does unless told otherwise.
+/// The default settings of `larder bench fill`.
 fn settings(fill: Fill) -> Settings {
     Settings {
         value_bytes: fill.value_bytes,

@@ -1,4 +1,4 @@
-//! A trial to a server, from its start to its end.
+//! Runs a trial: starts a server, measures all phases of a workload, and stops the server.
 
 use super::cores::CoreSet;
 use super::cpu_times::CpuTimes;
@@ -15,26 +15,26 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What all trials have in common.
+/// Runs trials, with what they all have in common.
 #[derive(Debug)]
 pub struct Harness<'s> {
     /// The suite.
     pub suite: &'s Suite,
-    /// The servers' cores.
+    /// Cores that servers run on.
     pub server_cores: &'s CoreSet,
-    /// The load's cores.
+    /// Cores that the load runs on.
     pub load_cores: &'s CoreSet,
-    /// Cores of the whole machine.
+    /// Number of cores of the whole machine.
     pub cores: usize,
-    /// Where servers' output goes.
+    /// Directory for the servers' output.
     pub logs: &'s Path,
-    /// Set by a signal: end what was started, and leave.
+    /// Set by a signal handler: the trial ends, and its server is stopped.
     pub interrupted: &'s AtomicBool,
 }
 
 impl Harness<'_> {
-    /// Starts the server whose program this is, measures all phases, and stops it. Nothing was
-    /// found if it was interrupted.
+    /// Starts the server from its `program`, measures all phases, and stops it. Returns nothing if it
+    /// was interrupted.
     #[must_use]
     pub fn run(&self, trial: &Trial<'_>, program: &Path) -> Option<Vec<Record>> {
         let found = match self.start(trial, program) {
@@ -61,7 +61,7 @@ impl Harness<'_> {
         Running::start(trial.server, program, values, self.server_cores, protocol, log)
     }
 
-    /// The dialect of a trial's first load.
+    /// The protocol of a trial's server, or of its first load.
     fn protocol(&self, trial: &Trial<'_>) -> Result<Protocol, String> {
         let mut loads = trial.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
         match (trial.server.protocol, loads.next()) {
@@ -80,7 +80,7 @@ impl Harness<'_> {
             .with("clients", (self.suite.connections / load_threads).max(1))
     }
 
-    /// What came of each phase, and how busy others were.
+    /// The result of each phase, and the CPU time of other processes meanwhile.
     fn phases(&self, trial: &Trial<'_>, server: &mut Running) -> Vec<(Found, Option<f64>)> {
         let mut warm = false;
         let mut found = Vec::new();
@@ -99,7 +99,7 @@ impl Harness<'_> {
         warm: &mut bool,
     ) -> Result<(Found, Option<f64>), String> {
         if let Some(report) = server.exit_report() {
-            return Err(format!("died before: {report}"));
+            return Err(format!("exited before this phase: {report}"));
         }
         let (address, pid) = (server.address.clone(), server.pid());
         if let Some(what) = phase.fill {
@@ -146,13 +146,13 @@ impl Harness<'_> {
         };
         let measured = self.run_monitored(server, &answered, loading)?;
         match server.exit_report() {
-            Some(report) => Err(format!("died: {report}")),
+            Some(report) => Err(format!("exited during this phase: {report}")),
             None => Ok(measured.outcome),
         }
     }
 
-    /// Does something from the load's cores. If that is interrupted, or nothing is answered for
-    /// long, ends the server, which ends the work as well.
+    /// Runs `work` on the load's cores. If the trial is interrupted, or the count of answers stalls,
+    /// stops the server, which makes `work` return.
     fn run_monitored<T: Send>(
         &self,
         server: &mut Running,
@@ -172,8 +172,8 @@ impl Harness<'_> {
             }
             let result = worker.join().map_err(|_| "the load panicked".to_owned())?;
             match (result, server.exit_report()) {
-                (Err(_), _) if stalled => Err(format!("no answer for {STALL_TIMEOUT:?}")),
-                (Err(error), Some(report)) => Err(format!("died: {report}; {error}")),
+                (Err(_), _) if stalled => Err(format!("did not answer for {STALL_TIMEOUT:?}")),
+                (Err(error), Some(report)) => Err(format!("exited: {report}; {error}")),
                 (result, _) => result,
             }
         })
@@ -182,10 +182,10 @@ impl Harness<'_> {
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// No count was told yet: connections are being made, or keys set before the clock starts.
+/// The count before the first report, while connections are made and keys are set.
 const NO_PROGRESS_YET: u64 = u64::MAX;
 
-/// How long the count of answers has been the same.
+/// Measures for how long the count of answers has not changed.
 #[derive(Debug)]
 struct StallTimer {
     count: u64,

@@ -1,44 +1,44 @@
-//! What is told of a cell: figures with their names and units.
+//! The figures of a comparison, with their names and units.
 
 use super::results::{Found, Record};
 use serde::Serialize;
 
-/// A figure.
+/// A figure that reports show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Requests answered each second.
+    /// Answered requests per second.
     Throughput,
     /// Median latency.
     P50,
     /// 90th percentile of the latency.
     P90,
-    /// 99th.
+    /// 99th percentile of the latency.
     P99,
-    /// 99.9th.
+    /// 99.9th percentile of the latency.
     P99_9,
-    /// 99.99th.
+    /// 99.99th percentile of the latency.
     P99_99,
-    /// The slowest answer's.
+    /// Maximum latency.
     Max,
-    /// User and system CPU that the server takes for a request.
+    /// User and system CPU time of the server per request.
     Cpu,
-    /// The user part of it: the server's own work, without the system's.
+    /// User CPU time of the server per request, without the kernel's.
     UserCpu,
-    /// Keys found, of those asked for.
+    /// Share of requested keys that were found.
     Hits,
-    /// How busy the load's own cores were. Near 100, the load may be what is measured.
+    /// CPU time of the load, in percent of its cores. Near 100, the load may limit the results.
     LoadBusy,
-    /// What other programs took of the whole machine. Far from 0, figures say little.
+    /// CPU time of other programs, in percent of the whole machine. Results far above 0 are doubtful.
     OthersBusy,
-    /// Items held for each GiB of the server's limit.
+    /// Items held per GiB of the server's memory limit.
     HeldByLimit,
-    /// Items held for each GiB of its resident memory.
+    /// Items held per GiB of the server's resident memory.
     HeldByRss,
 }
 
 impl Metric {
-    /// All of them, as they are shown.
+    /// All metrics, in the order of reports.
     pub const ALL: [Self; 14] = [
         Self::Throughput,
         Self::P50,
@@ -56,7 +56,7 @@ impl Metric {
         Self::HeldByRss,
     ];
 
-    /// What it is called.
+    /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl Metric {
         }
     }
 
-    /// What it counts.
+    /// Its unit.
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {
@@ -88,7 +88,7 @@ impl Metric {
         }
     }
 
-    /// Its name in files.
+    /// Its name in file names and CSV columns.
     #[must_use]
     pub fn slug(self) -> &'static str {
         match self {
@@ -109,13 +109,13 @@ impl Metric {
         }
     }
 
-    /// Whether it says how good a server is, and so has a plot and a ratio to the baseline.
+    /// Whether servers are compared by it, with a plot and a ratio to the baseline.
     #[must_use]
     pub fn is_compared(self) -> bool {
         !matches!(self, Self::Hits | Self::LoadBusy | Self::OthersBusy)
     }
 
-    /// Its value in a cell, with `load_cores` for the load; nothing where it has no meaning.
+    /// Its value in a result whose load had `load_cores` cores; nothing where it does not apply.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -161,21 +161,21 @@ impl Metric {
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What a figure counts.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Requests.
+    /// Requests per second.
     PerSecond,
     /// Microseconds.
     Micros,
-    /// Of 100.
+    /// Percent.
     Percent,
-    /// Items.
+    /// Items per GiB.
     Items,
 }
 
 impl Unit {
-    /// As an axis says it.
+    /// Its name on an axis.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -186,7 +186,7 @@ impl Unit {
         }
     }
 
-    /// Three digits of a number, with its thousands or millions, without the unit.
+    /// A number with three significant digits, with thousands (k) or millions (M), without the unit.
     #[must_use]
     pub fn number(self, value: f64) -> String {
         let size = value.abs();
@@ -198,7 +198,7 @@ impl Unit {
         }
     }
 
-    /// A number with the unit that is easiest to read.
+    /// A number with its unit, scaled for readability.
     #[must_use]
     pub fn quantity(self, value: f64) -> String {
         match self {
@@ -209,7 +209,7 @@ impl Unit {
     }
 }
 
-/// Three digits, no zeros after the point that say nothing.
+/// A number with three significant digits, without trailing zeros after the point.
 fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_for_people() {
+    fn quantities_are_scaled() {
         for (unit, value, expected) in [
             (Unit::PerSecond, 0.0, "0 requests/s"),
             (Unit::PerSecond, 950.0, "950 requests/s"),

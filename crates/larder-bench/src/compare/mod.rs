@@ -1,8 +1,8 @@
 //! `larder compare`: compares servers, each of which is started, loaded and stopped in turn.
 //!
-//! A [`suite`] says who and how, [`plan`] in which order; [`measure`] visits one server, on its
-//! [`cores`], as a [`process`]; [`results`] are kept as they come; a [`summary`] is made of them and
-//! written by `report`.
+//! A [`suite`] defines servers and loads, [`plan`] orders the trials, and [`measure`] runs a trial,
+//! with the server as a [`process`] on its own [`cores`]. [`results`] are kept on disk as they
+//! arrive; `report` writes their [`summary`].
 
 pub mod cores;
 mod cpu_times;
@@ -66,45 +66,45 @@ pub struct Arguments {
     pub markdown: bool,
 }
 
-/// Why there is no comparison.
+/// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The suite.
-    #[error("{path}: {why}")]
+    /// The suite is invalid.
+    #[error("suite {path}: {why}")]
     Suite {
-        /// Its file.
+        /// The suite's file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// Cores.
-    #[error("{0}; see --server-cores and --load-cores")]
+    /// The cores cannot be used.
+    #[error("{0}; choose others with --server-cores and --load-cores")]
     Cores(String),
-    /// The results that are there are of something else.
+    /// The results in the output directory are those of a different setup.
     #[error(
-        "the results in {folder} were made with another setup ({differing} differ): choose another \
-         --out, or --fresh to forget them"
+        "the results in {folder} were measured with a different setup ({differing} differ); choose \
+         another directory with --out, or delete them with --fresh"
     )]
     OtherSetup {
-        /// Where.
+        /// The output directory.
         folder: PathBuf,
-        /// What differs.
+        /// The parts of the setup that differ.
         differing: String,
     },
-    /// A file.
+    /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The system's error.
         error: io::Error,
     },
-    /// A plot can't be drawn.
-    #[error("cannot draw: {0}")]
+    /// A plot cannot be drawn.
+    #[error("cannot draw a plot: {0}")]
     Plot(String),
-    /// A signal came.
-    #[error("stopped; what was measured is in {0}, and the same command goes on with it")]
+    /// A signal interrupted the comparison.
+    #[error("interrupted; the results so far are in {0}, and the same command resumes from them")]
     Interrupted(PathBuf),
 }
 
@@ -114,25 +114,26 @@ impl Error {
     }
 }
 
-/// Runs a suite and writes its report. Ends what it started when a signal asks for it.
+/// Runs a suite and writes its report. On SIGINT or SIGTERM, stops the running server and returns.
 ///
 /// # Errors
-/// The suite is wrong, files can't be read or written, or a signal came. A server that fails is no
-/// error but a result.
+/// The suite is invalid, files cannot be read or written, or a signal interrupted the comparison. A
+/// server that fails is a result, not an error.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Without it, a signal ends us and leaves a server behind; better than not to run.
+        // If a handler cannot be installed, a signal leaves a server running, but the comparison
+        // works.
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
     }
     compare(arguments, &interrupted, &mut io::stderr(), &mut io::stdout())
 }
 
-/// The same, where the caller says when to stop. What happens is told to `progress`; tables go to
-/// `out` if they were asked for.
+/// Runs a suite like [`command`], until `interrupted` becomes true. Progress is written to
+/// `progress`, and tables to `out` if the arguments ask for them.
 ///
 /// # Errors
-/// As [`command`].
+/// See [`command`].
 pub fn compare(
     arguments: &Arguments,
     interrupted: &AtomicBool,
@@ -158,7 +159,7 @@ pub fn compare(
     Ok(())
 }
 
-/// What changes the figures, as it is typed.
+/// The command line, with the options that influence results.
 impl fmt::Display for Arguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "larder compare {}", self.suite.display())?;
@@ -185,7 +186,7 @@ impl Arguments {
         }
         suite.runs = self.runs.unwrap_or(suite.runs);
         if suite.runs == 0 {
-            return Err(wrong("at least one run".to_owned()));
+            return Err(wrong("--runs must be at least 1".to_owned()));
         }
         Ok(suite)
     }
@@ -203,7 +204,7 @@ impl Arguments {
             (Some(server), Some(load)) => (server.clone(), load.clone()),
             _ => CoreSet::halves().map_err(Error::Cores)?,
         };
-        // Said before anything is started; the threads that use them ask again.
+        // Invalid cores are reported before any server is started. Each thread is pinned later.
         for cores in [&server_cores, &load_cores] {
             let tried = std::thread::scope(|scope| scope.spawn(|| cores.pin()).join());
             tried.unwrap_or(Ok(())).map_err(Error::Cores)?;
@@ -264,7 +265,8 @@ fn measure_all(
     Ok(())
 }
 
-/// The trials of the servers that are there, with their programs; says who isn't.
+/// The trials of the installed servers, with their programs. Reports the servers that are not
+/// installed to `progress`.
 fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Trial<'s>, &'s Path)> {
     let mut servers = Vec::new();
     for (server, installed) in setup.suite.servers.iter().zip(&setup.servers) {
@@ -281,7 +283,7 @@ fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Tria
     trials.into_iter().filter_map(|trial| Some((trial, program(&trial)?))).collect()
 }
 
-/// A record for people who watch.
+/// A line of progress about a result.
 fn describe(record: &Record, setup: &Setup) -> String {
     let cell = &record.cell;
     let figure = |metric: Metric| {
@@ -302,7 +304,7 @@ fn describe(record: &Record, setup: &Setup) -> String {
     )
 }
 
-/// Nothing depends on it.
+/// Writes a line of progress. Errors are ignored, because results do not depend on it.
 fn print_progress(progress: &mut dyn Write, line: &str) {
     let _ = writeln!(progress, "{line}");
 }

@@ -1,42 +1,42 @@
-//! What is measured in which order.
+//! The trials of a comparison and their order.
 
 use super::suite::{Server, Suite, Workload};
 use serde::{Deserialize, Serialize};
 
-/// One measurement of one server.
+/// Identifies one measurement of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cell {
-    /// Who.
+    /// Name of the server.
     pub server: String,
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// Its phase.
+    /// Name of the workload's phase.
     pub phase: String,
-    /// Threads of the server.
+    /// Number of threads of the server.
     pub threads: usize,
-    /// Requests that a connection has under way.
+    /// Number of outstanding requests on each connection.
     pub pipeline: usize,
-    /// From 1.
+    /// Number of the run, from 1.
     pub run: usize,
 }
 
-/// A server's life: it is started, goes through a workload's phases, and is stopped.
+/// A trial: a server is started, measured in all phases of a workload, and stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial<'s> {
-    /// Who.
+    /// The server.
     pub server: &'s Server,
-    /// What it goes through.
+    /// The workload.
     pub workload: &'s Workload,
-    /// Threads of the server.
+    /// Number of threads of the server.
     pub threads: usize,
-    /// Requests that a connection has under way.
+    /// Number of outstanding requests on each connection.
     pub pipeline: usize,
-    /// From 1.
+    /// Number of the run, from 1.
     pub run: usize,
 }
 
 impl Trial<'_> {
-    /// What is measured, phase by phase.
+    /// The measurements of the trial, one for each phase.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let cell = |phase: &super::suite::Phase| Cell {
@@ -51,8 +51,8 @@ impl Trial<'_> {
     }
 }
 
-/// All trials of `servers`. Servers take turns within a run, and another one begins each run, so
-/// that what changes on the machine meets them all.
+/// All trials of `servers`, in order. Servers alternate within a run, and each run begins with another
+/// one, so that changes of the machine's speed affect all servers alike.
 #[must_use]
 pub fn trials<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec<Trial<'s>> {
     let mut trials = Vec::new();

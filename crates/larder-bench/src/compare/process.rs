@@ -1,4 +1,4 @@
-//! A server's process: found, asked for its version, started on its cores, waited for, stopped.
+//! The process of a server: finds its program and version, starts it on its cores, and stops it.
 
 use super::cores::CoreSet;
 use super::suite::Server;
@@ -18,8 +18,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The program of a command: a path, or a name that is looked for in `target/release`, where
-/// `larder` itself lies, and on the `PATH`, in this order.
+/// Finds the program of a command: a path, or a name that is searched for in `target/release`, in
+/// the directory of `larder` itself and on the `PATH`, in this order.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let executable = |path: &PathBuf| {
@@ -29,7 +29,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         return Some(PathBuf::from(program)).filter(executable);
     }
     let own = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned()));
-    // What was built without optimisations is not compared with anything.
+    // Programs that were built without optimisations are not compared.
     let own = own.filter(|folder| !folder.ends_with("debug"));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = [PathBuf::from("target/release")].into_iter().chain(own);
@@ -37,7 +37,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(executable)
 }
 
-/// What a program says of its version: the first line that it prints.
+/// The version of a program: the first line that it prints when run with `arguments`.
 #[must_use]
 pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     if arguments.is_empty() {
@@ -48,7 +48,7 @@ pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     let mut child = command.spawn().ok()?;
     let mut printed = String::new();
     if wait(&mut child, START_TIMEOUT).is_some() {
-        // A few lines; they wait in the pipe.
+        // The output is short enough to fit the pipe's buffer until it is read here.
         let _ = child.stdout.take()?.read_to_string(&mut printed);
     } else {
         let _ = child.kill();
@@ -64,27 +64,27 @@ fn without_colours(line: &str) -> String {
     parts.fold(first, |line, part| line + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// A server takes no longer to answer its first request.
+/// How long a server may take to answer its first request.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Nor to end when asked to.
+/// How long a server may take to exit after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A server that was started. Dropping it ends it.
+/// A running server. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// How it is reached.
+    /// The address that the server listens on.
     pub address: ServerAddress,
     log: PathBuf,
 }
 
 impl Running {
-    /// Starts a server on `cores` and waits until it answers in `protocol`. What it prints goes to
+    /// Starts a server on `cores` and waits until it answers in `protocol`. Its output is written to
     /// the file `log`.
     ///
     /// # Errors
-    /// It can't be started or doesn't answer; says what it printed last.
+    /// The server cannot be started or does not answer; the error contains the last line of its log.
     pub fn start(
         server: &Server,
         program: &Path,
@@ -104,14 +104,14 @@ impl Running {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null());
         command.stderr(output.try_clone().map_err(|error| error.to_string())?).stdout(output);
-        // Its own group, so that Ctrl-C reaches us and we end it.
+        // In a process group of its own, the server does not receive Ctrl-C; this process stops it.
         command.process_group(0);
         let child = spawn_on(cores, &mut command)?;
         let mut running = Self { child, address, log };
         running.wait_until_ready(protocol).map(|()| running)
     }
 
-    /// Its process.
+    /// The server's process ID.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
@@ -127,7 +127,7 @@ impl Running {
         self.child.try_wait().ok()?
     }
 
-    /// Ends it: asks, then insists.
+    /// Stops the server with SIGTERM, then, after a timeout, with SIGKILL.
     pub fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
         if wait(&mut self.child, STOP_TIMEOUT).is_none() {
@@ -140,7 +140,7 @@ impl Running {
     }
 
     fn signal(&mut self, signal: Signal) {
-        // A number that was waited for may be another process's by now.
+        // After the process was waited for, its ID may belong to another process.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(Pid::from_raw(self.pid()), signal);
         }
@@ -157,7 +157,7 @@ impl Running {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        Err(format!("does not answer on {} in {protocol}{}", self.address, self.last_log_line()))
+        Err(format!("does not answer {protocol} on {}{}", self.address, self.last_log_line()))
     }
 
     fn last_log_line(&self) -> String {
@@ -165,7 +165,7 @@ impl Running {
         let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().rev().find(|line| !line.trim().is_empty());
         line.map_or(String::new(), |line| {
-            format!("; it said: {}", line.trim().chars().take(200).collect::<String>())
+            format!("; last log line: {}", line.trim().chars().take(200).collect::<String>())
         })
     }
 }
@@ -176,7 +176,7 @@ impl Drop for Running {
     }
 }
 
-/// Children run on the cores of the thread that starts them.
+/// Starts a process from a thread that is pinned to `cores`, which the process inherits.
 fn spawn_on(cores: &CoreSet, command: &mut Command) -> Result<Child, String> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -197,7 +197,7 @@ fn wait(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Where nobody listens.
+/// A free address: the server's fixed port, a free port, or the path of a new unix socket.
 fn choose_address(server: &Server) -> std::io::Result<ServerAddress> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     if server.on_unix_socket() {
@@ -208,7 +208,7 @@ fn choose_address(server: &Server) -> std::io::Result<ServerAddress> {
     free_address(server.port.unwrap_or(0)).map(ServerAddress::Tcp)
 }
 
-/// Whether a first request is answered.
+/// Whether the server answers a request.
 fn answers(address: &ServerAddress, protocol: Protocol) -> bool {
     let (request, answer): (&[u8], &[u8]) = match protocol {
         Protocol::Text | Protocol::Meta => (b"version\r\n", b"VERSION"),
@@ -235,7 +235,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 trait ReadWrite: Read + Write {}
 impl<S: Read + Write> ReadWrite for S {}
 
-/// A request's magic byte and the version's opcode; all else is 0.
+/// A `version` request: the magic byte, the opcode, and zeros.
 const BINARY_VERSION: [u8; 24] = {
     let mut packet = [0; 24];
     packet[0] = 0x80;
@@ -277,9 +277,9 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_says_why() {
+    fn a_server_that_exits_is_reported_with_its_last_log_line() {
         let error = start(&["sh", "-c", "echo no memory for {port}; exit 3"]).unwrap_err();
-        assert!(error.contains("exit status: 3; it said: no memory for "), "{error}");
+        assert!(error.contains("exit status: 3; last log line: no memory for "), "{error}");
     }
 
     #[test]

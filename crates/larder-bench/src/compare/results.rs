@@ -1,6 +1,6 @@
-//! What has been found so far, kept on disk cell by cell so that a comparison can be gone on with.
+//! The results so far, kept on disk so that an interrupted comparison can be resumed.
 //!
-//! A file of JSON lines: the setup, then a record a cell.
+//! The file consists of JSON lines: the setup, then one record for each cell.
 
 use super::Error;
 use super::cores::CoreSet;
@@ -13,76 +13,76 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Everything that figures depend on. Results of another setup are not gone on with.
+/// Everything that results depend on. A comparison with a different setup is not resumed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// The day, as in 2026-11-21, in UTC.
+    /// The date in UTC, such as 2026-11-21.
     pub date: String,
-    /// How to do it again.
+    /// The command line.
     pub command: String,
     /// Larder's version.
     pub larder: String,
-    /// The suite as it is run, in its short form if that was asked for.
+    /// The suite as it is run, in its short form if that was requested.
     pub suite: Suite,
-    /// Who is there, in the suite's order.
+    /// The programs of the servers, in the suite's order.
     pub servers: Vec<Installed>,
-    /// The servers' cores.
+    /// Cores that servers run on.
     pub server_cores: CoreSet,
-    /// The load's cores.
+    /// Cores that the load runs on.
     pub load_cores: CoreSet,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
 }
 
-/// Whether a server of the suite can be started.
+/// The installed program of a server of the suite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installed {
-    /// As the suite calls it.
+    /// The server's name in the suite.
     pub name: String,
-    /// Its program; nothing if there is none.
+    /// The path of its program; nothing if it is not installed.
     pub program: Option<PathBuf>,
-    /// What it says of its version.
+    /// The version that the program prints.
     pub version: Option<String>,
 }
 
-/// What came of a cell.
+/// The result of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// A load's figures.
+    /// The results of a load.
     Measured(Box<Outcome>),
-    /// A fill's.
+    /// The result of a fill.
     Held(Held),
-    /// Why there are none.
+    /// The reason why there is no result.
     Failed(String),
 }
 
-/// How many items a server held when old ones began to be missing.
+/// The number of items that a server held after it was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// Items: counted, or estimated from a sample.
+    /// Number of items: counted, or estimated from a sample.
     pub items: f64,
     /// Half the width of the 95 % confidence interval of `items`; 0 if they were counted.
     pub items_error: f64,
-    /// The server's limit.
+    /// The server's memory limit.
     pub limit_bytes: u64,
-    /// Its resident memory, if the system says.
+    /// The server's resident memory, where the system reports it.
     pub rss_bytes: Option<u64>,
 }
 
-/// A cell and what came of it.
+/// A cell and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which.
+    /// The measurement.
     pub cell: Cell,
-    /// What.
+    /// Its result.
     pub found: Found,
-    /// What other programs took meanwhile of all of the machine's cores, in percent, if the system
-    /// says.
+    /// CPU time of other programs meanwhile, in percent of all cores of the machine, where the
+    /// system reports it.
     pub others_busy: Option<f64>,
 }
 
-/// A setup's records.
+/// The records of a setup, in memory and on disk.
 #[derive(Debug)]
 pub struct Results {
     path: PathBuf,
@@ -91,14 +91,14 @@ pub struct Results {
 }
 
 impl Results {
-    /// The file's name in the output folder.
+    /// Name of the file in the output directory.
     pub const FILE: &'static str = "cells.jsonl";
 
-    /// Opens the results in `folder`, which is made if need be. A record that was cut off while it
-    /// was written is dropped.
+    /// Opens the results in `folder`, which is created if it does not exist. An incomplete last line
+    /// is removed.
     ///
     /// # Errors
-    /// They are of another setup, damaged, or can't be read or written.
+    /// The results are those of a different setup, damaged, or cannot be read or written.
     pub fn open(folder: &Path, setup: &Setup) -> Result<Self, Error> {
         let path = folder.join(Self::FILE);
         let failed = |error| Error::io(&path, error);
@@ -125,22 +125,22 @@ impl Results {
         Ok(results)
     }
 
-    /// What was found so far.
+    /// The records so far.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// Whether all of these have been found.
+    /// Whether all of these cells have results.
     #[must_use]
     pub fn have(&self, cells: &[Cell]) -> bool {
         cells.iter().all(|cell| self.records.iter().any(|record| record.cell == *cell))
     }
 
-    /// Keeps records; those of cells that are there already are dropped.
+    /// Adds records, except those of cells that have results already.
     ///
     /// # Errors
-    /// They can't be written.
+    /// The file cannot be written.
     pub fn add(&mut self, records: Vec<Record>) -> Result<(), Error> {
         for record in records {
             if !self.have(std::slice::from_ref(&record.cell)) {
@@ -183,7 +183,7 @@ mod tests {
     use tempfile::tempdir;
 
     #[test]
-    fn gone_on_with_after_a_cut() {
+    fn a_comparison_is_resumed_after_an_incomplete_line() {
         let (folder, setup) = (tempdir().unwrap(), example::setup());
         let records = example::records(&setup);
         let mut results = Results::open(folder.path(), &setup).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn not_gone_on_with_after_a_change() {
+    fn a_comparison_with_another_setup_is_not_resumed() {
         let (folder, mut setup) = (tempdir().unwrap(), example::setup());
         drop(Results::open(folder.path(), &setup).unwrap());
         setup.servers[0].version = Some("another".to_owned());
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_said() {
+    fn a_damaged_file_is_an_error() {
         let (folder, setup) = (tempdir().unwrap(), example::setup());
         drop(Results::open(folder.path(), &setup).unwrap());
         let path = folder.path().join(Results::FILE);

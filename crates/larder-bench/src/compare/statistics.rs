@@ -1,25 +1,25 @@
-//! Runs made one figure: the middle, and how far they lie apart.
+//! Median and spread of a figure over several runs.
 
 use crate::median::median;
 use serde::{Deserialize, Serialize};
 
-/// How some numbers lie.
+/// Median, quartiles, minimum and maximum of some numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// A quarter is less.
+    /// Lower quartile.
     pub lower_quartile: f64,
-    /// Half is less.
+    /// Median.
     pub median: f64,
-    /// A quarter is more.
+    /// Upper quartile.
     pub upper_quartile: f64,
-    /// The most.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// How `numbers` lie; of none, nothing can be said.
+    /// The spread of `numbers`; nothing without numbers.
     #[must_use]
     pub fn of(mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
@@ -32,14 +32,14 @@ impl Spread {
         })
     }
 
-    /// How many times the median of `baseline` this one's is; nothing if that is 0.
+    /// This median ÷ the median of `baseline`; nothing if that is 0.
     #[must_use]
     pub fn ratio(&self, baseline: &Self) -> Option<f64> {
         (baseline.median > 0.0).then(|| self.median / baseline.median)
     }
 }
 
-/// Between the two nearest of some sorted numbers, at least one.
+/// The quantile of at least one sorted number, by linear interpolation.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! Suites: what is compared with what, as TOML. `docs/compare.md` describes the format.
+//! Suites: TOML files that define servers and loads. `docs/compare.md` describes the format.
 
 use super::template::{self, Values};
 use crate::arguments::Arguments;
@@ -7,37 +7,37 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A whole suite.
+/// A suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
     /// The report's heading.
     pub title: String,
-    /// What is measured and where the set-up comes from.
+    /// What is measured, and the source of the setup.
     pub about: String,
     /// The server that the others' ratios refer to.
     pub baseline: String,
-    /// How often each cell is measured.
+    /// Number of times that each cell is measured.
     pub runs: usize,
-    /// What a server may use for items, in MiB.
+    /// Memory limit of each server for items, in MiB.
     pub memory_mb: u64,
-    /// Threads of the servers.
+    /// Numbers of threads of the servers.
     pub threads: Threads,
-    /// Requests that a connection has under way.
+    /// Numbers of outstanding requests on each connection.
     pub pipelines: Vec<usize>,
-    /// Connections of all load threads together, for lines that say `{clients}`.
+    /// Number of connections of all load threads together, for loads that use `{clients}`.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// How long each server is loaded before the first phase.
+    /// Seconds for which each server is loaded before the first phase is measured.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
-    /// What `--quick` changes.
+    /// The values that `--quick` replaces.
     #[serde(default)]
     pub quick: Quick,
-    /// Who is compared.
+    /// The servers that are compared.
     #[serde(rename = "server")]
     pub servers: Vec<Server>,
-    /// What they are loaded with.
+    /// The workloads that each server is measured with.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
 }
@@ -54,22 +54,23 @@ fn warm_up_secs() -> f64 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Threads {
-    /// These.
+    /// The listed numbers.
     Listed(Vec<usize>),
-    /// `"1..cores"`: 1, 2, 4 and so on, and as many as the servers have cores; at least 1 and 2.
+    /// `"1..cores"`: the powers of two below the number of the servers' cores, and that number; at
+    /// least 1 and 2.
     Cores(UpToCores),
 }
 
-/// The text that stands for it.
+/// The text of [`Threads::Cores`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UpToCores {
-    /// The only one.
+    /// The only value.
     #[serde(rename = "1..cores")]
     Text,
 }
 
 impl Threads {
-    /// The numbers, on `cores` cores.
+    /// The numbers of threads for servers on `cores` cores.
     #[must_use]
     pub fn numbers(&self, cores: usize) -> Vec<usize> {
         let Self::Listed(numbers) = self else {
@@ -81,49 +82,49 @@ impl Threads {
     }
 }
 
-/// Changes that make a suite short.
+/// Values of the short form of a suite. Those that are missing stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
-    /// Instead of the suite's.
+    /// Replaces `runs`.
     pub runs: Option<usize>,
-    /// Instead of the suite's.
+    /// Replaces `memory_mb`.
     pub memory_mb: Option<u64>,
-    /// Instead of the suite's.
+    /// Replaces `threads`.
     pub threads: Option<Threads>,
-    /// Instead of the suite's.
+    /// Replaces `pipelines`.
     pub pipelines: Option<Vec<usize>>,
-    /// Instead of the suite's.
+    /// Replaces `warm_up_secs`.
     pub warm_up_secs: Option<f64>,
-    /// Options that follow those of each phase's load.
+    /// Options that are appended to each phase's load.
     #[serde(default)]
     pub load: String,
 }
 
-/// Someone who is compared.
+/// A server that is compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// As it is called in the report.
+    /// Its name in the report.
     pub name: String,
     /// The program and its arguments, with `{socket}` or `{port}`, `{threads}`, `{memory_mb}`.
     pub command: Vec<String>,
-    /// Arguments on which the program prints its version and ends.
+    /// Arguments with which the program prints its version and exits.
     #[serde(default)]
     pub version: Vec<String>,
-    /// The dialect, if it is not the load's.
+    /// The protocol, if it differs from the load's.
     pub protocol: Option<Protocol>,
-    /// The TCP port of a server that cannot be told one.
+    /// The fixed TCP port of a server that has no option for it.
     pub port: Option<u16>,
 }
 
-/// Phases that follow each other on one server.
+/// A sequence of phases on one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// As it is called in the report.
+    /// Its name in the report.
     pub name: String,
-    /// What is done.
+    /// Its phases.
     #[serde(rename = "phase")]
     pub phases: Vec<Phase>,
 }
@@ -132,11 +133,11 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// As it is called in the report.
+    /// Its name in the report.
     pub name: String,
     /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`.
     pub load: Option<String>,
-    /// How many items are held before old ones are missing.
+    /// Items to fill the server with, in order to count how many it holds.
     pub fill: Option<Fill>,
 }
 
@@ -144,7 +145,7 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fill {
-    /// Bytes in a value.
+    /// Size of each value.
     pub value_bytes: usize,
 }
 
@@ -156,16 +157,16 @@ struct Line {
 }
 
 impl Suite {
-    /// Reads a suite's text.
+    /// Parses and checks a suite.
     ///
     /// # Errors
-    /// What is wrong, with its line, for people.
+    /// A message that says what is wrong, with the line if it is a syntax error.
     pub fn parse(text: &str) -> Result<Self, String> {
         let suite: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         suite.check().map(|()| suite)
     }
 
-    /// The short form.
+    /// Converts the suite to its short form.
     #[must_use]
     pub fn quick(mut self) -> Self {
         let quick = std::mem::take(&mut self.quick);
@@ -181,13 +182,13 @@ impl Suite {
         self
     }
 
-    /// All that a type can't say.
+    /// Checks the rules that types cannot express.
     fn check(&self) -> Result<(), String> {
         if self.runs == 0 || self.pipelines.is_empty() || self.threads.numbers(1).is_empty() {
-            return Err("runs, pipelines and threads: at least one of each".to_owned());
+            return Err("runs, pipelines and threads must each be at least one".to_owned());
         }
         if !(0.0..=3600.0).contains(&self.warm_up_secs) {
-            return Err("warm_up_secs: between 0 and 3600".to_owned());
+            return Err("warm_up_secs must be between 0 and 3600".to_owned());
         }
         distinct("server", self.servers.iter().map(|server| &server.name))?;
         distinct("workload", self.workloads.iter().map(|workload| &workload.name))?;
@@ -206,10 +207,10 @@ fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n String>) -> Result<(
     let mut seen = BTreeSet::new();
     for name in names {
         if name.is_empty() || !seen.insert(name) {
-            return Err(format!("{what} `{name}`: names must be there and differ"));
+            return Err(format!("{what} `{name}`: names must be unique and not empty"));
         }
     }
-    if seen.is_empty() { Err(format!("there is no {what}")) } else { Ok(()) }
+    if seen.is_empty() { Err(format!("the suite must have at least one {what}")) } else { Ok(()) }
 }
 
 impl Server {
@@ -221,7 +222,7 @@ impl Server {
 
     fn check(&self) -> Result<(), String> {
         if self.command.is_empty() {
-            return Err(format!("server `{}`: no command", self.name));
+            return Err(format!("server `{}`: `command` is empty", self.name));
         }
         for word in &self.command {
             template::expand(word, &Values::examples())
@@ -229,7 +230,10 @@ impl Server {
         }
         let port = self.port.is_some() || self.command.iter().any(|w| w.contains("{port}"));
         if port == self.on_unix_socket() {
-            return Err(format!("server `{}`: either {{socket}} or a port", self.name));
+            return Err(format!(
+                "server `{}`: needs either {{socket}} or a port, not both",
+                self.name
+            ));
         }
         Ok(())
     }
@@ -246,20 +250,20 @@ impl Workload {
                     arguments(load, &Values::examples()).map_err(wrong)?;
                 }
                 (None, Some(_)) => {}
-                _ => return Err(wrong("either load or fill".to_owned())),
+                _ => return Err(wrong("needs either load or fill".to_owned())),
             }
         }
         Ok(())
     }
 }
 
-/// What a load's line says.
+/// Parses a load, after placeholders are replaced.
 ///
 /// # Errors
-/// It is no command line of `larder bench`.
+/// The load is not a valid command line of `larder bench`.
 pub fn arguments(load: &str, values: &Values) -> Result<Arguments, String> {
     let line = template::expand(load, values)?;
-    let words = shlex::split(&line).ok_or_else(|| format!("a quote without end: {line}"))?;
+    let words = shlex::split(&line).ok_or_else(|| format!("unterminated quote: {line}"))?;
     let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
     Ok(line.arguments)
 }

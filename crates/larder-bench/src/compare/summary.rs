@@ -1,4 +1,4 @@
-//! Records made a table: a row a server and place in the matrix.
+//! Summarises records as tables: one for each combination of workload, phase, threads and pipeline.
 
 use super::metric::Metric;
 use super::results::{Found, Record, Setup};
@@ -6,68 +6,68 @@ use super::statistics::Spread;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A place in the matrix.
+/// A combination of workload, phase, threads and pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// Its phase.
+    /// Name of its phase.
     pub phase: String,
-    /// Threads of the servers.
+    /// Number of threads of the servers.
     pub threads: usize,
-    /// Requests that a connection has under way.
+    /// Number of outstanding requests on each connection.
     pub pipeline: usize,
 }
 
-/// All places, with all servers at each.
+/// A table for each combination.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// In the suite's order.
     pub tables: Vec<Table>,
 }
 
-/// All servers at one place.
+/// The results of all servers at one place.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// Where.
+    /// The combination that was measured.
     pub place: Place,
     /// In the suite's order.
     pub rows: Vec<Row>,
 }
 
-/// One server at one place.
+/// The result of one server at one place.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Who.
+    /// Name of the server.
     pub server: String,
-    /// What came of it.
+    /// Its result.
     pub standing: Standing,
 }
 
-/// What came of a server at a place.
+/// The result of a server at a place.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It isn't installed.
+    /// The server is not installed.
     Absent,
-    /// No run gave figures; the last one's reason.
+    /// All runs failed; this is the reason of the last one.
     Failed(String),
-    /// Figures.
+    /// The figures of the runs that did not fail.
     Figures(Figures),
 }
 
-/// What several runs found.
+/// The figures of several runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// How they lie.
+    /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// How many times the baseline's medians theirs are.
+    /// Ratios of the medians to those of the baseline.
     pub ratios: BTreeMap<Metric, f64>,
-    /// Runs that gave figures.
+    /// Number of runs that did not fail.
     pub runs: usize,
-    /// Why others did not.
+    /// Reasons of the runs that failed.
     pub failures: Vec<String>,
-    /// What went wrong in those that did, and how often.
+    /// Number of faults by kind in the runs that did not fail.
     pub faults: BTreeMap<String, u64>,
 }
 
@@ -81,7 +81,7 @@ impl Row {
         }
     }
 
-    /// How a metric's runs lie.
+    /// Median and spread of a metric.
     #[must_use]
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         self.figures()?.spreads.get(&metric).copied()
@@ -89,7 +89,7 @@ impl Row {
 }
 
 impl Table {
-    /// The metrics that anybody has.
+    /// The metrics that at least one server has.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         let any = |metric: &Metric| self.rows.iter().any(|row| row.spread(*metric).is_some());
@@ -98,7 +98,7 @@ impl Table {
 }
 
 impl Summary {
-    /// What the records say, for every place and server of the suite.
+    /// Summarises the records for every place and server of the suite.
     #[must_use]
     pub fn of(setup: &Setup, records: &[Record]) -> Self {
         let suite = &setup.suite;
@@ -117,7 +117,7 @@ impl Summary {
         Self { tables }
     }
 
-    /// The servers that aren't installed.
+    /// Names of the servers that are not installed.
     #[must_use]
     pub fn absent(&self) -> Vec<&str> {
         let rows = self.tables.first().map_or(&[][..], |table| &table.rows);

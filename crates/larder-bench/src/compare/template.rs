@@ -1,18 +1,18 @@
-//! Words with `{names}` in them.
+//! Expands placeholders such as `{port}` in commands.
 
-/// What the names stand for.
+/// The values of placeholders.
 #[derive(Clone, Debug, Default)]
 pub struct Values(Vec<(&'static str, String)>);
 
 impl Values {
-    /// One more name.
+    /// Adds a placeholder.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
         self.0.push((name, value.to_string()));
         self
     }
 
-    /// All names, to try words with.
+    /// Example values of all placeholders, to check commands with.
     pub(crate) fn examples() -> Self {
         let numbers =
             ["port", "threads", "memory_mb", "pipeline", "clients", "load_threads"].into_iter();
@@ -24,17 +24,19 @@ impl Values {
     }
 }
 
-/// `text` with the values in place of their names.
+/// Replaces the placeholders in `text` by their values.
 ///
 /// # Errors
-/// It has a name that stands for nothing, or a `{` without `}`.
+/// The text has an unknown placeholder, or a `{` without `}`.
 pub fn expand(text: &str, values: &Values) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
-        let (name, after) = after.split_once('}').ok_or_else(|| format!("`{text}`: no `}}`"))?;
+        let (name, after) =
+            after.split_once('}').ok_or_else(|| format!("`{text}` has a `{{` without `}}`"))?;
         expanded.push_str(before);
-        expanded.push_str(values.of(name).ok_or_else(|| format!("what is {{{name}}}?"))?);
+        expanded
+            .push_str(values.of(name).ok_or_else(|| format!("unknown placeholder {{{name}}}"))?);
         rest = after;
     }
     expanded.push_str(rest);

@@ -1,4 +1,4 @@
-//! Streams that are mixed from several sources of keys, or that consist of several phases.
+//! Generates streams that mix several sources of keys or consist of several phases.
 
 use super::NoDistribution;
 use super::stream::{Counted, Stream};
@@ -12,49 +12,50 @@ use rapidhash::RapidHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A part of a stream.
+/// A phase of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase<'s> {
-    /// So many requests; each is drawn from one of the sources, which have these shares.
+    /// Requests that are each drawn from one of the sources, with the probability given before the
+    /// source.
     Mixed { requests: usize, sources: &'s [(f64, Source)] },
-    /// The keys of a set one after the other, all of them `rounds` times.
+    /// All keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
-    /// The keys of a set once more, the newest first, without storing what is missed: the misses
-    /// say how many are gone. Only these requests are counted.
+    /// Looks up all keys of a set, the newest first, without setting those that miss. Only these
+    /// requests are counted, so the hits are the number of keys that the cache still holds.
     LookUp { set: u32, keys: u32, value_bytes: u32 },
-    /// From here on requests are counted; what came before fills the cache.
+    /// Requests are counted from here on. Requests before only fill the cache.
     CountFromHere,
 }
 
-/// Where keys come from.
+/// A source of keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// The n-th most popular of `keys` keys has a probability of n^-exponent. With 0 all keys are
-    /// equally popular. All sources of this kind draw from the same set of keys.
+    /// The n-th most popular of `keys` keys has a probability proportional to n^-exponent; with 0 all
+    /// keys are equally popular. All sources of this kind use the same set of keys.
     Zipf { keys: u32, exponent: f64, sizes: Sizes, ranks: Ranks },
     /// Keys that are requested once.
     Once { value_bytes: u32 },
-    /// Keys that are requested twice, `apart` new ones apart.
+    /// Keys that are requested twice, with `apart` new keys in between.
     Twice { apart: u64, value_bytes: u32 },
     /// Keys that are requested two to four times within `within` requests of this source, and
     /// never again.
     Sessions { within: u64, value_bytes: u32 },
 }
 
-/// Which key has which rank.
+/// The order of keys by popularity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ranks {
     /// The first key is the most popular.
     InOrder,
-    /// In an order that has nothing to do with the other.
+    /// A random order.
     Shuffled,
 }
 
-/// Bytes of the values. A key keeps the size that was drawn for it first.
+/// The distribution of value sizes in bytes. A key keeps the size of its first request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sizes {
     Equal(u32),
-    /// The logarithm has a uniform distribution.
+    /// The logarithm of the size is uniformly distributed.
     LogUniform {
         least: f64,
         most: f64,
@@ -72,7 +73,7 @@ pub(super) enum Sizes {
     },
 }
 
-/// Makes the stream of these phases.
+/// Generates the stream of these phases.
 pub(super) fn stream(
     name: &str,
     phases: &[Phase<'_>],
@@ -91,15 +92,15 @@ pub(super) fn stream(
     })
 }
 
-/// Keys of different kinds of sources are apart by this.
+/// Keys of different kinds of sources begin at different multiples of this.
 const KIND: u64 = 1 << 40;
 
-/// The keys of a set of [`Phase::Loop`] begin at a multiple of this.
+/// The keys of each set of [`Phase::Loop`] begin at a multiple of this.
 const SET: u64 = 1 << 32;
 
 struct Mixture {
     random: Xoshiro256PlusPlus,
-    /// Number and value size of each key that was requested.
+    /// Number and value size of each key that was requested so far.
     known: RapidHashMap<u64, (u32, u32)>,
     requests: Vec<Request>,
     counted: Counted,
@@ -192,9 +193,9 @@ fn whole(bytes: f64) -> u32 {
     bytes as u32
 }
 
-/// A source while it is drawn from.
+/// The state of a source while keys are drawn from it.
 enum Drawing {
-    /// Keys by rank, if they are not in order.
+    /// `by_rank` has the key of each rank, if ranks are shuffled.
     Zipf {
         zipf: Zipf<f64>,
         by_rank: Option<Vec<u64>>,

@@ -1,7 +1,7 @@
-//! `larder bench hitratio`: how often a server has what it is asked for.
+//! `larder bench hitratio`: measures the miss ratio of a server.
 //!
-//! A stream of look-aside requests (a get, and a set if it missed) is played to a server and to
-//! simulated caches of the same capacity. docs/hitratio.md says what is charged for what.
+//! A stream of look-aside requests (a get, and a set if it missed) is replayed to a server and to
+//! simulated caches of the same capacity. docs/hitratio.md describes streams, columns and capacity.
 
 mod arguments;
 mod catalogue;
@@ -25,41 +25,42 @@ pub use workload::{NoDistribution, Traits, TtlShare, Workload};
 use crate::target::{OpenTarget, Target, TargetError};
 use std::io;
 
-/// Why there is no figure.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no server.
+    /// The server could not be started or reached.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The trace is of no use.
-    #[error("{path}: {error}")]
+    /// The trace cannot be used.
+    #[error("trace {path}: {error}")]
     Trace {
-        /// Which.
+        /// The trace's file.
         path: String,
-        /// Why.
+        /// What is wrong with it.
         error: TraceError,
     },
-    /// The stream can't be made.
+    /// A stream cannot be generated.
     #[error(transparent)]
     Stream(#[from] NoDistribution),
-    /// The conversation broke.
-    #[error("while replaying: {0}")]
+    /// The connection to the server failed.
+    #[error("the replay stopped: {0}; see the server's log")]
     Replay(#[source] io::Error),
     /// The results could not be written.
     #[error("cannot write {place}: {error}")]
     Output {
-        /// Where.
+        /// The file, or the table.
         place: String,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// `larder bench hitratio`: prints a table, and writes the JSON that was asked for.
+/// Runs `larder bench hitratio`: prints a table, and writes a JSON file if one was requested.
 ///
 /// # Errors
-/// There is no server or no stream, the server hangs up, or the results can't be written.
+/// A stream cannot be generated or read, the server cannot be reached or closes the connection, or
+/// the results cannot be written.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let mut rows = Vec::new();
     report::print_header()?;
@@ -77,7 +78,7 @@ pub fn command(arguments: &Arguments) -> Result<(), Error> {
         .map_or(Ok(()), |path| report::write_json(path, arguments, &rows))
 }
 
-/// One stream, for each capacity, on each server.
+/// Measures one stream at each capacity on each server.
 struct Measurement<'m> {
     arguments: &'m Arguments,
     stream: &'m Stream,
@@ -98,7 +99,7 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// In bytes; none is what the server has.
+    /// The capacities in bytes. None is the limit that the server reports.
     fn capacities(&self) -> Vec<Option<u64>> {
         let given = self.arguments.server.memory_mb.or(self.stream.memory_mb).map(|mb| mb << 20);
         match self.arguments.footprint.as_slice() {

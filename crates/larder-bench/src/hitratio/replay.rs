@@ -1,9 +1,9 @@
-//! Plays a stream to a server, as an application with a look-aside cache would.
+//! Replays a stream to a server, as an application with a look-aside cache does.
 //!
-//! A batch of gets goes out, then the sets of what was missed, together with the next gets. No batch
-//! has a key twice: the stream is cut before a key that is in the batch already, so that nobody asks
-//! for a key while it is on its way. All that differs from one request at a time is that a batch's
-//! gets come before its sets.
+//! A batch of gets is sent; the sets of the keys that missed are sent together with the next batch of
+//! gets. A batch ends before a key that it already contains, so that no key is requested while its
+//! set is outstanding. The only difference to one request at a time is therefore that the gets of a
+//! batch come before its sets.
 
 use super::stream::Stream;
 use crate::blocking::{Connection, Item};
@@ -16,21 +16,21 @@ use std::num::NonZeroU32;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Hits and misses.
+/// Numbers of hits and misses, by requests and by bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HitStats {
-    /// Gets.
+    /// Number of gets.
     pub requests: u64,
-    /// Those that found nothing.
+    /// Number of gets that missed.
     pub misses: u64,
-    /// Bytes of the values that were wanted.
+    /// Total size of the requested values.
     pub bytes: u64,
-    /// Those of the misses.
+    /// Total size of the requested values that were missed.
     pub missed_bytes: u64,
 }
 
 impl HitStats {
-    /// Counts a request for a value of so many bytes.
+    /// Counts a request for a value of `bytes` bytes.
     pub fn count(&mut self, hit: bool, bytes: u32) {
         let miss = u64::from(!hit);
         self.requests += 1;
@@ -39,50 +39,50 @@ impl HitStats {
         self.missed_bytes += miss * u64::from(bytes);
     }
 
-    /// Gets that found something.
+    /// Number of gets that hit.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.requests - self.misses
     }
 
-    /// Misses by requests.
+    /// Misses ÷ requests; 0 without requests.
     #[must_use]
     pub fn miss_ratio(&self) -> f64 {
         self.misses as f64 / self.requests.max(1) as f64
     }
 
-    /// Missed bytes by wanted bytes.
+    /// Missed bytes ÷ requested bytes; 0 without requests.
     #[must_use]
     pub fn byte_miss_ratio(&self) -> f64 {
         self.missed_bytes as f64 / self.bytes.max(1) as f64
     }
 }
 
-/// How a replay went.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Replayed {
-    /// Hits and misses.
+    /// Hits and misses of the counted requests. Result files call them `tally`.
     #[serde(rename = "tally")]
     pub stats: HitStats,
-    /// Sets that the server refused.
+    /// Number of sets that the server refused.
     pub refused: u64,
-    /// Hits that brought another value than had been set.
+    /// Number of hits whose value differed from the one that was set.
     pub wrong: u64,
-    /// How long it took.
+    /// Duration of the replay.
     pub seconds: f64,
-    /// How late the latest request was, in seconds, if they had their times.
+    /// Maximum delay of a request behind its scheduled time; 0 without TTLs.
     pub behind_seconds: f64,
 }
 
-/// Plays a stream, with at most `pipeline` requests under way. Batches go to the connections in turn,
-/// one after the other. If the stream has TTLs, each request waits for its time; else they follow as
-/// fast as the server answers.
+/// Replays a stream in batches of at most `pipeline` requests, which are sent one after the other,
+/// over the connections in turn. If the stream has TTLs, each request waits for its scheduled time;
+/// otherwise requests follow as fast as the server answers.
 ///
 /// # Errors
-/// The server hung up, or answered a get with an error.
+/// The connection is lost, or the server answered a get with an error.
 ///
 /// # Panics
-/// There are no connections.
+/// `connections` is empty.
 pub fn replay(
     connections: &mut [Connection],
     stream: &Stream,
@@ -121,7 +121,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Sleeps until this time of the stream; returns what time it is.
+    /// Sleeps until `due_ms` of stream time; returns the stream time then.
     fn wait_for(&mut self, due_ms: u64) -> u64 {
         let due = Duration::from_millis(due_ms);
         let now = self.start.elapsed();
@@ -131,7 +131,8 @@ impl Clock {
     }
 }
 
-/// The first request, and those after it that are due and for other keys.
+/// Number of requests in the next batch: the first one, and those after it that are due and whose
+/// keys are not in the batch yet.
 fn batch_len(requests: &[Request], due_ms: u64, most: usize) -> usize {
     let mut keys = RapidHashSet::default();
     let fits = |request: &&Request| request.now_ms <= due_ms && keys.insert(request.key);
@@ -140,25 +141,25 @@ fn batch_len(requests: &[Request], due_ms: u64, most: usize) -> usize {
 
 struct Replay<'r> {
     connections: &'r mut [Connection],
-    /// Batches played.
+    /// Number of batches that were sent.
     batches_played: usize,
     stream: &'r Stream,
-    /// Requests played.
+    /// Number of requests that were sent.
     played: usize,
     values: Values,
     replayed: Replayed,
-    /// What is still to be set.
+    /// Requests that missed and whose sets are still to be sent.
     missed: Vec<Request>,
 }
 
 impl Replay<'_> {
-    /// Requests until the first that is counted: a batch ends before it.
+    /// Number of requests before the first one that is counted. A batch ends there.
     fn until_counted(&self) -> usize {
         let left = self.stream.counted.first().saturating_sub(self.played);
         if left == 0 { usize::MAX } else { left }
     }
 
-    /// Sets what was missed before, and gets a batch.
+    /// Sends the sets of the keys that missed before, and the gets of a batch.
     fn play(&mut self, batch: &[Request]) -> io::Result<()> {
         let keys: Vec<_> = batch.iter().map(|request| self.stream.key(request.key)).collect();
         let missed = std::mem::take(&mut self.missed);

@@ -1,28 +1,28 @@
-//! What was found, as a table for people and as JSON.
+//! Writes the results as a table and as JSON.
 
 use super::{Arguments, Error, Footprint, HitStats, Replayed, Simulated, Stream, Workload};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// One stream at one capacity on one server.
+/// The results of one stream at one capacity on one server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Which stream.
+    /// The stream's name.
     pub stream: String,
-    /// Which server, if any.
+    /// The server's name; none if caches were only simulated.
     pub server: Option<String>,
-    /// What it would take to keep everything.
+    /// Number and total size of the stream's keys and values.
     pub footprint: Footprint,
-    /// What the server and the simulated caches may hold.
+    /// Memory limit of the server and of the simulated caches.
     pub capacity_bytes: u64,
-    /// What the server made of it.
+    /// Result of the server.
     pub replayed: Option<Replayed>,
-    /// What simulated caches made of it.
+    /// Results of the simulated caches.
     pub simulated: Simulated,
 }
 
-/// Everything that shapes the figures, and the figures.
+/// The contents of the JSON file: everything that influences the results, and the results.
 #[derive(Serialize)]
 struct Report<'r> {
     version: &'static str,
@@ -55,7 +55,7 @@ pub(super) fn print_stream(
     if lengthened == 0 {
         return Ok(());
     }
-    print(&format!("  {lengthened} of their TTLs are under 1 s at this speed and made 1 s\n"))
+    print(&format!("  {lengthened} TTLs are below 1 s at this speed and are replayed as 1 s\n"))
 }
 
 pub(super) fn print_row(row: &Row) -> Result<(), Error> {
@@ -76,7 +76,7 @@ pub(super) fn print_row(row: &Row) -> Result<(), Error> {
     row.replayed.map_or(Ok(()), |replayed| print(&faults(&replayed)))
 }
 
-/// If only the end of a stream is counted, its misses and hits as numbers.
+/// Prints the numbers of misses and hits, if only the end of a stream is counted.
 pub(super) fn print_counted(row: &Row, stream: &Stream) -> Result<(), Error> {
     if stream.counted.first() == 0 {
         return Ok(());
@@ -92,7 +92,7 @@ fn ratios(server: Option<f64>, others: [f64; 4]) -> String {
     others.iter().fold(server, |line, ratio| format!("{line} {ratio:8.4}"))
 }
 
-/// What makes a figure doubtful.
+/// Warnings about a replay whose miss ratio may not be comparable.
 fn faults(replayed: &Replayed) -> String {
     let mut text = String::new();
     if replayed.refused > 0 {
@@ -107,7 +107,8 @@ fn faults(replayed: &Replayed) -> String {
     text
 }
 
-/// TTLs are seconds: what is less does not show.
+/// Delay in seconds from which a replay is reported as late. TTLs are whole seconds, so that shorter
+/// delays have little effect.
 const BEHIND_MAX: f64 = 0.5;
 
 fn print(text: &str) -> Result<(), Error> {

@@ -1,50 +1,51 @@
-//! The same stream in simulated caches of the same capacity.
+//! Runs a stream through simulated caches.
 
 use super::replay::HitStats;
 use super::stream::Stream;
 use crate::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings, hits_at_most};
 use serde::Serialize;
 
-/// Bytes that an item takes beside its key and value.
+/// Bytes of memory that an item takes beyond its key and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Overheads {
-    /// In the simulated LRU.
+    /// Overhead in the simulated LRU.
     pub lru: u32,
-    /// In the simulated S3-FIFO.
+    /// Overhead in the simulated S3-FIFO.
     pub s3fifo: u32,
 }
 
 impl Overheads {
-    /// The optimum and the bound are charged the lesser, so that they are ahead of both.
+    /// The overhead that optimum and bound are charged: the smaller one, so that they stay below the
+    /// miss ratios of both caches.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }
 }
 
-/// What simulated caches made of a stream.
+/// The results of simulated caches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Simulated {
-    /// Least recently used.
+    /// An LRU cache.
     pub lru: HitStats,
-    /// As Larder evicts, item by item.
+    /// A cache with Larder's eviction policy.
     pub s3fifo: HitStats,
-    /// Bélády's, which knows the future.
+    /// Bélády's algorithm, which knows future requests.
     pub optimum: HitStats,
-    /// No cache has a lower miss ratio.
+    /// A lower bound on the miss ratio of any cache.
     pub bound: Bound,
 }
 
-/// The miss ratios that no cache is below: PFOO-L, see [`hits_at_most`]. If only the end of a stream
-/// is counted, the hits are those of all of it, so that the bound is often 0.
+/// Lower bounds on miss ratios (PFOO-L, see [`hits_at_most`]). If only the end of a stream is counted,
+/// the bound still includes the hits of the whole stream, so that it is often 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
-    /// By object, if the cache does all for it.
+    /// Bound on the miss ratio of requests.
     pub miss_ratio: f64,
-    /// By byte, if the cache does all for that.
+    /// Bound on the miss ratio of bytes.
     pub byte_miss_ratio: f64,
 }
 
-/// Plays a stream in simulated caches of so many bytes.
+/// Runs a stream through simulated caches of `capacity` bytes.
 #[must_use]
 pub fn simulate(stream: &Stream, capacity: u64, overheads: Overheads) -> Simulated {
     let lru = play(&mut Lru::new(capacity), stream, &stream.charged(overheads.lru));

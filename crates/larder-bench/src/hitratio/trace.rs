@@ -1,4 +1,5 @@
-//! Traces: one request a line, `time_secs,key,size[,ttl]`. docs/hitratio.md describes the form.
+//! Reads traces: one request per line, `time_secs,key,size[,ttl]`. docs/hitratio.md describes the
+//! format.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
@@ -8,36 +9,36 @@ use std::io::{self, BufRead, BufReader};
 use std::num::NonZeroU32;
 use std::path::Path;
 
-/// Longest key that memcached takes.
+/// Maximum length of a memcached key.
 const KEY_BYTES_MAX: usize = 250;
 
-/// Largest value, in bytes.
+/// Maximum size of a value, in bytes.
 const SIZE_MAX: u32 = 1 << 30;
 
-/// Why a trace cannot be used.
+/// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// The file could not be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// There is no request in it.
-    #[error("there are no requests in it")]
+    /// The trace has no requests.
+    #[error("the trace has no requests")]
     Empty,
-    /// A line is not as it should be.
+    /// A line does not follow the format.
     #[error("line {line}: {why}")]
     Line {
-        /// From 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What is expected.
+        /// What is wrong or expected.
         why: &'static str,
     },
 }
 
-/// Reads a trace from a file.
+/// Reads a trace from a file, whose name becomes the stream's.
 ///
 /// # Errors
-/// It can't be read, or a line has not the form; says which.
+/// The file cannot be read, or a line does not follow the format.
 pub fn open(path: &Path) -> Result<Stream, TraceError> {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     read(&name, BufReader::with_capacity(1 << 20, File::open(path)?))
@@ -46,7 +47,7 @@ pub fn open(path: &Path) -> Result<Stream, TraceError> {
 /// Reads a trace.
 ///
 /// # Errors
-/// It can't be read, or a line has not the form; says which.
+/// The input cannot be read, or a line does not follow the format.
 pub fn read(name: &str, mut input: impl BufRead) -> Result<Stream, TraceError> {
     let mut reader = Reader::default();
     let mut text = Vec::new();
@@ -86,7 +87,7 @@ impl Reader {
         let (time, key, size, ttl) = match *fields.as_slice() {
             [time, key, size] => (time, key, size, &b""[..]),
             [time, key, size, ttl] => (time, key, size, ttl),
-            _ => return Err("not time_secs,key,size or time_secs,key,size,ttl"),
+            _ => return Err("expected time_secs,key,size or time_secs,key,size,ttl"),
         };
         let now_ms = self.since_start(millis(time)?)?;
         let (key, size, ttl_secs) = (self.number(key)?, value_size(size)?, ttl_secs(ttl)?);
@@ -98,7 +99,7 @@ impl Reader {
         let start_ms = *self.start_ms.get_or_insert(at_ms);
         let before_ms = self.requests.last().map_or(0, |request| request.now_ms);
         let since_ms = at_ms.checked_sub(start_ms).filter(|since_ms| *since_ms >= before_ms);
-        since_ms.ok_or("earlier than the line before")
+        since_ms.ok_or("its time is earlier than that of the line before; sort the trace by time")
     }
 
     fn number(&mut self, key: &[u8]) -> Result<u32, &'static str> {
@@ -106,9 +107,10 @@ impl Reader {
             return Ok(*number);
         }
         if !is_key(key) {
-            return Err("a key has 1 to 250 bytes, and neither spaces nor control characters");
+            return Err("a key has 1 to 250 bytes without spaces and control characters");
         }
-        let number = u32::try_from(self.names.len()).map_err(|_| "more than 2^32 keys")?;
+        let number =
+            u32::try_from(self.names.len()).map_err(|_| "the trace has more than 2^32 keys")?;
         self.names.push(key.into());
         self.numbers.insert(key.into(), number);
         Ok(number)
@@ -124,18 +126,20 @@ fn is_key(key: &[u8]) -> bool {
 fn millis(field: &[u8]) -> Result<u64, &'static str> {
     let secs: Option<f64> = parse(field);
     let secs = secs.filter(|secs| (0.0..1e12).contains(secs));
-    secs.map(|secs| (secs * 1000.0).round() as u64).ok_or("the time is no number of seconds")
+    secs.map(|secs| (secs * 1000.0).round() as u64).ok_or("the time must be a number of seconds")
 }
 
 fn value_size(field: &[u8]) -> Result<u32, &'static str> {
-    parse(field).filter(|size| *size <= SIZE_MAX).ok_or("the size is no number up to 2^30")
+    parse(field)
+        .filter(|size| *size <= SIZE_MAX)
+        .ok_or("the size must be a number of bytes up to 2^30")
 }
 
 fn ttl_secs(field: &[u8]) -> Result<Option<NonZeroU32>, &'static str> {
     if field.is_empty() {
         return Ok(None);
     }
-    parse(field).map(NonZeroU32::new).ok_or("the TTL is no whole number of seconds")
+    parse(field).map(NonZeroU32::new).ok_or("the TTL must be a whole number of seconds")
 }
 
 fn parse<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
@@ -171,8 +175,8 @@ mod tests {
             assert!(error.contains(expected), "{text:?}: {error}");
         };
         check("time_secs,key,size\n", "no requests");
-        check("0,a,1\n0,a\n", "line 2: not time_secs,key,size");
-        check("0,a,1,2,3", "line 1: not time_secs");
+        check("0,a,1\n0,a\n", "line 2: expected time_secs,key,size");
+        check("0,a,1,2,3", "line 1: expected time_secs");
         check("0,a b,1", "line 1: a key");
         check("0,,1", "line 1: a key");
         check(&format!("0,{},1", "k".repeat(251)), "line 1: a key");
@@ -180,6 +184,6 @@ mod tests {
         check("x,a,1", "line 1: the time");
         check("0,a,-1", "line 1: the size");
         check("0,a,1,soon", "line 1: the TTL");
-        check("5,a,1\n4,a,1", "line 2: earlier");
+        check("5,a,1\n4,a,1", "line 2: its time is earlier");
     }
 }

@@ -1,4 +1,4 @@
-//! Streams that are made up, the same for the same seed.
+//! Generates streams of requests. The same seed generates the same stream.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
@@ -11,46 +11,47 @@ use serde::Serialize;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// Requests of a round of scanning: first as usual, then keys that were never asked for.
+/// A scan repeats after this number of requests: [`SCAN_START`] ordinary ones, then new keys.
 const SCAN_ROUND: usize = 250_000;
 const SCAN_START: usize = 200_000;
 
-/// Every so many requests, popularity moves on.
+/// Number of requests after which popularity drifts by a step.
 const DRIFT_EVERY: usize = 50_000;
 
-/// By so many of a thousand keys.
+/// Size of a drift step, in thousandths of the number of keys.
 const DRIFT_PER_MILLE: u64 = 2;
 
-/// Median and sigma of log-normal sizes, as Twitter's clusters have them, in bytes.
+/// Median in bytes and sigma of log-normal value sizes, similar to those of Twitter's clusters.
 const LOG_NORMAL: (f64, f64) = (230.0, 1.3);
 
-/// The same before and after sizes shift.
+/// Median and sigma of value sizes before and after they shift.
 const SHIFT: [(f64, f64); 2] = [(150.0, 0.3), (900.0, 0.3)];
 
-/// Log-normal sizes are between these.
+/// Minimum and maximum of log-normal value sizes, in bytes.
 const SIZES: (f64, f64) = (8.0, 65_536.0);
 
-/// What beside Zipf a stream has. Typed as names joined by `+`: `zipf` alone has nothing else.
+/// Properties of a stream beyond a Zipf distribution of keys. On the command line, their names are
+/// joined by `+`; `zipf` has none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traits {
-    /// `onehit`: some requests are for keys that are never asked for again.
+    /// `onehit`: some requests are for keys that are requested only once.
     pub one_hits: bool,
-    /// `scan`: after each 200,000 requests, 50,000 for keys that are never asked for again.
+    /// `scan`: after each 200,000 requests, 50,000 are for keys that are requested only once.
     pub scans: bool,
-    /// `drift`: every 50,000 requests, all keys move down by 0.2 % of the ranks, the last ones
-    /// come up.
+    /// `drift`: every 50,000 requests, all keys move down by 0.2 % of the ranks, and the last ones
+    /// become the most popular.
     pub drifts: bool,
     /// `lognormal`: value sizes are log-normal (median 230 bytes, sigma 1.3).
     pub log_normal: bool,
-    /// `sizeshift`: half way through, other keys are asked for, with values of 900 bytes rather
-    /// than 150 (medians; sigma 0.3).
+    /// `sizeshift`: the second half of the requests is for other keys, with values of 900 bytes
+    /// instead of 150 (medians; sigma 0.3).
     pub size_shift: bool,
-    /// `ttl`: keys expire, see [`Workload::ttl_mix`].
+    /// `ttl`: keys expire as [`Workload::ttl_mix`] defines.
     pub ttls: bool,
 }
 
 impl Traits {
-    /// Nothing beside Zipf.
+    /// No properties beyond Zipf.
     pub const ZIPF: Self = Self {
         one_hits: false,
         scans: false,
@@ -77,7 +78,9 @@ impl FromStr for Traits {
                 "ttl" => traits.ttls = true,
                 _ => {
                     let known = "zipf, onehit, scan, drift, lognormal, sizeshift, ttl";
-                    return Err(format!("`{name}` is none of {known}, nor several joined by +"));
+                    return Err(format!(
+                        "unknown stream `{name}`; expected {known}, or several joined by +"
+                    ));
                 }
             }
         }
@@ -85,48 +88,48 @@ impl FromStr for Traits {
     }
 }
 
-/// A share of keys that live so many seconds.
+/// A share of the keys with their TTL.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TtlShare {
-    /// Of all keys.
+    /// Share of all keys, from 0 to 1.
     pub share: f64,
-    /// Their TTL.
+    /// TTL of these keys, in seconds.
     pub secs: u32,
 }
 
-/// What a stream is made from.
+/// The parameters of a generated stream.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Workload {
-    /// What it has beside Zipf.
+    /// Properties beyond a Zipf distribution.
     pub traits: Traits,
-    /// How many.
+    /// Number of requests.
     pub requests: usize,
-    /// Keys to choose from; those that are asked for once come on top.
+    /// Number of keys of the Zipf distribution. Keys that are requested once are not included.
     pub keys: u32,
-    /// The n-th most popular key is asked for with a probability of n^-exponent.
+    /// The n-th most popular key is requested with a probability proportional to n^-exponent.
     pub exponent: f64,
-    /// Bytes in a value, unless sizes differ.
+    /// Size of each value, if the traits do not define sizes.
     pub value_bytes: u32,
-    /// Share of the requests that are for keys never asked for again, if there are such.
+    /// Share of the requests that are for keys requested once, with [`Traits::one_hits`].
     pub one_hit_share: f64,
-    /// Keys not in it never expire.
+    /// The TTLs of keys, with [`Traits::ttls`]. Keys beyond these shares never expire.
     pub ttl_mix: Vec<TtlShare>,
-    /// Requests in a second of the stream's time.
+    /// Requests per second of stream time.
     pub per_sec: u32,
-    /// Equal seeds make equal streams.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// A distribution that cannot be drawn from.
+/// The parameters of a distribution are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a Zipf stream needs at least one key and an exponent that is not negative")]
 pub struct NoDistribution;
 
 impl Workload {
-    /// The stream.
+    /// Generates the stream.
     ///
     /// # Errors
-    /// There are no keys, or the exponent is negative.
+    /// The number of keys is 0, or the exponent is negative.
     pub fn stream(&self, name: &str) -> Result<Stream, NoDistribution> {
         let zipf = Zipf::new(f64::from(self.keys), self.exponent).map_err(|_| NoDistribution)?;
         let mut keys = Keys { workload: self, zipf, random: random(self.seed), fresh: FRESH };
@@ -155,7 +158,7 @@ fn random(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// Where keys begin that are asked for once; below are two sets of `u32` keys.
+/// First number of the keys that are requested once. Two sets of `u32` keys are below it.
 const FRESH: u64 = 1 << 33;
 
 struct Keys<'w> {
@@ -180,14 +183,14 @@ impl Keys<'_> {
         if traits.size_shift && self.workload.is_late(index) { key + (1 << 32) } else { key }
     }
 
-    /// From 0, the most popular.
+    /// Draws the rank of a key, from 0 for the most popular one.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, in 1..=n")]
     fn rank(&mut self) -> u64 {
         self.zipf.sample(&mut self.random) as u64 - 1
     }
 }
 
-/// What is known of each key: its number, its size, its TTL.
+/// Assigns each key a number, a value size and a TTL at its first request.
 struct Objects<'w> {
     workload: &'w Workload,
     random: Xoshiro256PlusPlus,
@@ -264,7 +267,7 @@ mod tests {
         workload(traits).stream("").unwrap().requests
     }
 
-    /// How often the most popular key is asked for, and how many keys are asked for once.
+    /// The number of requests for the most popular key, and the number of keys requested once.
     fn counts(requests: &[Request]) -> (usize, usize) {
         let mut counts: RapidHashMap<u32, usize> = RapidHashMap::default();
         requests.iter().for_each(|request| *counts.entry(request.key).or_default() += 1);
@@ -282,14 +285,14 @@ mod tests {
 
     /// With 10,000 keys and exponent 1, the first has 1 of 9.79 requests.
     #[test]
-    fn zipf_has_its_favourites() {
+    fn the_most_popular_key_has_its_zipf_share() {
         let (most, once) = counts(&requests("zipf"));
         assert!((50_000..52_200).contains(&most), "{most} of 51,080");
         assert!(once < 200, "{once}");
     }
 
     #[test]
-    fn any_exponent_goes() {
+    fn exponents_from_0_up_are_allowed() {
         for (exponent, expected) in [(0.0, 50.0), (0.6, 500_000.0 * 0.010_2), (1.5, 193_000.0)] {
             let stream = Workload { exponent, ..workload("zipf") }.stream("").unwrap();
             let most = counts(&stream.requests).0 as f64;
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_asked_for_once_are_as_many_as_wanted() {
+    fn one_hit_keys_have_the_requested_share() {
         let once = counts(&requests("onehit")).1;
         assert!((148_000..152_500).contains(&once), "{once} of 150,000");
         let once = counts(&requests("scan")).1;
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_distributed_as_said() {
+    fn sizes_have_the_documented_medians() {
         let median = |requests: &[Request]| {
             let mut sizes: Vec<u32> = requests.iter().map(|request| request.size).collect();
             sizes.sort_unstable();
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trait_that_is_none_is_refused() {
+    fn an_unknown_trait_is_refused() {
         assert!("zipf+scam".parse::<Traits>().unwrap_err().contains("`scam`"));
     }
 }

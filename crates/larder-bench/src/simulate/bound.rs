@@ -1,30 +1,30 @@
-//! A bound on what any cache can do, also when sizes differ and items expire.
+//! An upper bound on the hits of any cache, also for items that differ in size and expire.
 //!
-//! Which items a cache of limited bytes should hold is NP-hard once their sizes differ. The bound
-//! (PFOO-L: Berger, Beckmann, Harchol-Balter, "Practical bounds on optimal caching with variable
-//! object sizes", 2018) lets the cache be too full at one time if it is emptier at another: a hit
-//! costs the item's bytes for as long as it was held since the request before, in total there are
-//! capacity × length of the stream to spend, and the cheapest hits are bought first.
+//! The optimal choice of items is NP-hard if sizes differ. The bound (PFOO-L: Berger, Beckmann,
+//! Harchol-Balter, "Practical bounds on optimal caching with variable object sizes", 2018) lets the
+//! cache exceed its capacity at one time if it holds less at another: a hit costs the item's bytes ×
+//! the number of requests since the key's request before, the budget is capacity × length of the
+//! stream, and the cheapest hits are bought first.
 
 use super::Request;
 use rapidhash::RapidHashMap;
 
-/// A key's requests, taken together.
+/// Summary of all requests for a key.
 #[derive(Debug, Default)]
 struct Key {
-    /// Bytes held: the least of all its requests.
+    /// Minimum size of all its requests.
     charge: u64,
-    /// Worth of a hit: the most of all.
+    /// Maximum value of a hit of all its requests.
     value: u64,
-    /// The longest life.
+    /// Maximum TTL of all its requests.
     lifetime_ms: u64,
-    /// The request before: which, and when.
+    /// Index and time of its last request so far.
     last: Option<(u32, u64)>,
-    /// When an endless cache stored it last, and how often it hit since the first time: no cache
-    /// hits more often.
+    /// When a cache of infinite capacity stored the key last, and the number of hits it had for the
+    /// key so far. No cache has more.
     stored_ms: u64,
     hits: usize,
-    /// How long it had to be held for each hit that can be, in requests.
+    /// For each possible hit, how long the key had to be held, in requests.
     gaps: Vec<u32>,
 }
 
@@ -42,7 +42,7 @@ impl Key {
         self.stored_ms = now_ms;
     }
 
-    /// What hits cost, in bytes × requests, and are worth each.
+    /// Cost (in bytes × requests) and value of each possible hit.
     fn offers(mut self) -> impl Iterator<Item = (f64, f64)> {
         self.gaps.sort_unstable();
         self.gaps.truncate(self.hits);
@@ -51,8 +51,8 @@ impl Key {
     }
 }
 
-/// The most that hits can be worth in a cache of `capacity` bytes, whatever its policy; a request
-/// that hits is worth `value`. At most 2^32 requests.
+/// Upper bound on the total value of the hits in a cache of `capacity` bytes with any policy, where
+/// `value` is the value of a request that hits. The stream has at most 2^32 requests.
 #[must_use]
 pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request) -> u64) -> f64 {
     let mut keys: RapidHashMap<u32, Key> = RapidHashMap::default();
@@ -75,7 +75,8 @@ pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request
     buy(offers, capacity as f64 * requests.len() as f64)
 }
 
-/// Buys the cheapest of `(cost, worth)` first, of the last a part.
+/// Buys offers of `(cost, value)` with the budget, the cheapest per value first, and a fraction of the
+/// last one.
 fn buy(mut offers: Vec<(f64, f64)>, mut budget: f64) -> f64 {
     offers.retain(|(_, worth)| *worth > 0.0);
     offers.sort_unstable_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));

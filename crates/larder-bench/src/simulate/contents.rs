@@ -1,11 +1,11 @@
-//! What a simulated cache holds, whatever its order of eviction.
+//! The items of a simulated cache, independent of its eviction policy.
 
 use super::{NEVER, Request};
 use rapidhash::RapidHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A stored item, with a mark of the policy's own.
+/// A stored item, with data of the policy (`mark`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<M> {
     pub(super) size: u64,
@@ -13,12 +13,12 @@ pub(super) struct Entry<M> {
     pub(super) mark: M,
 }
 
-/// Items by key, and their bytes together.
+/// The stored items by key, and their total size.
 #[derive(Debug)]
 pub(super) struct Contents<M> {
     entries: RapidHashMap<u32, Entry<M>>,
     used: u64,
-    /// When what expires. Whoever was removed meanwhile is still in here.
+    /// Expiry times and keys. Items that were removed before they expired are still included.
     deadlines: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
@@ -47,7 +47,7 @@ impl<M> Contents<M> {
         Some(entry)
     }
 
-    /// Removes one item that has expired, if there is any.
+    /// Removes and returns one expired item, if there is any.
     pub(super) fn remove_expired(&mut self, now_ms: u64) -> Option<(u32, Entry<M>)> {
         while let Some(&Reverse((at, key))) = self.deadlines.peek().filter(|due| due.0.0 <= now_ms)
         {

@@ -1,11 +1,11 @@
-//! The ghosts of a simulated cache, in buckets as the engine's index has them.
+//! The ghosts of a simulated cache, in buckets like those of the engine's index.
 
 use larder_store::eviction::{GhostClock, Ghosts};
 
-/// Items for each bucket, from which the table grows: 85 % of eight.
+/// Number of live items per bucket above which the table grows: 85 % of eight.
 const ITEMS_PER_BUCKET: f64 = 6.8;
 
-/// Grows by one bucket at a time, which takes over the ghosts of the one that it splits.
+/// A table that grows by splitting one bucket at a time; the new bucket copies the old one's ghosts.
 #[derive(Debug)]
 pub(super) struct GhostTable {
     buckets: Vec<Ghosts>,
@@ -23,7 +23,7 @@ impl GhostTable {
         self.buckets[bucket] = self.buckets[bucket].remember(hash, epoch);
     }
 
-    /// Whether there was a ghost for this key; there is none afterwards.
+    /// Removes the ghost of this key; returns whether there was one.
     pub(super) fn take(&mut self, key: u32) -> bool {
         let (hash, epoch) = (hash(key), self.clock.epoch());
         let bucket = self.bucket_of(hash);

@@ -1,10 +1,10 @@
-//! Least recently used.
+//! A simulated LRU cache.
 
 use super::contents::Contents;
 use super::queue::Queue;
 use super::{Policy, Request};
 
-/// Drops what was asked for longest ago.
+/// A cache that evicts the least recently used item.
 #[derive(Debug)]
 pub struct Lru {
     capacity: u64,
@@ -13,7 +13,7 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// An empty cache of so many bytes.
+    /// An empty cache of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self { capacity, contents: Contents::new(), queue: Queue::default() }

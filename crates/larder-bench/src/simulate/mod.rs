@@ -1,8 +1,8 @@
-//! Simulated caches: what a policy would do with a stream of requests, without a server.
+//! Simulated caches: the hits and misses of an eviction policy, without a server.
 //!
-//! Every cache looks aside: a request for a key it does not hold is a miss, after which the key is
-//! stored. It holds at most so many bytes, and lets go of what has expired at once. Time is an
-//! argument.
+//! Every cache is look-aside: a request for a key that it does not hold is a miss, after which the
+//! key is stored. A cache holds at most its capacity in bytes and removes expired items at once. Time
+//! is an argument.
 
 mod bound;
 mod contents;
@@ -22,32 +22,32 @@ use std::num::NonZeroU32;
 /// One get, and the set that follows if it misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Milliseconds from the start of the stream; never less than the request's before.
+    /// Milliseconds since the start of the stream, never less than those of the request before.
     pub now_ms: u64,
-    /// Whose.
+    /// Number of the key.
     pub key: u32,
-    /// Bytes that it takes while it is stored.
+    /// Bytes of memory that the item takes while it is stored.
     pub size: u32,
-    /// Seconds that it lives after it was stored; none is for ever.
+    /// TTL in seconds from when the item is stored; none is no expiry.
     pub ttl_secs: Option<NonZeroU32>,
 }
 
 impl Request {
-    /// When what is stored now expires, in the stream's milliseconds: from then on it is gone.
+    /// The stream time in milliseconds from which an item stored by this request is expired.
     #[must_use]
     pub fn expires_ms(&self) -> u64 {
         self.ttl_secs.map_or(NEVER, |secs| self.now_ms + u64::from(secs.get()) * 1000)
     }
 }
 
-/// Later than all times.
+/// The expiry of items without a TTL.
 const NEVER: u64 = u64::MAX;
 
-/// A cache of limited size.
+/// A simulated cache with an eviction policy.
 pub trait Policy {
-    /// Looks the key up, stores it if it is not there, and says whether it was.
+    /// Looks the key up, and stores it on a miss. Returns whether it was a hit.
     fn request(&mut self, request: &Request) -> bool;
 
-    /// Bytes held: never more than the capacity.
+    /// Bytes of all stored items, never more than the capacity.
     fn used(&self) -> u64;
 }

@@ -1,33 +1,34 @@
-//! The best that a cache could do that knows the future.
+//! A simulated cache that knows all future requests.
 
 use super::contents::Contents;
 use super::{Policy, Request};
 use rapidhash::RapidHashMap;
 use std::collections::BinaryHeap;
 
-/// Bélády's MIN: drops what is asked for again last, the newcomer among them.
+/// Bélády's MIN: evicts the item whose next request is furthest in the future, which may be the new
+/// one.
 ///
-/// No cache has fewer misses if all items have one size and none expires. With sizes that differ it
-/// is a good cache and no longer the best one: see [`super::hits_at_most`].
+/// If all items have the same size and none expires, no cache has fewer misses. If sizes differ, it
+/// is a good policy but not the best one: see [`super::hits_at_most`].
 #[derive(Debug)]
 pub struct Optimum<'s> {
     capacity: u64,
     requests: &'s [Request],
-    /// For each request, the next one for the same key.
+    /// For each request, the index of the next one for the same key.
     next: Vec<u32>,
     position: usize,
-    /// Marked with their next request.
+    /// The stored items, marked with the index of their next request.
     contents: Contents<u32>,
-    /// The next requests of what is held. Those that have come, or are of dropped items, are still
-    /// in here.
+    /// Next request and key of the stored items, the furthest one first. Outdated entries are still
+    /// included.
     order: BinaryHeap<(u32, u32)>,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl<'s> Optimum<'s> {
-    /// An empty cache of so many bytes, which is going to be asked for exactly these keys at these
-    /// times, though perhaps with other sizes. At most 2^32 − 1 requests.
+    /// An empty cache of `capacity` bytes. Its requests must have the keys and times of `requests`,
+    /// though their sizes may differ. There are at most 2^32 − 1 requests.
     #[must_use]
     pub fn new(capacity: u64, requests: &'s [Request]) -> Self {
         Self {
@@ -40,7 +41,7 @@ impl<'s> Optimum<'s> {
         }
     }
 
-    /// Whether an item that expires then is asked for before that.
+    /// Whether request `next` comes before `expires_ms`.
     fn is_requested_before(&self, next: u32, expires_ms: u64) -> bool {
         next != NONE && self.requests[next as usize].now_ms < expires_ms
     }

@@ -1,12 +1,11 @@
-//! Keys in the order in which they came.
+//! A FIFO queue of keys with removal from the middle.
 
 use rapidhash::RapidHashMap;
 use std::collections::VecDeque;
 
-/// A queue of keys, each in it once, from whose middle any can be taken.
+/// A FIFO queue that contains each key at most once, and from which any key can be removed.
 ///
-/// A key that is taken stays in `order` with a stamp that is no longer its own, and is passed over
-/// when its turn comes.
+/// A removed key stays in `order` with an outdated stamp, and is skipped when it reaches the front.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     order: VecDeque<(u32, u64)>,
@@ -15,7 +14,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Puts a key last, wherever it was.
+    /// Moves or adds a key to the back.
     pub(super) fn push(&mut self, key: u32) {
         self.stamp += 1;
         self.stamps.insert(key, self.stamp);
@@ -26,7 +25,7 @@ impl Queue {
         }
     }
 
-    /// Takes the key that has been here longest.
+    /// Removes the key at the front.
     pub(super) fn pop(&mut self) -> Option<u32> {
         while let Some((key, stamp)) = self.order.pop_front() {
             if self.stamps.get(&key) == Some(&stamp) {
@@ -37,7 +36,7 @@ impl Queue {
         None
     }
 
-    /// Takes this key; says whether it was here.
+    /// Removes this key; returns whether it was in the queue.
     pub(super) fn remove(&mut self, key: u32) -> bool {
         self.stamps.remove(&key).is_some()
     }

@@ -1,5 +1,5 @@
-//! S3-FIFO over segments, as Larder's engine does it: the policy is the engine's own code
-//! ([`larder_store::eviction`]); what is simulated is the memory around it.
+//! A simulated S3-FIFO cache over segments. The policy is the engine's own code
+//! ([`larder_store::eviction`]); only the memory that it manages is simulated.
 
 use super::ghost_table::GhostTable;
 use super::{NEVER, Policy, Request};
@@ -10,15 +10,15 @@ use larder_store::eviction::{
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What can be chosen. [`Settings::default`] is what `larderd` does with one thread.
+/// Parameters of the cache. [`Settings::default`] corresponds to `larderd` with one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Of two size classes, the one whose oldest segment has the larger age × mean item size to
-    /// the power of this is evicted first.
+    /// Exponent of size in the choice between size classes: the class whose oldest segment has the
+    /// largest age × (mean item size)^exponent is evicted from first.
     pub size_exponent: f64,
-    /// Handles that write in turn, each with open segments of its own.
+    /// Number of engine handles, which write in turn and have open segments of their own.
     pub threads: usize,
-    /// Bytes in a segment; none is what the engine chooses for the capacity.
+    /// Size of a segment in bytes; none is the size that the engine chooses for the capacity.
     pub segment_len: Option<u64>,
 }
 
@@ -28,11 +28,11 @@ impl Default for Settings {
     }
 }
 
-/// Where an item's counter of hits ends.
+/// Maximum of an item's hit counter.
 const FREQ_MAX: u8 = 3;
-/// Dead share from which a segment is cleaned, in percent.
+/// Share of dead bytes from which a segment is cleaned, in percent.
 const CLEAN_PERCENT: u64 = 17;
-/// Lifetime classes at most.
+/// Maximum number of lifetime classes.
 const LIFETIMES_MAX: u32 = 8;
 
 /// The length in bytes that the engine chooses for segments (`segment/layout.rs`).
@@ -42,15 +42,15 @@ fn segment_len(capacity: u64) -> u64 {
     1 << ideal.ilog2()
 }
 
-/// An item. It is stored if it has a segment.
+/// An item. It is stored if `segment` is set.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     segment: Option<u32>,
     freq: u8,
-    /// Bytes in all, and what of it is in the segment.
+    /// Total size in bytes, and the part of it in the item's segment.
     size: u64,
     inline: u64,
-    /// Whole segments for the rest.
+    /// Number of whole segments for the rest of its bytes (its chain).
     chained: u32,
     expires_ms: u64,
 }
@@ -61,13 +61,13 @@ const NO_ITEM: Item =
 #[derive(Clone, Debug)]
 struct Segment {
     queue: Queue,
-    /// Keys of the items that were written, in order. Those that moved on since are dead here.
+    /// Keys of the items that were written here, in order. Items that moved since are dead here.
     keys: Vec<u32>,
-    /// Bytes of items that were written: here alone, and with their chains.
+    /// Bytes of the items that were written here, without (`inline`) and with their chains (`bytes`).
     inline: u64,
     bytes: u64,
     chained: u64,
-    /// Of the bytes here, those of dead items.
+    /// Bytes of dead items in this segment.
     dead: u64,
     hit_bytes: u64,
 }
@@ -101,27 +101,28 @@ pub struct S3Fifo {
     segment_len: u64,
     budget: usize,
     chained_max: u64,
-    /// Segments that are kept free for moving items.
+    /// Number of segments that are kept free to move items to.
     reserve: u64,
     segments: Vec<Segment>,
-    /// Segments without items. Some of as many may be part of a chain: those are counted alone.
+    /// Segments without items. Segments of chains are only counted, in `chained`, and are not
+    /// removed from this list.
     empty: Vec<u32>,
     chained: u64,
     queues: Queues,
     ghosts: GhostTable,
     handles: Vec<Handle>,
-    /// Whose turn it is to write.
+    /// Index of the handle that writes next.
     turn: usize,
     items: Vec<Item>,
     live: u64,
     used: u64,
     deadlines: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Sealed segments that are worth being cleaned.
+    /// Sealed segments with enough dead bytes to be cleaned.
     cleanable: Vec<u32>,
 }
 
 impl S3Fifo {
-    /// An empty cache of so many bytes.
+    /// An empty cache of `capacity` bytes.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
     pub fn new(capacity: u64, settings: Settings) -> Self {
@@ -180,15 +181,15 @@ impl S3Fifo {
         self.turn = (self.turn + 1) % self.handles.len();
     }
 
-    /// What of an item is in its segment, and the whole segments for the rest: those of more than
-    /// three quarters of a segment have some.
+    /// Divides an item into the bytes in its segment and a number of whole segments. Items above
+    /// three quarters of a segment have whole segments.
     fn split(&self, size: u64) -> (u64, u32) {
         let rest = size % self.segment_len;
         let whole = u32::try_from(size / self.segment_len).unwrap_or(u32::MAX);
         if rest * 4 > self.segment_len * 3 { (0, whole.saturating_add(1)) } else { (rest, whole) }
     }
 
-    /// Appends an item to an open segment of the handle whose turn it is.
+    /// Appends an item to an open segment of the handle that writes next.
     fn write(&mut self, queue: Queue, key: u32, item: Item, now_ms: u64) -> bool {
         let kind = Kind {
             queue,
@@ -216,7 +217,7 @@ impl S3Fifo {
         true
     }
 
-    /// An open segment for this kind with room for as many bytes.
+    /// An open segment for this kind of item with room for `inline` bytes.
     fn open_segment(&mut self, kind: Kind, inline: u64) -> Option<u32> {
         let open = &mut self.handles[self.turn].open;
         let kinds = open.iter().map(|(kind, _)| *kind);
@@ -247,7 +248,7 @@ impl S3Fifo {
         }
     }
 
-    /// Cleans or evicts segments until the reserve and so many more are free.
+    /// Cleans or evicts segments until `wanted` segments beyond the reserve are free.
     fn make_room(&mut self, wanted: u64) -> bool {
         while self.free() <= self.reserve + wanted {
             let cleanable = std::iter::from_fn(|| self.cleanable.pop());
@@ -269,7 +270,7 @@ impl S3Fifo {
         true
     }
 
-    /// Moves or drops the items of a segment that is no longer queued.
+    /// Moves or evicts the items of a segment, which was removed from its queue before.
     fn empty_segment(&mut self, segment: u32, reason: Reason) {
         let emptied = std::mem::replace(&mut self.segments[segment as usize], NO_SEGMENT);
         let mut evictions = 0;
@@ -284,7 +285,7 @@ impl S3Fifo {
         self.ghosts.count_evictions(evictions, self.live);
     }
 
-    /// Moves an item, or drops it; whether it was kept.
+    /// Moves an item or evicts it; returns whether it was kept.
     fn keep(&mut self, key: u32, item: Item, queue: Queue, reason: Reason) -> bool {
         let limit = &mut self.handles[self.turn].limit;
         let kept = match reason {
@@ -297,7 +298,7 @@ impl S3Fifo {
         };
         if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
             self.queues.remove_chain(from, item.chained);
-            // Lifetime classes go by the time that is left; simulated items keep their first class.
+            // The engine uses the remaining TTL; simulated items keep the class of their first TTL.
             if self.write(queue, key, Item { freq, ..item }, 0) {
                 return true;
             }
@@ -332,7 +333,7 @@ impl S3Fifo {
     }
 }
 
-/// Items that end at about the same time share segments.
+/// The lifetime class of an item: items that expire at about the same time share segments.
 #[expect(clippy::cast_possible_truncation, reason = "less than 8")]
 fn lifetime_class(expires_ms: u64, now_ms: u64) -> u8 {
     const SPAN_BITS: u32 = 22;

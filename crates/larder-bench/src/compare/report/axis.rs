@@ -1,20 +1,20 @@
-//! A plot's vertical axis: from where to where, and what is written beside it.
+//! The vertical axis of a plot: its range and its ticks.
 
 use super::figure::Scale;
 
-/// Values, and where they lie between the axis' ends.
+/// Maps values to positions on the axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
     scale: Scale,
     first: f64,
     last: f64,
-    /// Values to write, ends included.
+    /// The values of the ticks, including both ends.
     pub(crate) ticks: Vec<f64>,
 }
 
 impl Axis {
-    /// One on which all of these have their place. A logarithmic one puts those that are not
-    /// positive at its lower end.
+    /// An axis whose range includes all values. On a logarithmic axis, values that are not positive
+    /// are at its lower end.
     pub(crate) fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let ticks = match scale {
@@ -28,7 +28,7 @@ impl Axis {
         Self { scale, first: ticks[0], last: ticks[ticks.len() - 1], ticks }
     }
 
-    /// Between 0, the lower end, and 1.
+    /// The position of a value, from 0 at the lower end to 1 at the upper end.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let (value, first, last) = match self.scale {
             Scale::Linear => (value, self.first, self.last),
@@ -40,7 +40,7 @@ impl Axis {
     }
 }
 
-/// From 0 in steps of 1, 2, 2.5 or 5 times a power of ten.
+/// Ticks from 0 in steps of 1, 2, 2.5 or 5 times a power of ten.
 fn linear(most: f64) -> Vec<f64> {
     let most = if most > 0.0 { most } else { 1.0 };
     let power = 10f64.powf((most / 5.0).log10().floor());
@@ -56,7 +56,7 @@ fn multiples(step: f64, most: f64) -> Vec<f64> {
     multiples.take(count + 1).collect()
 }
 
-/// 1, 2 and 5 times the powers of ten around; the powers alone if that would be many.
+/// Ticks at 1, 2 and 5 times powers of ten, or only at powers of ten if there would be more than nine.
 fn logarithmic(least: f64, most: f64) -> Vec<f64> {
     let round = |leading: &[f64]| {
         let powers = (-12..=15).map(|power| 10f64.powi(power));

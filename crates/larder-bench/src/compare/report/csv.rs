@@ -1,13 +1,13 @@
-//! A line a cell, for spreadsheets.
+//! The results as CSV, with a line for each cell.
 
 use super::Report;
 use crate::compare::metric::Metric;
 use crate::compare::results::{Found, Record};
 
-/// The file's text.
+/// The text of the CSV file.
 pub(super) fn csv(report: &Report<'_>) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
-    // Writing to memory.
+    // Writing to memory cannot fail.
     let _ = writer.write_record(header());
     for record in report.records {
         let _ = writer.write_record(line(report, record));

@@ -5,10 +5,10 @@
 //! ● one  ■ other                         legend, in as many lines as it needs
 //! unit
 //!   ┤----------------
-//!   ┤----------------   lines to read along
+//!   ┤----------------   grid lines
 //!   └─┬──────┬─────
 //!     1      10         ticks
-//!       what varies
+//!       title of the horizontal axis
 //! ```
 
 use super::figure::{Figure, Point, Scale, Series};
@@ -24,7 +24,7 @@ use plotters::style::{Color, FontStyle, IntoFont, RGBColor, TextStyle, register_
 use std::fmt::Write;
 use std::path::Path;
 
-/// Pixels of a plot.
+/// Width and height of a plot in pixels.
 const SIZE: (i32, i32) = (760, 450);
 const LEFT: i32 = 82;
 const RIGHT: i32 = 16;
@@ -32,29 +32,29 @@ const MARGIN: i32 = 16;
 const BOTTOM: i32 = 60;
 const LEGEND_TOP: i32 = 46;
 const LEGEND_LINE: i32 = 22;
-/// Between the legend's last line and the axis' upper end, for the unit.
+/// Space for the unit between the legend and the upper end of the vertical axis.
 const UNIT_SPACE: i32 = 34;
-/// Sizes of text. A browser's letters may be wider than ours.
+/// Text sizes. `WIDER` allows for browser fonts whose letters are wider than those of this font.
 const TITLE: i32 = 23;
 const BODY: i32 = 19;
 const WIDER: f64 = 1.25;
 const FONT: &str = "sans-serif";
-/// Between the points of two servers at a tick, at most.
+/// Maximum distance between the points of two servers at a tick.
 const APART: f64 = 14.0;
 
-/// A plot's SVG.
+/// A plot as SVG.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawing {
-    /// Linear or not.
+    /// The scale of its vertical axis.
     pub(crate) scale: Scale,
     svg: String,
 }
 
 impl Drawing {
-    /// Draws.
+    /// Draws a plot.
     ///
     /// # Errors
-    /// It can't be drawn.
+    /// The plot cannot be drawn.
     pub(crate) fn svg(figure: &Figure) -> Result<Self, Error> {
         let mut svg = String::new();
         let size = (SIZE.0.unsigned_abs(), SIZE.1.unsigned_abs());
@@ -76,23 +76,23 @@ impl Drawing {
         Ok(Self { scale: figure.scale, svg })
     }
 
-    /// For a file of its own, which knows the dark by itself.
+    /// The text of an SVG file, with a style for dark mode.
     pub(crate) fn file(&self) -> String {
         let style = format!("<style>{}</style>", style::DARK);
         let after = self.svg.find('>').map_or(0, |end| end + 1);
         format!("{}{style}{}", &self.svg[..after], &self.svg[after..])
     }
 
-    /// For HTML, whose parser needs no namespace.
+    /// The SVG for embedding in HTML, which needs no namespace.
     pub(crate) fn inline(&self) -> String {
         self.svg.replacen(r#" xmlns="http://www.w3.org/2000/svg""#, "", 1)
     }
 }
 
-/// Draws a PNG file, twice as large.
+/// Draws a PNG file with twice the number of pixels in each direction.
 ///
 /// # Errors
-/// It can't be drawn or written.
+/// The plot cannot be drawn or written.
 pub(crate) fn write_png(figure: &Figure, path: &Path) -> Result<(), Error> {
     let size = (SIZE.0.unsigned_abs() * 2, SIZE.1.unsigned_abs() * 2);
     let area = BitMapBackend::new(path, size).into_drawing_area();
@@ -105,23 +105,23 @@ fn failed(error: impl std::fmt::Display) -> Error {
 }
 
 type Drawn<B, T = ()> = Result<T, DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
-/// Where a point lies, and what there is to say of it.
+/// Position and tooltip of a point.
 type Spot = (i32, i32, String);
 
 struct Canvas<'c, B: DrawingBackend> {
     area: &'c DrawingArea<B, Shift>,
     figure: &'c Figure,
-    /// Pixels of the drawing for each of the plot.
+    /// Factor from the plot's pixels to those of the image.
     zoom: i32,
-    /// Where the legend's words are.
+    /// Positions of the legend's entries.
     legend: Vec<(i32, i32)>,
-    /// The vertical axis' upper end.
+    /// Position of the upper end of the vertical axis.
     top: i32,
 }
 
 impl<'c, B: DrawingBackend> Canvas<'c, B> {
     fn new(area: &'c DrawingArea<B, Shift>, figure: &'c Figure, zoom: i32) -> Drawn<B, Self> {
-        // The font is in this program and known to be one.
+        // Registering the built-in font cannot fail.
         let _ = register_font(FONT, FontStyle::Normal, UBUNTU_LIGHT);
         let mut canvas = Self { area, figure, zoom, legend: Vec::new(), top: 0 };
         canvas.lay_out_legend()?;
@@ -144,7 +144,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    /// Servers, then those that aren't installed.
+    /// Names of the servers, then of those that are not installed.
     fn legend_words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.figure.series.iter().map(|s| s.name.clone()).collect();
         if !self.figure.absent.is_empty() {
@@ -234,14 +234,14 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(spots)
     }
 
-    /// From the least to the most.
+    /// Draws a bar from the minimum to the maximum.
     fn whisker(&self, x: i32, least: i32, most: i32, colour: RGBColor) -> Drawn<B> {
         self.line(&[(x, least), (x, most)], colour, 1)?;
         self.line(&[(x - 4, least), (x + 4, least)], colour, 1)?;
         self.line(&[(x - 4, most), (x + 4, most)], colour, 1)
     }
 
-    /// At the bottom, for no figure.
+    /// Draws a cross at the bottom, for a server without a result.
     fn cross(&self, x: i32, colour: RGBColor) -> Drawn<B, i32> {
         let y = SIZE.1 - BOTTOM - 8;
         self.line(&[(x - 5, y - 5), (x + 5, y + 5)], colour, 2)?;
@@ -249,8 +249,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(y)
     }
 
-    /// Round, square, pointed up, pointed down and a diamond, so that colour is not all that tells
-    /// servers apart.
+    /// Draws a server's marker. Markers differ in shape as well as in colour.
     fn marker(&self, series: &Series, (x, y): (i32, i32)) -> Drawn<B> {
         let style = style::server(series.place).filled();
         let corners: &[(i32, i32)] = match series.place % 5 {
@@ -304,7 +303,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         f64::from(LEFT) + self.width() * (tick as f64 + 0.5)
     }
 
-    /// Servers stand side by side at a tick.
+    /// Horizontal position of a server's point. The points of a tick are side by side.
     fn x(&self, tick: usize, series: usize) -> i32 {
         let count = self.figure.series.len() as f64;
         let apart = APART.min(0.7 * self.width() / count);
@@ -317,7 +316,7 @@ fn pixels(place: f64) -> i32 {
     place.round() as i32
 }
 
-/// Points with figures that follow each other.
+/// Ranges of adjacent points that have values, and are connected by lines.
 fn joined(points: &[Point]) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for (number, _) in points.iter().enumerate().filter(|(_, point)| point.spread.is_some()) {

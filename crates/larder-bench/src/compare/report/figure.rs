@@ -1,4 +1,4 @@
-//! A plot before it is drawn: its words and its points.
+//! The contents of a plot: texts, axes and points.
 
 use super::axis::Axis;
 use super::view::View;
@@ -6,12 +6,12 @@ use crate::compare::metric::{Metric, Unit};
 use crate::compare::statistics::Spread;
 use crate::compare::summary::{Row, Standing, Summary};
 
-/// How values lie on an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// Evenly, from 0.
+    /// Linear, from 0.
     Linear,
-    /// By their logarithms.
+    /// Logarithmic.
     Logarithmic,
 }
 
@@ -28,49 +28,49 @@ impl Scale {
 /// A plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    /// What is plotted, of what.
+    /// The metric, and what is the same at all points.
     pub(crate) title: String,
-    /// How the vertical axis goes.
+    /// The scale of the vertical axis.
     pub(crate) scale: Scale,
-    /// What its numbers are.
+    /// The unit of the vertical axis.
     pub(crate) unit: Unit,
     /// The vertical axis.
     pub(crate) axis: Axis,
-    /// What the horizontal axis is.
+    /// Title of the horizontal axis.
     pub(crate) varies: &'static str,
-    /// What is written along it.
+    /// Labels of the horizontal axis.
     pub(crate) ticks: Vec<String>,
-    /// Whether points are joined.
+    /// Whether points are connected by lines.
     pub(crate) joined: bool,
-    /// A server each that is installed.
+    /// The points of each installed server.
     pub(crate) series: Vec<Series>,
-    /// The others.
+    /// Names of the servers that are not installed.
     pub(crate) absent: Vec<String>,
     slug: String,
 }
 
-/// A server's points.
+/// The points of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// Its name.
+    /// Name of the server.
     pub(crate) name: String,
-    /// Its place in the suite, which gives its colour.
+    /// Index of the server in the suite, which determines its colour and marker.
     pub(crate) place: usize,
-    /// One for each tick.
+    /// A point for each tick.
     pub(crate) points: Vec<Point>,
 }
 
-/// A server at a tick.
+/// The result of a server at a tick.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
-    /// Nothing if there are no figures.
+    /// Median and spread; nothing if there is no result.
     pub(crate) spread: Option<Spread>,
-    /// What there is to say of it.
+    /// Text of the tooltip.
     pub(crate) tip: String,
 }
 
 impl Figure {
-    /// A metric in a view.
+    /// The plot of a metric in a view.
     pub(crate) fn of(summary: &Summary, view: &View, metric: Metric, scale: Scale) -> Self {
         let (ticks, tables) = places(summary, view, metric);
         let series = series(summary, &tables, metric);
@@ -90,7 +90,7 @@ impl Figure {
         }
     }
 
-    /// Its file's name, without what says the format.
+    /// Name of the plot's file, without extension.
     pub(crate) fn file_name(&self) -> String {
         let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
         let name: String = self.slug.to_lowercase().chars().map(kept).collect();
@@ -99,7 +99,7 @@ impl Figure {
     }
 }
 
-/// The places where the metric means something, or where nobody has any figure.
+/// The ticks and tables of places where the metric applies, or where no server has a result.
 fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
     let means = |table: &usize| {
         let metrics = summary.tables[*table].metrics();
@@ -133,7 +133,7 @@ fn point(row: &Row, metric: Metric) -> Point {
             format!("{}: {} ({least} to {most}){ratio}", row.server, unit.quantity(spread.median))
         }
         (Standing::Failed(reason), _) => format!("{}: {reason}", row.server),
-        _ => format!("{}: no figure", row.server),
+        _ => format!("{}: no result", row.server),
     };
     Point { spread, tip }
 }

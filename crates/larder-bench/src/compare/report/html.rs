@@ -1,4 +1,4 @@
-//! The report: one file that needs no other.
+//! The HTML report, a single file without external resources.
 
 use super::draw::Drawing;
 use super::figure::Scale;
@@ -10,7 +10,7 @@ use crate::compare::metric::Metric;
 use crate::compare::summary::{Figures, Row, Standing, Table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// The file's text.
+/// The text of the HTML file.
 pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> String {
     let suite = &report.setup.suite;
     html! {
@@ -33,8 +33,9 @@ pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> St
                     label { input type="radio" name="scale" value="linear" checked; " linear" }
                     " "
                     label { input type="radio" name="scale" value="logarithmic"; " logarithmic" }
-                    ". Points are medians, bars go from the least run to the most, a cross stands "
-                    "for no figure. Point at one to read it. The same plots are files in "
+                    ". Points are medians, bars range from the lowest run to the highest, and a cross "
+                    "marks a missing result. Move the pointer to a point to read its value. The "
+                    "plots are also files in "
                     code { (PLOTS) "/" } "."
                 }
                 @for (view, drawings) in sections { (section(view, drawings)) }
@@ -72,7 +73,7 @@ fn servers(report: &Report<'_>) -> Markup {
     }
 }
 
-/// As it would be typed.
+/// The command as it is typed in a shell.
 fn typed(command: &[String]) -> String {
     let word = |word: &String| if word.is_empty() { "\"\"".to_owned() } else { word.clone() };
     command.iter().map(word).collect::<Vec<_>>().join(" ")

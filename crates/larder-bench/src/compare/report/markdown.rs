@@ -1,16 +1,16 @@
-//! Tables for documents.
+//! The tables as Markdown.
 
 use super::Report;
 use crate::compare::metric::Metric;
 use crate::compare::summary::{Figures, Place, Row, Standing, Table};
 use std::fmt::Write;
 
-/// All tables, with what they depend on.
+/// The text of the Markdown file: setup, servers and tables.
 pub(crate) fn markdown(report: &Report<'_>) -> String {
     let (setup, suite) = (report.setup, &report.setup.suite);
     let mut text = format!("# {}\n\n{}\n\n", suite.title, suite.about.trim());
     for fact in facts(report) {
-        // Writing to a string.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "- {fact}");
     }
     let _ = writeln!(text, "\n| server | version |\n|---|---|");
@@ -28,14 +28,14 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
     text
 }
 
-/// What a place is called.
+/// The heading of a table.
 pub(crate) fn heading(place: &Place) -> String {
     let Place { workload, phase, threads, pipeline } = place;
     let plural = if *threads == 1 { "" } else { "s" };
     format!("{workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
 }
 
-/// What figures depend on, a line each.
+/// The setup that results depend on, one line for each fact.
 pub(crate) fn facts(report: &Report<'_>) -> Vec<String> {
     let (setup, suite) = (report.setup, &report.setup.suite);
     let machine = &setup.machine;

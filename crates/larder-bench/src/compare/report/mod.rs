@@ -1,5 +1,5 @@
-//! A comparison for people and for programs: `results.json`, `results.csv`, `results.md`,
-//! `report.html`, and plots.
+//! Writes the report of a comparison: `results.json`, `results.csv`, `results.md`, `report.html`, and
+//! plots.
 
 mod axis;
 mod csv;
@@ -19,30 +19,30 @@ use serde::Serialize;
 use std::path::Path;
 use view::View;
 
-/// All that is reported.
+/// The data of a report.
 #[derive(Debug)]
 pub(crate) struct Report<'r> {
-    /// What it depends on.
+    /// Everything that the results depend on.
     pub(crate) setup: &'r Setup,
-    /// Cell by cell.
+    /// The result of each cell.
     pub(crate) records: &'r [Record],
-    /// Place by place.
+    /// The tables.
     pub(crate) summary: Summary,
 }
 
-/// The plots' folder in the output folder.
+/// Name of the plots' directory in the output directory.
 const PLOTS: &str = "plots";
 
 impl<'r> Report<'r> {
-    /// Of records.
+    /// A report of these records.
     pub(crate) fn of(setup: &'r Setup, records: &'r [Record]) -> Self {
         Self { setup, records, summary: Summary::of(setup, records) }
     }
 
-    /// Writes all files. Plots of an earlier report in the folder are replaced.
+    /// Writes all files, replacing those of an earlier report.
     ///
     /// # Errors
-    /// A file can't be written.
+    /// A file cannot be written.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), Error> {
         write(&folder.join("results.json"), self.json().as_bytes())?;
         write(&folder.join("results.csv"), csv::csv(self).as_bytes())?;
@@ -60,7 +60,7 @@ impl<'r> Report<'r> {
         write(&folder.join("report.html"), html::html(self, &sections).as_bytes())
     }
 
-    /// The plots of a view, linear and logarithmic, written as files too.
+    /// Draws the plots of a view, linear and logarithmic, and writes them as SVG and PNG.
     fn draw(&self, view: &View, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for metric in view.metrics(&self.summary) {

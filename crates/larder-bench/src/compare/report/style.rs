@@ -1,23 +1,24 @@
-//! Colours and sizes of plots. What is neither a server's colour nor transparent changes in the dark.
+//! Colours of plots. All colours except those of servers change in dark mode.
 
 use plotters::style::RGBColor;
 
-/// Text.
+/// Colour of text.
 pub(crate) const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
-/// Text beside the point.
+/// Colour of secondary text.
 pub(crate) const MUTED: RGBColor = RGBColor(0x59, 0x63, 0x6e);
-/// Lines to read along.
+/// Colour of grid lines.
 pub(crate) const GRID: RGBColor = RGBColor(0xd1, 0xd9, 0xe0);
-/// What is drawn on.
+/// Background colour.
 pub(crate) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 
-/// The same in the dark, for SVG.
+/// The style that replaces these colours in dark mode.
 pub(crate) const DARK: &str = "@media (prefers-color-scheme: dark) {\
     svg [fill=\"#1F2328\"] { fill: #e6edf3 } svg [fill=\"#59636E\"] { fill: #9198a1 }\
     svg [stroke=\"#D1D9E0\"] { stroke: #3d444d } svg [stroke=\"#59636E\"] { stroke: #9198a1 }\
     svg [fill=\"#FFFFFF\"] { fill: #0d1117 } }";
 
-/// Servers' colours, by their place in the suite: at least 3:1 on both papers.
+/// Colours of servers, by their index in the suite. Their contrast to both backgrounds is at least
+/// 3:1.
 const SERVERS: [RGBColor; 9] = [
     RGBColor(0x2f, 0x81, 0xd6),
     RGBColor(0xd9, 0x73, 0x0d),
@@ -30,12 +31,12 @@ const SERVERS: [RGBColor; 9] = [
     RGBColor(0x7d, 0x85, 0x90),
 ];
 
-/// The colour of the suite's n-th server.
+/// The colour of the server at this index of the suite.
 pub(crate) fn server(place: usize) -> RGBColor {
     SERVERS[place % SERVERS.len()]
 }
 
-/// As HTML writes it.
+/// The colour in HTML notation.
 pub(crate) fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn legible_on_both_papers() {
+    fn colours_have_contrast_to_both_backgrounds() {
         for paper in [PAPER, RGBColor(0x0d, 0x11, 0x17)] {
             for colour in SERVERS {
                 let (one, other) = (luminance(colour) + 0.05, luminance(paper) + 0.05);

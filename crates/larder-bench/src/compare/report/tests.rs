@@ -1,4 +1,4 @@
-//! Reports of a comparison that never was.
+//! Reports of an invented comparison.
 
 use super::Report;
 use crate::compare::example;
@@ -10,7 +10,7 @@ fn read(folder: &Path, name: &str) -> String {
 }
 
 #[test]
-fn files_say_what_was_found() {
+fn report_files_contain_the_results() {
     let folder = tempdir().unwrap();
     let setup = example::setup();
     Report::of(&setup, &example::records(&setup)).write(folder.path()).unwrap();
@@ -36,9 +36,9 @@ fn files_say_what_was_found() {
     }
     assert!(
         !html.contains("http://") && !html.contains("https://"),
-        "needs nothing from elsewhere"
+        "the report has no external resources"
     );
-    assert!(!html.contains("<early>"), "what servers say is escaped");
+    assert!(!html.contains("<early>"), "text from servers is escaped");
 
     let markdown = read(folder.path(), "results.md");
     assert!(markdown.contains("## mixed · GET · 2 threads · pipeline 10\n"));
@@ -56,7 +56,7 @@ fn files_say_what_was_found() {
 }
 
 #[test]
-fn spreadsheets_have_a_line_a_cell() {
+fn the_csv_file_has_a_line_for_each_cell() {
     let setup = example::setup();
     let text = super::csv::csv(&Report::of(&setup, &example::records(&setup)));
     let mut reader = csv::Reader::from_reader(text.as_bytes());
@@ -85,5 +85,5 @@ fn plots_are_files_too(plots: &Path) {
     assert!(names.contains(&"mixed-get-1-thread-p99.99-logarithmic.svg".to_owned()), "{names:?}");
     let svg = read(plots, "mixed-set-pipeline-10-throughput-linear.svg");
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
-    assert!(svg.contains("<title>larder: "), "values to read at the points");
+    assert!(svg.contains("<title>larder: "), "points have tooltips");
 }

@@ -1,25 +1,25 @@
-//! Which places a plot puts side by side: one thing varies, all else is the same.
+//! Selects the places of a plot: one dimension varies, all others are the same.
 
 use crate::compare::metric::Metric;
 use crate::compare::summary::{Place, Summary, Table};
 use std::collections::BTreeSet;
 
-/// A plot's places.
+/// The places of a plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
-    /// What is the same everywhere.
+    /// The dimensions that are the same at all places.
     pub(crate) heading: String,
-    /// What varies.
+    /// The dimension that varies.
     pub(crate) varies: &'static str,
-    /// What varies, place by place.
+    /// The value of that dimension at each place.
     pub(crate) ticks: Vec<String>,
-    /// The places, as numbers of tables.
+    /// The places, as indices of tables.
     pub(crate) tables: Vec<usize>,
-    /// Whether what lies between two places means something.
+    /// Whether the dimension is numeric, so that points are connected by lines.
     pub(crate) joined: bool,
 }
 
-/// What may vary: how many of it there are, in a place and with the rest of the place.
+/// A dimension: its title, its value at a place, and a heading of the place's other dimensions.
 type Dimension = (&'static str, fn(&Place) -> usize, fn(&Place) -> String);
 
 const PIPELINE: Dimension = (
@@ -38,7 +38,7 @@ fn count(number: usize, what: &str) -> String {
 }
 
 impl View {
-    /// All views of a summary: by pipeline and by threads where they vary, else by workload.
+    /// All views of a summary: by pipeline and by threads, as far as they vary; otherwise by workload.
     pub(crate) fn all(summary: &Summary) -> Vec<Self> {
         let mut views = Self::along(summary, PIPELINE);
         views.extend(Self::along(summary, THREADS));
@@ -85,7 +85,7 @@ impl View {
         }
     }
 
-    /// What can be plotted here.
+    /// The metrics that can be plotted in this view.
     pub(crate) fn metrics(&self, summary: &Summary) -> Vec<Metric> {
         let tables = || self.tables.iter().map(|number| &summary.tables[*number]);
         let there = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));
