@@ -1,11 +1,11 @@
-//! A conversation with the model: raw bytes in, raw bytes out.
+//! A client connection to the model: request bytes in, answer bytes out.
 
 use crate::model::{Model, Settings};
 use crate::run::{Received, Target};
 use larder_protocol::{Parsed, Parser, Recovery, Request};
 use std::collections::BTreeMap;
 
-/// One client's conversation with a [`Model`].
+/// A client connection to a [`Model`].
 #[derive(Clone, Debug, Default)]
 pub struct ModelConnection {
     parser: Parser,
@@ -14,19 +14,19 @@ pub struct ModelConnection {
     closed: bool,
 }
 
-/// What has to go by before the next request.
+/// Input that has to be skipped before the next request.
 #[derive(Clone, Debug, Default)]
 enum Waiting {
     #[default]
     Nothing,
-    /// So many bytes, then this answer.
+    /// This number of bytes is skipped; then the answer is sent.
     Swallow(usize, Vec<u8>),
-    /// A line.
+    /// Input is skipped up to the end of a line.
     SwallowLine,
 }
 
 impl ModelConnection {
-    /// Takes what a client sends at `now`; returns what it gets.
+    /// Processes what a client sends at `now`; returns the answers.
     pub fn receive(&mut self, model: &mut Model, now: u32, bytes: &[u8]) -> Vec<u8> {
         self.input.extend(bytes);
         let mut out = Vec::new();
@@ -34,13 +34,13 @@ impl ModelConnection {
         out
     }
 
-    /// Whether the model has hung up.
+    /// Whether the model has closed the connection.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Does the next thing; false if more bytes are needed first.
+    /// Processes the next request or skips input; returns false if more input is needed.
     fn step(&mut self, model: &mut Model, now: u32, out: &mut Vec<u8>) -> bool {
         match std::mem::take(&mut self.waiting) {
             Waiting::Nothing => self.answer(model, now, out),
@@ -64,7 +64,7 @@ impl ModelConnection {
     fn answer(&mut self, model: &mut Model, now: u32, out: &mut Vec<u8>) -> bool {
         let before = self.parser;
         let Parsed::Request { request, consumed } = self.parser.parse(&self.input) else {
-            // Once it is all here, the whole request is parsed again.
+            // An incomplete request is parsed again from its start when more input has arrived.
             self.parser = before;
             return false;
         };
@@ -90,7 +90,7 @@ impl ModelConnection {
     }
 }
 
-/// A model for transcripts, with a clock of its own.
+/// A model with a simulated clock, which transcripts are replayed against.
 #[derive(Debug)]
 pub struct ModelTarget {
     settings: Settings,
@@ -107,7 +107,7 @@ struct Peer {
 }
 
 impl ModelTarget {
-    /// An empty cache at some time of day.
+    /// An empty cache. Its clock starts at a fixed time.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let model = Model::new(settings.clone());

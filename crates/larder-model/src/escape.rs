@@ -1,8 +1,8 @@
-//! The escapes of a transcript's lines.
+//! The escape sequences of transcript lines.
 
 use crate::transcript::{Form, Piece};
 
-/// The pieces of a line.
+/// Parses a line into pieces.
 pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     let mut out = Vec::new();
     let mut bytes = Vec::new();
@@ -13,7 +13,7 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, String> {
         rest = if rest[at..].starts_with('\\') {
             backslash(escaped, &mut bytes)?
         } else {
-            let (braced, behind) = escaped.split_once('}').ok_or("{ without }")?;
+            let (braced, behind) = escaped.split_once('}').ok_or("a `{` without `}`")?;
             match brace(braced)? {
                 Piece::Bytes(repeated) => bytes.extend(repeated),
                 piece => {
@@ -29,16 +29,16 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     Ok(out)
 }
 
-/// The bytes of a text that names no CAS.
+/// Parses a text that contains no CAS and no `{number}`.
 pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     match pieces(text)?.as_slice() {
         [Piece::Bytes(bytes)] => Ok(bytes.clone()),
-        _ => Err(format!("bytes only: {text}")),
+        _ => Err(format!("neither a CAS nor {{number}} is allowed here: {text}")),
     }
 }
 
 fn backslash<'t>(text: &'t str, bytes: &mut Vec<u8>) -> Result<&'t str, String> {
-    let wrong = || format!("no such escape: \\{text}");
+    let wrong = || format!("unknown escape sequence: \\{text}");
     let letter = text.chars().next().ok_or_else(wrong)?;
     bytes.push(match letter {
         'n' => b'\n',
@@ -64,18 +64,18 @@ fn brace(text: &str) -> Result<Piece, String> {
     if let Some(name) = text.strip_prefix("cas:") {
         return cas(name, Form::Decimal);
     }
-    let wrong = || format!("not a repetition: {{{text}}}");
+    let wrong = || format!("expected {{text*count}}, {{cas:name}} or {{number}}: {{{text}}}");
     let (unit, times) = text.rsplit_once('*').ok_or_else(wrong)?;
     let times = times.parse().map_err(|_| wrong())?;
     Ok(Piece::Bytes(bytes(unit)?.repeat(times)))
 }
 
-/// A CAS by name, with an offset or not.
+/// Parses a CAS name with an optional offset.
 pub(crate) fn cas(text: &str, form: Form) -> Result<Piece, String> {
     let at = text.find(['+', '-']).unwrap_or(text.len());
     let (name, offset) = text.split_at(at);
     let offset = if offset.is_empty() { Ok(0) } else { offset.parse() };
-    let offset = offset.map_err(|_| format!("not a number behind {name}"))?;
+    let offset = offset.map_err(|_| format!("the offset after {name} is not a number"))?;
     Ok(Piece::Cas { name: name.to_owned(), offset, form })
 }
 

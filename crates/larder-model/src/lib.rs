@@ -1,7 +1,8 @@
-//! The slow, obvious cache that judges the fast one, and the reader of conformance transcripts.
+//! A simple reference implementation of memcached, and the reader of conformance transcripts. Only
+//! tests use this crate.
 //!
-//! Tests only. [`Model`] says what memcached would answer; [`read`] turns a transcript into
-//! [`Case`]s and [`run`] plays one against any [`Target`].
+//! [`Model`] computes the answers that memcached gives. [`read`] parses a transcript into [`Case`]s,
+//! and [`run`] replays a case against any [`Target`].
 #![forbid(unsafe_code)]
 
 mod connection;

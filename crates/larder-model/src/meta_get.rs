@@ -1,11 +1,13 @@
-//! `mg`'s answer to a hit: the flags in their order, each doing what it does as it is reached.
+//! The answer of `mg` to a hit. Flags are processed in their order, and each takes effect when it is
+//! reached.
 
 use crate::model::{Item, expiry, left};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use larder_protocol::{Get, MetaFlags};
 
-/// Writes the answer about `item`, which this request may have `created`, and changes it.
+/// Writes the answer about `item` and applies the flags to it. `created` says whether this request
+/// created the item (vivify).
 pub(crate) fn answer(
     get: &Get<'_>,
     flags: &MetaFlags<'_>,

@@ -1,4 +1,4 @@
-//! The model: what each command means, with a plain map and no care for speed.
+//! The model: the semantics of each command on a `HashMap`, written for clarity rather than speed.
 
 use crate::meta_get;
 use larder_protocol::reply::{
@@ -10,23 +10,23 @@ use larder_protocol::{
 };
 use std::collections::HashMap;
 
-/// What a model is told about the server it stands for.
+/// Properties of the server that the model represents.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What `version` says.
+    /// The answer to `version`.
     pub version: String,
-    /// `-I`, in bytes.
+    /// Maximum size of an item in bytes (option `-I`).
     pub item_size_max: usize,
-    /// The largest item of each slab class, for `me`.
+    /// Maximum item size of each slab class, which `me` reports.
     pub classes: Vec<usize>,
 }
 
-/// An item.
+/// A stored item.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Item {
     pub(crate) value: Vec<u8>,
     pub(crate) client_flags: u32,
-    /// The second in which it is gone.
+    /// The second from which the item is expired.
     pub(crate) expires: Option<u32>,
     pub(crate) cas: u64,
     pub(crate) stale: bool,
@@ -43,13 +43,13 @@ pub struct Model {
     settings: Settings,
     items: HashMap<Vec<u8>, Item>,
     cas: u64,
-    /// When everything stored before goes.
+    /// Time of a delayed flush, which removes all items stored before it.
     flush_at: Option<u32>,
 }
 
-/// What memcached adds to key, flags and value: header, CAS, terminator, CRLF.
+/// Bytes that memcached adds to key, flags and value: header, CAS, terminator and CRLF.
 const OVERHEAD: usize = 59;
-/// Longer values are not looked at as numbers.
+/// Maximum length of a value that `incr` and `decr` parse as a number.
 const NUMBER_LEN_MAX: usize = 512 << 10;
 
 impl Model {
@@ -59,7 +59,7 @@ impl Model {
         Self { settings, items: HashMap::new(), cas: 0, flush_at: None }
     }
 
-    /// The answer to `request` at `now`, and what it does to the items.
+    /// Executes `request` at `now`; returns the answer.
     pub fn answer(&mut self, now: u32, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         self.remove_expired(now);
@@ -78,15 +78,15 @@ impl Model {
             Request::Version(format) => reply::version(format, &self.settings.version, &mut out),
             Request::Verbosity { format, .. } => reply::ok(format, &mut out),
             Request::Stats { topic: b"reset", format } => reply::stats_reset(format, &mut out),
-            // Outside the model: who compares leaves them out.
+            // Statistics are outside the model; comparisons leave them out.
             Request::Stats { format, .. } => {
                 reply::stats_refused(format, StatsRefusal::UnknownPage, &mut out);
             }
-            // So is what an operator asks of a server.
+            // Administrative commands are outside the model, too.
             Request::Admin { format, .. } => {
                 reply::admin_refused(format, &AdminRefusal::Unsupported, &mut out);
             }
-            // It knows nobody.
+            // The model has no users.
             Request::Login(login) => reply::not_admitted(&login.format, &mut out),
             Request::Quit(format) => reply::quit(format, &mut out),
             Request::Fault(fault) => reply::fault(fault, &mut out),
@@ -192,7 +192,7 @@ impl Model {
         }
     }
 
-    /// Stores the request's value, and what goes with it.
+    /// Stores the request's value, flags and expiry; other fields are taken from `item`.
     fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> Stored {
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
         let item = Item {
@@ -314,7 +314,7 @@ impl Model {
 
     fn create_number(&mut self, now: u32, count: &Arithmetic<'_>, key: Vec<u8>) -> Counted {
         let Some(vivify) = count.vivify else { return Counted::NotFound };
-        // Flags act in their order: the last of N and T stays.
+        // Flags take effect in their order, so the last one of N and T determines the expiry.
         let expires = match (&count.format, count.touch) {
             (ReplyFormat::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
             _ => vivify,
@@ -363,7 +363,7 @@ impl Model {
     }
 }
 
-/// A value too large for the cache takes the old one with it where memcached does so.
+/// Whether a value that is too large removes the old one, as memcached does for some commands.
 fn drops_old_value(store: &Store<'_>) -> bool {
     match &store.format {
         ReplyFormat::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
@@ -372,7 +372,7 @@ fn drops_old_value(store: &Store<'_>) -> bool {
     }
 }
 
-/// The second in which something sent with `exptime` is gone.
+/// The second from which an item with this exptime is expired; none is no expiry.
 pub(crate) fn expiry(now: u32, exptime: Exptime) -> Option<u32> {
     let at = match exptime.0 {
         0 => return None,
@@ -383,12 +383,12 @@ pub(crate) fn expiry(now: u32, exptime: Exptime) -> Option<u32> {
     Some(u32::try_from(at).unwrap_or(u32::MAX).max(now))
 }
 
-/// Seconds left.
+/// The remaining TTL in seconds; none is no expiry.
 pub(crate) fn left(item: &Item, now: u32) -> Option<u32> {
     item.expires.map(|at| at - now)
 }
 
-/// The number that a value is: as `strtoull` reads it, but no negative one.
+/// Parses a value as a number like `strtoull`, but refuses negative numbers.
 fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > NUMBER_LEN_MAX {
         return None;
@@ -407,7 +407,7 @@ fn decoded(key: Key<'_>) -> Vec<u8> {
     key.decode(&mut [0; KEY_LEN_MAX]).to_vec()
 }
 
-/// What classic and binary answers show of an item.
+/// The properties of an item that classic and binary answers contain.
 fn hit<'k>(key: &'k [u8], item: &Item) -> Hit<'k> {
     Hit {
         key,

@@ -1,8 +1,9 @@
 //! Binary packets as lines: `set flags=7 exptime=0 key=foo value=bar`.
 //!
-//! An opcode's name or number, then fields. `flags exptime delta initial` and `extras=<bytes>` are
-//! appended to the extras in the order they come; `number` is an eight-byte value; `value` is the
-//! rest of the line; `cas` is a number or a CAS by its name; `magic keylen extlen bodylen` lie about the rest.
+//! A line has the name or number of an opcode, then fields. `flags`, `exptime`, `delta`, `initial` and
+//! `extras=<bytes>` are appended to the extras in the given order. `number` is a value of eight bytes,
+//! `value` is the rest of the line, and `cas` is a number or the name of a CAS. `magic`, `keylen`,
+//! `extlen` and `bodylen` replace the right values in the header, for malformed packets.
 
 use crate::escape::{bytes, cas};
 use crate::transcript::{Form, Piece};
@@ -85,7 +86,8 @@ impl Packet {
             body_len: None,
         };
         for field in fields {
-            let (name, text) = field.split_once('=').ok_or_else(|| format!("no = in {field}"))?;
+            let (name, text) =
+                field.split_once('=').ok_or_else(|| format!("expected name=value: {field}"))?;
             packet.set(name, text)?;
         }
         Ok(packet)
@@ -110,7 +112,7 @@ impl Packet {
                     Err(_) => cas(text, Form::Binary)?,
                 }
             }
-            _ => return Err(format!("no such field: {name}")),
+            _ => return Err(format!("unknown field: {name}")),
         }
         Ok(())
     }
@@ -133,18 +135,18 @@ impl Packet {
 fn opcode(name: &str) -> Result<u8, String> {
     match OPCODES.iter().find(|(known, _)| *known == name) {
         Some((_, opcode)) => Ok(*opcode),
-        None => number(name).map_err(|_| format!("no such opcode: {name}")),
+        None => number(name).map_err(|_| format!("unknown opcode: {name}")),
     }
 }
 
-/// A number in decimal, or in hexadecimal behind `0x`.
+/// Parses a decimal number, or a hexadecimal one after `0x`.
 fn number<N: TryFrom<u64>>(text: &str) -> Result<N, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
     let number = parsed.ok().and_then(|number| N::try_from(number).ok());
-    number.ok_or_else(|| format!("not a number that fits: {text}"))
+    number.ok_or_else(|| format!("not a number, or too large for its field: {text}"))
 }
 
 #[cfg(test)]

@@ -1,80 +1,80 @@
-//! Plays a transcript's case against a target.
+//! Replays a case of a transcript against a target.
 
 use crate::transcript::{Action, Case, Form, Piece};
 use std::collections::BTreeMap;
 
-/// Something that answers: a model, a session, a server.
+/// A tested implementation: the model, a session, or a server.
 pub trait Target {
-    /// Empties the cache and hangs all peers up.
+    /// Empties the cache and closes the connections of all peers.
     fn reset(&mut self);
-    /// This peer, who connects if it is new, sends.
+    /// Sends bytes from a peer, which is connected first if it is new.
     fn send(&mut self, peer: usize, bytes: &[u8]);
-    /// Appends what has arrived for this peer; waits for it where that takes time.
+    /// Appends the bytes that have arrived for a peer to `into`. A server is waited for.
     fn receive(&mut self, peer: usize, into: &mut Vec<u8>) -> Received;
-    /// This peer sends no more. After its last answer the target closes the connection.
+    /// Ends the input of a peer. The target closes the connection after the last answer.
     fn end_input(&mut self, peer: usize);
-    /// Seconds go by.
+    /// Advances the clock.
     fn advance(&mut self, secs: u32);
 }
 
-/// What [`Target::receive`] found.
+/// The result of [`Target::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Something.
+    /// Bytes were appended.
     Bytes,
-    /// Nothing, and nothing is to be expected.
+    /// Nothing has arrived, and nothing more is expected.
     Nothing,
     /// The target has closed the connection.
     Closed,
 }
 
-/// Plays `case`; pipelined where its lines are.
+/// Replays `case`. Lines that are sent one after the other are pipelined.
 ///
 /// # Errors
-/// The first difference, with file and line, what was expected and what came.
+/// The first difference: file and line, the expected bytes and the received ones.
 pub fn run(case: &Case, target: &mut impl Target) -> Result<(), String> {
     play(case, target, usize::MAX)
 }
 
-/// Plays `case`, each byte sent by itself.
+/// Replays `case`, with each byte sent separately.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub fn run_bytewise(case: &Case, target: &mut impl Target) -> Result<(), String> {
     play(case, target, 1)
 }
 
 fn play(case: &Case, target: &mut impl Target, cut: usize) -> Result<(), String> {
     target.reset();
-    let mut stage = Stage { target, cut, peers: BTreeMap::new(), numbers: BTreeMap::new() };
+    let mut harness = Harness { target, cut, peers: BTreeMap::new(), numbers: BTreeMap::new() };
     for step in &case.steps {
         let line = step.line;
-        stage.step(&step.action).map_err(|why| format!("{}, line {line}: {why}", case.place))?;
+        harness.step(&step.action).map_err(|why| format!("{}, line {line}: {why}", case.place))?;
     }
-    stage.finish().map_err(|why| format!("{}, at its end: {why}", case.place))
+    harness.finish().map_err(|why| format!("{}, at its end: {why}", case.place))
 }
 
-struct Stage<'t, T> {
+struct Harness<'t, T> {
     target: &'t mut T,
-    /// Bytes handed over at a time.
+    /// Maximum number of bytes that are sent at once.
     cut: usize,
     peers: BTreeMap<usize, Peer>,
-    /// The CAS values named so far.
+    /// The CAS values by name, as far as they are known.
     numbers: BTreeMap<String, u64>,
 }
 
 #[derive(Default)]
 struct Peer {
-    /// To be sent: lines that follow each other travel together.
+    /// Bytes to be sent: consecutive lines are sent together.
     unsent: Vec<u8>,
-    /// Came, and was looked at in this step.
+    /// Received bytes that this step has compared.
     read: Vec<u8>,
-    /// Came, but was not expected yet.
+    /// Received bytes that were not compared yet.
     unread: Vec<u8>,
     closed: bool,
 }
 
-impl<T: Target> Stage<'_, T> {
+impl<T: Target> Harness<'_, T> {
     fn step(&mut self, action: &Action) -> Result<(), String> {
         if !matches!(action, Action::Send(..)) {
             self.hand_over();
@@ -131,14 +131,17 @@ impl<T: Target> Stage<'_, T> {
             match piece {
                 Piece::Bytes(bytes) => out.extend(bytes),
                 Piece::Cas { name, offset, form } => {
-                    let cas = self.numbers.get(name).ok_or_else(|| format!("no CAS {name} yet"))?;
+                    let cas = self
+                        .numbers
+                        .get(name)
+                        .ok_or_else(|| format!("CAS {name} is sent before it was received"))?;
                     let cas = cas.wrapping_add_signed(*offset);
                     match form {
                         Form::Decimal => out.extend(cas.to_string().bytes()),
                         Form::Binary => out.extend(cas.to_be_bytes()),
                     }
                 }
-                Piece::Number => return Err("any number cannot be sent".to_owned()),
+                Piece::Number => return Err("{number} can only be expected, not sent".to_owned()),
             }
         }
         Ok(out)
@@ -180,7 +183,7 @@ impl<T: Target> Stage<'_, T> {
 
     fn expect_bytes(&mut self, peer: usize, bytes: &[u8]) -> Result<(), String> {
         let got = self.take(peer, bytes.len())?;
-        if got == bytes { Ok(()) } else { Err("another answer".to_owned()) }
+        if got == bytes { Ok(()) } else { Err("the answer differs".to_owned()) }
     }
 
     fn take(&mut self, peer: usize, len: usize) -> Result<Vec<u8>, String> {
@@ -199,7 +202,7 @@ impl<T: Target> Stage<'_, T> {
                 let digits: Vec<u8> = unread.drain(..end).collect();
                 read.extend_from_slice(&digits);
                 let number = String::from_utf8(digits).ok().and_then(|text| text.parse().ok());
-                return number.ok_or_else(|| "no number".to_owned());
+                return number.ok_or_else(|| "the answer has no number here".to_owned());
             }
             self.more(peer)?;
         }
@@ -211,7 +214,7 @@ impl<T: Target> Stage<'_, T> {
             if peer.closed { Received::Closed } else { self.target.receive(id, &mut peer.unread) };
         match received {
             Received::Bytes => Ok(()),
-            Received::Nothing => Err("no (further) answer".to_owned()),
+            Received::Nothing => Err("there is no further answer".to_owned()),
             Received::Closed => {
                 peer.closed = true;
                 Err("the connection was closed".to_owned())
@@ -223,7 +226,7 @@ impl<T: Target> Stage<'_, T> {
         while self.more(peer).is_ok() {}
         let Peer { unread, closed, .. } = self.peer(peer);
         if !unread.is_empty() {
-            return Err(format!("nobody expects {}", show(unread)));
+            return Err(format!("unexpected bytes before the end: {}", show(unread)));
         }
         if *closed { Ok(()) } else { Err("the connection is still open".to_owned()) }
     }

@@ -1,4 +1,4 @@
-//! Transcripts: conversations as text, one topic a file.
+//! Transcripts: requests and expected answers as text, with one topic per file.
 //!
 //! ```text
 //! # A comment. A blank line starts a new case, on an empty cache and a new connection.
@@ -13,14 +13,14 @@
 //! ! closed               the server has closed the connection
 //! ```
 //!
-//! Within lines: `\x00 \r \n \t \s` (a space) `\\ \{`; `{x*300}` is 300 times x; `{cas:a}` is a CAS
-//! that has that value wherever it is named and differs from all others (sent, it may be
-//! `{cas:a+1}`); `{number}` is any number.
+//! Lines may contain the escape sequences `\x00 \r \n \t \s` (a space) `\\ \{`. `{x*300}` is 300
+//! times x. `{cas:a}` is a CAS that has the same value at each use of its name and differs from all
+//! others; when sent, it may have an offset, as in `{cas:a+1}`. `{number}` is any number.
 //!
-//! `[unmodelled]` cases are beyond the model; `[server]` ones, beyond a session by itself too.
+//! `[unmodelled]` cases need more than the model; `[server]` cases need a whole server.
 //!
-//! Cases that move the clock run where it can be set; `[sleep]` ones also against servers, in real
-//! time.
+//! Cases that advance the clock run against targets whose clock can be set. `[sleep]` cases also run
+//! against servers, in real time.
 
 use crate::escape::pieces;
 use crate::packet;
@@ -30,22 +30,22 @@ use std::path::Path;
 /// A memcached release.
 pub type Version = [u32; 3];
 
-/// One conversation.
+/// A case: requests and expected answers.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
-    /// File and line, then the name if it has one.
+    /// File and line, and the name if the case has one.
     pub place: String,
-    /// The first memcached that says so.
+    /// The first version of memcached that gives these answers.
     pub since: Option<Version>,
-    /// memcached never says so: why.
+    /// The reason why memcached gives other answers.
     pub larder: Option<String>,
-    /// May be run in real time.
+    /// Whether the case may run in real time.
     pub sleep: bool,
-    /// The model knows nothing of it.
+    /// Whether the case needs more than the model.
     pub unmodelled: bool,
-    /// Only a whole server has what it asks for.
+    /// Whether the case needs a whole server.
     pub server: bool,
-    /// What happens.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -54,42 +54,42 @@ pub struct Case {
 pub struct Step {
     /// Its number in the file, from 1.
     pub line: usize,
-    /// What happens.
+    /// The action of the line.
     pub action: Action,
 }
 
-/// What happens.
+/// An action of a transcript. Peers are numbered as in the transcript.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// This peer sends.
+    /// A peer sends these pieces.
     Send(usize, Vec<Piece>),
-    /// This peer gets.
+    /// A peer receives these pieces.
     Expect(usize, Vec<Piece>),
-    /// This peer's connection is closed by the server.
+    /// The server closes the peer's connection.
     Closed(usize),
-    /// So many seconds go by.
+    /// The clock advances by this number of seconds.
     Advance(u32),
 }
 
 /// A part of what is sent or expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// These bytes.
+    /// Literal bytes.
     Bytes(Vec<u8>),
-    /// The CAS of this name, plus an offset.
+    /// The CAS with this name, plus an offset.
     Cas {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Added to it when sent.
+        /// Number that is added when the CAS is sent.
         offset: i64,
-        /// How it is written.
+        /// The encoding.
         form: Form,
     },
     /// Any decimal number.
     Number,
 }
 
-/// How a number is written.
+/// The encoding of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Decimal digits.
@@ -99,13 +99,13 @@ pub enum Form {
 }
 
 impl Case {
-    /// Whether the clock moves.
+    /// Whether a step advances the clock.
     #[must_use]
     pub fn needs_clock(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::Advance(_)))
     }
 
-    /// Bytes that its peers send, without CAS values.
+    /// Number of bytes that peers send, without CAS values.
     #[must_use]
     pub fn sent_len(&self) -> usize {
         let sent = self.steps.iter().flat_map(|step| match &step.action {
@@ -116,10 +116,10 @@ impl Case {
     }
 }
 
-/// Reads every `.txt` of a folder, in order.
+/// Reads all `.txt` files of a directory, in order of their names.
 ///
 /// # Errors
-/// What can't be read, with file and line.
+/// The first file or line that cannot be read.
 pub fn read_folder(folder: &Path) -> Result<Vec<Case>, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -134,10 +134,10 @@ pub fn read_folder(folder: &Path) -> Result<Vec<Case>, String> {
     Ok(cases)
 }
 
-/// Reads the cases of one file.
+/// Parses the cases of one file.
 ///
 /// # Errors
-/// The first line that makes no sense.
+/// The first line that cannot be parsed.
 pub fn read(file: &str, text: &str) -> Result<Vec<Case>, String> {
     let mut cases = Vec::new();
     let mut case = Case::default();
@@ -172,14 +172,14 @@ fn titled(place: &str, title: &str) -> Result<Case, String> {
     let mut parts = title.split('[');
     case.place = format!("{place}{}", parts.next().unwrap_or_default().trim());
     for part in parts {
-        let tag = part.trim().strip_suffix(']').ok_or("a tag without its ]")?;
+        let tag = part.trim().strip_suffix(']').ok_or("a tag without `]`")?;
         match tag.split_once([' ', ':']).unwrap_or((tag, "")) {
             ("since", version) => case.since = Some(parse_version(version)?),
             ("larder", why) if !why.is_empty() => case.larder = Some(why.trim().to_owned()),
             ("sleep", "") => case.sleep = true,
             ("unmodelled", "") => case.unmodelled = true,
             ("server", "") => (case.unmodelled, case.server) = (true, true),
-            _ => return Err(format!("no such tag: {tag}")),
+            _ => return Err(format!("unknown tag: {tag}")),
         }
     }
     Ok(case)
@@ -206,7 +206,7 @@ fn action(line: &str) -> Result<Action, String> {
             .strip_prefix('+')
             .and_then(|seconds| seconds.parse().ok())
             .map(Action::Advance)
-            .ok_or_else(|| format!("not a time: {rest}")),
+            .ok_or_else(|| format!("expected +SECONDS: {rest}")),
         _ => Err(format!("not a line of a transcript: {line}")),
     }
 }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_its_line() {
+    fn errors_name_the_line() {
         for (text, line) in [("> a\n? b", 2), ("## a [soon]\n> b", 1), ("> {x*y}", 1), ("@ 3", 1)] {
             let error = read("f", text).unwrap_err();
             assert!(error.starts_with(&format!("f:{line}: ")), "{error}");
