@@ -55,8 +55,12 @@ fn main() -> ExitCode {
         Command::Bench { load, measure } => match measure {
             None => with_message(larder_bench::bench(&load, &mut std::io::stdout())),
             Some(Measure::Fill(with_help)) => with_message(fill::command(&with_help.arguments)),
-            Some(Measure::Hitratio(with_help)) => with_message(hitratio::command(&with_help.arguments)),
-            Some(Measure::EmptyLoop(with_help)) => with_message(empty_loop::command(&with_help.arguments)),
+            Some(Measure::Hitratio(with_help)) => {
+                with_message(hitratio::command(&with_help.arguments))
+            }
+            Some(Measure::EmptyLoop(with_help)) => {
+                with_message(empty_loop::command(&with_help.arguments))
+            }
         },
     };
     match result {
