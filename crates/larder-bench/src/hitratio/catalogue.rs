@@ -1,14 +1,15 @@
-//! Workloads with names, by which eviction is judged. docs/hitratio.md describes them.
+//! Named workloads, by which eviction is judged. docs/hitratio.md describes them.
 //!
-//! Each has all that shapes its miss ratios: keys, sizes, number of requests and memory limit.
+//! A workload defines everything that its miss ratio depends on: keys, value sizes, number of requests
+//! and memory limit.
 
 use super::mixture::{self, Phase, Ranks, Sizes, Source};
 use super::{NoDistribution, Stream, Traits, Workload};
 
-/// A workload that is complete but for its seed.
+/// A workload that is complete except for its seed.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedWorkload {
-    /// What to call it.
+    /// The name that `--workload` takes.
     pub name: &'static str,
     /// Memory limit of the servers and of the simulated caches, in MiB.
     pub memory_mb: u64,
@@ -32,10 +33,10 @@ enum Recipe {
 }
 
 impl NamedWorkload {
-    /// Its requests.
+    /// Generates its requests.
     ///
     /// # Errors
-    /// A distribution of the catalogue cannot be drawn from.
+    /// A distribution of the catalogue has invalid parameters.
     pub fn stream(&self, seed: u64) -> Result<Stream, NoDistribution> {
         let mut stream = match self.recipe {
             Recipe::Phases(phases) => mixture::stream(self.name, phases, seed)?,
@@ -90,8 +91,8 @@ pub const NAMED: &[NamedWorkload] = &[
         memory_mb: 100,
         recipe: Recipe::Phases(&log_uniform(&[(1.0, zipf(10_000, 0.9, LOG_UNIFORM))])),
     },
-    mixed("log-normal-1k", 100, MILLION, &[(1.0, zipf(140_000, 0.0, LOG_NORMAL_1K))]),
-    mixed("log-normal-1k-zipf", 100, MILLION, &[(1.0, zipf(140_000, 0.9, LOG_NORMAL_1K))]),
+    mixed("log-normal-1k", 100, 3 * MILLION, &[(1.0, zipf(140_000, 0.0, LOG_NORMAL_1K))]),
+    mixed("log-normal-1k-zipf", 100, 3 * MILLION, &[(1.0, zipf(140_000, 0.9, LOG_NORMAL_1K))]),
     mixed("twice", 32, MILLION, &[(1.0, TWICE)]),
     mixed("half-twice", 32, MILLION, &[(0.5, TWICE), (0.5, ZIPF)]),
     mixed("sessions", 32, 3 * MILLION, &[(1.0, SESSIONS)]),
@@ -173,8 +174,8 @@ const fn mixed(
     NamedWorkload { name, memory_mb, recipe: Recipe::Mixed { requests, sources } }
 }
 
-/// As many requests to fill the cache as are counted: all keys are known by then, and the values are
-/// too large for a stream so long that the first requests would not matter.
+/// As many requests fill the cache as are counted afterwards. The values are so large that a stream
+/// long enough for the first misses not to matter would take too long to replay.
 const fn log_uniform<'s>(sources: &'s [(f64, Source)]) -> [Phase<'s>; 3] {
     let mixed = Phase::Mixed { requests: MILLION / 10, sources };
     [mixed, Phase::CountFromHere, mixed]
