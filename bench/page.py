@@ -1,4 +1,4 @@
-"""docs/performance.md: what was measured goes between its markers, all else is left as it is."""
+"""Writes results between the markers of docs/performance.md; the rest of the page is not changed."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ from bench.workloads import BYTES_AIM, WORKLOADS
 
 PATH = ROOT / "docs/performance.md"
 PLOTS = ROOT / "docs/plots"
-# The plots that are copied beside the page: suite, file, what they show.
+# The plots that are copied to docs/plots: suite, file, caption.
 SHOWN = [
     ("caches", "1-1024-b-get-1-thread-throughput-linear.svg", "gets over a unix socket"),
     ("caches", "1-1024-b-set-1-thread-throughput-linear.svg", "sets over a unix socket"),
@@ -50,7 +50,7 @@ def table(head, rows):
 
 
 def spread(values, unit=""):
-    """The median, and the least and the most in brackets."""
+    """The median, with minimum and maximum in brackets."""
     low, mid, high = (short(value) for value in (min(values), median(values), max(values)))
     return f"{mid}{unit} ({low}–{high})"
 
@@ -126,11 +126,11 @@ def live(found):
 
 
 def hitratio(found):
-    """Figures that miss their target are bold."""
+    """The table of miss ratios. Figures that miss their target are bold."""
     threads = found["threads"]
     servers = [f"{name}-t{count}" for name in ("memcached", "larder") for count in threads]
     rows = []
-    for name, by_server in workload_tallies(found).items():
+    for name, by_server in workload_counts(found).items():
         workload = WORKLOADS[name]
         shown = []
         for server in servers:
@@ -149,19 +149,18 @@ def hitratio(found):
     return table(head, rows)
 
 
-def workload_tallies(found):
-    """Of each workload, the tallies of the servers and of the simulated LRU, and the memory limit."""
-    tallies = {}
+def workload_counts(found):
+    """For each workload, the counts of the servers and of the simulated LRU, and the memory limit."""
+    counts_by_name = {}
     for row in found["rows"]:
-        place = tallies.setdefault(row["stream"], {"LRU": row["simulated"]["lru"]})
+        place = counts_by_name.setdefault(row["stream"], {"LRU": row["simulated"]["lru"]})
         place["memory_mb"] = row["capacity_bytes"] >> 20
         place[row["server"]] = row["replayed"]["tally"]
-    return tallies
+    return counts_by_name
 
 
 def over_memcached(by_server, threads):
-    """Larder's missed bytes by memcached's, for each number of threads. Where neither misses any it
-    is 1."""
+    """Larder's missed bytes ÷ memcached's, for each number of threads; 1 if both miss none."""
     for count in threads:
         larder, memcached = (by_server[f"{name}-t{count}"]["missed_bytes"] for name in ("larder", "memcached"))
         yield larder / memcached if memcached else 1.0 if not larder else float("inf")
@@ -182,7 +181,7 @@ MISS_COLUMNS = ["memcached", "larder", *SIMULATED]
 
 
 def misses(found, stream):
-    """Of each share of the footprint, the miss ratios of servers and of simulated caches."""
+    """For each share of the footprint, the miss ratios of servers and of simulated caches."""
     figures = {}
     for row in found[stream]["rows"]:
         share = round(row["capacity_bytes"] / row["footprint"]["bytes"], 2)
@@ -213,7 +212,7 @@ SECTIONS |= {part.__name__: part for part in OTHERS}
 
 
 def targets():
-    """The project's targets beside what was measured."""
+    """The table of the project's targets and the measured figures."""
     rows = []
     for name, rows_of in TARGETS.items():
         known = parts.known(name)
@@ -222,7 +221,7 @@ def targets():
     return table(["what", "target", "measured", "met"], rows) if rows else None
 
 
-# What is there for comparison alone has none.
+# Rows for comparison have no target.
 VERDICT = {True: "yes", False: "**no**", None: ""}
 
 
@@ -239,7 +238,7 @@ def at_least(what, limit, values, unit=" ×"):
 
 
 def cells(found, workload, phase, metric):
-    """Medians of a metric in a suite, by pipeline and server."""
+    """The medians of a metric in a suite, by pipeline and server."""
     figures = {}
     for one in found["summary"]["tables"]:
         place = one["place"]
@@ -311,7 +310,7 @@ def of_live(found):
 def of_hitratio(found):
     threads = found["threads"]
     counts = " and ".join(f"-t {count}" for count in threads)
-    for name, by_server in workload_tallies(found).items():
+    for name, by_server in workload_counts(found).items():
         workload = WORKLOADS[name]
         figures = [workload.figure(by_server[f"larder-t{count}"]) for count in threads]
         got = "; ".join(map(workload.shown, figures))
@@ -339,7 +338,7 @@ def of_scaling(found):
 
 
 def scaled(found, exponent, sets):
-    """How much more two threads do than one, and 16 than two."""
+    """Throughput of two threads ÷ one, and of 16 threads ÷ two."""
     one, two, many = (median(found[f"Zipf {exponent}, {sets}% sets, {n} threads"]) for n in (1, 2, 16))
     return two / one, many / two
 

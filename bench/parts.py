@@ -1,4 +1,4 @@
-"""What is measured: each part is a function that returns plain data."""
+"""The measurements of scripts/bench. Each part is a function that returns JSON-serialisable data."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ from bench.workloads import QUICK, WORKLOADS
 
 FOLDER = ROOT / "compare/bench"
 SUITES = ["pipelined", "unpipelined", "caches", "memcrs", "memc-kv", "ram", "scale"]
-# Of the servers whose miss ratios are measured.
+# Numbers of threads of the servers whose miss ratios are measured.
 THREADS = (1, 4)
 COMMANDS_MEASURED = {
     "memcached": "memcached=memcached -u root -l 127.0.0.1 -U 0 -p {port} -m {memory_mb} -t 2",
@@ -22,7 +22,8 @@ COMMANDS_MEASURED = {
 STREAMS = {
     "zipf 0.8": ["--stream", "zipf", "--key-zipf-exp", "0.8"],
     "zipf 1.0": ["--stream", "zipf"],
-    # So few keys that one in a hundred of them would be less than the servers run with.
+    # Few different keys are requested, so values are larger: 1 % of the footprint must be enough memory
+    # for the servers to start.
     "zipf 1.2": ["--stream", "zipf", "--key-zipf-exp", "1.2", "-d", "2400"],
     "one-hit wonders": ["--stream", "onehit"],
     "scans": ["--stream", "scan"],
@@ -34,7 +35,7 @@ STREAMS = {
 
 
 def suite(name):
-    """A suite that ships, in its short form."""
+    """Runs an included suite in its short form."""
     begun = time.monotonic()
     run([LARDER, "compare", f"suites/{name}.toml", "--quick", "--fresh"])
     folder = ROOT / f"compare/{name}-quick"
@@ -46,8 +47,8 @@ def suite(name):
 
 
 def tails():
-    """p99 and p99.9 in the open loop at 70 % of what memcached can do at most, in µs, in many short
-    runs; and those of an empty loop, which are the machine's."""
+    """Latency percentiles in µs in an open loop at 70 % of memcached's maximum rate, in many short runs,
+    of memcached, larderd and an empty loop. Those of the empty loop are caused by the machine."""
     connections = ["-t", 1, "-c", 64, "--data-size-range", "1-1024", "--key-maximum", 100_000]
     with Server("memcached", 1024) as server:
         runs = [server.load(*connections, "--fill", "--test-time", 2) for _ in range(3)]
@@ -57,7 +58,7 @@ def tails():
     found = {"peak": peak, "rate": rate} | {name: [] for name in servers}
     for _ in range(5):
         for name in servers:
-            # The empty loop can't tell where a set ends.
+            # The empty loop does not parse sets.
             ratio = ["--ratio", "0:1"] if name == EMPTY_LOOP else []
             fill = [] if name == EMPTY_LOOP else ["--fill"]
             with Server(name, 1024) as server:
@@ -69,9 +70,8 @@ def tails():
 
 
 def growth():
-    """Nanoseconds of a batch of 16 sets, by the engine itself: p50, p99, p99.9 and the longest, while
-    the index grows from nothing to ten million items, under eviction, and in the steady states beside
-    them."""
+    """Nanoseconds of a batch of 16 sets on the engine alone: p50, p99, p99.9 and maximum, while the index
+    grows from empty to ten million items, under eviction, and in comparable steady states."""
     found = {}
     for _ in range(7):
         for line in output([EXAMPLES / "growth"]).splitlines():
@@ -81,7 +81,7 @@ def growth():
 
 
 def fill():
-    """Items per GiB, by the size of their values."""
+    """Items per GiB for several value sizes."""
     return of_bench("fill", "-m", "256", "-d", "10,50,100,230,1000,4000")
 
 
@@ -96,8 +96,8 @@ def of_bench(measure, *options):
 
 
 def live():
-    """The share of a full cache's memory that live items take when 30 % of the sets overwrite items
-    that are there: of equal size, and of other sizes."""
+    """The share of a full cache's memory that live items take if 30 % of the sets overwrite existing
+    items, for values of equal and of changing sizes."""
     return {"equal": live_share(lambda n: 200), "changing": live_share(lambda n: 50 + n * 37 % 300)}
 
 
@@ -125,9 +125,9 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
 
 
 def hitratio(quick=False):
-    """Miss ratios of the named workloads, with one thread and with four. Batches take turns over as
-    many connections as there are threads, so that all threads take part. A server and its load wait
-    for each other, so each number of threads is measured on a core of its own, at the same time."""
+    """Miss ratios of the named workloads, with one thread and with four. Batches are sent over as many
+    connections as there are threads, in turn, so that all threads take part. Server and load alternate,
+    so one core suffices for both, and the two numbers of threads are measured at the same time."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     threads = (1,) if quick else THREADS
     names = ",".join(QUICK if quick else WORKLOADS)
@@ -149,7 +149,7 @@ def workload_rows(names, threads):
 
 
 def footprints():
-    """Miss ratios at 1 % and 10 % of the footprint."""
+    """Miss ratios with caches of 1 % and 10 % of the footprint."""
     common = ["--footprint", "1%,10%", "--keys", "1000000", "-n", "3000000"]
     found = {}
     for name, stream in STREAMS.items():
@@ -159,8 +159,8 @@ def footprints():
 
 
 def scaling():
-    """Millions of operations a second of the engine by itself, by threads, share of sets, and how
-    unlike the keys are."""
+    """Millions of operations per second of the engine alone, by Zipf exponent, share of sets and number of
+    threads."""
     found = {}
     for exponent in (1, 0):
         for sets in (10, 100):
@@ -172,13 +172,13 @@ def scaling():
 
 
 def instructions():
-    """Instructions a request, counted by callgrind."""
+    """Instructions per request, counted by callgrind."""
     lines = output([ROOT / "scripts/instructions"]).splitlines()
     return {name: int(count) for name, count in (line.split() for line in lines)}
 
 
 def start():
-    """Seconds from being started to the first answer, by MiB of memory."""
+    """Seconds from the start of the process to its first answer, by memory limit."""
     found = {}
     for memory_mb in (64, 16384):
         for name in ("memcached", "larder"):
@@ -201,6 +201,6 @@ def measure(name):
 
 
 def known(name):
-    """What was found, or nothing."""
+    """The results of a part; None if it was not measured."""
     path = FOLDER / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None

@@ -1,4 +1,4 @@
-"""Servers and loads, each on a core of its own."""
+"""Starts servers and loads, each on a core of its own."""
 
 import json
 import os
@@ -16,7 +16,7 @@ COMMANDS = {
     "memcached": ["memcached", "-u", "root", "-U", "0"],
     "larder": [str(ROOT / "target/release/larderd"), "-u", "root"],
 }
-# Parses nothing and has the same answer for all: the floor.
+# A server that parses nothing and gives fixed answers, as a lower bound of CPU time.
 EMPTY_LOOP = "empty loop"
 
 
@@ -31,8 +31,8 @@ def on_core(core, command):
 
 
 class Server:
-    """A server on its core, from `with` to the end of its block. `secs_to_answer` is how long it
-    took from being started to its first answer."""
+    """A server on its core, which runs for the duration of a `with` block. `secs_to_answer` is the time
+    from its start to its first answer."""
 
     def __init__(self, name, memory_mb, *options):
         self.port = free_port()
@@ -71,7 +71,7 @@ class Server:
             return {name.decode(): value.decode() for _, name, value in words}
 
     def load(self, *options):
-        """What `larder bench` found, from the load's core: the medians' part of its JSON."""
+        """Runs `larder bench` on the load's core; returns the medians from its JSON."""
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder) / "found.json"
             command = [LARDER, "bench", "-p", self.port, "-q", "--hide-histogram", *options]

@@ -1,22 +1,22 @@
-"""The workloads of `larder bench hitratio --workload`, and the miss ratios that larderd should have."""
+"""The named workloads of `larder bench hitratio`, with larderd's targets."""
 
 from dataclasses import dataclass
 
-# Bytes missed are at most so many times memcached's in every workload.
+# Target for missed bytes in every workload, as a multiple of memcached's.
 BYTES_AIM = 1.05
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`aim` is the highest miss ratio of requests, or, with another `unit`, the most misses or the
-    least hits of the requests that are counted."""
+    """A workload's title and target. `aim` is the maximum miss ratio of requests or, with another `unit`,
+    the maximum number of misses or the minimum number of hits of the counted requests."""
 
     title: str
     aim: float
     unit: str = "miss ratio"
 
     def figure(self, stats):
-        """What the aim is about."""
+        """The figure that is compared with the target."""
         if self.unit == "miss ratio":
             return stats["misses"] / stats["requests"]
         return stats["misses"] if self.unit == "misses" else stats["requests"] - stats["misses"]
@@ -32,7 +32,7 @@ class Workload:
         return f"{sign} {self.aim:,}" if self.aim > 1 else f"{sign} {self.aim:.3f}"
 
 
-# The first four aims are what larderd had before items of different sizes were kept apart.
+# The first four targets are the miss ratios of larderd before items of different sizes were kept apart.
 WORKLOADS = {
     "zipf": Workload("Zipf 1.0", 0.275),
     "scan": Workload("Zipf 0.9 with scans", 0.501),
@@ -55,7 +55,7 @@ WORKLOADS = {
     "new-ranks": Workload("500,000 requests after all ranks changed", 145_000, "misses"),
 }
 
-# Those that tell most about a policy in a fraction of the time.
+# The workloads of `scripts/bench --quick`: the most important ones, in a fraction of the time.
 QUICK = (
     "zipf",
     "log-uniform-zipf",

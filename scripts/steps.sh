@@ -1,5 +1,5 @@
-# Sourced by scripts that work in steps: `step NAME` begins one and says how long the one before took;
-# `steps_done` ends the last.
+# Functions for scripts that consist of steps. `step NAME` begins a step and prints the duration of the
+# one before; `steps_done` ends the last one.
 
 step_name=
 step_begun=0

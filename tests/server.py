@@ -1,4 +1,4 @@
-"""Starts one server for a test, asks it questions, and ends it by its process id."""
+"""Starts a server for a test, reads its statistics and memory, and stops it."""
 
 import os
 import socket
@@ -10,22 +10,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
 LARDERD = BUILT / "larderd"
-# The program that loads and judges; `cargo build --release --examples` makes it.
+# The load program, which also checks answers; `cargo build --release --examples` builds it.
 LOAD = Path(os.environ.get("LARDER_LOAD", BUILT / "examples" / "load"))
 ENGINES = {
     "segment": ["--engine", "segment"],
     "moka": ["--engine", "moka"],
-    # It has no eviction, and says so at start unless -M is given.
+    # This engine has no eviction and refuses to start without -M.
     "dashmap": ["--engine", "dashmap", "-M"],
-    # Answers late at random, as if items were on slower storage.
+    # This engine delays answers at random, as if items were on slower storage.
     "delayed": ["--engine", "delayed"],
-    # Any other server that takes memcached's command line, as the tests' own yardstick.
+    # Any other server with memcached's command line. The tests are checked against memcached itself.
     "upstream": [],
 }
 RUNTIMES = ["per-core", "tokio-current-thread", "tokio-multi-thread"]
 MIB = 1 << 20
-# What takes longer hangs: a machine that is busy with other things needs some of it.
-PATIENCE_SECS = 60
+# An operation that takes longer has failed. A machine with other load needs a part of this time.
+TIMEOUT_SECS = 60
 
 
 def is_upstream(config):
@@ -36,6 +36,14 @@ def is_upstream(config):
 def engines(config):
     """The engines of the server under test, the default one first."""
     return ["upstream"] if is_upstream(config) else [name for name in ENGINES if name != "upstream"]
+
+
+def wait_until(condition, event):
+    """Waits until `condition()` is true; fails with the name of the `event` after the timeout."""
+    deadline = time.monotonic() + TIMEOUT_SECS
+    while not condition():
+        assert time.monotonic() < deadline, f"{event} did not happen within {TIMEOUT_SECS} s"
+        time.sleep(0.05)
 
 
 class Server:
@@ -77,9 +85,9 @@ class Server:
             raise
 
     def _await_start(self, ports):
-        deadline = time.monotonic() + PATIENCE_SECS
+        deadline = time.monotonic() + TIMEOUT_SECS
         while time.monotonic() < deadline:
-            assert self.process.poll() is None, f"the server ended at start: {self.output()}"
+            assert self.process.poll() is None, f"the server exited at the start: {self.output()}"
             if not self.path and self.port is None and ports.exists():
                 self.port = int(ports.read_text().split(":")[1].split()[0])
             if self.path or self.port:
@@ -92,17 +100,17 @@ class Server:
         raise AssertionError(f"the server did not listen: {self.output()}")
 
     def output(self):
-        """What the server has printed so far."""
+        """The output of the server so far."""
         return self.log.read_text(errors="replace")
 
     @property
     def address(self):
-        """`host:port`, `[v6]:port` or the socket's path, as most clients write it."""
+        """`host:port`, `[v6]:port` or the socket's path, the notation of most clients."""
         if self.path:
             return self.path
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def connect(self, timeout=PATIENCE_SECS):
+    def connect(self, timeout=TIMEOUT_SECS):
         """A new connected socket."""
         if not self.path:
             return socket.create_connection((self.host, self.port), timeout)
@@ -129,23 +137,23 @@ class Server:
         raise AssertionError(f"no {field} for pid {self.pid}")
 
     def rss(self):
-        """Resident bytes now."""
+        """Current resident memory in bytes."""
         return self._status_bytes("VmRSS")
 
     def rss_peak(self):
-        """The most resident bytes since the process started, as the kernel kept it."""
+        """Maximum resident memory in bytes since the process started, as recorded by the kernel."""
         return self._status_bytes("VmHWM")
 
     def alive(self):
-        """Whether the process still runs."""
+        """Whether the process is running."""
         return self.process.poll() is None
 
     def stop(self):
-        """Ends the process (SIGTERM, then SIGKILL) and returns its exit status."""
+        """Stops the process (SIGTERM, then SIGKILL) and returns its exit status."""
         if self.alive():
             self.process.terminate()
             try:
-                self.process.wait(PATIENCE_SECS)
+                self.process.wait(TIMEOUT_SECS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
         status = self.process.wait()
@@ -156,8 +164,8 @@ class Server:
         return self
 
     def __exit__(self, *exc):
-        died, output = not self.alive(), self.output()
+        exited, output = not self.alive(), self.output()
         status = self.stop()
         if exc[0] is None:
-            assert not died, f"the server died with {status}: {output}"
+            assert not exited, f"the server exited with {status} during the test: {output}"
             assert status == 0, f"the server stopped with {status}: {output}"

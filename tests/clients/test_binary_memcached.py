@@ -1,10 +1,11 @@
-"""python-binary-memcached: the binary protocol from a second hand."""
+"""python-binary-memcached: a second client of the binary protocol."""
 
 import threading
-import time
 
 import bmemcached
 import pytest
+
+from server import wait_until
 
 
 @pytest.fixture
@@ -66,8 +67,7 @@ def test_numbers_start_where_they_are_told(client):
 
 def test_expiry(client):
     client.set("short", "1", time=1)
-    time.sleep(2.1)
-    assert client.get("short") is None
+    wait_until(lambda: client.get("short") is None, "expiry")
 
 
 def test_flush_and_stats(client):

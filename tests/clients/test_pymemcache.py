@@ -1,12 +1,12 @@
 """pymemcache (text), every command it has, and meta commands through its `raw_command`."""
 
-import time
-
 import pytest
 from pymemcache.client.base import Client, PooledClient
 from pymemcache.client.hash import HashClient
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
 from pymemcache.serde import pickle_serde
+
+from server import wait_until
 
 
 def address(server):
@@ -86,11 +86,12 @@ def test_numbers(client):
 def test_expiry_and_touch(client):
     client.set("short", b"1", expire=1)
     client.set("touched", b"1", expire=3)
+    client.set("untouched", b"1", expire=3)
     assert client.touch("touched", 100)
     assert not client.touch("absent", 100)
     client.set("gone", b"1", expire=-1)
     assert client.get("gone") is None
-    time.sleep(4.1)
+    wait_until(lambda: client.get("untouched") is None, "expiry")
     assert client.get("short") is None
     assert client.get("touched") == b"1"
 
@@ -126,9 +127,10 @@ def test_raw_meta_commands(client):
 
 def test_raw_get_and_touch(client):
     client.set("key", b"1", expire=3)
+    client.set("untouched", b"1", expire=3)
     reply = client.raw_command("gat 100 key", end_tokens="END\r\n")
     assert reply == b"VALUE key 0 1\r\n1\r\n"
-    time.sleep(4.1)
+    wait_until(lambda: client.get("untouched") is None, "expiry")
     assert client.get("key") == b"1"
 
 

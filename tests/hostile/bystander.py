@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from server import MIB, PATIENCE_SECS
+from server import MIB, TIMEOUT_SECS
 
 # What all connections together may hold in buffers, and some room for the allocator.
 BUFFERS_BYTES_MAX = 32 * MIB
@@ -59,7 +59,7 @@ class Bystander(threading.Thread):
 
     def await_turns(self):
         """Until it was served a few times more, or long enough for it to have been."""
-        enough, deadline = len(self.took) + TURNS_MIN, time.monotonic() + PATIENCE_SECS
+        enough, deadline = len(self.took) + TURNS_MIN, time.monotonic() + TIMEOUT_SECS
         while len(self.took) < enough and self.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
 

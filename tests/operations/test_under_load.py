@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bench import load
-from server import MIB, PATIENCE_SECS
+from server import MIB, TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
 
@@ -46,10 +46,7 @@ class Operator:
         return int(found[name.encode()])
 
     def await_full(self, items):
-        deadline = time.monotonic() + PATIENCE_SECS
-        while self.stat("curr_items") < items:
-            assert time.monotonic() < deadline, "the load does not fill the server"
-            time.sleep(0.05)
+        wait_until(lambda: self.stat("curr_items") >= items, "filling the server")
 
 
 def judge(operator, report, record_property):
@@ -96,10 +93,7 @@ def test_memory_shrinks_and_everything_is_flushed(start, record_property):
         operator.await_full(225_000)
         report = under_load(server, shrink, *BUSY)
         assert operator.stat("limit_maxbytes") == 256 * MIB
-        deadline = time.monotonic() + PATIENCE_SECS
-        while server.rss() > (256 + 32) * MIB and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert server.rss() <= (256 + 32) * MIB, f"{server.rss() / MIB:.1f} MiB resident"
+        wait_until(lambda: server.rss() <= (256 + 32) * MIB, "shrinking to the limit")
     judge(operator, report, record_property)
 
 
@@ -141,10 +135,7 @@ def test_certificates_are_read_again(start, tmp_path, record_property):
                     assert shown(server) == expected
                     expected = certify(tmp_path)
                     os.kill(server.pid, signal.SIGHUP)
-                    deadline = time.monotonic() + PATIENCE_SECS
-                    while shown(server) != expected:
-                        assert time.monotonic() < deadline, "SIGHUP reads nothing again"
-                        time.sleep(0.05)
+                    wait_until(lambda: shown(server) == expected, "reading certificates at SIGHUP")
                     assert operator.ask("mn") == "MN"
 
             report = under_load(server, read_again, "--tls", "--tls-skip-verify", *BUSY)
@@ -164,7 +155,7 @@ def test_an_end_comes_soon_whatever_the_load(start, name):
             assert running.running(), "it was not under load"
             began = time.monotonic()
             os.kill(server.pid, getattr(signal, name))
-            assert server.process.wait(PATIENCE_SECS) == 0
+            assert server.process.wait(TIMEOUT_SECS) == 0
             assert time.monotonic() - began <= SLOWEST_SECS_MAX + ENDS[name]
     finally:
         server.stop()
