@@ -1,5 +1,5 @@
-"""Which server the tests run against: larderd unless `--server` names another binary, on the runtime
-that `--runtime` names."""
+"""Selects the server under test: larderd, or the binary given by `--server`, with the runtime given by
+`--runtime`."""
 
 import shutil
 
@@ -10,16 +10,16 @@ from server import LARDERD, RUNTIMES, Server, engines, is_upstream
 
 def pytest_addoption(parser):
     parser.addoption("--server", default=str(LARDERD), help="the binary under test")
-    parser.addoption("--runtime", choices=RUNTIMES, help="what larderd runs on")
+    parser.addoption("--runtime", choices=RUNTIMES, help="the runtime of larderd")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "larder: a promise that upstream memcached does not make")
+    config.addinivalue_line("markers", "larder: a property that upstream memcached does not have")
 
 
 def pytest_collection_modifyitems(config, items):
     if is_upstream(config):
-        skip = pytest.mark.skip(reason="not a promise of memcached's")
+        skip = pytest.mark.skip(reason="not a property of memcached")
         for item in items:
             if item.get_closest_marker("larder"):
                 item.add_marker(skip)
@@ -32,7 +32,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def start(request):
-    """`start(*options, engine=, unix=, host=)` gives a `Server` to be used in a `with`."""
+    """Returns `start(*options, engine=, unix=, host=)`, which creates a `Server` for a `with` block."""
     binary = request.config.getoption("--server")
     first = engines(request.config)[0]
     runtime = request.config.getoption("--runtime")
@@ -45,7 +45,7 @@ def start(request):
 
 @pytest.fixture(scope="module")
 def memcached():
-    """Debian's memcached, the yardstick."""
+    """A server of Debian's memcached, as the reference."""
     program = shutil.which("memcached")
     assert program, "memcached is not installed"
     with Server(program, "upstream") as server:

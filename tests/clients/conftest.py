@@ -1,4 +1,4 @@
-"""One server for each module, engine and way in; every test has it to itself, flushed."""
+"""Provides a server for each module, engine and transport; it is flushed before every test."""
 
 import socket
 
@@ -20,8 +20,8 @@ TRANSPORTS = {"tcp4": {"host": "127.0.0.1"}, "tcp6": {"host": "::1"}, "unix": {"
 
 
 def pytest_generate_tests(metafunc):
-    """Every way in for the first engine; sockets do not know which engine answers, so TCP for the
-    others."""
+    """Uses every transport with the first engine and only TCP with the others, because transports do not
+    depend on the engine."""
     if "running" in metafunc.fixturenames:
         first, *others = engines(metafunc.config)
         ways = getattr(metafunc.module, "WAYS", TRANSPORTS)

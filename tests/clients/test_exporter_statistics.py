@@ -1,4 +1,4 @@
-"""What the Prometheus `memcached_exporter` reads, with its rules of reading.
+"""Reads the statistics that the Prometheus `memcached_exporter` reads, by its rules.
 
 The exporter asks `stats`, `stats slabs`, `stats items` and `stats settings`, calls the server down
 (`memcached_up 0`) once a value is not the number, word or time that it expects, and leaves out the
@@ -51,7 +51,7 @@ def boolean(text):
 
 
 def classes(page, prefix=""):
-    """A page by slab class: {"1": {"number": "7"}}; and what belongs to none, under ""."""
+    """A page by slab class, such as {"1": {"number": "7"}}; statistics without a class are under ""."""
     found = {"": {}}
     for name, value in page.items():
         number, _, rest = name.removeprefix(prefix).partition(":")
@@ -63,7 +63,7 @@ def classes(page, prefix=""):
 
 
 def scrape(server):
-    """Each metric's value; raises where the exporter would give up."""
+    """The value of each metric; raises an exception where the exporter would fail."""
     metrics = {}
 
     def take(page, names, read=float, label=""):
@@ -84,7 +84,7 @@ def scrape(server):
 
 
 def use(server):
-    """Puts an item into each of two classes and touches every counter."""
+    """Stores an item in each of two classes and increments every counter."""
     requests = [
         b"set small 0 0 1\r\n1\r\n", b"set large 0 100 2000\r\n" + b"x" * 2000 + b"\r\n",
         b"get small absent\r\n", b"incr small 1\r\n", b"decr small 1\r\n", b"incr absent 1\r\n",
@@ -102,7 +102,7 @@ def test_the_exporter_finds_all_that_it_finds_in_memcached(start, engine, memcac
         ours = scrape(server)
     use(memcached)
     theirs = scrape(memcached)
-    # Two classes, and most of what is read has to be there for this to say anything.
+    # The test is only meaningful with two classes and most of the statistics.
     assert len(theirs) > 100
     assert set(theirs) - set(ours) == set()
 

@@ -1,5 +1,4 @@
-"""Go libraries, by the module in `go/`: gomemcache, the usual client, and the one that
-memcached_exporter scrapes through."""
+"""Go clients, tested by the module in `go/`: gomemcache, and the library that memcached_exporter uses."""
 
 import os
 import shutil
@@ -11,7 +10,7 @@ import pytest
 MODULE = Path(__file__).parent / "go"
 
 
-# The first time, modules are fetched and Go's own library is compiled.
+# The first run downloads modules and compiles Go's standard library.
 @pytest.mark.timeout(900)
 def test_gomemcache(server):
     assert shutil.which("go"), "Go is not installed"

@@ -1,5 +1,5 @@
-"""libmemcached's tools for operators, and memcached's own script: what they show of larderd is what is
-there, and they say and return what they do for Debian's memcached."""
+"""libmemcached's command-line tools and memcached-tool: their output for larderd is correct, and output and
+exit status are those for Debian's memcached."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ def tool(server, name, *options, folder=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Files that `memccp` copies to a server."""
+    """Creates files that `memccp` copies to a server."""
     (tmp_path / "first").write_text("one line\n")
     (tmp_path / "second").write_text("two\nlines\n")
     return tmp_path
@@ -37,7 +37,7 @@ def filled(start, engine):
         yield server
 
 
-# memcached shows what has sunk to its cold list, which may be nothing yet.
+# memcached only shows items in its cold list, which may still be empty.
 @pytest.mark.larder
 def test_memcdump_shows_every_key(filled):
     done = tool(filled, "memcdump")
@@ -57,7 +57,7 @@ def test_memcping_finds_it(filled):
     assert tool(filled, "memcping").returncode == 0
 
 
-# A life of two keys, as a script would lead it. What each step says and returns is compared.
+# Commands on two keys, as in a script. The output and exit status of each step are compared.
 STEPS = """
     memcping
     memccp first second
@@ -89,7 +89,7 @@ def test_the_tools_say_and_return_the_same(start, engine, memcached, folder, pro
     def transcript(server):
         tool(server, "memcflush")
         for name, *options in map(str.split, STEPS.strip().splitlines()):
-            # memcping knows no dialects.
+            # memcping has no option for the protocol.
             spoken = [] if name == "memcping" else protocol
             done = tool(server, name, *spoken, *options, folder=folder)
             yield (name, *options), done.returncode, done.stdout, done.stderr
@@ -112,7 +112,7 @@ def test_memcstat_shows_every_name_that_it_shows_of_memcached(start, engine, mem
 
     with start(engine=engine) as server:
         missing = names(memcached) - names(server)
-    # Shown by Debian's 1.6.18 and no more by 1.6.45; external storage.
+    # Debian's 1.6.18 shows these lines, 1.6.45 does not; and lines about external storage.
     former = {"slab_reassign_evictions_nomem", "slab_automove_freeratio"}
     assert {name for name in missing if not name.startswith("ext_")} <= former
 
@@ -121,7 +121,7 @@ def test_memcstat_shows_the_version_and_an_analysis(start, engine, memcached):
     def shown(server, option):
         done = tool(server, "memcstat", option)
         assert done.returncode == 0, done.stderr
-        # Numbers differ, lines do not.
+        # Numbers may differ, but the lines are the same.
         return [re.sub(r"[0-9.]+", "0", line) for line in done.stdout.splitlines()]
 
     with start(engine=engine) as server:
@@ -149,7 +149,7 @@ FEW = b"set small 7 0 1\r\n1\r\nset large 0 0 2000\r\n" + b"x" * 2000 + b"\r\nge
 
 
 def script(server, command):
-    """What memcached-tool shows, without ages and times."""
+    """The output of memcached-tool, without ages and times."""
     assert SCRIPT.exists(), "Debian's memcached has it"
     with server.connect() as sock:
         sock.sendall(FEW)

@@ -1,4 +1,4 @@
-"""Logins by clients that we did not write: binary over SASL PLAIN, text as anybody can send it."""
+"""Logins by third-party clients: SASL PLAIN in the binary protocol, and text logins over a plain socket."""
 
 import subprocess
 
@@ -63,7 +63,7 @@ def tool(server, name, password, *options):
 
 @pytest.mark.larder
 def test_libmemcached_logs_in(sasl, tmp_path):
-    """It asks Cyrus's SASL library, as memcached does on the other end."""
+    """This client uses the Cyrus SASL library, as memcached does on the server side."""
     file = tmp_path / "key"
     file.write_text("value")
     assert tool(sasl, "memccp", "first", str(file)).returncode == 0

@@ -1,4 +1,4 @@
-"""libmemcached's small load generator, briefly: several threads of its C client at once."""
+"""A short run of libmemcached's load generator, with several threads of its C client."""
 
 import shutil
 import subprocess

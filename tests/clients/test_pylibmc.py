@@ -1,4 +1,4 @@
-"""pylibmc, that is libmemcached, in text and binary."""
+"""pylibmc, a client on libmemcached, in the text and binary protocols."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,7 +7,7 @@ import pytest
 
 from server import wait_until
 
-WAYS = ["tcp4", "unix"]  # libmemcached takes no IPv6 address, only names
+WAYS = ["tcp4", "unix"]  # libmemcached accepts host names, but no IPv6 addresses
 
 
 @pytest.fixture(params=["text", "binary"])
@@ -57,7 +57,7 @@ def test_add_replace_append_prepend(client):
 
 
 def replaced(client, key, value):
-    """Text says NOT_STORED, which is False here; binary says not found, which is an exception."""
+    """The text answer NOT_STORED becomes False; the binary answer "not found" becomes an exception."""
     try:
         return client.replace(key, value)
     except pylibmc.NotFound:
@@ -90,7 +90,7 @@ def test_expiry(client):
 
 
 def test_touch(server):
-    """In text only: libmemcached's binary touch runs into its own timeout, with memcached too."""
+    """Only in text: libmemcached's binary touch times out, also with memcached."""
     client = pylibmc.Client([server.address])
     client.set("touched", "1", time=3)
     client.set("untouched", "1", time=3)

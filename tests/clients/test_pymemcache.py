@@ -1,4 +1,4 @@
-"""pymemcache (text), every command it has, and meta commands through its `raw_command`."""
+"""All commands of pymemcache (text), and meta commands through its `raw_command`."""
 
 import pytest
 from pymemcache.client.base import Client, PooledClient

@@ -17,7 +17,7 @@ def openssl(folder, *words):
 
 
 def issue(folder, name):
-    """A key and a certificate that the authority in `folder` has signed."""
+    """Creates a key and a certificate, signed by the CA in `folder`."""
     openssl(
         folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
         "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", SUBJECT,
@@ -31,7 +31,7 @@ def issue(folder, name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An authority, and a server and a client that it vouches for."""
+    """Creates a CA, and certificates of a server and a client that it signs."""
     folder = tmp_path_factory.mktemp("tls")
     openssl(
         folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -51,7 +51,7 @@ def context(folder):
 
 @pytest.fixture(scope="module")
 def server(start, folder):
-    """It wants certificates."""
+    """A server with TLS that requires client certificates."""
     files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key"
     trust = f"ssl_ca_cert={folder}/ca.pem,ssl_verify_mode=2"
     with start("-t", "2", "-Z", "-o", f"{files},{trust}") as server:

@@ -1,4 +1,4 @@
-"""What an attacked server still owes to everybody else."""
+"""Checks that a server under attack still serves other clients, with bounded memory."""
 
 import contextlib
 import statistics
@@ -8,17 +8,17 @@ from pathlib import Path
 
 from server import MIB, TIMEOUT_SECS
 
-# What all connections together may hold in buffers, and some room for the allocator.
+# Limit of the buffers of all connections together, with some allowance for the allocator.
 BUFFERS_BYTES_MAX = 32 * MIB
-# How long an exchange may take, but for the time in which the client's thread and the server's threads
-# waited for a processor: that is the machine's doing, which may have much else to do.
+# Limits of the duration of an exchange, without the time in which the client's thread and the server's
+# threads waited for a processor, which depends on other load of the machine.
 MEDIAN_SECS_MAX = 0.02
 SLOWEST_SECS_MAX = 1.0
 TURNS_MIN = 100
 
 
 def waited_secs(folder):
-    """How long a thread was ready to run and was not run, as the kernel counts it; 0 if it does not."""
+    """How long a thread was ready but waited for a processor, from the kernel's statistics; 0 without them."""
     try:
         return int((folder / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
@@ -26,7 +26,7 @@ def waited_secs(folder):
 
 
 class Bystander(threading.Thread):
-    """An ordinary client on a connection of its own, that sets and gets until stopped."""
+    """A well-behaved client on its own connection, which sets and gets until it is stopped."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -36,12 +36,12 @@ class Bystander(threading.Thread):
         self.took, self.broken = [], None
 
     def waited_secs(self):
-        """The same of all threads that an exchange needs, one after the other."""
+        """Total waiting time of this thread and all threads of the server."""
         tasks = Path(f"/proc/{self.server.pid}/task").iterdir()
         return waited_secs(Path("/proc/thread-self")) + sum(map(waited_secs, tasks))
 
     def exchange(self):
-        """Sets and gets once: how long that took."""
+        """Sets and gets once; returns the duration without waiting times."""
         waited, began = self.waited_secs(), time.monotonic()
         self.sock.sendall(b"set bystander 0 0 5\r\nvalue\r\nget bystander\r\n")
         lines = [self.replies.readline() for _ in range(4)]
@@ -58,7 +58,7 @@ class Bystander(threading.Thread):
             self.broken = error
 
     def await_turns(self):
-        """Until it was served a few times more, or long enough for it to have been."""
+        """Waits until the client was served some more times, or until the timeout."""
         enough, deadline = len(self.took) + TURNS_MIN, time.monotonic() + TIMEOUT_SECS
         while len(self.took) < enough and self.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -71,7 +71,7 @@ class Bystander(threading.Thread):
 
 @contextlib.contextmanager
 def bounded(server, grown_bytes_max=BUFFERS_BYTES_MAX):
-    """Runs an attack in its body: memory stays bounded and a bystander is served all the while."""
+    """Checks, while its body runs an attack, that memory stays bounded and a bystander is served."""
     before = server.rss()
     bystander = Bystander(server)
     bystander.start()
@@ -90,7 +90,7 @@ def bounded(server, grown_bytes_max=BUFFERS_BYTES_MAX):
 
 
 def ask(server, request):
-    """The first line of the answer to `request` on a new connection."""
+    """Sends `request` on a new connection; returns the first line of the answer."""
     with server.connect() as sock, sock.makefile("rb") as replies:
         sock.sendall(request)
         return replies.readline()

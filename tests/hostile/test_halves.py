@@ -1,4 +1,4 @@
-"""Connections that stall in the middle of something."""
+"""Connections that stall in the middle of a request."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from bystander import ask, bounded
 from server import MIB
 
 CONNECTIONS = 1000
-# Values on their way may already lie in the store; the promise is about the whole process.
+# Incomplete values may already be in the store, so the limit is that of the whole process.
 LIMIT_MIB, ALLOWANCE_MIB = 64, 32
 HALVES = {
     "half a line": b"get some_key_that_is_cut_o",
@@ -61,8 +61,8 @@ def test_a_gibibyte_announced_in_binary(start):
             liar.sendall(header + bytes(8) + b"big")
 
 
-def test_values_far_over_the_limit_are_swallowed_not_kept(start):
-    """200 MB of value on a server for 64, item limit 1 MB: read, thrown away, refused."""
+def test_values_far_over_the_limit_are_discarded(start):
+    """A value of 200 MB for a server with 64 MiB and an item limit of 1 MiB is read, discarded and refused."""
     length = 200_000_000
     with start("-m", "64", "-t", "2") as server:
         with server.connect(timeout=60) as sock, sock.makefile("rb") as replies, bounded(server):

@@ -1,4 +1,4 @@
-"""Peers that begin handshakes: each costs the server a thousand times what it costs them."""
+"""Floods of TLS handshakes, each of which costs the server a thousand times what it costs the client."""
 
 import contextlib
 import multiprocessing
@@ -14,35 +14,36 @@ import pytest
 from bystander import Bystander, waited_secs
 
 FLOODS = 2
-# With as many first messages at once, a round of them all takes a thread a fifth of a second.
+# Handling this many first messages at once takes a thread a fifth of a second.
 BATCH = 400
 TURNS, TURNS_MIN = 200, 20
-# On a quiet machine the turns take two seconds.
+# On a machine without other load, the exchanges take two seconds.
 FLOOD_SECS_MAX = 10
 MEDIAN_SECS_MAX = 0.01
 P95_SECS_MAX = 0.015
 
 
 class Plain(Bystander):
-    """One whose exchanges last as long as the busiest thread of the server worked meanwhile: on what
-    stood before them. A machine that is busy with other things makes no difference."""
+    """A client without TLS. The duration of an exchange is the CPU time of the server's busiest thread
+    meanwhile, that is of the work that was queued before the exchange. Other load of the machine does
+    not influence it."""
 
     def worked(self):
-        """How long each thread has run, as the kernel counts it."""
+        """The CPU time of each thread of the server, from the kernel's statistics."""
         tasks = Path(f"/proc/{self.server.pid}/task").iterdir()
         return {task: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
 
     def exchange(self):
         before, waited = self.worked(), waited_secs(Path("/proc/thread-self"))
         super().exchange()
-        # It goes on working while the answer lies there.
+        # The server continues to work while this thread waits for a processor to read the answer.
         waited = waited_secs(Path("/proc/thread-self")) - waited
         worked = max(secs - before.get(task, 0.0) for task, secs in self.worked().items())
         return max(0.0, worked - waited)
 
 
 def hello():
-    """The first message of a handshake."""
+    """The ClientHello of a handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     sent = ssl.MemoryBIO()
@@ -52,7 +53,7 @@ def hello():
 
 
 def flood(port, message, stays):
-    """Without end: connections that hang up at once, or stay until as many more have come."""
+    """Opens batches of connections without end, which are closed at once or after the next batch."""
     before = []
     while True:
         socks = []
@@ -68,7 +69,7 @@ def flood(port, message, stays):
 
 @contextlib.contextmanager
 def flooded(port, stays):
-    """Floods from processes of their own, which do not share this one's lock."""
+    """Runs floods in separate processes, which do not share this process's interpreter lock."""
     fork = multiprocessing.get_context("fork")
     arguments = (port, hello(), stays)
     floods = [fork.Process(target=flood, args=arguments, daemon=True) for _ in range(FLOODS)]
@@ -83,11 +84,12 @@ def flooded(port, stays):
             process.join()
 
 
-# Without slices for handshakes, those that stay make it fail; where those that hung up are answered
-# too, both do. Under tokio-multi-thread, whose threads take over what waits, that depends on the load.
+# Without time slices for handshakes, the test fails with connections that stay; if closed connections
+# are answered, too, it fails in both cases. With tokio-multi-thread, whose threads take over waiting
+# tasks, this depends on the load.
 @pytest.mark.larder
 @pytest.mark.parametrize("stays", [False, True], ids=["hang up", "stay"])
-def test_clients_in_the_clear_do_not_wait_for_handshakes(start, tmp_path, stays):
+def test_clients_without_tls_do_not_wait_for_handshakes(start, tmp_path, stays):
     key, chain = tmp_path / "key.pem", tmp_path / "chain.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
     subprocess.run([*command, "-keyout", key, "-out", chain], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Senders of bytes that mean little, or one at a time."""
+"""Clients that send garbage, or single bytes."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ def test_byte_by_byte_gives_the_same_answers(start):
                 while not lines or lines[-1] != b"MN\r\n":
                     lines.append(replies.readline())
                     assert lines[-1], lines
-                # The unique differs from run to run.
+                # The CAS value differs from run to run.
                 return [b" ".join(line.split(b" ")[:4]) for line in lines]
 
         with bounded(server):
@@ -44,7 +44,7 @@ def test_two_hundred_slow_senders_at_once(start):
 
 @pytest.mark.parametrize("first", [b"", b"\x80"], ids=["text", "binary"])
 def test_garbage(start, first):
-    """Whatever it makes of the bytes, it goes on serving others."""
+    """The server may answer anything, but must continue to serve other clients."""
 
     def throw(seed):
         noise = random.Random(seed)
@@ -52,7 +52,7 @@ def test_garbage(start, first):
             try:
                 sock.sendall(first + noise.randbytes(noise.randrange(1, 50_000)))
             except OSError:
-                pass  # It may hang up on nonsense.
+                pass  # The server may close the connection.
 
     with start("-m", "64", "-t", "2") as server:
         with bounded(server):
@@ -64,7 +64,7 @@ def test_garbage(start, first):
 
 
 def test_commands_with_broken_pieces(start):
-    """Lines of real words in a random order, so that they get deep into the parsers."""
+    """Lines of valid words in a random order, which reach far into the parsers."""
     words = b"get gets set cas incr mg ms ma md 0 1 -1 99999999999999999999 noreply key v T C q S".split()
     noise = random.Random(7)
     lines = [b" ".join(noise.choices(words, k=noise.randrange(1, 12))) for _ in range(20_000)]
@@ -76,14 +76,14 @@ def test_commands_with_broken_pieces(start):
 
 
 def closed_silently(sock):
-    """Whether the peer hung up without a word. Unread input makes that a reset."""
+    """Whether the server closed the connection without an answer; with unread input, that is a reset."""
     try:
         return sock.recv(100) == b""
     except ConnectionResetError:
         return True
 
 
-def test_a_line_without_end_is_hung_up_on(start):
+def test_a_connection_with_an_endless_line_is_closed(start):
     with start("-t", "2") as server:
         with server.connect() as sock, bounded(server):
             sock.sendall(b"x" * 2049)
@@ -92,7 +92,7 @@ def test_a_line_without_end_is_hung_up_on(start):
 
 @pytest.mark.larder
 def test_a_get_line_without_end_is_bounded(start):
-    """The one line that may grow, for its many keys."""
+    """The only line of unlimited length, because it may have many keys."""
     with start("-m", "64", "-t", "2") as server:
         with server.connect(timeout=2) as sock, bounded(server):
             try:
@@ -100,4 +100,4 @@ def test_a_get_line_without_end_is_bounded(start):
                 for _ in range(2000):
                     sock.sendall(b"a_key_of_twenty_byte " * 5000)
             except OSError:
-                pass  # Hung up, or no longer read from.
+                pass  # The connection was closed, or the server stopped reading.

@@ -1,4 +1,4 @@
-"""Clients that ask and never read."""
+"""Clients that send requests and never read answers."""
 
 import socket
 
@@ -11,7 +11,7 @@ REQUESTS = 20_000
 
 
 def flood(sock, request, times):
-    """Sends until the server takes no more, and says how many bytes it took."""
+    """Sends until the server stops reading; returns the number of bytes that were sent."""
     sock.settimeout(1.0)
     block, sent = request * 100, 0
     try:
@@ -23,8 +23,8 @@ def flood(sock, request, times):
 
 
 @pytest.mark.parametrize("request_line", [b"get big\r\n", b"mg big v\r\n"])
-def test_replies_that_nobody_reads_are_not_piled_up(start, request_line):
-    """20,000 requests of 100 KB each would make 2 GB."""
+def test_unread_replies_are_bounded(start, request_line):
+    """The answers to 20,000 requests for 100 KB each would take 2 GB."""
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
         silent = server.connect()
@@ -33,7 +33,7 @@ def test_replies_that_nobody_reads_are_not_piled_up(start, request_line):
         silent.close()
 
 
-def test_a_hundred_of_them_share_the_bound(start):
+def test_a_hundred_clients_that_do_not_read_share_the_bound(start):
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
         silent = [server.connect() for _ in range(100)]
@@ -45,7 +45,7 @@ def test_a_hundred_of_them_share_the_bound(start):
 
 
 def test_one_get_of_a_thousand_large_values(start):
-    """One request, 100 MB of reply."""
+    """A single request with a reply of 100 MB."""
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
         silent = server.connect()
@@ -54,7 +54,7 @@ def test_one_get_of_a_thousand_large_values(start):
         silent.close()
 
 
-def test_the_replies_are_all_there_when_it_reads_at_last(start):
+def test_a_client_that_reads_late_gets_all_replies(start):
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
         with server.connect(timeout=30) as late:

@@ -1,4 +1,4 @@
-"""A client that reads and sends is served, whatever others leave unread or half sent."""
+"""Clients that read and send are served, while others leave answers unread or values half sent."""
 
 import contextlib
 import time
@@ -11,14 +11,14 @@ SILENT = 34
 HALVES = 3000
 LARGE = b"x" * (MIB - 512)
 SMALLER = b"y" * 300_000
-# After which the server may close a connection that moves nothing, and time to read what was sent.
+# The time after which the server may close a stalled connection, and some time to read what was sent.
 STALL_SECS = 0.5
-# It goes to the connection's buffers until all of it has come.
+# A value that is kept in the connection's buffer until it is complete.
 BUFFERED, HALVES_SECS = b"z" * 30_000, 0.02
 
 
 class Client:
-    """An ordinary client, which says what was not as it should be."""
+    """A well-behaved client, which checks its answers."""
 
     def __init__(self, server):
         self.sock = server.connect()
@@ -29,14 +29,14 @@ class Client:
         return self.replies.readline()
 
     def set_in_halves(self, key, value):
-        """The same of a value that comes in two parts."""
+        """Sets a value that is sent in two parts."""
         self.sock.sendall(b"set %s 0 0 %d\r\n" % (key, len(value)) + value[: len(value) // 2])
         time.sleep(HALVES_SECS)
         self.sock.sendall(value[len(value) // 2 :] + b"\r\n")
         return self.replies.readline()
 
     def get(self, key, value):
-        """Whether the answer is the value."""
+        """Gets a key; returns whether the answer is this value."""
         self.sock.sendall(b"get %s\r\n" % key)
         head = self.replies.readline()
         assert head == b"VALUE %s 0 %d\r\n" % (key, len(value)), head
@@ -59,14 +59,14 @@ def client(server):
 
 @contextlib.contextmanager
 def silent(server, requests):
-    """Connections that send a request each, and read nothing."""
+    """Opens connections that send a request each and read nothing."""
     socks = []
     try:
         for request in requests:
             sock = server.connect()
             socks.append(sock)
             sock.sendall(request)
-        # What has moved lately has not stalled yet.
+        # A connection counts as stalled only after this time.
         time.sleep(STALL_SECS)
         yield
     finally:
@@ -75,11 +75,11 @@ def silent(server, requests):
 
 
 def serve_all(server, secs=2):
-    """Gets and sets of large values for a while: each must be answered as if nobody else were there."""
+    """Gets and sets large values for some time; every request must succeed."""
     deadline, rounds = time.monotonic() + secs, 0
     with client(server) as good:
         while time.monotonic() < deadline or rounds < 10:
-            # An overwritten value is an evicted one: where it stays leased, its memory is not free.
+            # Each set replaces a value. Its memory is not free as long as it is leased.
             assert good.set(b"good", SMALLER) == b"STORED\r\n", rounds
             assert good.get(b"good", SMALLER), rounds
             assert good.set(b"large%d" % rounds, LARGE) == b"STORED\r\n", rounds

@@ -1,4 +1,4 @@
-"""The load program, and what it reports."""
+"""Runs the load program and evaluates its reports."""
 
 import json
 import subprocess
@@ -7,12 +7,12 @@ from server import LOAD, MIB
 
 ALLOWANCE_BYTES = 32 * MIB
 KEY_LEN = 13
-# Header, slot at its usual load, ghost share, alignment: what DESIGN allows an item with CAS.
+# Maximum overhead of an item with CAS: header, index word at its usual load, share of ghosts, alignment.
 OVERHEAD_LEN = 31
 
 
 def load(server, verb, **numbers):
-    """Runs the load program to its end: its report as a dict."""
+    """Runs the load program; returns its report as a dict."""
     words = [f"{name.rstrip('_')}={number}" for name, number in numbers.items()]
     command = [str(LOAD), server.address, verb, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
@@ -21,25 +21,25 @@ def load(server, verb, **numbers):
 
 
 def fill(server, count, size, first=0, **more):
-    """Stores `count` keys from `first`; no set may be refused."""
+    """Stores `count` keys from number `first`; no set may be refused."""
     report = load(server, "set", from_=first, to=first + count, size=size, **more)
     assert report["failed"] == 0, report
     return report
 
 
 def within_promise(server, limit_bytes):
-    """The peak of the process, as the kernel kept it, is under the limit and the allowance."""
+    """Checks that the maximum resident memory of the process was within limit and allowance."""
     peak = server.rss_peak()
     assert peak <= limit_bytes + ALLOWANCE_BYTES, f"{peak / MIB:.1f} MiB resident"
 
 
 def live_share(server, first, last, size, limit_bytes):
-    """The part of the limit that readable items of `first..last` take, each with its overhead."""
+    """The share of the limit that the readable items of `first..last` take with their overhead."""
     report = load(server, "probe", from_=first, to=last, size=size)
     assert report["wrong"] == 0, report
     return report["hits"] * (KEY_LEN + size + OVERHEAD_LEN) / limit_bytes
 
 
 def capacity(size, limit_bytes):
-    """Items that fit if nothing is lost."""
+    """Number of items that fit into the limit without any waste."""
     return limit_bytes // (KEY_LEN + size + OVERHEAD_LEN)

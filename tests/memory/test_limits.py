@@ -1,5 +1,5 @@
-"""`-m` is a promise about the process: at every mix of sizes RSS stays under it + 32 MiB, no set is
-refused for memory, and what is promised is also used."""
+"""`-m` limits the whole process: with any mix of sizes, resident memory stays below it + 32 MiB, no set is
+refused for lack of memory, and most of the limit is used for live items."""
 
 import time
 
@@ -28,7 +28,7 @@ def test_filling_64_mib_with_one_size(start, size):
 
 @pytest.mark.parametrize("size", [50, 230, 1000, 4000])
 def test_overwriting_a_third_of_the_time_leaves_most_memory_live(start, size):
-    """Dead copies of what was overwritten are the weak spot of a log."""
+    """Overwritten items leave dead copies in the log, which must not take too much memory."""
     window = capacity(size, SMALL)
     last = 4 * window
     with start("-m", "64", "-t", "2") as server:
@@ -58,7 +58,7 @@ def test_sizes_that_shift_up_and_down_again(start):
 
 
 def test_a_gibibyte_through_all_sizes(start):
-    """Filled with 1 KB, shifted from 100 B to 20 KB under load, then large, then tiny values."""
+    """Values of 1 KB, then from 100 B to 20 KB, then large ones, then small ones."""
     with start("-m", "1024", "-t", "2") as server:
         first = 0
         steps = [(1000, 1000, 1.2), (100, 20_000, 1.5), (500_000, 500_000, 1.2), (60, 60, 0.6)]
@@ -69,7 +69,7 @@ def test_a_gibibyte_through_all_sizes(start):
             first += count
         found = load(server, "probe", from_=first - count, to=first, size=60)
         assert found["wrong"] == 0, found
-        # All of it would fit, but an eviction policy may prefer some of what was there before.
+        # All new items would fit, but the eviction policy may keep some of the older ones instead.
         assert found["hits"] > 0.5 * count
 
 
@@ -81,11 +81,11 @@ def test_many_writers_at_once_stay_within_the_promise(start, size):
 
 
 def test_many_writers_are_about_as_fast_as_one(start):
-    """Writers who wait for each other to give memory back would show as a hundredfold."""
+    """If writers waited for each other to free memory, they would be a hundred times slower."""
     count = 4 * capacity(20_000, SMALL)
     with start("-m", "64", "-t", "4") as server:
         fill(server, count, 20_000)
-        # The fastest of three each: what else the machine does slows down some of them only.
+        # The fastest of three runs counts, because other load of the machine may slow down some of them.
         took = {1: float("inf"), 16: float("inf")}
         for threads in 3 * (1, 16):
             began = time.monotonic()

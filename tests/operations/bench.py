@@ -1,4 +1,4 @@
-"""`larder bench` beside a test: load as fast as it goes, and what it saw."""
+"""Runs `larder bench` during a test, at the maximum rate, and returns its report."""
 
 import contextlib
 import json
@@ -9,13 +9,13 @@ from pathlib import Path
 from server import BUILT
 
 LARDER = BUILT / "larder"
-# The load's own time, and a machine that is busy with other things.
+# Additional time for the load to start and stop on a machine with other load.
 GRACE_SECS = 60
 
 
 class Load:
-    """A load that runs. `report()` waits for its end: requests, errors, latencies and the server's CPU
-    time a request in µs."""
+    """A running load. `report()` waits for its end and returns requests, errors, latencies and the
+    server's CPU time per request in µs."""
 
     def __init__(self, server, seconds, *options):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-load-")
@@ -47,7 +47,7 @@ class Load:
 
 @contextlib.contextmanager
 def load(server, seconds, *options):
-    """A `Load` that does not outlive its block."""
+    """A `Load` that is stopped at the end of the `with` block."""
     running = Load(server, seconds, *options)
     try:
         yield running

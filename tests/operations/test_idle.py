@@ -1,4 +1,4 @@
-"""Connections that rest cost little memory. `idle.py` measures more of them, and latencies."""
+"""Memory of idle connections. `idle.py` measures more connections, and latencies."""
 
 import pytest
 

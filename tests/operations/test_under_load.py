@@ -1,4 +1,4 @@
-"""What operators do to a server that is as busy as it can be: no error, no hang."""
+"""Administrative commands on a server under full load: no request may fail or hang."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ from server import MIB, TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
 
-# How long a load lasts. On a machine that is busy with other things it may end before the operator has
-# done it all: then a longer one is tried.
+# Durations of the load. On a machine with other load, it may end before all commands were sent; then a
+# longer one is tried.
 LOAD_SECS = (6, 20, 60)
-# Nobody hangs: a bound that holds on a machine with two cores that has much else to do. What was
-# measured is printed (pytest -s).
+# Limit of every answer's duration, which holds on a machine of two cores with other load. The measured
+# durations are printed (pytest -s).
 SLOWEST_SECS_MAX = 5.0
-# 400 MB of values: the memory is full after a few seconds at most.
+# The load has 400 MB of values, so memory is full after a few seconds at most.
 BUSY = [
     "-t", "1", "-c", "50", "--pipeline=4", "--ratio=1:3", "--key-maximum=100000",
     "--data-size=4000", "--distinct-client-seed",
@@ -27,7 +27,7 @@ BUSY = [
 
 
 class Operator:
-    """Asks on a connection of its own, and keeps the time that each answer took."""
+    """Sends administrative commands on its own connection and records the duration of each answer."""
 
     def __init__(self, sock):
         self.sock, self.replies, self.took = sock, sock.makefile("rb"), {}
@@ -50,7 +50,7 @@ class Operator:
 
 
 def judge(operator, report, record_property):
-    """No error, no wrong value, nobody waited long; the times are kept in the test's record."""
+    """Checks that no request failed or took too long; durations are added to the test's record."""
     slowest = {**operator.took, "load": report["latency"]["max"] / 1e6}
     record_property("slowest_secs", slowest)
     print(f"requests/s {report['per_second']:.0f}, slowest answers in s: {slowest}")
@@ -60,7 +60,7 @@ def judge(operator, report, record_property):
 
 
 def fill(sock, items):
-    """Stores values as large as the load's under keys that it does not use."""
+    """Stores values of the load's size under keys that the load does not use."""
     value = b" 0 0 4000 noreply\r\n" + b"x" * 4000 + b"\r\n"
     for first in range(0, items, 1000):
         keys = range(first, min(first + 1000, items))
@@ -68,13 +68,13 @@ def fill(sock, items):
 
 
 def under_load(server, operate, *options):
-    """The report of a load during all of which `operate()` was done."""
+    """Runs `operate()` during a load that lasts longer; returns the load's report."""
     for seconds in LOAD_SECS:
         with load(server, seconds, *options) as running:
             operate()
             if running.running():
                 return running.report()
-    raise AssertionError("it was not under load")
+    raise AssertionError("the load ended before the commands")
 
 
 def test_memory_shrinks_and_everything_is_flushed(start, record_property):
@@ -98,7 +98,7 @@ def test_memory_shrinks_and_everything_is_flushed(start, record_property):
 
 
 def certify(folder):
-    """A certificate that signs itself, in place of the one that is there."""
+    """Creates a self-signed certificate, which replaces the existing one."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
          "-nodes", "-keyout", "new-key.pem", "-out", "new-chain.pem", "-subj", "/CN=cache.test",
@@ -111,7 +111,7 @@ def certify(folder):
 
 
 def shown(server):
-    """The certificate that a new connection is shown."""
+    """The certificate that a new connection receives."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with context.wrap_socket(server.connect()) as sock:
@@ -142,17 +142,17 @@ def test_certificates_are_read_again(start, tmp_path, record_property):
     judge(operator, report, record_property)
 
 
-# A graceful end waits ten seconds at most for what has begun.
+# Seconds that a shutdown may wait: a graceful one waits up to ten seconds for requests that have begun.
 ENDS = {"SIGTERM": 0, "SIGINT": 0, "SIGUSR1": 10}
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_an_end_comes_soon_whatever_the_load(start, name):
+def test_shutdown_under_load_is_quick(start, name):
     server = start("-m", "64", "-t", "2")
     try:
         with load(server, 120, *BUSY) as running, server.connect() as sock:
             Operator(sock).await_full(1000)
-            assert running.running(), "it was not under load"
+            assert running.running(), "the load ended before the signal"
             began = time.monotonic()
             os.kill(server.pid, getattr(signal, name))
             assert server.process.wait(TIMEOUT_SECS) == 0

@@ -1,4 +1,4 @@
-//! Command lines that were published for memtier_benchmark run as they are.
+//! Published command lines of memtier_benchmark are accepted unchanged.
 
 mod common;
 
@@ -105,7 +105,7 @@ fn a_rate_by_connection_is_one_of_all() {
 }
 
 #[test]
-fn what_cannot_be_is_named() {
+fn errors_name_the_option() {
     for (line, named) in [
         ("--key-pattern R", "--key-pattern R"),
         ("--key-pattern X:R", "two of R Z G S P"),

@@ -1,4 +1,4 @@
-//! `larder bench fill` against real servers, which it starts itself.
+//! `larder bench fill` against servers that it starts.
 
 use larder_bench::blocking::Dialect;
 use larder_bench::fill::{Held, Settings, measure};
@@ -18,9 +18,9 @@ fn fill(memory_mb: u64, settings: &Settings) -> Held {
     measure(&mut server, 0, settings).unwrap()
 }
 
-/// 16 MiB of pages of 1 MiB: 1000 B with key and header are in the slab class of 1184 B.
+/// The limit is 16 pages of 1 MiB. Values of 1000 B with key and header are in the slab class of 1184 B.
 #[test]
-fn what_memcached_holds_is_counted() {
+fn the_items_that_memcached_holds_are_counted() {
     let held = fill(16, &settings(1000, u32::MAX));
     assert_eq!((held.refused, held.wrong, held.items_error), (0, 0, 0.0));
     assert_eq!((held.probed, held.found as f64), (held.offered, held.items));

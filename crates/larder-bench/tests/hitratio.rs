@@ -1,4 +1,4 @@
-//! `larder bench hitratio` against real servers, which it starts itself.
+//! `larder bench hitratio` against servers that it starts.
 
 use clap::Parser;
 use larder_bench::blocking::Dialect;
@@ -38,7 +38,7 @@ fn play(command: &str, memory_mb: u64, stream: &Stream) -> Replayed {
     replayed
 }
 
-/// Where cargo puts larderd, if it was built.
+/// The path of larderd, if cargo has built it.
 fn larderd() -> Option<String> {
     let folder = std::env::current_exe().ok()?.parent()?.parent()?.to_owned();
     let program = folder.join("larderd");
@@ -50,9 +50,9 @@ fn scratch_file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("larder-bench-test-{}-{name}", std::process::id()))
 }
 
-/// So the replay is a look-aside one to the request: whatever is asked for again is there.
+/// In a server that holds all items, only the first request for each key misses.
 #[test]
-fn where_all_fits_only_what_is_new_is_missed() {
+fn only_new_keys_miss_if_all_items_fit() {
     let stream = workload("onehit+lognormal", 60_000, 10_000).stream("").unwrap();
     let keys = stream.footprint().keys;
     let simulated = simulate(&stream, 256 << 20, OVERHEADS);
@@ -83,19 +83,19 @@ fn larderd_is_near_s3_fifo() {
     assert!((missed / simulated.s3fifo.miss_ratio() - 1.0).abs() < 0.08, "{missed}: {simulated:?}");
 }
 
-/// 3.5 s of a stream whose keys live for one: its own time is kept, or they would all be hits.
+/// A stream of 3.5 s whose keys have a TTL of 1 s. Without its own times, all keys would hit.
 #[test]
-fn what_expires_is_missed_again() {
+fn expired_keys_miss_again() {
     let stream = workload("ttl", 3500, 10).stream("").unwrap();
     let replayed = play(MEMCACHED, 64, &stream);
     assert!(replayed.seconds > 3.4, "{replayed:?}");
     assert!(replayed.stats.misses >= 20, "{replayed:?}");
 }
 
-/// memcached does not hold all of the new keys. If a look-up stored what it misses, the next one
+/// memcached does not hold all new keys. If a look-up stored the keys that it misses, a second one
 /// would find more of them.
 #[test]
-fn look_ups_are_counted_alone_and_store_nothing() {
+fn only_look_ups_are_counted_and_they_store_nothing() {
     let workload = NAMED.iter().find(|workload| workload.name == "old-then-new").unwrap();
     let mut stream = workload.stream(1).unwrap();
     let server = start(MEMCACHED, workload.memory_mb);
@@ -110,7 +110,7 @@ fn look_ups_are_counted_alone_and_store_nothing() {
 }
 
 #[test]
-fn what_a_server_refuses_is_said() {
+fn refused_sets_are_reported() {
     let mut stream = workload("zipf", 50, 10).stream("").unwrap();
     stream.requests.iter_mut().for_each(|request| request.size = 2 << 20);
     let replayed = play(MEMCACHED, 64, &stream);
@@ -123,9 +123,9 @@ struct Typed {
     arguments: Arguments,
 }
 
-/// A trace goes in, a file with the figures comes out.
+/// Replays a trace with the command line and reads the JSON file.
 #[test]
-fn a_trace_is_replayed_as_typed() {
+fn a_trace_is_replayed_by_the_command() {
     let (trace, json) = (scratch_file("trace.csv"), scratch_file("out.json"));
     std::fs::write(&trace, "time_secs,key,size\n0,a,100\n0,b,300\n0.5,a,100\n1,a,100\n").unwrap();
     let (trace_text, json_text) = (trace.to_str().unwrap(), json.to_str().unwrap());
@@ -145,6 +145,6 @@ fn a_trace_is_replayed_as_typed() {
 }
 
 #[test]
-fn a_trace_that_is_not_there_is_an_error() {
+fn a_missing_trace_is_an_error() {
     assert!(open(&scratch_file("none.csv")).is_err());
 }

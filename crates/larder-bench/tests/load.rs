@@ -1,4 +1,4 @@
-//! The load against real servers: what it counts is what happened.
+//! Runs of the load generator against real servers, whose counts are checked.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// 2 x 3 connections, 11 sets and 99 gets each for every 110 requests.
+/// On 2 x 3 connections, each 110 requests are 11 sets and 99 gets.
 #[test]
 fn every_request_is_counted_once() {
     let (memcached, redis) = (Server::memcached(), Server::redis());
@@ -52,7 +52,7 @@ fn keys_of_a_multi_get_are_counted_each() {
 }
 
 #[test]
-fn a_miss_is_no_hit() {
+fn misses_are_counted() {
     let server = Server::memcached();
     for protocol in MEMCACHED {
         let measured = server.load(&format!("-P {protocol} -t 1 -c 1 -n 50 --ratio 0:1"));
@@ -62,7 +62,7 @@ fn a_miss_is_no_hit() {
 }
 
 #[test]
-fn values_expire_as_asked() {
+fn values_expire_after_their_ttl() {
     let server = Server::memcached();
     let line = "-t 1 -c 1 --key-maximum 9 -n 10 --key-pattern S:S";
     for protocol in MEMCACHED {
@@ -94,7 +94,7 @@ fn a_wrong_value_is_a_fault() {
 }
 
 #[test]
-fn the_servers_own_words_are_shown() {
+fn error_messages_of_the_server_are_reported() {
     let server = Server::memcached();
     let measured = server.load("-t 1 -c 1 -n 3 --ratio 1:0 --data-size 2000000");
     let set = command(&measured, "set");
@@ -103,9 +103,9 @@ fn the_servers_own_words_are_shown() {
     assert_eq!(measured.outcome.faults.get(words), Some(&3), "{:?}", measured.outcome.faults);
 }
 
-/// What was due while the server stood still has waited for it, whether it could be sent or not.
+/// Requests that were scheduled while the server was stopped count with their full delay.
 #[test]
-fn the_open_loop_shows_a_stall() {
+fn the_open_loop_includes_the_delay_of_a_stall() {
     let server = Server::memcached();
     let stalled = || {
         std::thread::scope(|scope| {
@@ -131,7 +131,7 @@ fn the_open_loop_shows_a_stall() {
 }
 
 #[test]
-fn the_closed_loop_says_so_and_asks_less_while_it_waits() {
+fn the_closed_loop_sends_fewer_requests_during_a_stall() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
         let load = scope.spawn(|| server.load("-t 1 -c 4 --test-time 2"));
@@ -167,7 +167,7 @@ fn the_open_loop_keeps_its_rate() {
 }
 
 #[test]
-fn the_servers_process_is_found_and_charged() {
+fn the_servers_process_is_found_and_its_cpu_time_reported() {
     let server = Server::memcached();
     let measured = server.load("-t 1 -c 10 --test-time 1 --pipeline 10");
     let cost = measured.outcome.server.expect("it runs here");
@@ -177,7 +177,7 @@ fn the_servers_process_is_found_and_charged() {
 }
 
 #[test]
-fn a_server_that_hangs_up_ends_the_run() {
+fn a_server_that_closes_all_connections_ends_the_run() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -193,9 +193,9 @@ fn a_server_that_hangs_up_ends_the_run() {
 }
 
 #[test]
-fn nobody_there_is_an_error_that_says_so() {
+fn a_server_that_does_not_listen_is_an_error() {
     let port = free_address(0).unwrap().port();
     let line = format!("-s 127.0.0.1 -p {port}");
     let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
-    assert!(error.to_string().contains("is the server running?"), "{error}");
+    assert!(error.to_string().contains("cannot connect to"), "{error}");
 }

@@ -1,10 +1,10 @@
-//! Simulated caches against slow, obvious ones, and against each other.
+//! Compares simulated caches with simple reference implementations and with each other.
 
 use larder_bench::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings, hits_at_most};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
-/// A request as it is drawn: milliseconds since the one before, key, size, TTL (0 is none).
+/// A generated request: milliseconds since the one before, key, size, TTL in seconds (0 is none).
 type Drawn = (u64, u32, u32, u32);
 
 fn stream(drawn: &[Drawn]) -> Vec<Request> {
@@ -16,7 +16,7 @@ fn stream(drawn: &[Drawn]) -> Vec<Request> {
     drawn.iter().map(request).collect()
 }
 
-/// Few keys with mixed sizes, each with one size and TTL.
+/// Requests for few keys of different sizes. A key keeps its size and TTL.
 fn mixed() -> impl Strategy<Value = Vec<Request>> {
     let one = (0..400u64, 0..40u32);
     proptest::collection::vec(one, 1..400).prop_map(|drawn| {
@@ -27,7 +27,7 @@ fn mixed() -> impl Strategy<Value = Vec<Request>> {
     })
 }
 
-/// Requests for items that change their size and TTL as they like.
+/// Requests for items whose size and TTL change with each request.
 fn wild() -> impl Strategy<Value = Vec<Request>> {
     proptest::collection::vec((0..400u64, 0..40u32, 1..30u32, 0..4u32), 1..400)
         .prop_map(|drawn| stream(&drawn))
@@ -56,12 +56,12 @@ fn bytes(items: &[Request]) -> u64 {
     items.iter().map(|item| u64::from(item.size)).sum()
 }
 
-/// S3-FIFO with segments that hold a few of these items.
+/// An S3-FIFO cache whose segments hold few items.
 fn s3_fifo(capacity: u64) -> S3Fifo {
     S3Fifo::new(capacity, Settings { segment_len: Some(30), ..Settings::default() })
 }
 
-/// The least recent first.
+/// An LRU cache as a list of items, the least recently used first.
 fn naive_lru(requests: &[Request], capacity: u64) -> Vec<bool> {
     let mut items: Vec<Request> = Vec::new();
     let mut ask = |request: &Request| {
@@ -118,9 +118,9 @@ proptest! {
     }
 }
 
-/// All that can be had is had, by everyone, where everything fits; so the bound is no empty promise.
+/// If all items fit, every policy has all possible hits, and their number is the bound.
 #[test]
-fn an_endless_cache_misses_only_what_is_new_or_expired() {
+fn a_cache_that_holds_all_items_misses_only_new_and_expired_ones() {
     // Key 1 lives 2 s: stored at 0, hit at 1.0 and 1.9, gone at 2.0, hit at 3.9, gone at 4.0.
     let times = [0, 1000, 1900, 2000, 3900, 4000];
     let mut drawn: Vec<Drawn> = Vec::new();
@@ -139,9 +139,8 @@ fn an_endless_cache_misses_only_what_is_new_or_expired() {
     assert_eq!(hits_at_most(&requests, 1000, |_| 1), 3.0);
 }
 
-/// In a cache of 4 MiB, 8,000 keys with values of 300 bytes are requested twice. Then 300 keys with
-/// values of 10,000 bytes come, each of which is requested twice too. How many of the first are
-/// left.
+/// Requests 8,000 keys with values of 300 bytes twice from a cache of 4 MiB, then 300 keys with values
+/// of 10,000 bytes, each twice, too. Returns how many of the small items are still held.
 fn survivors(size_exponent: f64, threads: usize) -> usize {
     let settings = Settings { size_exponent, threads, ..Settings::default() };
     let mut cache = S3Fifo::new(4 << 20, settings);

@@ -12,8 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A server that knows no key but misses it in time: one `END` a line. Returns its port and the
-/// file of its certificate.
+/// A server that answers each line with `END`. Returns its port and the file of its certificate.
 fn server_without_items(name: &str) -> (u16, PathBuf) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["cache.test".to_owned()]).unwrap();
@@ -62,7 +61,7 @@ fn requests_and_answers_are_encrypted() {
 }
 
 #[test]
-fn a_server_that_nobody_vouches_for_is_refused() {
+fn a_certificate_for_another_name_is_refused() {
     let (port, certificate) = server_without_items("wrong-name");
     let line = format!(
         "-s 127.0.0.1 -p {port} -t 1 -c 1 --tls --sni other.test --cacert {}",

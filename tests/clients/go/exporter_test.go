@@ -1,5 +1,5 @@
-// What the Prometheus memcached_exporter does with the library that it scrapes through: the
-// statistics have to come, and to be read without an error.
+// Reads statistics with the library that the Prometheus memcached_exporter uses. They must be complete
+// and parse without an error.
 
 package clients
 

@@ -1,4 +1,4 @@
-//! Servers that a test starts for itself and ends with it.
+//! Servers that tests start and stop.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use clap::Parser;
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running server. Dropping it ends it.
+/// A running server. Dropping it stops the server.
 pub struct Server {
     child: Child,
     pub port: u16,
@@ -26,9 +26,9 @@ impl Server {
         Self::start(&[&["redis-server"], &memory_only[..], &["--port"]].concat())
     }
 
-    /// A command whose last argument will be the port.
+    /// Starts a command, to which the port is appended as last argument.
     fn start(command: &[&str]) -> Self {
-        // Somebody else may take the port before the server does; then another is tried.
+        // Another process can take the free port first; then another port is tried.
         for _ in 0..5 {
             let port = free_address(0).unwrap().port();
             let child = Command::new(command[0])
@@ -68,7 +68,7 @@ impl Server {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// `larder bench LINE` against it.
+    /// Runs `larder bench LINE` against this server.
     pub fn load(&self, line: &str) -> Measured {
         load(&format!("-s 127.0.0.1 -p {} {line}", self.port))
     }
@@ -81,7 +81,7 @@ impl Drop for Server {
     }
 }
 
-/// `larder bench LINE`.
+/// Runs `larder bench LINE`.
 pub fn load(line: &str) -> Measured {
     run(&arguments(line).settings().unwrap(), None, &mut |_| ()).unwrap()
 }
@@ -92,7 +92,7 @@ struct Line {
     arguments: Arguments,
 }
 
-/// What a command line says.
+/// Parses a command line.
 pub fn arguments(line: &str) -> Arguments {
     let words = std::iter::once("bench").chain(line.split_whitespace());
     Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).arguments

@@ -67,7 +67,7 @@ impl Drawing {
         for (x, y, tip) in spots {
             let tip = maud::html! { (tip) }.into_string();
             let spot = r#"<circle class="spot" fill="transparent""#;
-            // Writing to a string.
+            // Writing to a string cannot fail.
             let _ =
                 writeln!(hover, r#"{spot} cx="{x}" cy="{y}" r="9"><title>{tip}</title></circle>"#);
         }

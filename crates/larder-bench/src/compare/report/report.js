@@ -4,7 +4,7 @@ for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEve
 rescale();
 const tip = document.getElementById("tip");
 for (const spot of document.querySelectorAll(".spot")) {
-  // Shown at once rather than when the browser thinks it is time.
+  // The tooltip appears at once, without the browser's delay.
   const title = spot.querySelector("title");
   const words = title.textContent;
   title.remove();
