@@ -1,4 +1,4 @@
-"""libmemcached's own conformance suite (Debian renames it `memccapable`), over both protocols."""
+"""libmemcached's conformance suite (Debian's name is `memccapable`), with both protocols."""
 
 import shutil
 import subprocess

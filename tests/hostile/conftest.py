@@ -1,4 +1,4 @@
-"""Descriptors for a thousand connections, here and in the server, which inherits the limit."""
+"""Raises the limit of open files for a thousand connections; servers inherit it."""
 
 import resource
 

@@ -1,4 +1,4 @@
-"""More connections than allowed."""
+"""More connections than `-c` allows."""
 
 import time
 
@@ -10,7 +10,7 @@ ALLOWED, TRIED = 64, 300
 
 
 def greeting(sock):
-    """What a new connection hears: its version, or that there are too many."""
+    """The first answer on a new connection: the version, or the refusal."""
     try:
         sock.sendall(b"version\r\n")
         return sock.recv(100)
@@ -18,7 +18,7 @@ def greeting(sock):
         return b""
 
 
-def test_a_flood_over_the_limit_is_turned_away_and_the_rest_served(start):
+def test_connections_over_the_limit_are_refused_and_others_served(start):
     with start("-t", "2", "-c", str(ALLOWED)) as server:
         held = []
         with bounded(server):
@@ -50,7 +50,7 @@ def first_served(server):
     return False
 
 
-def test_connecting_and_leaving_holds_nothing(start):
+def test_closed_connections_are_released(start):
     with start("-t", "2") as server:
         with bounded(server):
             for _ in range(3000):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Idle connections beside busy ones: tests/operations/idle.py [--idle 10000] [--busy 200] ...
+"""Measures the cost of idle connections: tests/operations/idle.py [--idle 10000] [--busy 200] ...
 
-Measures the resident memory of larderd for each idle connection (the kernel's part of a socket is
-not in it), and the busy ones' latency and the server's CPU time a request with and without them, in
-runs that alternate on one server. Prints JSON; nothing is judged. Latencies need a machine that
-does nothing else; CPU time is steadier.
+Measures the resident memory of larderd per idle connection (without the kernel's part of a socket).
+Then measures latency and CPU time per request of busy connections with and without idle ones, in
+alternating runs on one server. Prints JSON and checks nothing. Latencies need a machine without other
+load; CPU time depends less on it.
 """
 
 import argparse
@@ -21,14 +21,14 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 from bench import load  # noqa: E402
 from server import LARDERD, Server  # noqa: E402
 
-# Beside the idle connections: the load's, the operator's, what the process has open anyway.
+# Descriptors for the connections of the load and of `stats`, and for other open files.
 SPARE_DESCRIPTORS = 1000
 ASK = b"set idle 0 0 5\r\nvalue\r\nget idle\r\n"
 ANSWER = b"STORED\r\nVALUE idle 0 5\r\nvalue\r\nEND\r\n"
 
 
 def raise_descriptor_limit(count):
-    """For this process and the servers that it starts."""
+    """Raises the limit of open files of this process and of the servers that it starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY:
@@ -38,7 +38,7 @@ def raise_descriptor_limit(count):
 
 @contextlib.contextmanager
 def idle_connections(server, count):
-    """`count` connections that have each asked something, were answered, and rest."""
+    """Opens `count` connections, each of which is idle after a set and a get."""
     with contextlib.ExitStack() as open_sockets:
         for _ in range(count):
             sock = open_sockets.enter_context(server.connect(timeout=30))
@@ -51,7 +51,7 @@ def idle_connections(server, count):
 
 
 def bytes_per_idle(server, count):
-    """Resident bytes more for each of `count` idle connections, once the server rests."""
+    """Additional resident memory of the server per idle connection, in bytes."""
     with idle_connections(server, 10):
         before = server.rss()
     with idle_connections(server, count):
@@ -60,7 +60,7 @@ def bytes_per_idle(server, count):
 
 
 def measure(server, asked):
-    """What the busy ones saw and what they cost, in µs."""
+    """Runs the load; returns its latencies and the server's CPU time per request, in µs."""
     words = [
         "--threads=1", f"--clients={asked.busy}", "--ratio=1:9", "--key-maximum=100000",
         "--data-size=100", f"--rate={asked.rate}",
@@ -73,7 +73,7 @@ def measure(server, asked):
 
 
 def compare(server, asked):
-    """Pairs of runs, each pair in the other order than the last; medians over the pairs."""
+    """Runs pairs with and without idle connections, in alternating order; returns the medians."""
     seen = {"without": [], "with": []}
     for pair in range(asked.pairs):
         for kind in ("without", "with") if pair % 2 == 0 else ("with", "without"):
@@ -94,8 +94,8 @@ def main():
     parser.add_argument("--server", default=str(LARDERD))
     parser.add_argument("--idle", type=int, default=10_000)
     parser.add_argument("--busy", type=int, default=200)
-    parser.add_argument("--rate", type=int, default=20_000, help="requests a second, open loop")
-    parser.add_argument("--seconds", type=int, default=5, help="of each run")
+    parser.add_argument("--rate", type=int, default=20_000, help="requests per second of the busy connections (open loop)")
+    parser.add_argument("--seconds", type=int, default=5, help="duration of each run")
     parser.add_argument("--pairs", type=int, default=5)
     asked = parser.parse_args()
     engine = "upstream" if Path(asked.server).name == "memcached" else "segment"
