@@ -22,16 +22,10 @@ pub fn inherited() -> Result<Option<Vec<Listener>>, ListenError> {
 
 fn take(passed: &mut ListenFd, index: usize) -> io::Result<Listener> {
     if let Ok(Some(listener)) = passed.take_unix_listener(index) {
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let path = address.as_pathname().map(|path| path.display().to_string());
-        let listener = mio::net::UnixListener::from_std(listener);
-        return Ok(Listener::Unix(listener, path.unwrap_or_default()));
+        return Listener::new(listener.into(), Security::Plain);
     }
-    let Some(listener) = passed.take_tcp_listener(index)? else {
-        return Err(io::ErrorKind::NotFound.into());
-    };
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address, Security::Usual))
+    match passed.take_tcp_listener(index)? {
+        Some(listener) => Listener::new(listener.into(), Security::Usual),
+        None => Err(io::ErrorKind::NotFound.into()),
+    }
 }

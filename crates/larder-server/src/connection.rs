@@ -6,74 +6,9 @@ use crate::shedding::{Held, Holdings, PROGRESS_MIN};
 use crate::tls::channel::Channel;
 use larder_session::{Next, Progress, Session, State};
 use larder_store::Engine;
-use mio::event::Source;
-use mio::net::{TcpStream, UnixStream};
-use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-
-/// A stream of either kind, as it was accepted.
-#[derive(Debug)]
-pub enum Stream {
-    /// TCP.
-    Tcp(TcpStream),
-    /// A unix socket.
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Self::Tcp(stream) => stream,
-            Self::Unix(stream) => stream,
-        }
-    }
-
-    /// Watches it for reading.
-    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(self.source(), token, Interest::READABLE)
-    }
-
-    /// Watches it for writing too, or no more.
-    pub(crate) fn watch_writing(
-        &mut self,
-        registry: &Registry,
-        token: Token,
-        on: bool,
-    ) -> io::Result<()> {
-        let reading = Interest::READABLE;
-        let interest = if on { reading | Interest::WRITABLE } else { reading };
-        registry.reregister(self.source(), token, interest)
-    }
-
-    pub(crate) fn deregister(&mut self, registry: &Registry) {
-        // It is about to be closed, which does the same.
-        let _ = registry.deregister(self.source());
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// [`ConnectionInfo`]'s state while its requests are answered.
 const AT_WORK: u8 = 5;

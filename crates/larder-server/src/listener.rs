@@ -1,25 +1,21 @@
 //! Sockets that are listened on: from addresses as memcached writes them to bound listeners.
 
-use crate::connection::Stream;
 use crate::options::Options;
 use crate::platform;
-use mio::event::Source;
-use mio::net::UdpSocket;
-use mio::{Interest, Registry, Token};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-/// A bound socket.
+/// A socket that is bound and listens: TCP over IPv4 or IPv6, or a unix socket.
 #[derive(Debug)]
-pub enum Listener {
-    /// TCP over IPv4 or IPv6.
-    Tcp(mio::net::TcpListener, SocketAddr, Security),
-    /// A unix socket.
-    Unix(mio::net::UnixListener, String),
+pub struct Listener {
+    socket: Socket,
+    address: SockAddr,
+    security: Security,
 }
 
 /// Whether those who connect have to speak TLS, as an address to listen on begins with it.
@@ -95,60 +91,57 @@ fn without_tag(text: &str) -> &str {
 }
 
 impl Listener {
-    /// Watches for connections.
-    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(self.source(), token, Interest::READABLE)
-    }
-
-    fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Self::Tcp(listener, ..) => listener,
-            Self::Unix(listener, _) => listener,
+    /// A listener of a socket that listens already. Its connections inherit what is set here.
+    ///
+    /// # Errors
+    /// The system refuses: it is no socket that can be accepted from.
+    pub(crate) fn new(socket: Socket, security: Security) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        if address.as_socket().is_none() {
+            // A unix socket is never encrypted.
+            return Ok(Self { socket, address, security: Security::Plain });
         }
+        socket.set_tcp_nodelay(true)?;
+        socket.set_keepalive(true)?;
+        Ok(Self { socket, address, security })
     }
 
     /// Its address in memcached's form.
     #[must_use]
     pub fn name(&self) -> String {
-        match self {
-            Self::Tcp(_, address, _) => tcp_name(*address),
-            Self::Unix(_, path) => format!("unix:{path}"),
+        match self.tcp_address() {
+            Some(address) => tcp_name(address),
+            None => {
+                let path = self.address.as_pathname().unwrap_or(Path::new(""));
+                format!("unix:{}", path.display())
+            }
         }
     }
 
     /// The address, if it is TCP.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(_, address, _) => Some(*address),
-            Self::Unix(..) => None,
-        }
+        self.address.as_socket()
     }
 
-    /// What those who connect have to speak. A unix socket is never encrypted.
+    /// Whether those who connect have to speak TLS.
     #[must_use]
     pub fn security(&self) -> Security {
-        match self {
-            Self::Tcp(_, _, security) => *security,
-            Self::Unix(..) => Security::Plain,
-        }
+        self.security
     }
 
-    /// Takes the next connection, and its peer's name.
-    pub fn accept(&self) -> io::Result<(Stream, String)> {
-        match self {
-            Self::Tcp(listener, ..) => {
-                let (stream, peer) = listener.accept()?;
-                // A peer that is gone already shows when it is read from.
-                let _ = stream.set_nodelay(true);
-                let _ = SockRef::from(&stream).set_keepalive(true);
-                Ok((Stream::Tcp(stream), tcp_name(peer)))
-            }
-            Self::Unix(listener, _) => {
-                let (stream, _) = listener.accept()?;
-                Ok((Stream::Unix(stream), "unix:".to_owned()))
-            }
-        }
+    /// Takes the next connection, which never blocks, and its peer's name.
+    pub fn accept(&self) -> io::Result<(Socket, String)> {
+        let (stream, peer) = self.socket.accept()?;
+        stream.set_nonblocking(true)?;
+        Ok((stream, peer.as_socket().map_or_else(|| "unix:".to_owned(), tcp_name)))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -253,39 +246,33 @@ fn bind_tcp(
     backlog: i32,
     security: Security,
 ) -> Result<Listener, ListenError> {
-    let bind = || -> io::Result<std::net::TcpListener> {
+    let bind = || -> io::Result<Listener> {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
         }
         socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         socket.listen(backlog)?;
-        Ok(socket.into())
+        Listener::new(socket, security)
     };
-    let listener = bind().map_err(|error| ListenError::Tcp(address, error))?;
-    let address = listener.local_addr().unwrap_or(address);
-    Ok(Listener::Tcp(mio::net::TcpListener::from_std(listener), address, security))
+    bind().map_err(|error| ListenError::Tcp(address, error))
 }
 
 fn bind_unix(path: &Path, mask: u32, backlog: i32) -> Result<Listener, ListenError> {
-    let name = path.display().to_string();
-    let bind = || -> io::Result<std::os::unix::net::UnixListener> {
+    let bind = || -> io::Result<Listener> {
         // What a server that was killed left behind; anything but a socket is somebody's file.
         if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
         }
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&socket2::SockAddr::unix(path)?)?;
+        socket.bind(&SockAddr::unix(path)?)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask))?;
         socket.listen(backlog)?;
-        Ok(socket.into())
+        Listener::new(socket, Security::Plain)
     };
-    let listener = bind().map_err(|error| ListenError::Unix(name.clone(), error))?;
-    Ok(Listener::Unix(mio::net::UnixListener::from_std(listener), name))
+    bind().map_err(|error| ListenError::Unix(path.display().to_string(), error))
 }
 
 /// Tells a test harness the ports, in memcached's form, when `MEMCACHED_PORT_FILENAME` names a file.
@@ -313,6 +300,32 @@ pub fn write_port_file(listeners: &[Listener], udp: &[UdpSocket]) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn what_is_accepted_never_blocks_and_sends_at_once() {
+        let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let listener = bind_tcp(any, 1, Security::Usual).unwrap();
+        let error = listener.accept().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "nobody has connected yet");
+        let client = TcpStream::connect(listener.tcp_address().unwrap()).unwrap();
+        let (stream, peer) = listener.accept().unwrap();
+        assert_eq!(peer, tcp_name(client.local_addr().unwrap()));
+        assert!(stream.nonblocking().unwrap() && stream.tcp_nodelay().unwrap());
+        assert!(stream.keepalive().unwrap());
+    }
+
+    #[test]
+    fn a_unix_socket_has_the_name_of_its_path_and_no_tls() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("socket");
+        let listener = bind_unix(&path, 0o700, 1).unwrap();
+        assert_eq!(listener.name(), format!("unix:{}", path.display()));
+        assert_eq!((listener.tcp_address(), listener.security()), (None, Security::Plain));
+        let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let (stream, peer) = listener.accept().unwrap();
+        assert_eq!((stream.nonblocking().unwrap(), &*peer), (true, "unix:"));
+    }
 
     #[test]
     fn what_stands_before_an_address_is_told_from_it() {

@@ -13,9 +13,9 @@ use larder_server::{activation, auth, driver, listener, platform, slab_classes, 
 use larder_session::Settings;
 use larder_store::cache::Cache;
 use larder_store::{dashmap, delayed, moka, segment};
-use mio::net::UdpSocket;
 use std::fmt::Display;
 use std::io::IsTerminal;
+use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tracing_subscriber::filter::LevelFilter;

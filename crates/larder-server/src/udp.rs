@@ -13,10 +13,9 @@ use crate::listener::{ListenError, resolve, split_list, udp_name};
 use crate::options::Options;
 use larder_session::{Context, Host, Next, Session, Settings, State};
 use larder_store::Engine;
-use mio::net::UdpSocket;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// What stands before the payload of a datagram, in bytes.
 const HEADER_LEN: usize = 8;
@@ -29,7 +28,8 @@ const MESSAGE_MAX: usize = 16 << 20;
 /// Requests that are answered before others have their turn.
 const REQUESTS_PER_TURN: usize = 64;
 
-/// The sockets that the command line asks for: on the addresses of `-l`, else on the loopback.
+/// The sockets that the command line asks for, which never block: on the addresses of `-l`, else on
+/// the loopback.
 ///
 /// # Errors
 /// [`ListenError`] for the first address that can't be had.
@@ -78,7 +78,7 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
         }
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
-        Ok(UdpSocket::from_std(socket.into()))
+        Ok(socket.into())
     };
     bind().map_err(|error| ListenError::Udp(address, error))
 }

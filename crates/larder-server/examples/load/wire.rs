@@ -2,8 +2,10 @@
 //! that can be recognised. Standard library only, and nothing of the server's: these programs judge
 //! it from outside.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 /// A server gone silent for this long counts as hung.
@@ -11,7 +13,7 @@ const SILENCE_SECS_MAX: u64 = 30;
 
 /// A connection: requests are queued, sent together, and their replies read in order.
 pub(crate) struct Peer {
-    stream: BufReader<Stream>,
+    stream: BufReader<File>,
     queued: Vec<u8>,
     line: Vec<u8>,
 }
@@ -19,7 +21,7 @@ pub(crate) struct Peer {
 impl Peer {
     /// Connects to `host:port`, or to a socket's path if `address` starts with `/`.
     pub(crate) fn connect(address: &str) -> io::Result<Self> {
-        let stream = BufReader::with_capacity(64 << 10, Stream::connect(address)?);
+        let stream = BufReader::with_capacity(64 << 10, open(address)?);
         Ok(Self { stream, queued: Vec::new(), line: Vec::new() })
     }
 
@@ -101,48 +103,20 @@ pub(crate) fn broken(line: &[u8]) -> io::Error {
     io::Error::other(format!("unexpected reply: {:?}", String::from_utf8_lossy(line)))
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn connect(address: &str) -> io::Result<Self> {
-        let silence = Some(std::time::Duration::from_secs(SILENCE_SECS_MAX));
-        if address.starts_with('/') {
-            let stream = UnixStream::connect(address)?;
-            stream.set_read_timeout(silence)?;
-            stream.set_write_timeout(silence)?;
-            return Ok(Self::Unix(stream));
-        }
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
+/// Connects to `host:port` or a path. A socket of either family is read and written as a file.
+fn open(address: &str) -> io::Result<File> {
+    let silence = Some(std::time::Duration::from_secs(SILENCE_SECS_MAX));
+    if address.starts_with('/') {
+        let stream = UnixStream::connect(address)?;
         stream.set_read_timeout(silence)?;
         stream.set_write_timeout(silence)?;
-        Ok(Self::Tcp(stream))
+        return Ok(OwnedFd::from(stream).into());
     }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(silence)?;
+    stream.set_write_timeout(silence)?;
+    Ok(OwnedFd::from(stream).into())
 }
 
 /// SplitMix64: the same seed gives the same run.

@@ -7,10 +7,12 @@ use crate::listener::Listener;
 use crate::server::Server;
 use crate::systemd::{self, Watchdog};
 use larder_protocol::reply::TOO_MANY_CONNECTIONS;
-use mio::net::UnixStream;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -27,7 +29,7 @@ pub(super) fn serve(
     server: &Server,
     mut workers: impl Workers,
     listeners: Vec<Listener>,
-    bell: std::os::unix::net::UnixStream,
+    bell: UnixStream,
 ) -> io::Result<()> {
     let accepted = accept(server, &mut workers, listeners, bell);
     systemd::stopping();
@@ -39,15 +41,14 @@ pub(super) fn serve(
 fn accept(
     server: &Server,
     workers: &mut impl Workers,
-    mut listeners: Vec<Listener>,
-    bell: std::os::unix::net::UnixStream,
+    listeners: Vec<Listener>,
+    bell: UnixStream,
 ) -> io::Result<()> {
     let mut poll = Poll::new()?;
-    for (index, listener) in listeners.iter_mut().enumerate() {
-        listener.register(poll.registry(), Token(index))?;
+    for (index, listener) in listeners.iter().enumerate() {
+        watch(&poll, listener, Token(index))?;
     }
-    let mut bell = UnixStream::from_std(bell);
-    poll.registry().register(&mut bell, BELL, Interest::READABLE)?;
+    watch(&poll, &bell, BELL)?;
     let mut events = Events::with_capacity(64);
     let mut paused = false;
     let mut watchdog = Watchdog::ready();
@@ -60,7 +61,7 @@ fn accept(
         watchdog.tell(server.stall_time());
         let mut all = std::mem::take(&mut paused);
         if events.iter().any(|event| event.token() == BELL) {
-            life_cycle::hear(&mut bell);
+            life_cycle::hear(&mut &bell);
             match server.life.serve_connection() {
                 // There may be room for those that wait.
                 Phase::Serving => all = true,
@@ -76,7 +77,13 @@ fn accept(
     }
     tracing::warn!("Gracefully stopping");
     drop(listeners);
-    drain(server, workers, &mut poll, &mut bell)
+    drain(server, workers, &mut poll, &bell)
+}
+
+/// Has `poll` tell of what can be read or accepted from `source`, which outlives it.
+fn watch(poll: &Poll, source: &impl AsFd, token: Token) -> io::Result<()> {
+    let fd = source.as_fd().as_raw_fd();
+    poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
 }
 
 /// Waits for the workers to be done with their connections, but not for ever.
@@ -84,7 +91,7 @@ fn drain(
     server: &Server,
     workers: &impl Workers,
     poll: &mut Poll,
-    bell: &mut UnixStream,
+    bell: &UnixStream,
 ) -> io::Result<()> {
     enter(server, Phase::Draining, workers)?;
     let begun = Instant::now();
@@ -92,7 +99,7 @@ fn drain(
     while server.connections.current.load(Ordering::Relaxed) > 0 && begun.elapsed() < DRAIN_MAX {
         match poll.poll(&mut events, Some(LOG_INTERVAL)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => life_cycle::hear(bell),
+            _ => life_cycle::hear(&mut &*bell),
         }
         if server.life.serve_connection() == Phase::Ended {
             break;

@@ -9,15 +9,16 @@ mod per_core;
 mod tokio;
 mod worker;
 
-use crate::connection::{ConnectionInfo, Stream};
+use crate::connection::ConnectionInfo;
 use crate::listener::Listener;
 use crate::options::Runtime;
 use crate::server::Server;
 use crate::udp;
 use larder_store::cache::Cache;
-use mio::net::UdpSocket;
 use rustls::ServerConfig;
+use socket2::Socket;
 use std::io;
+use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -30,7 +31,7 @@ const LOG_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A connection on its way to a worker.
 struct Accepted {
-    stream: Stream,
+    stream: Socket,
     info: Arc<ConnectionInfo>,
     tls: Option<Arc<ServerConfig>>,
 }

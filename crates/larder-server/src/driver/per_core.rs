@@ -3,17 +3,20 @@
 
 use super::worker::{HANDSHAKE_SLICE, WorkerContext};
 use super::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
-use crate::connection::{Connection, ConnectionInfo, NextAction, Stream};
+use crate::connection::{Connection, ConnectionInfo, NextAction};
 use crate::life_cycle::Phase;
 use crate::platform;
 use crate::server::Server;
 use crate::udp::Endpoint;
 use larder_store::cache::Cache;
 use larder_store::{Engine, Seconds};
-use mio::net::UdpSocket;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
@@ -181,7 +184,7 @@ struct EventLoop<E: Engine> {
 /// A connection and its stream.
 struct Client<E: Engine> {
     connection: Connection<E>,
-    stream: Stream,
+    stream: Socket,
     /// Writing is watched for.
     watches_writing: bool,
     /// It is in [`EventLoop::knocking`].
@@ -194,7 +197,10 @@ impl<E: Engine> Client<E> {
         let on = self.connection.awaits_writing();
         if self.watches_writing != on {
             self.watches_writing = on;
-            self.stream.watch_writing(poll.registry(), token, on)?;
+            let interest =
+                if on { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            let fd = self.stream.as_raw_fd();
+            poll.registry().reregister(&mut SourceFd(&fd), token, interest)?;
         }
         Ok(())
     }
@@ -231,9 +237,10 @@ impl<E: Engine> EventLoop<E> {
 
     /// Takes UDP sockets to serve.
     fn attach(&mut self, udp: Vec<UdpSocket>) -> io::Result<()> {
-        for (index, mut socket) in udp.into_iter().enumerate() {
+        for (index, socket) in udp.into_iter().enumerate() {
+            let (fd, token) = (socket.as_raw_fd(), Token(FIRST_ENDPOINT + index));
             let interest = Interest::READABLE | Interest::WRITABLE;
-            self.poll.registry().register(&mut socket, Token(FIRST_ENDPOINT + index), interest)?;
+            self.poll.registry().register(&mut SourceFd(&fd), token, interest)?;
             self.endpoints.push((socket, Endpoint::new()));
         }
         Ok(())
@@ -384,11 +391,12 @@ impl<E: Engine> EventLoop<E> {
 
     fn begin(&mut self, index: usize, accepted: Accepted) -> io::Result<Client<E>> {
         let info = Arc::clone(&accepted.info);
-        let (connection, mut stream, handshake_deadline) = self.worker.server.begin(accepted)?;
+        let (connection, stream, handshake_deadline) = self.worker.server.begin(accepted)?;
         if let Some(by) = handshake_deadline {
             self.handshakes.push_back((by, index, info));
         }
-        stream.register(self.poll.registry(), Token(index))?;
+        let (fd, registry) = (stream.as_raw_fd(), self.poll.registry());
+        registry.register(&mut SourceFd(&fd), Token(index), Interest::READABLE)?;
         Ok(Client { connection, stream, watches_writing: false, knocks: false })
     }
 
@@ -455,7 +463,9 @@ impl<E: Engine> EventLoop<E> {
             return;
         };
         self.worker.server.finish(&mut client.connection, &mut client.stream);
-        client.stream.deregister(self.poll.registry());
+        let fd = client.stream.as_raw_fd();
+        // It is about to be closed, which does the same.
+        let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         self.vacant.push(index);
         self.ready.retain(|&ready| ready != index);
         self.watching.retain(|&watching| watching != index);

@@ -2,13 +2,14 @@
 //! connections and of UDP sockets, and maintenance.
 
 use super::Accepted;
-use crate::connection::{Buffers, Connection, ConnectionInfo, Fault, IoBytes, NextAction, Stream};
+use crate::connection::{Buffers, Connection, ConnectionInfo, Fault, IoBytes, NextAction};
 use crate::server::Server;
 use crate::tls::channel::Channel;
 use crate::udp::{self, Datagrams, Endpoint};
 use larder_operations::{Counters, OpContext};
 use larder_session::{Context, Settings};
 use larder_store::{Engine, Overheld, Seconds};
+use socket2::Socket;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -228,7 +229,7 @@ impl Server {
     pub(super) fn begin<E: Engine>(
         &self,
         accepted: Accepted,
-    ) -> io::Result<(Connection<E>, Stream, Option<Instant>)> {
+    ) -> io::Result<(Connection<E>, Socket, Option<Instant>)> {
         let Accepted { stream, info, tls } = accepted;
         let (Some(config), Some(tls)) = (tls, &self.tls) else {
             return Ok((Connection::new(info, None), stream, None));

@@ -98,7 +98,8 @@ impl<E: Engine + 'static> Client<E> {
         let waker = || self.hold.get_or_init(|| Hold::new(task)).waker();
         self.shared.with_worker(|worker| {
             let now = worker.now();
-            let after = worker.serve(&mut self.connection, &mut self.stream, now, &waker);
+            let after =
+                worker.serve(&mut self.connection, &mut &*self.stream.socket(), now, &waker);
             worker.maintain_if_due(now);
             after
         })
@@ -187,6 +188,6 @@ impl<E: Engine + 'static> Client<E> {
 
 impl<E: Engine + 'static> Drop for Client<E> {
     fn drop(&mut self) {
-        self.shared.server.finish(&mut self.connection, &mut self.stream);
+        self.shared.server.finish(&mut self.connection, &mut &*self.stream.socket());
     }
 }

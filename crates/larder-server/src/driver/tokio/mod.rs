@@ -23,7 +23,6 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
@@ -125,7 +124,7 @@ impl<E: Engine + 'static> Workers for Runtimes<E> {
 pub(super) fn start_each<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
-    shares: Vec<Vec<mio::net::UdpSocket>>,
+    shares: Vec<Vec<std::net::UdpSocket>>,
 ) -> io::Result<Runtimes<C::Engine>> {
     let shared = Shared::new(server);
     let (mut handles, mut threads) = (Vec::new(), Vec::new());
@@ -153,7 +152,7 @@ pub(super) fn start_each<C: Cache>(
 pub(super) fn start_all<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
-    udp: Vec<mio::net::UdpSocket>,
+    udp: Vec<std::net::UdpSocket>,
 ) -> io::Result<Runtimes<C::Engine>> {
     let shared = Shared::new(server);
     let (seats, names) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -176,7 +175,7 @@ pub(super) fn start_all<C: Cache>(
 fn spawn_endpoints<E: Engine + 'static>(
     handle: &Handle,
     shared: &Arc<Shared<E>>,
-    udp: Vec<mio::net::UdpSocket>,
+    udp: Vec<std::net::UdpSocket>,
 ) {
     for socket in udp {
         handle.spawn(answer_datagrams(Arc::clone(shared), socket));
@@ -225,7 +224,7 @@ async fn heartbeat<E: Engine + 'static>(shared: Arc<Shared<E>>) {
 
 async fn answer_datagrams<E: Engine + 'static>(
     shared: Arc<Shared<E>>,
-    socket: mio::net::UdpSocket,
+    socket: std::net::UdpSocket,
 ) {
     if let Err(error) = try_answer_datagrams(&shared, socket).await {
         tracing::error!(%error, "the event queue failed: a UDP socket is served no more");
@@ -234,9 +233,9 @@ async fn answer_datagrams<E: Engine + 'static>(
 
 async fn try_answer_datagrams<E: Engine + 'static>(
     shared: &Shared<E>,
-    socket: mio::net::UdpSocket,
+    socket: std::net::UdpSocket,
 ) -> io::Result<()> {
-    let socket = UdpSocket::from_std(std::net::UdpSocket::from(OwnedFd::from(socket)))?;
+    let socket = UdpSocket::from_std(socket)?;
     let mut endpoint = Endpoint::new();
     let hold = poll_fn(|cx| Poll::Ready(Hold::new(cx.waker()))).await;
     loop {

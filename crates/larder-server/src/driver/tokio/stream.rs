@@ -4,50 +4,40 @@
 //! comes back by itself; whatever the kernel has later is another event. So a short read is the last
 //! one, and no call is spent to hear that there is nothing.
 
-use crate::connection;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use socket2::SockRef;
-use std::io::{self, Read, Write};
+use socket2::{SockRef, Socket};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
-/// A stream of either kind.
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
+/// A stream socket of any family. Tokio's type for those of TCP watches all of them alike, and they
+/// are read and written as what they are. (`AsyncFd` would say so better, but can't be made without
+/// `unsafe`.)
+pub(super) struct Stream(TcpStream);
 
 impl Stream {
-    /// Has the runtime watch a stream.
-    pub(super) fn new(stream: connection::Stream) -> io::Result<Self> {
-        Ok(match stream {
-            connection::Stream::Tcp(stream) => {
-                Self::Tcp(TcpStream::from_std(OwnedFd::from(stream).into())?)
-            }
-            connection::Stream::Unix(stream) => {
-                Self::Unix(UnixStream::from_std(OwnedFd::from(stream).into())?)
-            }
-        })
+    /// Has the runtime watch a socket that never blocks.
+    pub(super) fn new(socket: Socket) -> io::Result<Self> {
+        TcpStream::from_std(OwnedFd::from(socket).into()).map(Self)
+    }
+
+    /// What it is read and written through.
+    pub(super) fn socket(&self) -> SockRef<'_> {
+        SockRef::from(&self.0)
     }
 
     /// Waits for something to read.
     pub(super) fn poll_input(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(match self {
-            Self::Tcp(stream) => stream.poll_read_ready(cx),
-            Self::Unix(stream) => stream.poll_read_ready(cx),
-        })?;
+        ready!(self.0.poll_read_ready(cx))?;
         self.use_up(Interest::READABLE);
         Poll::Ready(Ok(()))
     }
 
     /// Waits for room to write.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(match self {
-            Self::Tcp(stream) => stream.poll_write_ready(cx),
-            Self::Unix(stream) => stream.poll_write_ready(cx),
-        })?;
+        ready!(self.0.poll_write_ready(cx))?;
         self.use_up(Interest::WRITABLE);
         Poll::Ready(Ok(()))
     }
@@ -62,8 +52,7 @@ impl Stream {
     }
 
     fn has_failed(&self) -> bool {
-        let socket = self.socket();
-        let mut asked = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+        let mut asked = [PollFd::new(self.0.as_fd(), PollFlags::empty())];
         let failed = PollFlags::POLLERR | PollFlags::POLLHUP;
         // What can't be asked any more has failed, too.
         poll(&mut asked, PollTimeout::ZERO).is_err()
@@ -73,34 +62,7 @@ impl Stream {
     /// Tokio forgets an event when it is told that there was nothing behind it, unless another has
     /// come in the meantime.
     fn use_up(&self, interest: Interest) {
-        let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         // It is told back what it was told.
-        let _ = match self {
-            Self::Tcp(stream) => stream.try_io(interest, nothing),
-            Self::Unix(stream) => stream.try_io(interest, nothing),
-        };
-    }
-
-    fn socket(&self) -> SockRef<'_> {
-        match self {
-            Self::Tcp(stream) => SockRef::from(stream),
-            Self::Unix(stream) => SockRef::from(stream),
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&*self.socket()).read(buffer)
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (&*self.socket()).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        let _ = self.0.try_io(interest, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 }
