@@ -1,6 +1,8 @@
 //! Listening sockets that whoever started the server has bound for it: systemd's socket activation.
 
-use crate::listener::{ListenError, Listener, Security};
+use crate::auth;
+use crate::listener::{ListenError, Listener, Security, Service};
+use crate::options::Options;
 use listenfd::ListenFd;
 use std::io;
 
@@ -8,24 +10,25 @@ use std::io;
 ///
 /// # Errors
 /// One of them is neither a TCP nor a unix listener.
-pub fn inherited() -> Result<Option<Vec<Listener>>, ListenError> {
+pub fn inherited(options: &Options) -> Result<Option<Vec<Listener>>, ListenError> {
     let mut passed = ListenFd::from_env();
     if passed.len() == 0 {
         return Ok(None);
     }
+    let service = Service::Memcached { opening: auth::opening(options) };
     let listeners = (0..passed.len()).map(|index| {
-        take(&mut passed, index)
+        take(&mut passed, index, service)
             .map_err(|error| ListenError::Inherited(format!("socket {index}: {error}")))
     });
     listeners.collect::<Result<Vec<_>, _>>().map(Some)
 }
 
-fn take(passed: &mut ListenFd, index: usize) -> io::Result<Listener> {
+fn take(passed: &mut ListenFd, index: usize, service: Service) -> io::Result<Listener> {
     if let Ok(Some(listener)) = passed.take_unix_listener(index) {
-        return Listener::new(listener.into(), Security::Plain);
+        return Listener::new(listener.into(), Security::Plain, service);
     }
     match passed.take_tcp_listener(index)? {
-        Some(listener) => Listener::new(listener.into(), Security::Usual),
+        Some(listener) => Listener::new(listener.into(), Security::Usual, service),
         None => Err(io::ErrorKind::NotFound.into()),
     }
 }

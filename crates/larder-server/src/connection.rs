@@ -1,11 +1,11 @@
-//! A client's connection as a driver sees it: a session, and what stands between it and a stream
+//! A client's connection as a driver sees it: a conversation, and what stands between it and a stream
 //! that never blocks. The driver says when there may be something to read or room to write; a turn
 //! says what to wait for.
 
+use crate::conversation::Conversation;
 use crate::shedding::{Held, Holdings, PROGRESS_MIN};
 use crate::tls::channel::Channel;
-use larder_session::{Next, Progress, Session, State};
-use larder_store::Engine;
+use larder_session::{Next, Progress, State};
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -127,7 +127,7 @@ pub enum NextAction {
     Again,
     /// An event: room to write if [`Connection::awaits_writing`], else something to read.
     Wait,
-    /// The waker that its session was lent, and no event but that its peer is gone: a request waits
+    /// The waker that its conversation was lent, and no event but that its peer is gone: a request waits
     /// for slower storage, or answers for a change to be acknowledged. [`Connection::resume`] before
     /// the next turn.
     Hold,
@@ -136,16 +136,16 @@ pub enum NextAction {
 }
 
 /// One connection, but for its stream, which is the driver's to watch: each turn is lent it.
-pub struct Connection<E: Engine> {
-    /// What stands between the stream and the session, if anything does.
+pub struct Connection<C> {
+    /// What stands between the stream and the conversation, if anything does.
     tls: Option<Box<Channel>>,
-    pub(crate) session: Session<E>,
+    pub(crate) conversation: C,
     pub(crate) info: Arc<ConnectionInfo>,
-    /// Input that the session has not consumed. Empty, and without memory, between requests.
+    /// Input that the conversation has not consumed. Empty, and without memory, between requests.
     unread: Vec<u8>,
     /// Output that the peer has not taken, as it goes out.
     unsent: Vec<u8>,
-    /// Memory that both hold, and that the session keeps from others, as the server was told.
+    /// Memory that both hold, and that the conversation keeps from others, as the server was told.
     held: Held,
     /// Bytes that have moved either way since that was last noted as progress.
     moved: usize,
@@ -171,7 +171,7 @@ enum Input {
     Ended,
 }
 
-/// What the session does at the next turn.
+/// What the conversation does at the next turn.
 ///
 /// ```text
 ///                         ┌──────── a turn ────────┐
@@ -244,7 +244,7 @@ impl Default for Buffers {
     }
 }
 
-/// Bytes that a turn moved, as the session sees them.
+/// Bytes that a turn moved, as the conversation sees them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoBytes {
     /// Read from the peer.
@@ -253,13 +253,13 @@ pub struct IoBytes {
     pub written: usize,
 }
 
-impl<E: Engine> Connection<E> {
+impl<C: Conversation> Connection<C> {
     /// A new connection. Its first turn comes with its first event.
     #[must_use]
-    pub fn new(info: Arc<ConnectionInfo>, tls: Option<Channel>) -> Self {
+    pub fn new(info: Arc<ConnectionInfo>, conversation: C, tls: Option<Channel>) -> Self {
         Self {
             tls: tls.map(Box::new),
-            session: Session::numbered(info.id),
+            conversation,
             info,
             unread: Vec::new(),
             unsent: Vec::new(),
@@ -279,14 +279,14 @@ impl<E: Engine> Connection<E> {
         };
     }
 
-    /// Has the session called again without input, for what it may have to say.
+    /// Has the conversation called again without input, for what it may have to say.
     pub fn call_again(&mut self) {
         if self.stage == Stage::Reading {
             self.stage = Stage::Resuming;
         }
     }
 
-    /// Has the session try again what waits for slower storage.
+    /// Has the conversation try again what waits for slower storage.
     pub(crate) fn resume(&mut self) {
         if self.stage == Stage::Held {
             self.stage = Stage::Resuming;
@@ -300,7 +300,7 @@ impl<E: Engine> Connection<E> {
 
     /// Nothing was asked that is not answered, as far as was read.
     pub(crate) fn is_quiet(&self) -> bool {
-        let between = matches!(self.session.state(), State::Waiting | State::Watching);
+        let between = matches!(self.conversation.state(), State::Waiting | State::Watching);
         let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
         let is_at_rest = self.stage == Stage::Reading && !self.may_read();
         between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
@@ -309,7 +309,7 @@ impl<E: Engine> Connection<E> {
     /// Since when it has had nothing to do but wait for a request, Unix seconds; `None` if it is
     /// not waiting, or not over TCP.
     pub(crate) fn idle_since(&self) -> Option<u32> {
-        let waits = self.session.state() == State::Waiting
+        let waits = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
             && self.stage != Stage::Held;
         let idle = waits && !self.info.is_local() && !self.awaits_value();
@@ -318,11 +318,7 @@ impl<E: Engine> Connection<E> {
 
     /// The head of a request is here, and its value is not; half a head is no request yet.
     fn awaits_value(&self) -> bool {
-        const BINARY_HEAD_LEN: usize = 24;
-        match self.unread.first() {
-            Some(0x80) => self.unread.len() >= BINARY_HEAD_LEN,
-            _ => self.unread.contains(&b'\n'),
-        }
+        self.conversation.awaits_value(&self.unread)
     }
 
     /// It has answers that its peer did not take yet.
@@ -332,7 +328,7 @@ impl<E: Engine> Connection<E> {
 
     /// It shows the log: it has to be called again now and then.
     pub(crate) fn is_watching(&self) -> bool {
-        self.session.state() == State::Watching
+        self.conversation.state() == State::Watching
     }
 
     /// Whether it is still being agreed on how to encrypt.
@@ -352,8 +348,8 @@ impl<E: Engine> Connection<E> {
     pub(crate) fn held_change(&mut self, clock: impl FnOnce() -> u64) -> isize {
         let held = Held {
             buffers: self.held(),
-            leased: self.session.leased_bytes(),
-            uploaded: self.session.uploaded_bytes(),
+            leased: self.conversation.leased_bytes(),
+            uploaded: self.conversation.uploaded_bytes(),
         };
         if held == Held::default() && !self.is_holding() {
             self.moved = 0;
@@ -391,7 +387,7 @@ impl<E: Engine> Connection<E> {
 
     /// What it is at between turns. A head that waits for its value is a request that arrives.
     fn state(&self) -> State {
-        match self.session.state() {
+        match self.conversation.state() {
             State::Waiting if self.awaits_writing() => State::Sending,
             State::Waiting if self.is_held() => State::Fetching,
             State::Waiting if self.stage != Stage::Resuming && self.awaits_value() => {
@@ -401,7 +397,7 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// One turn: send what is unsent, read once, let the session answer, send that. `now` is in
+    /// One turn: send what is unsent, read once, let the conversation answer, send that. `now` is in
     /// seconds.
     ///
     /// # Errors
@@ -412,7 +408,7 @@ impl<E: Engine> Connection<E> {
         buffers: &mut Buffers,
         now: u32,
         moved: &mut IoBytes,
-        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Progress,
+        cx: &mut C::Context<'_>,
     ) -> Result<NextAction, Fault> {
         if self.awaits_writing() {
             let sent = self.send_unsent(stream)?;
@@ -441,7 +437,7 @@ impl<E: Engine> Connection<E> {
         self.moved += read;
         moved.read += self.open(stream, read, buffers).map_err(Fault::Tls)?;
         self.info.note_turn();
-        let progress = self.answer(read, buffers, answer);
+        let progress = self.answer(read, buffers, cx);
         self.stage =
             if progress.hold { Stage::Unacknowledged } else { self.stage_of(progress.next) };
         let sent = self.send(stream, buffers)?;
@@ -496,24 +492,19 @@ impl<E: Engine> Connection<E> {
         Ok(buffers.plaintext.len())
     }
 
-    /// Lets the session see the input: the shared buffer, unless something was left from before.
-    fn answer(
-        &mut self,
-        read: usize,
-        buffers: &mut Buffers,
-        answer: impl FnOnce(&mut Session<E>, &[u8], &mut Vec<u8>) -> Progress,
-    ) -> Progress {
+    /// Lets the conversation see the input: the shared buffer, unless something was left from before.
+    fn answer(&mut self, read: usize, buffers: &mut Buffers, cx: &mut C::Context<'_>) -> Progress {
         let fresh = match self.tls {
             Some(_) => buffers.plaintext.as_slice(),
             None => buffers.input.get(..read).unwrap_or_default(),
         };
         if self.unread.is_empty() {
-            let turn = answer(&mut self.session, fresh, &mut buffers.output);
+            let turn = self.conversation.receive(cx, fresh, &mut buffers.output);
             self.unread.extend_from_slice(fresh.get(turn.consumed..).unwrap_or_default());
             return turn;
         }
         self.unread.extend_from_slice(fresh);
-        let turn = answer(&mut self.session, &self.unread, &mut buffers.output);
+        let turn = self.conversation.receive(cx, &self.unread, &mut buffers.output);
         if turn.consumed >= self.unread.len() {
             self.unread = Vec::new();
         } else {
@@ -530,7 +521,7 @@ impl<E: Engine> Connection<E> {
             Next::Wait => Stage::Held,
             Next::Close => Stage::Closing,
         };
-        if stage == Stage::Closing && self.session.has_failed() {
+        if stage == Stage::Closing && self.conversation.has_failed() {
             self.info.note_failure();
         }
         stage
@@ -640,4 +631,173 @@ fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
         }
     }
     Ok(sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Server;
+    use std::collections::VecDeque;
+
+    /// Answers each line with itself, but `wait` only when it is asked again, and `quit` not at all.
+    #[derive(Default)]
+    struct Echo {
+        has_waited: bool,
+    }
+
+    impl Conversation for Echo {
+        type Context<'a> = ();
+
+        fn receive(&mut self, _cx: &mut (), input: &[u8], output: &mut Vec<u8>) -> Turn {
+            let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
+                return Turn { consumed: 0, next: Next::Read { wanted: 1 } };
+            };
+            let (line, consumed) = (&input[..end], end + 1);
+            if line == b"wait" && !std::mem::replace(&mut self.has_waited, true) {
+                return Turn { consumed: 0, next: Next::Wait };
+            }
+            if line == b"quit" {
+                return Turn { consumed, next: Next::Close };
+            }
+            output.extend_from_slice(&input[..consumed]);
+            Turn { consumed, next: Next::Yield }
+        }
+
+        fn state(&self) -> State {
+            State::Waiting
+        }
+
+        fn awaits_value(&self, _unread: &[u8]) -> bool {
+            false
+        }
+
+        fn leased_bytes(&self) -> usize {
+            0
+        }
+
+        fn uploaded_bytes(&self) -> usize {
+            0
+        }
+
+        fn has_failed(&self) -> bool {
+            false
+        }
+
+        fn close(&mut self, _server: &Server) {}
+    }
+
+    /// What comes, a read at a time, and what has gone, as far as there was `room`.
+    struct Peer {
+        comes: VecDeque<&'static str>,
+        has_ended: bool,
+        room: usize,
+        gone: String,
+    }
+
+    impl Read for Peer {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.comes.pop_front() {
+                Some(bytes) => bytes.as_bytes().read(buffer),
+                None if self.has_ended => Ok(0),
+                None => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        }
+    }
+
+    impl Write for Peer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let written = bytes.len().min(self.room);
+            self.room -= written;
+            self.gone.push_str(std::str::from_utf8(&bytes[..written]).unwrap());
+            if written == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(written) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Pair {
+        connection: Connection<Echo>,
+        peer: Peer,
+        buffers: Buffers,
+    }
+
+    impl Pair {
+        fn new(comes: &[&'static str]) -> Self {
+            let info = ConnectionInfo::new(1, "tcp:peer".to_owned(), "tcp:here".to_owned(), 0);
+            let comes = comes.iter().copied().collect();
+            Self {
+                connection: Connection::new(Arc::new(info), Echo::default(), None),
+                peer: Peer { comes, has_ended: false, room: usize::MAX, gone: String::new() },
+                buffers: Buffers::new(),
+            }
+        }
+
+        /// Turns until there is something to wait for.
+        fn serve(&mut self) -> NextAction {
+            loop {
+                let mut moved = IoBytes::default();
+                let (peer, buffers) = (&mut self.peer, &mut self.buffers);
+                match self.connection.serve(peer, buffers, 0, &mut moved, &mut ()).unwrap() {
+                    NextAction::Again => (),
+                    action => return action,
+                }
+            }
+        }
+
+        /// The same after an event: something came.
+        fn serve_input(&mut self) -> NextAction {
+            self.connection.note_event(true, false);
+            self.serve()
+        }
+    }
+
+    #[test]
+    fn input_that_is_not_whole_is_kept_for_the_next_turn() {
+        let mut pair = Pair::new(&["one\ntw"]);
+        assert_eq!(pair.serve_input(), NextAction::Wait);
+        assert_eq!(pair.peer.gone, "one\n");
+        assert!(!pair.connection.is_quiet(), "half a request is here");
+        pair.peer.comes.push_back("o\n");
+        assert_eq!(pair.serve_input(), NextAction::Wait);
+        assert_eq!(pair.peer.gone, "one\ntwo\n");
+        assert!(pair.connection.is_quiet());
+        assert_eq!(pair.connection.held(), 0);
+    }
+
+    #[test]
+    fn output_that_the_peer_does_not_take_goes_out_before_anything_is_read() {
+        let mut pair = Pair::new(&["one\n", "two\n"]);
+        pair.peer.room = 2;
+        assert_eq!(pair.serve_input(), NextAction::Wait);
+        assert!(pair.connection.awaits_writing());
+        pair.peer.room = 1;
+        assert_eq!(pair.serve_input(), NextAction::Wait);
+        assert_eq!((&*pair.peer.gone, pair.peer.comes.len()), ("one", 1));
+        pair.peer.room = usize::MAX;
+        assert_eq!(pair.serve(), NextAction::Wait);
+        assert_eq!(pair.peer.gone, "one\ntwo\n");
+    }
+
+    #[test]
+    fn nothing_is_read_while_a_request_waits_and_the_end_does_not_close_it() {
+        let mut pair = Pair::new(&["wait\nquit", "\n"]);
+        assert_eq!(pair.serve_input(), NextAction::Hold);
+        assert_eq!(pair.serve_input(), NextAction::Hold);
+        assert_eq!((&*pair.peer.gone, pair.peer.comes.len()), ("", 1));
+        assert!(pair.connection.is_held() && !pair.connection.is_quiet());
+        pair.connection.resume();
+        assert_eq!(pair.serve(), NextAction::Close);
+        assert_eq!(pair.peer.gone, "wait\n");
+    }
+
+    #[test]
+    fn what_came_before_the_end_is_answered() {
+        let mut pair = Pair::new(&["one\ntwo\n"]);
+        pair.peer.has_ended = true;
+        pair.connection.note_event(true, true);
+        assert_eq!(pair.serve(), NextAction::Close);
+        assert_eq!(pair.peer.gone, "one\ntwo\n");
+    }
 }

@@ -7,6 +7,7 @@ pub mod auth;
 pub mod clock;
 pub mod connection;
 pub mod controls;
+pub mod conversation;
 pub mod driver;
 pub mod gate;
 pub mod life_cycle;

@@ -1,7 +1,9 @@
 //! Sockets that are listened on: from addresses as memcached writes them to bound listeners.
 
+use crate::auth;
 use crate::options::Options;
 use crate::platform;
+use larder_protocol::Parser;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
 use std::io;
@@ -16,6 +18,17 @@ pub struct Listener {
     socket: Socket,
     address: SockAddr,
     security: Security,
+    service: Service,
+}
+
+/// What those who connect to a listener speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// memcached's protocol.
+    Memcached {
+        /// The dialect, or login, that a conversation begins with.
+        opening: Parser,
+    },
 }
 
 /// Whether those who connect have to speak TLS, as an address to listen on begins with it.
@@ -31,18 +44,71 @@ pub enum Security {
     Certified,
 }
 
-impl Security {
-    const PREFIXES: [(&'static str, Self); 3] =
-        [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];
+/// A dialect of memcached's that `-l` names: `proto[ascii]:`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// `negotiating`: a client's first byte chooses.
+    Negotiating,
+    /// `ascii`
+    Ascii,
+    /// `binary`
+    Binary,
+}
 
-    /// What an address begins with, and the rest of it.
-    fn split(text: &str) -> (Self, &str) {
-        let found = Self::PREFIXES
-            .iter()
-            .find_map(|(prefix, security)| Some((*security, text.strip_prefix(prefix)?)));
-        let (security, rest) = found.unwrap_or((Self::Usual, text));
-        (security, without_tag(rest))
+/// An entry of `-l`: `[notls:|btls:|mtls:][proto[DIALECT]:][tag[NAME]:]ADDRESS`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    security: Security,
+    dialect: Option<Dialect>,
+    /// The address.
+    pub(crate) text: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    fn parse(entry: &'a str) -> Result<Self, ListenError> {
+        const SECURITIES: [(&str, Security); 3] = [
+            ("notls:", Security::Plain),
+            ("btls:", Security::Anonymous),
+            ("mtls:", Security::Certified),
+        ];
+        let (mut security, mut dialect, mut text) = (Security::Usual, None, entry);
+        for (prefix, named) in SECURITIES {
+            if let Some(rest) = entry.strip_prefix(prefix) {
+                (security, text) = (named, rest);
+            }
+        }
+        if let Some((name, rest)) = bracketed(text, "proto") {
+            dialect = Some(match name {
+                "negotiating" => Dialect::Negotiating,
+                "ascii" => Dialect::Ascii,
+                "binary" => Dialect::Binary,
+                _ => return Err(ListenError::Protocol(entry.to_owned())),
+            });
+            text = rest;
+        }
+        // Proxies tell their listeners apart by tags; here they mean nothing.
+        if let Some((tag, rest)) = bracketed(text, "tag")
+            && (1..=8).contains(&tag.len())
+        {
+            text = rest;
+        }
+        Ok(Self { security, dialect, text })
     }
+
+    /// What is spoken at the address.
+    fn service(&self, options: &Options) -> Result<Service, ListenError> {
+        let opening = match self.dialect {
+            None => Some(auth::opening(options)),
+            Some(dialect) => auth::opening_in(dialect, options),
+        };
+        let opening = opening.ok_or_else(|| ListenError::NoLogin(self.text.to_owned()))?;
+        Ok(Service::Memcached { opening })
+    }
+}
+
+/// What stands between the brackets of `NAME[..]:`, and what follows.
+fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
+    text.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
 }
 
 /// An address that can't be listened on.
@@ -50,6 +116,10 @@ impl Security {
 pub enum ListenError {
     /// It is not an address.
     Address(String),
+    /// `proto[..]:` names something else than a dialect.
+    Protocol(String),
+    /// The dialect that is asked for has no logins, and `-S` or `-Y` asks for one.
+    NoLogin(String),
     /// TCP.
     Tcp(SocketAddr, io::Error),
     /// UDP.
@@ -64,6 +134,14 @@ impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(text) => write!(f, "failed to resolve the address to listen on: {text}"),
+            Self::Protocol(entry) => {
+                write!(f, "-l {entry}: proto[..] is one of ascii, binary and negotiating")
+            }
+            Self::NoLogin(address) => write!(
+                f,
+                "-l ..{address}: -Y has logins in ascii alone, -S in binary alone; leave proto[..] \
+                 out, or name that one"
+            ),
             Self::Tcp(address, error) => {
                 write!(f, "failed to listen on TCP port {}: {error} ({address})", address.port())
             }
@@ -80,31 +158,21 @@ impl fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
-/// Proxies tell their listeners apart by `tag[NAME]:`; here it means nothing. `proto[..]:` may say
-/// what is so anyway.
-fn without_tag(text: &str) -> &str {
-    let text = text.strip_prefix("proto[negotiating]:").unwrap_or(text);
-    match text.strip_prefix("tag[").and_then(|rest| rest.split_once("]:")) {
-        Some((tag, rest)) if (1..=8).contains(&tag.len()) => rest,
-        _ => text,
-    }
-}
-
 impl Listener {
     /// A listener of a socket that listens already. Its connections inherit what is set here.
     ///
     /// # Errors
     /// The system refuses: it is no socket that can be accepted from.
-    pub(crate) fn new(socket: Socket, security: Security) -> io::Result<Self> {
+    pub(crate) fn new(socket: Socket, security: Security, service: Service) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         if address.as_socket().is_none() {
             // A unix socket is never encrypted.
-            return Ok(Self { socket, address, security: Security::Plain });
+            return Ok(Self { socket, address, security: Security::Plain, service });
         }
         socket.set_tcp_nodelay(true)?;
         socket.set_keepalive(true)?;
-        Ok(Self { socket, address, security })
+        Ok(Self { socket, address, security, service })
     }
 
     /// Its address in memcached's form.
@@ -129,6 +197,12 @@ impl Listener {
     #[must_use]
     pub fn security(&self) -> Security {
         self.security
+    }
+
+    /// What they speak.
+    #[must_use]
+    pub fn service(&self) -> Service {
+        self.service
     }
 
     /// Takes the next connection, which never blocks, and its peer's name.
@@ -160,9 +234,9 @@ fn named(transport: &str, address: SocketAddr) -> String {
     }
 }
 
-/// The addresses of `-l`, and what stands before them.
-pub(crate) fn split_list(lists: &[String]) -> impl Iterator<Item = (Security, &str)> {
-    lists.iter().flat_map(|list| list.split(';')).map(str::trim).map(Security::split)
+/// The entries of `-l`.
+pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>, ListenError>> {
+    lists.iter().flat_map(|list| list.split(';')).map(str::trim).map(Entry::parse)
 }
 
 /// Binds everything that the command line asks for.
@@ -170,8 +244,10 @@ pub(crate) fn split_list(lists: &[String]) -> impl Iterator<Item = (Security, &s
 /// # Errors
 /// [`ListenError`] for the first address that can't be had. IPv6 missing from the machine is none.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
+    let (backlog, usual) =
+        (options.listen_backlog, Service::Memcached { opening: auth::opening(options) });
     if let Some(path) = &options.unix_socket {
-        let listener = bind_unix(path, options.unix_mask, options.listen_backlog)?;
+        let listener = bind_unix(path, options.unix_mask, backlog, usual)?;
         if let Some(user) = options.user.as_deref().filter(|_| platform::is_root()) {
             // A user that is not there is an error soon enough.
             platform::give_to(user, path)
@@ -181,16 +257,18 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     }
     let Some(port) = port(options) else { return Ok(Vec::new()) };
     if options.listen.is_empty() {
-        return bind_everywhere(port, options.listen_backlog, Security::Usual);
+        return bind_everywhere(port, backlog, Security::Usual, usual);
     }
     let mut listeners = Vec::new();
-    for (security, text) in split_list(&options.listen) {
-        if text == "*" {
-            listeners.extend(bind_everywhere(port, options.listen_backlog, security)?);
+    for entry in entries(&options.listen) {
+        let entry = entry?;
+        let (security, service) = (entry.security, entry.service(options)?);
+        if entry.text == "*" {
+            listeners.extend(bind_everywhere(port, backlog, security, service)?);
             continue;
         }
-        for address in resolve(text, port)? {
-            listeners.push(bind_tcp(address, options.listen_backlog, security)?);
+        for address in resolve(entry.text, port)? {
+            listeners.push(bind_tcp(address, backlog, security, service)?);
         }
     }
     Ok(listeners)
@@ -210,10 +288,13 @@ fn bind_everywhere(
     port: u16,
     backlog: i32,
     security: Security,
+    service: Service,
 ) -> Result<Vec<Listener>, ListenError> {
-    let v4 = bind_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), backlog, security)?;
+    let v4 =
+        bind_tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), backlog, security, service)?;
     let port = v4.tcp_address().map_or(port, |address| address.port());
-    let v6 = bind_tcp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), backlog, security);
+    let v6 =
+        bind_tcp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), backlog, security, service);
     match v6 {
         Ok(v6) => Ok(vec![v4, v6]),
         Err(ListenError::Tcp(_, error)) if error.kind() != io::ErrorKind::AddrInUse => Ok(vec![v4]),
@@ -245,6 +326,7 @@ fn bind_tcp(
     address: SocketAddr,
     backlog: i32,
     security: Security,
+    service: Service,
 ) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<Listener> {
         let domain = Domain::for_address(address);
@@ -255,12 +337,17 @@ fn bind_tcp(
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(backlog)?;
-        Listener::new(socket, security)
+        Listener::new(socket, security, service)
     };
     bind().map_err(|error| ListenError::Tcp(address, error))
 }
 
-fn bind_unix(path: &Path, mask: u32, backlog: i32) -> Result<Listener, ListenError> {
+fn bind_unix(
+    path: &Path,
+    mask: u32,
+    backlog: i32,
+    service: Service,
+) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<Listener> {
         // What a server that was killed left behind; anything but a socket is somebody's file.
         if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
@@ -270,7 +357,7 @@ fn bind_unix(path: &Path, mask: u32, backlog: i32) -> Result<Listener, ListenErr
         socket.bind(&SockAddr::unix(path)?)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask))?;
         socket.listen(backlog)?;
-        Listener::new(socket, Security::Plain)
+        Listener::new(socket, Security::Plain, service)
     };
     bind().map_err(|error| ListenError::Unix(path.display().to_string(), error))
 }
@@ -302,10 +389,12 @@ mod tests {
     use super::*;
     use std::net::TcpStream;
 
+    const ANY: Service = Service::Memcached { opening: Parser::TEXT };
+
     #[test]
     fn what_is_accepted_never_blocks_and_sends_at_once() {
         let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-        let listener = bind_tcp(any, 1, Security::Usual).unwrap();
+        let listener = bind_tcp(any, 1, Security::Usual, ANY).unwrap();
         let error = listener.accept().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "nobody has connected yet");
         let client = TcpStream::connect(listener.tcp_address().unwrap()).unwrap();
@@ -319,7 +408,7 @@ mod tests {
     fn a_unix_socket_has_the_name_of_its_path_and_no_tls() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("socket");
-        let listener = bind_unix(&path, 0o700, 1).unwrap();
+        let listener = bind_unix(&path, 0o700, 1, ANY).unwrap();
         assert_eq!(listener.name(), format!("unix:{}", path.display()));
         assert_eq!((listener.tcp_address(), listener.security()), (None, Security::Plain));
         let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
@@ -329,14 +418,54 @@ mod tests {
 
     #[test]
     fn what_stands_before_an_address_is_told_from_it() {
-        let lists =
-            ["notls:[::1]:7;mtls:tag[a]:host".to_owned(), "proto[negotiating]:*".to_owned()];
-        let expected =
-            [(Security::Plain, "[::1]:7"), (Security::Certified, "host"), (Security::Usual, "*")];
-        assert_eq!(split_list(&lists).collect::<Vec<_>>(), expected);
-        for text in ["tag[too-long-a-tag]:host", "proto[ascii]:host", "tls:host", "[::1", "::1]"] {
-            let (_, rest) = Security::split(text);
-            assert!(resolve(rest, 1).is_err(), "{text}");
+        use Dialect::{Ascii, Binary, Negotiating};
+        let lists = [
+            "notls:[::1]:7;mtls:tag[a]:host; proto[ascii]:tag[tools]:*".to_owned(),
+            "proto[negotiating]:*".to_owned(),
+            "btls:proto[binary]:host:1".to_owned(),
+        ];
+        let expected = [
+            (Security::Plain, None, "[::1]:7"),
+            (Security::Certified, None, "host"),
+            (Security::Usual, Some(Ascii), "*"),
+            (Security::Usual, Some(Negotiating), "*"),
+            (Security::Anonymous, Some(Binary), "host:1"),
+        ];
+        let expected = expected.map(|(security, dialect, text)| Entry { security, dialect, text });
+        let found: Vec<Entry<'_>> = entries(&lists).map(Result::unwrap).collect();
+        assert_eq!(found, expected);
+        for entry in ["tag[too-long-a-tag]:host", "tag[]:host", "proto[]", "tls:host", "[::1"] {
+            let entry = Entry::parse(entry).unwrap();
+            assert!(resolve(entry.text, 1).is_err(), "{entry:?}");
+        }
+        for entry in ["proto[]:host", "proto[text]:host", "notls:proto[proxy]:host"] {
+            let refused = Entry::parse(entry).unwrap_err().to_string();
+            assert!(refused.contains("ascii, binary"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_dialect_of_l_counts_more_than_that_of_b_unless_it_has_no_logins() {
+        let (text, binary) = (Some(Parser::TEXT), Some(Parser::BINARY));
+        let (any, text_login) = (Some(Parser::default()), Some(Parser::TEXT_LOGIN));
+        let binary_login = Some(Parser::BINARY_LOGIN);
+        let cases = [
+            ("", [any, any, text, binary]),
+            ("-B ascii", [text, any, text, binary]),
+            ("-B binary", [binary, any, text, binary]),
+            ("-Y file", [text_login, text_login, text_login, None]),
+            ("-S", [binary_login, binary_login, None, binary_login]),
+            ("-S -Y file", [text_login, text_login, text_login, None]),
+        ];
+        for (line, openings) in cases {
+            let words = std::iter::once("larderd").chain(line.split_whitespace());
+            let options = <Options as clap::Parser>::try_parse_from(words).unwrap();
+            let entries = ["*", "proto[negotiating]:*", "proto[ascii]:*", "proto[binary]:*"];
+            for (entry, opening) in entries.into_iter().zip(openings) {
+                let service = Entry::parse(entry).unwrap().service(&options).ok();
+                let expected = opening.map(|opening| Service::Memcached { opening });
+                assert_eq!(service, expected, "{line} -l {entry}");
+            }
         }
     }
 }

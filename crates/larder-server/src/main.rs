@@ -2,6 +2,7 @@
 
 use clap::error::ErrorKind;
 use larder_operations::Limits;
+use larder_protocol::Parser;
 use larder_server::life_cycle::LifeCycle;
 use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
@@ -207,7 +208,8 @@ fn serve(
         reload_tls(&life, tls);
     }
     let settings = Settings {
-        opening: auth::opening(&options),
+        // Each connection begins as its listener says.
+        opening: Parser::default(),
         limits: Limits {
             item_size_max: options.max_item_size,
             classes: slab_classes::size_classes(!options.disable_cas),
@@ -263,7 +265,7 @@ fn is_open_to_others(server: &Server, listeners: &[Listener], udp: &[UdpSocket])
 /// The sockets that were passed, or those that the command line asks for.
 fn bind(options: &Options) -> Result<(Vec<Listener>, Vec<UdpSocket>), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
-    let inherited = activation::inherited().map_err(|error| os(&error))?;
+    let inherited = activation::inherited(options).map_err(|error| os(&error))?;
     let listeners = match inherited {
         Some(listeners) => listeners,
         None => listener::bind_all(options).map_err(|error| os(&error))?,

@@ -8,9 +8,11 @@
 //! A request is one datagram and has a session of its own. Each command in it is answered by a
 //! message of its own, which goes out in as many datagrams as it takes.
 
+use crate::auth;
 use crate::connection::{Buffers, IoBytes, NextAction};
-use crate::listener::{ListenError, resolve, split_list, udp_name};
+use crate::listener::{Entry, ListenError, entries, resolve, udp_name};
 use crate::options::Options;
+use crate::server::Server;
 use larder_session::{Context, Host, Next, Session, Settings, State};
 use larder_store::Engine;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -45,7 +47,8 @@ pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
         return bind_pair(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, port);
     }
     let mut sockets = Vec::new();
-    for (_, text) in split_list(&options.listen) {
+    for entry in entries(&options.listen) {
+        let Entry { text, .. } = entry?;
         if text == "*" {
             sockets.extend(bind_pair(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, port)?);
             continue;
@@ -84,9 +87,14 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
 }
 
 /// What sessions of datagrams are told: answer one command at a time, for each has a message of its
-/// own, and all of it at once.
-pub(crate) fn settings(settings: &Settings) -> Settings {
-    Settings { requests_per_turn: 1, output_max: MESSAGE_MAX, ..settings.clone() }
+/// own, and all of it at once. They begin as `-B` says, whatever `-l` says of connections.
+pub(crate) fn settings(server: &Server) -> Settings {
+    Settings {
+        opening: auth::opening(&server.options),
+        requests_per_turn: 1,
+        output_max: MESSAGE_MAX,
+        ..server.settings.clone()
+    }
 }
 
 /// A socket's address in memcached's form.

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Scratch, Server, Started, larderd, stderr, wait_for};
-use std::net::TcpListener;
+use common::{PATIENCE, Scratch, Server, Started, larderd, stderr, wait_for};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -81,6 +82,50 @@ fn the_size_exponent_is_shown_where_it_counts() {
     }
 }
 
+#[test]
+fn a_listener_may_have_a_dialect_of_its_own() {
+    let listen = "proto[ascii]:127.0.0.1,proto[binary]:tag[b]:127.0.0.1;proto[negotiating]:[::1]";
+    let server = Started::new("dialects", &["-B", "ascii", "-l", listen], &[]);
+    server.port();
+    let ports = server.scratch.read("ports");
+    let version = [&[0x80, 0x0b], &[0; 22][..]].concat();
+    let spoken = |line: &str| {
+        let (family, port) = line.split_once(": ").unwrap();
+        let host = if family.ends_with('6') { "::1" } else { "127.0.0.1" };
+        let port = port.parse().unwrap();
+        [b"mn\r\n".as_slice(), &version].map(|request| !ask((host, port), request).is_empty())
+    };
+    let spoken: Vec<[bool; 2]> = ports.lines().map(spoken).collect();
+    // The first listener has none of its own.
+    assert_eq!(spoken, [[true, false], [true, false], [false, true], [true, true]]);
+}
+
+/// What is answered before the end.
+fn ask(address: (&str, u16), request: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = stream.write_all(request);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn a_dialect_without_logins_is_refused_where_they_are_asked_for() {
+    let scratch = Scratch::new("dialects");
+    let passwords = scratch.file("passwords", "user:password\n");
+    for options in [
+        ["-Y", &passwords, "-l", "proto[binary]:127.0.0.1"].as_slice(),
+        &["-S", "--sasl-pwdb", &passwords, "-l", "proto[ascii]:127.0.0.1"],
+        &["-l", "proto[resp3]:127.0.0.1"],
+    ] {
+        let output = larderd(&[&["-p", "-1"], options].concat());
+        let said = stderr(&output);
+        assert!(output.status.code() == Some(71) && said.contains("proto["), "{options:?}: {said}");
+    }
+}
+
 /// The items of 100 B and of 20 kB that are left of a cache that was filled with both.
 fn left_of_two_sizes(size_exponent: &str) -> (usize, usize) {
     let small = |i: usize| format!("set s{i} 0 0 100\r\n{}\r\n", "s".repeat(100));
@@ -147,7 +192,7 @@ fn several_addresses_each_have_a_listener() {
     assert_eq!(ports.len(), 3, "{ports:?}");
     for (host, port) in ["127.0.0.1", "127.0.0.2", third].iter().zip(ports) {
         let address = format!("{host}:{port}");
-        assert!(std::net::TcpStream::connect(&address).is_ok(), "{address}");
+        assert!(TcpStream::connect(&address).is_ok(), "{address}");
     }
 }
 

@@ -137,6 +137,13 @@ impl<E: Engine> Session<E> {
         Self { parser, pending, client, observed, failed: false, fetches, held, ends: false }
     }
 
+    /// The same, in the dialect, or with the login, that it begins with; [`Settings::opening`] counts
+    /// only if that may be any.
+    #[must_use]
+    pub fn opening(opening: Parser, client: u64) -> Self {
+        Self { parser: opening, ..Self::numbered(client) }
+    }
+
     /// Whether it has come to its end ([`Next::Close`]) because its peer broke the protocol.
     pub fn has_failed(&self) -> bool {
         self.failed

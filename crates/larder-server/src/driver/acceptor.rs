@@ -121,8 +121,8 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                 server.gate.set_exhausted(false);
                 match server.admit(peer, &listener.name()) {
                     Some(info) => {
-                        let tls = server.tls_at(listener);
-                        workers.hand_over(Accepted { stream, info, tls });
+                        let (tls, service) = (server.tls_at(listener), listener.service());
+                        workers.hand_over(Accepted { stream, info, tls, service });
                     }
                     // It fits the socket's empty buffer; if not, the peer sees it close.
                     None => drop(stream.write(TOO_MANY_CONNECTIONS)),

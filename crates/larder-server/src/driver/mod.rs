@@ -10,7 +10,7 @@ mod tokio;
 mod worker;
 
 use crate::connection::ConnectionInfo;
-use crate::listener::Listener;
+use crate::listener::{Listener, Service};
 use crate::options::Runtime;
 use crate::server::Server;
 use crate::udp;
@@ -34,6 +34,7 @@ struct Accepted {
     stream: Socket,
     info: Arc<ConnectionInfo>,
     tls: Option<Arc<ServerConfig>>,
+    service: Service,
 }
 
 /// The threads of a driver, as the one that accepts connections sees them.

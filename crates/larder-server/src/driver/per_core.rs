@@ -8,6 +8,7 @@ use crate::life_cycle::Phase;
 use crate::platform;
 use crate::server::Server;
 use crate::udp::Endpoint;
+use larder_session::Session;
 use larder_store::cache::Cache;
 use larder_store::{Engine, Seconds};
 use mio::unix::SourceFd;
@@ -150,7 +151,7 @@ impl Wake for ClientWaker {
 }
 
 /// A worker as it sees itself.
-struct EventLoop<E: Engine> {
+struct EventLoop<E: Engine + 'static> {
     poll: Poll,
     inbox: Receiver<Accepted>,
     worker: WorkerContext<E>,
@@ -183,7 +184,7 @@ struct EventLoop<E: Engine> {
 
 /// A connection and its stream.
 struct Client<E: Engine> {
-    connection: Connection<E>,
+    connection: Connection<Session<E>>,
     stream: Socket,
     /// Writing is watched for.
     watches_writing: bool,
@@ -191,7 +192,7 @@ struct Client<E: Engine> {
     knocks: bool,
 }
 
-impl<E: Engine> Client<E> {
+impl<E: Engine + 'static> Client<E> {
     /// Watches for what the connection waits for.
     fn watch(&mut self, poll: &Poll, token: Token) -> io::Result<()> {
         let on = self.connection.awaits_writing();
@@ -206,7 +207,7 @@ impl<E: Engine> Client<E> {
     }
 }
 
-impl<E: Engine> EventLoop<E> {
+impl<E: Engine + 'static> EventLoop<E> {
     fn new(
         poll: Poll,
         inbox: Receiver<Accepted>,
@@ -524,7 +525,7 @@ impl<E: Engine> EventLoop<E> {
     }
 }
 
-impl<E: Engine> Drop for EventLoop<E> {
+impl<E: Engine + 'static> Drop for EventLoop<E> {
     fn drop(&mut self) {
         (0..self.clients.len()).for_each(|index| self.close(index));
     }

@@ -3,11 +3,13 @@
 
 use super::Accepted;
 use crate::connection::{Buffers, Connection, ConnectionInfo, Fault, IoBytes, NextAction};
+use crate::conversation::Conversation;
+use crate::listener::Service;
 use crate::server::Server;
 use crate::tls::channel::Channel;
 use crate::udp::{self, Datagrams, Endpoint};
 use larder_operations::{Counters, OpContext};
-use larder_session::{Context, Settings};
+use larder_session::{Context, Session, Settings};
 use larder_store::{Engine, Overheld, Seconds};
 use socket2::Socket;
 use std::io::{self, Read, Write};
@@ -36,7 +38,7 @@ pub(super) struct WorkerContext<E: Engine> {
     round: u64,
 }
 
-impl<E: Engine> WorkerContext<E> {
+impl<E: Engine + 'static> WorkerContext<E> {
     /// The context of the worker of this number, to be used on its thread alone.
     pub(super) fn new(index: usize, server: Arc<Server>, engine: E) -> Self {
         Self {
@@ -44,7 +46,7 @@ impl<E: Engine> WorkerContext<E> {
             counters: Arc::clone(&server.counters[index]),
             engine,
             buffers: Buffers::new(),
-            udp_settings: udp::settings(&server.settings),
+            udp_settings: udp::settings(&server),
             maintained: server.clock.now(),
             handshakes_took: Duration::ZERO,
             round: 0,
@@ -81,7 +83,7 @@ impl<E: Engine> WorkerContext<E> {
     /// A turn of a connection that is still being agreed on how to encrypt.
     fn serve_handshake(
         &mut self,
-        connection: &mut Connection<E>,
+        connection: &mut Connection<Session<E>>,
         stream: &mut (impl Read + Write),
         now: Seconds,
         waker: &dyn Fn() -> Waker,
@@ -95,7 +97,7 @@ impl<E: Engine> WorkerContext<E> {
     /// A connection's turn. `waker` makes what wakes it from [`NextAction::Hold`].
     pub(super) fn serve(
         &mut self,
-        connection: &mut Connection<E>,
+        connection: &mut Connection<Session<E>>,
         stream: &mut (impl Read + Write),
         now: Seconds,
         waker: &dyn Fn() -> Waker,
@@ -109,7 +111,7 @@ impl<E: Engine> WorkerContext<E> {
 
     fn serve_request(
         &mut self,
-        connection: &mut Connection<E>,
+        connection: &mut Connection<Session<E>>,
         stream: &mut (impl Read + Write),
         now: Seconds,
         waker: &dyn Fn() -> Waker,
@@ -117,20 +119,12 @@ impl<E: Engine> WorkerContext<E> {
         if connection.is_shed() {
             return NextAction::Close;
         }
-        let (host, counters, engine) = (&*self.server, &*self.counters, &mut self.engine);
+        let host = &*self.server;
+        let settings = &host.settings;
+        let operations = OpContext::new(&mut self.engine, &self.counters, &settings.limits, now);
+        let mut cx = Context { operations, host, settings, waker };
         let mut moved = IoBytes::default();
-        let after = connection.serve(
-            stream,
-            &mut self.buffers,
-            now.0,
-            &mut moved,
-            |session, input, output| {
-                let settings = &host.settings;
-                let operations = OpContext::new(engine, counters, &settings.limits, now);
-                let mut cx = Context { operations, host, settings, waker };
-                session.receive(&mut cx, input, output)
-            },
-        );
+        let after = connection.serve(stream, &mut self.buffers, now.0, &mut moved, &mut cx);
         let after = after.unwrap_or_else(|fault| {
             host.note_fault(&connection.info, &fault);
             NextAction::Close
@@ -153,7 +147,7 @@ impl<E: Engine> WorkerContext<E> {
     }
 
     /// False if the connection has taken more memory than there is for all of them.
-    fn count_held(&self, connection: &mut Connection<E>) -> bool {
+    fn count_held(&self, connection: &mut Connection<Session<E>>) -> bool {
         let change = connection.held_change(|| self.server.clock.millis());
         if connection.is_holding_cache() {
             self.free_cache();
@@ -226,26 +220,29 @@ impl<E: Engine> WorkerContext<E> {
 
 impl Server {
     /// A connection that was accepted, its stream, and by when it has to be agreed on TLS, if it has.
-    pub(super) fn begin<E: Engine>(
+    pub(super) fn begin<E: Engine + 'static>(
         &self,
         accepted: Accepted,
-    ) -> io::Result<(Connection<E>, Socket, Option<Instant>)> {
-        let Accepted { stream, info, tls } = accepted;
+    ) -> io::Result<(Connection<Session<E>>, Socket, Option<Instant>)> {
+        let Accepted { stream, info, tls, service } = accepted;
+        let session = match service {
+            Service::Memcached { opening } => Session::opening(opening, info.id),
+        };
         let (Some(config), Some(tls)) = (tls, &self.tls) else {
-            return Ok((Connection::new(info, None), stream, None));
+            return Ok((Connection::new(info, session, None), stream, None));
         };
         let by = Instant::now() + tls.handshake_timeout();
         let channel = Channel::new(config, Arc::clone(tls.counts())).map_err(io::Error::other)?;
-        Ok((Connection::new(info, Some(channel)), stream, Some(by)))
+        Ok((Connection::new(info, session, Some(channel)), stream, Some(by)))
     }
 
     /// A connection's end: it gives back what it holds, says goodbye, and is counted out.
-    pub(super) fn finish<E: Engine>(
+    pub(super) fn finish(
         &self,
-        connection: &mut Connection<E>,
+        connection: &mut Connection<impl Conversation>,
         stream: &mut impl Write,
     ) {
-        connection.session.close(self);
+        connection.conversation.close(self);
         if connection.is_shaking_hands() && connection.info.ended().is_none() {
             self.log.note_fault(connection.info.id, true, "it ends in the middle of a handshake");
         }
@@ -272,9 +269,9 @@ impl Server {
     }
 
     /// Whether a connection has waited for too long (`-o idle_timeout`), and is to be closed.
-    pub(super) fn is_idle_timed_out<E: Engine>(
+    pub(super) fn is_idle_timed_out(
         &self,
-        connection: &Connection<E>,
+        connection: &Connection<impl Conversation>,
         now: Seconds,
     ) -> bool {
         let timeout = self.options.suboptions.idle_timeout;

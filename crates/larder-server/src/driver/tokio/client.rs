@@ -7,6 +7,7 @@ use super::stream::Stream;
 use crate::connection::{Connection, NextAction};
 use crate::driver::{Accepted, LOG_INTERVAL, MAINTENANCE};
 use crate::life_cycle::Phase;
+use larder_session::Session;
 use larder_store::Engine;
 use std::cell::OnceCell;
 use std::future::{Future, poll_fn};
@@ -24,7 +25,7 @@ const SHEDDING_YIELDS_MAX: u32 = 16;
 /// A connection with what its task waits for. Dropping it closes it.
 pub(super) struct Client<E: Engine + 'static> {
     shared: Arc<Shared<E>>,
-    connection: Connection<E>,
+    connection: Connection<Session<E>>,
     stream: Stream,
     /// When it has to be agreed on TLS.
     handshake_deadline: Option<Instant>,
