@@ -1,12 +1,12 @@
-//! From serving to the end: who asks for it, and how threads hear of it.
+//! From serving to the end: who asks for it, and how threads learn of it.
 //!
 //! ```text
 //! Serving ──graceful──▶ Draining ──all closed, or too late──▶ Ended
 //!    └─────────────────────── quick ───────────────────────────▲
 //! ```
 //!
-//! Signals and commands only leave a wish and ring a bell, a byte in a pipe. The thread that accepts
-//! connections hears it, and moves the phase, which the workers see.
+//! Signals and commands only leave a request and wake the thread that accepts connections, by a byte in
+//! a pipe. That thread moves the phase, which the workers see.
 
 use crate::systemd;
 use std::io::{self, Read, Write};
@@ -34,28 +34,28 @@ pub struct LifeCycle {
     quick: Arc<AtomicBool>,
     graceful: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
-    bell: UnixStream,
+    waker: UnixStream,
     reloads: Mutex<Vec<Reload>>,
 }
 
 impl LifeCycle {
-    /// A way to the end, and the bell's other end, which becomes readable when it is rung.
+    /// A way to the end, and the waker's other end, which becomes readable at [`Self::wake`].
     ///
     /// # Errors
     /// The system has no file descriptors left.
     pub fn new() -> io::Result<(Self, UnixStream)> {
-        let (listener, bell) = UnixStream::pair()?;
-        listener.set_nonblocking(true)?;
-        bell.set_nonblocking(true)?;
+        let (wakeups, waker) = UnixStream::pair()?;
+        wakeups.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
         let new = Self {
             phase: AtomicU8::new(Phase::Serving as u8),
             quick: Arc::default(),
             graceful: Arc::default(),
             reload: Arc::default(),
-            bell,
+            waker,
             reloads: Mutex::default(),
         };
-        Ok((new, listener))
+        Ok((new, wakeups))
     }
 
     /// Has SIGINT and SIGTERM end the server at once, SIGUSR1 gracefully, SIGHUP read files again.
@@ -64,36 +64,36 @@ impl LifeCycle {
     /// The system refuses.
     pub fn install_signal_handlers(&self) -> io::Result<()> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-        let wishes = [
+        let requests = [
             (SIGINT, &self.quick),
             (SIGTERM, &self.quick),
             (SIGUSR1, &self.graceful),
             (SIGHUP, &self.reload),
         ];
-        for (signal, wish) in wishes {
-            // In this order: the wish is there before the bell rings.
-            signal_hook::flag::register(signal, Arc::clone(wish))?;
-            signal_hook::low_level::pipe::register(signal, self.bell.try_clone()?)?;
+        for (signal, request) in requests {
+            // In this order: the request is there before anybody is woken for it.
+            signal_hook::flag::register(signal, Arc::clone(request))?;
+            signal_hook::low_level::pipe::register(signal, self.waker.try_clone()?)?;
         }
         Ok(())
     }
 
     /// Asks for the end.
     pub fn stop(&self, graceful: bool) {
-        let wish = if graceful { &self.graceful } else { &self.quick };
-        wish.store(true, SeqCst);
-        self.ring();
+        let request = if graceful { &self.graceful } else { &self.quick };
+        request.store(true, SeqCst);
+        self.wake();
     }
 
-    /// Wakes who accepts connections.
-    pub fn ring(&self) {
-        // A full pipe has rung already.
-        let _ = (&self.bell).write(&[0]);
+    /// Wakes the thread that accepts connections.
+    pub fn wake(&self) {
+        // If the pipe is full, the thread is woken anyway.
+        let _ = (&self.waker).write(&[0]);
     }
 
-    /// The phase that is wished for.
+    /// The phase that was asked for.
     #[must_use]
-    pub fn wished(&self) -> Phase {
+    pub fn requested(&self) -> Phase {
         match (self.quick.load(SeqCst), self.graceful.load(SeqCst)) {
             (true, _) => Phase::Ended,
             (false, true) => Phase::Draining,
@@ -122,12 +122,12 @@ impl LifeCycle {
     }
 
     /// Does what was asked for by signals; the phase to go on to.
-    pub(crate) fn serve_connection(&self) -> Phase {
+    pub(crate) fn handle_requests(&self) -> Phase {
         if self.reload.swap(false, SeqCst) {
             tracing::info!("reading files again");
             systemd::reloading(|| self.reload());
         }
-        self.wished()
+        self.requested()
     }
 
     /// Reads again what SIGHUP has read again.
@@ -140,9 +140,9 @@ impl LifeCycle {
     }
 }
 
-/// Empties the bell's pipe.
-pub(crate) fn hear(bell: &mut impl Read) {
-    while matches!(bell.read(&mut [0; 64]), Ok(1..)) {}
+/// Empties the waker's pipe.
+pub(crate) fn drain(wakeups: &mut impl Read) {
+    while matches!(wakeups.read(&mut [0; 64]), Ok(1..)) {}
 }
 
 #[cfg(test)]
@@ -152,27 +152,27 @@ mod tests {
 
     #[test]
     fn a_quick_end_overrides_a_graceful_one() {
-        let (cycle, _bell) = LifeCycle::new().unwrap();
-        assert_eq!((cycle.phase(), cycle.wished()), (Phase::Serving, Phase::Serving));
+        let (cycle, _wakeups) = LifeCycle::new().unwrap();
+        assert_eq!((cycle.phase(), cycle.requested()), (Phase::Serving, Phase::Serving));
         cycle.stop(true);
-        assert_eq!(cycle.wished(), Phase::Draining);
+        assert_eq!(cycle.requested(), Phase::Draining);
         cycle.stop(false);
-        assert_eq!((cycle.phase(), cycle.wished()), (Phase::Serving, Phase::Ended));
+        assert_eq!((cycle.phase(), cycle.requested()), (Phase::Serving, Phase::Ended));
     }
 
     #[test]
-    fn the_bell_never_blocks_who_rings_it() {
-        let (cycle, mut bell) = LifeCycle::new().unwrap();
-        (0..1_000_000).for_each(|_| cycle.ring());
-        hear(&mut bell);
-        assert!(bell.read(&mut [0; 1]).is_err(), "emptied");
-        cycle.ring();
-        assert_eq!(bell.read(&mut [0; 1]).unwrap(), 1);
+    fn waking_never_blocks() {
+        let (cycle, mut wakeups) = LifeCycle::new().unwrap();
+        (0..1_000_000).for_each(|_| cycle.wake());
+        drain(&mut wakeups);
+        assert!(wakeups.read(&mut [0; 1]).is_err(), "emptied");
+        cycle.wake();
+        assert_eq!(wakeups.read(&mut [0; 1]).unwrap(), 1);
     }
 
     #[test]
     fn everything_is_read_again() {
-        let (cycle, _bell) = LifeCycle::new().unwrap();
+        let (cycle, _wakeups) = LifeCycle::new().unwrap();
         let count = Arc::new(AtomicUsize::new(0));
         for _ in 0..2 {
             let count = Arc::clone(&count);

@@ -183,8 +183,8 @@ fn serve(
             options.conn_limit
         ))
     })?;
-    // Who can connect can send signals: SIGHUP would end a process that does not heed it yet.
-    let (life, bell) = LifeCycle::new().map_err(|error| os(&error))?;
+    // Who can connect can send signals: SIGHUP would end a process that has no handler for it.
+    let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
     let (listeners, udp) = bind(&options)?;
     // Its files may be for root alone.
@@ -231,7 +231,7 @@ fn serve(
              -Y or -S for logins"
         );
     }
-    driver::run(&server, cache, listeners, udp, bell).map_err(|error| os(&error))?;
+    driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
     tracing::info!("stopped");
     Ok(())
 }

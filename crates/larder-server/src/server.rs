@@ -143,7 +143,8 @@ impl Server {
         }
     }
 
-    /// Whether another connection may be accepted now. If not, the bell rings once it may.
+    /// Whether another connection may be accepted now. If not, the thread that accepts is woken
+    /// once it may.
     pub(crate) fn accepts(&self) -> bool {
         let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
@@ -190,7 +191,7 @@ impl Server {
     pub fn dismiss(&self, info: &ConnectionInfo) {
         self.connections.current.fetch_sub(1, SeqCst);
         if self.gate.is_closed() {
-            self.life.ring();
+            self.life.wake();
         }
         self.conns().remove(&info.id);
         self.note_shed_end(info);

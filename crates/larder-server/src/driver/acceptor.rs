@@ -1,5 +1,5 @@
-//! The thread that accepts connections, under every driver. It also hears the bell of the life
-//! cycle, and takes the server through its phases.
+//! The thread that accepts connections, under every driver. It is also the one that the
+//! life cycle wakes, and takes the server through its phases.
 
 use super::{Accepted, LOG_INTERVAL, Workers};
 use crate::life_cycle::{self, Phase};
@@ -21,17 +21,17 @@ use std::time::{Duration, Instant};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// How long a graceful end waits for requests to be answered.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// The token of the bell; listeners count from 0.
-const BELL: Token = Token(usize::MAX);
+/// The token of the waker; listeners count from 0.
+const WAKER: Token = Token(usize::MAX);
 
 /// Accepts connections for `workers` until the server has ended, and they have.
 pub(super) fn serve(
     server: &Server,
     mut workers: impl Workers,
     listeners: Vec<Listener>,
-    bell: UnixStream,
+    wakeups: UnixStream,
 ) -> io::Result<()> {
-    let accepted = accept(server, &mut workers, listeners, bell);
+    let accepted = accept(server, &mut workers, listeners, wakeups);
     systemd::stopping();
     enter(server, Phase::Ended, &workers)?;
     workers.join();
@@ -42,13 +42,13 @@ fn accept(
     server: &Server,
     workers: &mut impl Workers,
     listeners: Vec<Listener>,
-    bell: UnixStream,
+    wakeups: UnixStream,
 ) -> io::Result<()> {
     let mut poll = Poll::new()?;
     for (index, listener) in listeners.iter().enumerate() {
         watch(&poll, listener, Token(index))?;
     }
-    watch(&poll, &bell, BELL)?;
+    watch(&poll, &wakeups, WAKER)?;
     let mut events = Events::with_capacity(64);
     let mut paused = false;
     let mut watchdog = Watchdog::ready();
@@ -60,9 +60,9 @@ fn accept(
         }
         watchdog.tell(server.stall_time());
         let mut all = std::mem::take(&mut paused);
-        if events.iter().any(|event| event.token() == BELL) {
-            life_cycle::hear(&mut &bell);
-            match server.life.serve_connection() {
+        if events.iter().any(|event| event.token() == WAKER) {
+            life_cycle::drain(&mut &wakeups);
+            match server.life.handle_requests() {
                 // There may be room for those that wait.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
@@ -77,7 +77,7 @@ fn accept(
     }
     tracing::warn!("Gracefully stopping");
     drop(listeners);
-    drain(server, workers, &mut poll, &bell)
+    drain(server, workers, &mut poll, &wakeups)
 }
 
 /// Has `poll` tell of what can be read or accepted from `source`, which outlives it.
@@ -91,7 +91,7 @@ fn drain(
     server: &Server,
     workers: &impl Workers,
     poll: &mut Poll,
-    bell: &UnixStream,
+    wakeups: &UnixStream,
 ) -> io::Result<()> {
     enter(server, Phase::Draining, workers)?;
     let begun = Instant::now();
@@ -99,9 +99,9 @@ fn drain(
     while server.connections.current.load(Ordering::Relaxed) > 0 && begun.elapsed() < DRAIN_MAX {
         match poll.poll(&mut events, Some(LOG_INTERVAL)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => life_cycle::hear(&mut &*bell),
+            _ => life_cycle::drain(&mut &*wakeups),
         }
-        if server.life.serve_connection() == Phase::Ended {
+        if server.life.handle_requests() == Phase::Ended {
             break;
         }
     }

@@ -49,7 +49,7 @@ trait Workers {
     fn join(self);
 }
 
-/// Serves until the server's life cycle comes to its end; `bell` is what it rings.
+/// Serves until the server's life cycle comes to its end; `wakeups` is the other end of its waker.
 ///
 /// # Errors
 /// The system has no threads or event queues for it.
@@ -58,21 +58,21 @@ pub fn run<C: Cache>(
     cache: &C,
     listeners: Vec<Listener>,
     udp: Vec<UdpSocket>,
-    bell: UnixStream,
+    wakeups: UnixStream,
 ) -> io::Result<()> {
     let threads = server.options.threads;
     match server.options.runtime {
         Runtime::PerCore => {
             let workers = per_core::start(server, cache, shares(udp, threads))?;
-            acceptor::serve(server, workers, listeners, bell)
+            acceptor::serve(server, workers, listeners, wakeups)
         }
         Runtime::TokioCurrentThread => {
             let workers = tokio::start_each(server, cache, shares(udp, threads))?;
-            acceptor::serve(server, workers, listeners, bell)
+            acceptor::serve(server, workers, listeners, wakeups)
         }
         Runtime::TokioMultiThread => {
             let workers = tokio::start_all(server, cache, udp)?;
-            acceptor::serve(server, workers, listeners, bell)
+            acceptor::serve(server, workers, listeners, wakeups)
         }
     }
 }
