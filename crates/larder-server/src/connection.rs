@@ -87,7 +87,8 @@ impl ConnectionInfo {
         self.peer.starts_with("unix:")
     }
 
-    fn note(&self, state: State, now: u32) {
+    /// Shows other threads what it is at.
+    fn publish(&self, state: State, now: u32) {
         let state = match state {
             State::Waiting => 0,
             State::Receiving => 1,
@@ -338,8 +339,8 @@ impl<C: Conversation> Connection<C> {
 
     /// Memory of its own, in bytes.
     #[must_use]
-    pub fn held(&self) -> usize {
-        let tls = self.tls.as_ref().map_or(0, |tls| tls.held());
+    pub fn buffer_bytes(&self) -> usize {
+        let tls = self.tls.as_ref().map_or(0, |tls| tls.buffer_bytes());
         self.unread.capacity() + self.unsent.capacity() + tls
     }
 
@@ -347,7 +348,7 @@ impl<C: Conversation> Connection<C> {
     /// milliseconds, and only of a connection that holds something.
     pub(crate) fn held_change(&mut self, clock: impl FnOnce() -> u64) -> isize {
         let held = Held {
-            buffers: self.held(),
+            buffers: self.buffer_bytes(),
             leased: self.conversation.leased_bytes(),
             uploaded: self.conversation.uploaded_bytes(),
         };
@@ -359,7 +360,7 @@ impl<C: Conversation> Connection<C> {
         if advances {
             self.moved = 0;
         }
-        self.info.holdings.note(held, advances.then(clock));
+        self.info.holdings.publish(held, advances.then(clock));
         let change = held.buffers.cast_signed() - self.held.buffers.cast_signed();
         self.held = held;
         change
@@ -435,7 +436,7 @@ impl<C: Conversation> Connection<C> {
             read += self.read_behind_hello(stream, buffers, read)?;
         }
         self.moved += read;
-        moved.read += self.open(stream, read, buffers).map_err(Fault::Tls)?;
+        moved.read += self.decrypt(stream, read, buffers).map_err(Fault::Tls)?;
         self.info.note_turn();
         let progress = self.answer(read, buffers, cx);
         self.stage =
@@ -444,7 +445,7 @@ impl<C: Conversation> Connection<C> {
         self.moved += sent.saturating_sub(self.unsent.len());
         moved.written += sent;
         let after = self.next_action();
-        self.info.note(self.state(), now);
+        self.info.publish(self.state(), now);
         Ok(after)
     }
 
@@ -471,7 +472,7 @@ impl<C: Conversation> Connection<C> {
     }
 
     /// Decrypts what was read; how many bytes came of it.
-    fn open(
+    fn decrypt(
         &mut self,
         stream: &mut impl Write,
         read: usize,
@@ -480,7 +481,7 @@ impl<C: Conversation> Connection<C> {
         let Some(tls) = &mut self.tls else { return Ok(read) };
         buffers.plaintext.clear();
         let fresh = buffers.input.get_mut(..read).unwrap_or_default();
-        if let Err(error) = tls.open(fresh, &mut buffers.plaintext, &mut buffers.ciphertext) {
+        if let Err(error) = tls.decrypt(fresh, &mut buffers.plaintext, &mut buffers.ciphertext) {
             // The socket's buffer takes an alert, or the peer does not hear why.
             let _ = stream.write(&buffers.ciphertext);
             buffers.ciphertext.clear();
@@ -574,21 +575,21 @@ impl<C: Conversation> Connection<C> {
     fn send(&mut self, stream: &mut impl Write, buffers: &mut Buffers) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.put(stream, &mut buffers.output) };
         let len = buffers.output.len();
-        let sealed =
-            if len == 0 { Ok(()) } else { tls.seal(&buffers.output, &mut buffers.ciphertext) };
+        let encrypted =
+            if len == 0 { Ok(()) } else { tls.encrypt(&buffers.output, &mut buffers.ciphertext) };
         buffers.output.clear();
         let sent = self.put(stream, &mut buffers.ciphertext);
-        sealed.and(sent).map(|_| len)
+        encrypted.and(sent).map(|_| len)
     }
 
     /// Says that nothing more comes.
     pub(crate) fn end(&mut self, stream: &mut impl Write) {
         let Some(tls) = &mut self.tls else { return };
-        let mut sealed = Vec::new();
-        tls.close(&mut sealed);
+        let mut ciphertext = Vec::new();
+        tls.close(&mut ciphertext);
         // In the middle of a record it would be noise; a peer that takes nothing need not hear it.
-        if self.unsent.is_empty() && !sealed.is_empty() {
-            let _ = stream.write(&sealed);
+        if self.unsent.is_empty() && !ciphertext.is_empty() {
+            let _ = stream.write(&ciphertext);
         }
     }
 
@@ -648,19 +649,19 @@ mod tests {
     impl Conversation for Echo {
         type Context<'a> = ();
 
-        fn receive(&mut self, _cx: &mut (), input: &[u8], output: &mut Vec<u8>) -> Turn {
+        fn receive(&mut self, _cx: &mut (), input: &[u8], output: &mut Vec<u8>) -> Progress {
             let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
-                return Turn { consumed: 0, next: Next::Read { wanted: 1 } };
+                return Progress { consumed: 0, hold: false, next: Next::Read { wanted: 1 } };
             };
             let (line, consumed) = (&input[..end], end + 1);
             if line == b"wait" && !std::mem::replace(&mut self.has_waited, true) {
-                return Turn { consumed: 0, next: Next::Wait };
+                return Progress { consumed: 0, hold: false, next: Next::Wait };
             }
             if line == b"quit" {
-                return Turn { consumed, next: Next::Close };
+                return Progress { consumed, hold: false, next: Next::Close };
             }
             output.extend_from_slice(&input[..consumed]);
-            Turn { consumed, next: Next::Yield }
+            Progress { consumed, hold: false, next: Next::Yield }
         }
 
         fn state(&self) -> State {
@@ -763,7 +764,7 @@ mod tests {
         assert_eq!(pair.serve_input(), NextAction::Wait);
         assert_eq!(pair.peer.gone, "one\ntwo\n");
         assert!(pair.connection.is_quiet());
-        assert_eq!(pair.connection.held(), 0);
+        assert_eq!(pair.connection.buffer_bytes(), 0);
     }
 
     #[test]

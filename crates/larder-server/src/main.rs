@@ -6,7 +6,7 @@ use larder_protocol::Parser;
 use larder_server::life_cycle::LifeCycle;
 use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
-use larder_server::options::{EngineKind, EvictionPolicy, Options, Unread};
+use larder_server::options::{EngineKind, EvictionPolicy, Options, OptionsError};
 use larder_server::pid_file::PidFile;
 use larder_server::server::Server;
 use larder_server::tls::Tls;
@@ -45,8 +45,8 @@ const FILES_SPARE: u64 = 64;
 fn main() -> ExitCode {
     let options = match Options::read(std::env::args_os()) {
         Ok(options) => options,
-        Err(Unread::Clap(error)) => return say_usage(&error),
-        Err(Unread::Misuse(misuse)) => return fail(misuse.status, misuse.message),
+        Err(OptionsError::Clap(error)) => return say_usage(&error),
+        Err(OptionsError::Misuse(misuse)) => return fail(misuse.status, misuse.message),
     };
     if options.license || options.check_config {
         return say(if options.license { LICENCE } else { "The options are good." });

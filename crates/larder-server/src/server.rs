@@ -158,14 +158,14 @@ impl Server {
 
     /// Notes that a worker is alive.
     pub(crate) fn heartbeat(&self, worker: usize) {
-        if let Some(pulse) = self.last_seen.get(worker) {
-            pulse.store(self.clock.now().0, Relaxed);
+        if let Some(seen) = self.last_seen.get(worker) {
+            seen.store(self.clock.now().0, Relaxed);
         }
     }
 
     /// For how long the quietest worker has not been seen alive.
     pub(crate) fn stall_time(&self) -> Duration {
-        let seen = self.last_seen.iter().map(|pulse| pulse.load(Relaxed)).min();
+        let seen = self.last_seen.iter().map(|seen| seen.load(Relaxed)).min();
         let now = self.clock.now().0;
         Duration::from_secs(now.saturating_sub(seen.unwrap_or(now)).into())
     }

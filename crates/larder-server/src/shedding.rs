@@ -90,8 +90,9 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    /// Notes what the connection holds after a turn, and when that was if it got ahead.
-    pub(crate) fn note(&self, held: Held, moved_at: Option<u64>) {
+    /// Shows other threads what the connection holds after a turn, and when that was if it moved
+    /// something.
+    pub(crate) fn publish(&self, held: Held, moved_at: Option<u64>) {
         self.held.set(held);
         if let Some(at) = moved_at {
             self.moved_at.store(at, Relaxed);

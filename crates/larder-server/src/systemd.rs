@@ -29,15 +29,15 @@ impl Watchdog {
         self.poll_timeout.map(|poll_timeout| poll_timeout / 4)
     }
 
-    /// Says that the server is alive, if it is and it is time. `silence` is how long its quietest
+    /// Says that the server is alive, if it is and it is time. `stall_time` is how long its quietest
     /// thread was not heard of.
-    pub fn tell(&mut self, silence: Duration) {
+    pub fn tell(&mut self, stall_time: Duration) {
         let Some(poll_timeout) = self.poll_timeout else { return };
         if self.told.elapsed() < poll_timeout / 4 {
             return;
         }
         // They are seen alive about once a second.
-        if silence < poll_timeout.max(3 * MAINTENANCE) {
+        if stall_time < poll_timeout.max(3 * MAINTENANCE) {
             notify(&[NotifyState::Watchdog]);
             self.told = Instant::now();
         }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How long handshakes may keep other connections waiting in a round.
 pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
-/// A thread's place of work.
+/// What a worker thread has to itself.
 pub(super) struct WorkerContext<E: Engine> {
     index: usize,
     pub(super) server: Arc<Server>,
@@ -30,7 +30,7 @@ pub(super) struct WorkerContext<E: Engine> {
     buffers: Buffers,
     /// What sessions of datagrams are told.
     udp_settings: Settings,
-    /// When maintenance were last done.
+    /// When maintenance was last done.
     maintained: Seconds,
     /// Time that handshakes have taken in this round.
     handshakes_took: Duration,
@@ -156,7 +156,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
             return true;
         }
         let total = self.server.count_held(change);
-        let fits = change < 0 || self.server.makes_room(&connection.info, connection.held(), total);
+        let fits = change < 0
+            || self.server.makes_room(&connection.info, connection.buffer_bytes(), total);
         if !fits {
             self.counters.thread.read_buf_oom.add(1);
             self.server.refused_log.warn(|| {
@@ -275,12 +276,12 @@ impl Server {
         now: Seconds,
     ) -> bool {
         let timeout = self.options.suboptions.idle_timeout;
-        let tired = timeout > 0
+        let timed_out = timeout > 0
             && connection.idle_since().is_some_and(|since| now.0.saturating_sub(since) > timeout);
-        if tired {
+        if timed_out {
             connection.info.note_end("idle_timeout");
             self.connections.idle_kicks.fetch_add(1, Ordering::Relaxed);
         }
-        tired
+        timed_out
     }
 }

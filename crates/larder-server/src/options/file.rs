@@ -1,6 +1,6 @@
 //! The configuration file: TOML, its keys the long names of options.
 
-use super::layers::Given;
+use super::layers::RawValue;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: String,
-    pub(super) given: Given,
+    pub(super) given: RawValue,
     /// Counted from 1.
     pub(super) line: usize,
 }
@@ -33,7 +33,7 @@ pub(super) fn entries(text: &str) -> Result<Vec<Entry>, Fault> {
     })?;
     let mut entries = Vec::new();
     for (key, value) in table.get_ref() {
-        let mut add = |line, given: Result<Given, String>| {
+        let mut add = |line, given: Result<RawValue, String>| {
             let key = key.get_ref().to_string();
             match given {
                 Ok(given) => entries.push(Entry { key, given, line }),
@@ -45,7 +45,7 @@ pub(super) fn entries(text: &str) -> Result<Vec<Entry>, Fault> {
             DeValue::Table(list) => {
                 for (name, value) in list {
                     let element = element(name.get_ref(), value.get_ref());
-                    add(line(name.span()), element.map(Given::One))?;
+                    add(line(name.span()), element.map(RawValue::One))?;
                 }
             }
             value => add(line(key.span()), given(value))?,
@@ -55,14 +55,14 @@ pub(super) fn entries(text: &str) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-fn given(value: &DeValue<'_>) -> Result<Given, String> {
+fn given(value: &DeValue<'_>) -> Result<RawValue, String> {
     match value {
-        DeValue::Boolean(flag) => Ok(Given::Flag(*flag)),
+        DeValue::Boolean(flag) => Ok(RawValue::Flag(*flag)),
         DeValue::Array(values) => {
             let values = values.iter().map(|value| text_of(value.get_ref()));
-            values.collect::<Result<_, _>>().map(Given::Many)
+            values.collect::<Result<_, _>>().map(RawValue::Many)
         }
-        value => text_of(value).map(Given::One),
+        value => text_of(value).map(RawValue::One),
     }
 }
 

@@ -2,7 +2,7 @@
 //! becomes words of a command line too, so that there is one meaning of each option, in one place.
 
 use super::file::{self, Fault};
-use super::{Misuse, Options, Suboptions, Unread};
+use super::{Misuse, Options, OptionsError, Suboptions};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
@@ -21,7 +21,7 @@ pub(super) struct Setting {
 
 /// A value as a file or the environment has it.
 #[derive(Debug)]
-pub(super) enum Given {
+pub(super) enum RawValue {
     /// Yes or no.
     Flag(bool),
     /// One value.
@@ -33,13 +33,13 @@ pub(super) enum Given {
 /// Reads a command line, and what lies below it.
 ///
 /// # Errors
-/// [`Unread`].
+/// [`OptionsError`].
 pub(super) fn read(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<Options, Unread> {
+) -> Result<Options, OptionsError> {
     let command = Options::command();
-    let matches = command.clone().try_get_matches_from(&arguments).map_err(Unread::Clap)?;
+    let matches = command.clone().try_get_matches_from(&arguments).map_err(OptionsError::Clap)?;
     let path = matches.get_one::<PathBuf>("config").map(|path| path.clone().into_os_string());
     let path = path.or_else(|| environment("LARDER_CONFIG"));
     let mut settings = match &path {
@@ -52,7 +52,7 @@ pub(super) fn read(
     settings.retain(|setting| !is_given(&matches, &setting.id));
     settings.iter().try_for_each(check_alone)?;
     let all = |without: Option<usize>| parse(&arguments, &settings, without);
-    all(None).map_err(|unread| blame(unread, &settings, |index| all(Some(index))))
+    all(None).map_err(|error| blame(error, &settings, |index| all(Some(index))))
 }
 
 fn is_given(matches: &ArgMatches, id: &str) -> bool {
@@ -63,7 +63,7 @@ fn parse(
     arguments: &[OsString],
     settings: &[Setting],
     without: Option<usize>,
-) -> Result<Options, Unread> {
+) -> Result<Options, OptionsError> {
     let kept = settings.iter().enumerate().filter(|(index, _)| Some(*index) != without);
     let words = kept.flat_map(|(_, setting)| &setting.words).map(OsString::from);
     let (program, rest) = arguments.split_at(arguments.len().min(1));
@@ -72,23 +72,23 @@ fn parse(
 
 /// Options that are refused together: names the first setting without which they would not be.
 fn blame(
-    unread: Unread,
+    error: OptionsError,
     settings: &[Setting],
-    parse_without: impl Fn(usize) -> Result<Options, Unread>,
-) -> Unread {
-    let Unread::Misuse(misuse) = &unread else { return unread };
+    parse_without: impl Fn(usize) -> Result<Options, OptionsError>,
+) -> OptionsError {
+    let OptionsError::Misuse(misuse) = &error else { return error };
     let guilty = settings.iter().enumerate().find(|(index, _)| match parse_without(*index) {
-        Err(Unread::Misuse(other)) => other != *misuse,
+        Err(OptionsError::Misuse(other)) => other != *misuse,
         _ => true,
     });
     match guilty {
         Some((_, setting)) => refuse(misuse.status, &setting.origin, &misuse.message),
-        None => unread,
+        None => error,
     }
 }
 
 /// Refuses a value that makes no sense by itself.
-fn check_alone(setting: &Setting) -> Result<(), Unread> {
+fn check_alone(setting: &Setting) -> Result<(), OptionsError> {
     let words = std::iter::once("larderd").chain(setting.words.iter().map(String::as_str));
     let options = Options::try_parse_from(words)
         .map_err(|error| refuse(1, &setting.origin, &first_line(&error)))?;
@@ -97,8 +97,8 @@ fn check_alone(setting: &Setting) -> Result<(), Unread> {
     Ok(())
 }
 
-fn refuse(status: u8, origin: &str, message: &str) -> Unread {
-    Unread::Misuse(Misuse { message: format!("{origin}: {message}"), status })
+fn refuse(status: u8, origin: &str, message: &str) -> OptionsError {
+    OptionsError::Misuse(Misuse { message: format!("{origin}: {message}"), status })
 }
 
 fn first_line(error: &clap::Error) -> String {
@@ -106,7 +106,7 @@ fn first_line(error: &clap::Error) -> String {
     text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
-fn from_file(command: &Command, path: &Path) -> Result<Vec<Setting>, Unread> {
+fn from_file(command: &Command, path: &Path) -> Result<Vec<Setting>, OptionsError> {
     let name = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| refuse(1, &format!("cannot read {name}"), &error.to_string()))?;
@@ -131,7 +131,7 @@ fn from_file(command: &Command, path: &Path) -> Result<Vec<Setting>, Unread> {
 fn from_environment(
     command: &Command,
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<Setting>, Unread> {
+) -> Result<Vec<Setting>, OptionsError> {
     let mut settings = Vec::new();
     for arg in command.get_arguments().filter(|arg| is_option(arg)) {
         let name = format!("LARDER_{}", dashed(long(arg)).replace('-', "_").to_uppercase());
@@ -142,9 +142,9 @@ fn from_environment(
             return Err(refuse(1, &name, "not UTF-8"));
         };
         let given = match (arg.get_action(), value.to_ascii_lowercase().as_str()) {
-            (ArgAction::SetTrue, "1" | "true" | "yes" | "on") => Given::Flag(true),
-            (ArgAction::SetTrue, "0" | "false" | "no" | "off" | "") => Given::Flag(false),
-            _ => Given::One(value.to_owned()),
+            (ArgAction::SetTrue, "1" | "true" | "yes" | "on") => RawValue::Flag(true),
+            (ArgAction::SetTrue, "0" | "false" | "no" | "off" | "") => RawValue::Flag(false),
+            _ => RawValue::One(value.to_owned()),
         };
         settings.push(setting(arg, given, name)?);
     }
@@ -157,19 +157,19 @@ fn is_service_link(value: &OsStr) -> bool {
 }
 
 /// A value as words of a command line.
-fn setting(arg: &Arg, given: Given, origin: String) -> Result<Setting, Unread> {
+fn setting(arg: &Arg, given: RawValue, origin: String) -> Result<Setting, OptionsError> {
     let option = format!("--{}", long(arg));
     let with = |value: &String| format!("{option}={value}");
     let words = match (arg.get_action(), &given) {
-        (ArgAction::SetTrue | ArgAction::Count, Given::Flag(true)) => vec![option],
-        (ArgAction::SetTrue | ArgAction::Count, Given::Flag(false)) => Vec::new(),
+        (ArgAction::SetTrue | ArgAction::Count, RawValue::Flag(true)) => vec![option],
+        (ArgAction::SetTrue | ArgAction::Count, RawValue::Flag(false)) => Vec::new(),
         (ArgAction::SetTrue, _) => return Err(refuse(1, &origin, "must be true or false")),
-        (ArgAction::Count, Given::One(number)) => match number.parse::<u8>() {
+        (ArgAction::Count, RawValue::One(number)) => match number.parse::<u8>() {
             Ok(number) => vec![option; number.into()],
             Err(_) => return Err(refuse(1, &origin, "must be a small number")),
         },
-        (ArgAction::Append, Given::Many(values)) => values.iter().map(with).collect(),
-        (ArgAction::Append | ArgAction::Set, Given::One(value)) => vec![with(value)],
+        (ArgAction::Append, RawValue::Many(values)) => values.iter().map(with).collect(),
+        (ArgAction::Append | ArgAction::Set, RawValue::One(value)) => vec![with(value)],
         _ => return Err(refuse(1, &origin, "must be one value")),
     };
     Ok(Setting { id: arg.get_id().to_string(), words, origin })
@@ -211,11 +211,11 @@ mod tests {
             let found = environment.iter().find(|(other, _)| *other == name);
             found.map(|(_, value)| OsString::from(value))
         };
-        let options = read(words, look_up).map_err(|unread| match unread {
-            Unread::Misuse(misuse) => {
+        let options = read(words, look_up).map_err(|error| match error {
+            OptionsError::Misuse(misuse) => {
                 misuse.message.replace(&path.display().to_string(), "larder.toml")
             }
-            Unread::Clap(error) => error.to_string(),
+            OptionsError::Clap(error) => error.to_string(),
         });
         std::fs::remove_file(&path).unwrap();
         options

@@ -269,8 +269,8 @@ impl Options {
     /// Reads a command line, the environment below it, and the file that either names.
     ///
     /// # Errors
-    /// [`Unread`]: it asks for help or the version, or it can't be served.
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Unread> {
+    /// [`OptionsError`]: it asks for help or the version, or it can't be served.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let arguments = arguments.into_iter().collect();
         let mut options = layers::read(arguments, |name| std::env::var_os(name))?;
         // A daemon leaves its directory.
@@ -281,17 +281,18 @@ impl Options {
     }
 
     /// Reads a command line that has everything on it.
-    fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Unread> {
-        let matches = Self::command().try_get_matches_from(arguments).map_err(Unread::Clap)?;
-        let mut options = Self::from_arg_matches(&matches).map_err(Unread::Clap)?;
+    fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
+        let matches =
+            Self::command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
+        let mut options = Self::from_arg_matches(&matches).map_err(OptionsError::Clap)?;
         // Who says -U alone means both.
         if options.udp_port != 0 && matches.value_source("port") == Some(ValueSource::DefaultValue)
         {
             options.port = options.udp_port;
         }
         let lists = options.extended.iter().map(String::as_str);
-        options.suboptions = Suboptions::parse(lists).map_err(Unread::Misuse)?;
-        options.check().map_err(Unread::Misuse)?;
+        options.suboptions = Suboptions::parse(lists).map_err(OptionsError::Misuse)?;
+        options.check().map_err(OptionsError::Misuse)?;
         Ok(options)
     }
 
@@ -349,7 +350,7 @@ impl Options {
 
 /// A command line that does not lead to a server.
 #[derive(Debug)]
-pub enum Unread {
+pub enum OptionsError {
     /// Help, the version, or words that make no sense.
     Clap(clap::Error),
     /// Something that can't be served.

@@ -78,29 +78,29 @@ impl Channel {
 
     /// Memory that grows with what the peer sends, in bytes. What each connection has anyway,
     /// [`FIXED_LEN`], is not in it: `-c` bounds that.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn buffer_bytes(&self) -> usize {
         self.partial.capacity()
     }
 
-    /// Takes in what was read: what the peer has said goes behind `opened`, what TLS itself has to
-    /// say behind `sealed`.
+    /// Takes in what was read: what the peer has said goes behind `plaintext`, what TLS itself has to
+    /// say behind `ciphertext`.
     ///
     /// # Errors
-    /// What came is not TLS, or not what was agreed on. `sealed` says so to the peer.
-    pub(crate) fn open(
+    /// What came is not TLS, or not what was agreed on. `ciphertext` says so to the peer.
+    pub(crate) fn decrypt(
         &mut self,
         fresh: &mut [u8],
-        opened: &mut Vec<u8>,
-        sealed: &mut Vec<u8>,
+        plaintext: &mut Vec<u8>,
+        ciphertext: &mut Vec<u8>,
     ) -> io::Result<()> {
         self.begun |= !fresh.is_empty();
         if self.partial.is_empty() {
-            let done = self.process(fresh, opened, sealed)?;
+            let done = self.process(fresh, plaintext, ciphertext)?;
             self.partial.extend_from_slice(fresh.get(done..).unwrap_or_default());
         } else {
             let mut input = std::mem::take(&mut self.partial);
             input.extend_from_slice(fresh);
-            let done = self.process(&mut input, opened, sealed)?;
+            let done = self.process(&mut input, plaintext, ciphertext)?;
             if done < input.len() {
                 input.drain(..done);
                 self.partial = input;
@@ -116,8 +116,8 @@ impl Channel {
     fn process(
         &mut self,
         input: &mut [u8],
-        opened: &mut Vec<u8>,
-        sealed: &mut Vec<u8>,
+        plaintext: &mut Vec<u8>,
+        ciphertext: &mut Vec<u8>,
     ) -> io::Result<usize> {
         let mut done = 0;
         loop {
@@ -129,11 +129,11 @@ impl Channel {
                     while let Some(record) = traffic.next_record() {
                         let record = record.map_err(io::Error::other)?;
                         discard += record.discard;
-                        opened.extend_from_slice(record.payload);
+                        plaintext.extend_from_slice(record.payload);
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(mut message)) => {
-                    encode(sealed, |room| message.encode(room))?;
+                    encode(ciphertext, |room| message.encode(room))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(message)) => message.done(),
                 Ok(ConnectionState::PeerClosed) => {
@@ -151,7 +151,7 @@ impl Channel {
                 Ok(_) => waits = true,
                 Err(error) => {
                     done += discard;
-                    self.explain(input.get_mut(done..).unwrap_or_default(), sealed);
+                    self.explain(input.get_mut(done..).unwrap_or_default(), ciphertext);
                     return Err(self.broken(explain_certificate(&error)));
                 }
             }
@@ -172,12 +172,12 @@ impl Channel {
 
     /// Has the peer hear why it ends. An alert that waits comes first; rustls must not be asked for
     /// more, for it would go through the input that has failed once more.
-    fn explain(&mut self, input: &mut [u8], sealed: &mut Vec<u8>) {
+    fn explain(&mut self, input: &mut [u8], ciphertext: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut alert)), .. } =
             self.rustls.process_tls_records(input)
         {
             // Without it the peer sees the socket close.
-            let _ = encode(sealed, |room| alert.encode(room));
+            let _ = encode(ciphertext, |room| alert.encode(room));
         }
     }
 
@@ -189,11 +189,11 @@ impl Channel {
         io::Error::other(why)
     }
 
-    /// Puts `plain`, encrypted, behind `sealed`.
+    /// Puts `plain`, encrypted, behind `ciphertext`.
     ///
     /// # Errors
     /// There is nobody to say it to.
-    pub(crate) fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn encrypt(&mut self, plain: &[u8], ciphertext: &mut Vec<u8>) -> io::Result<()> {
         let UnbufferedStatus { discard, state } =
             self.rustls.process_tls_records(&mut self.partial);
         let Ok(ConnectionState::WriteTraffic(mut traffic)) = state else {
@@ -201,12 +201,12 @@ impl Channel {
         };
         debug_assert_eq!(discard, 0, "all that is whole was gone through");
         let room = plain.len() + (plain.len() / RECORD_LEN + 1) * RECORD_EXTRA;
-        append(sealed, room, |room| encrypted(traffic.encrypt(plain, room)))
+        append(ciphertext, room, |room| encrypted(traffic.encrypt(plain, room)))
     }
 
-    /// Says that nothing more comes, behind `sealed`, if there is somebody to say it to; and counts
+    /// Says that nothing more comes, behind `ciphertext`, if there is somebody to say it to; and counts
     /// what ends before it has begun.
-    pub(crate) fn close(&mut self, sealed: &mut Vec<u8>) {
+    pub(crate) fn close(&mut self, ciphertext: &mut Vec<u8>) {
         if self.phase == Phase::Handshake {
             self.counts.handshake_errors.fetch_add(1, Relaxed);
             self.phase = Phase::Broken;
@@ -218,7 +218,7 @@ impl Channel {
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
             // Without it the peer sees the socket close.
             let close = |room: &mut [u8]| encrypted(traffic.queue_close_notify(room));
-            let _ = append(sealed, RECORD_EXTRA, close);
+            let _ = append(ciphertext, RECORD_EXTRA, close);
         }
     }
 }
@@ -244,33 +244,33 @@ fn encrypted(written: Result<usize, EncryptError>) -> io::Result<Fit> {
 }
 
 fn encode(
-    sealed: &mut Vec<u8>,
+    ciphertext: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
 ) -> io::Result<()> {
-    append(sealed, 0, |room| match write(room) {
+    append(ciphertext, 0, |room| match write(room) {
         Ok(len) => Ok(Fit::Written(len)),
         Err(EncodeError::InsufficientSize(needed)) => Ok(Fit::Needs(needed.required_size)),
         Err(error) => Err(io::Error::other(error)),
     })
 }
 
-/// Has `write` put something behind `sealed`, where there are `room` bytes, or as many as it needs.
+/// Has `write` put something behind `ciphertext`, where there are `room` bytes, or as many as it needs.
 fn append(
-    sealed: &mut Vec<u8>,
+    ciphertext: &mut Vec<u8>,
     mut room: usize,
     mut write: impl FnMut(&mut [u8]) -> io::Result<Fit>,
 ) -> io::Result<()> {
-    let before = sealed.len();
+    let before = ciphertext.len();
     loop {
-        sealed.resize(before + room, 0);
-        match write(sealed.get_mut(before..).unwrap_or_default()) {
+        ciphertext.resize(before + room, 0);
+        match write(ciphertext.get_mut(before..).unwrap_or_default()) {
             Ok(Fit::Written(len)) => {
-                sealed.truncate(before + len);
+                ciphertext.truncate(before + len);
                 return Ok(());
             }
             Ok(Fit::Needs(more)) => room = more,
             Err(error) => {
-                sealed.truncate(before);
+                ciphertext.truncate(before);
                 return Err(error);
             }
         }

@@ -52,7 +52,7 @@ impl<E: Engine + 'static> Client<E> {
     }
 
     /// Serves it to its end. Boxed, or the task would have room for it more than once.
-    pub(super) async fn live(mut self: Box<Self>) {
+    pub(super) async fn run(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
         // Polled once, it wakes this task, which looks at the phase whenever it wakes: a lock that
         // all connections share stays off the way of a request.
@@ -164,11 +164,11 @@ impl<E: Engine + 'static> Client<E> {
     }
 
     fn poll_timeout(&self) -> Option<Duration> {
-        let may_tire = self.shared.server.options.suboptions.idle_timeout > 0;
+        let may_time_out = self.shared.server.options.suboptions.idle_timeout > 0;
         if self.connection.is_watching() {
             Some(LOG_INTERVAL)
         } else {
-            (may_tire || self.connection.is_shaking_hands()).then_some(MAINTENANCE)
+            (may_time_out || self.connection.is_shaking_hands()).then_some(MAINTENANCE)
         }
     }
 

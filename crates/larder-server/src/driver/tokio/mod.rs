@@ -61,7 +61,7 @@ impl<E: Engine + 'static> Shared<E> {
     fn with_worker<R>(&self, work: impl FnOnce(&mut WorkerContext<E>) -> R) -> R {
         WORKER.with_borrow_mut(|place| {
             let worker = place.as_mut().and_then(|worker| worker.downcast_mut());
-            work(worker.expect("tasks run on workers, and each has sat down"))
+            work(worker.expect("tasks run on worker threads, and each has its context installed"))
         })
     }
 
@@ -155,12 +155,12 @@ pub(super) fn start_all<C: Cache>(
     udp: Vec<std::net::UdpSocket>,
 ) -> io::Result<Runtimes<C::Engine>> {
     let shared = Shared::new(server);
-    let (seats, names) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (indices, names) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (server, cache) = (Arc::clone(server), cache.clone());
     let runtime = Builder::new_multi_thread()
         .worker_threads(server.options.threads)
         .thread_name_fn(move || format!("larder-{}", names.fetch_add(1, Relaxed)))
-        .on_thread_start(move || install(seats.fetch_add(1, Relaxed), &server, &cache))
+        .on_thread_start(move || install(indices.fetch_add(1, Relaxed), &server, &cache))
         .on_thread_stop(uninstall)
         .enable_all()
         .build()?;
@@ -263,7 +263,7 @@ async fn try_answer_datagrams<E: Engine + 'static>(
 async fn serve_connection<E: Engine + 'static>(shared: Arc<Shared<E>>, accepted: Accepted) {
     let info = Arc::clone(&accepted.info);
     match Client::begin(&shared, accepted) {
-        Ok(client) => Box::new(client).live().await,
+        Ok(client) => Box::new(client).run().await,
         Err(error) => {
             tracing::warn!(%error, "cannot watch a connection");
             shared.server.dismiss(&info);
