@@ -333,8 +333,8 @@ impl<C: Conversation> Connection<C> {
     }
 
     /// Whether it is still being agreed on how to encrypt.
-    pub(crate) fn is_shaking_hands(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.is_shaking_hands())
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
     /// Memory of its own, in bytes.

@@ -11,7 +11,7 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Watchdog {
     /// How long it waits before it takes the server for dead.
-    poll_timeout: Option<Duration>,
+    timeout: Option<Duration>,
     told: Instant,
 }
 
@@ -20,24 +20,24 @@ impl Watchdog {
     #[must_use]
     pub fn ready() -> Self {
         notify(&[NotifyState::Ready]);
-        Self { poll_timeout: sd_notify::watchdog_enabled(), told: Instant::now() }
+        Self { timeout: sd_notify::watchdog_enabled(), told: Instant::now() }
     }
 
     /// How long the next [`Watchdog::tell`] may take to come.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
-        self.poll_timeout.map(|poll_timeout| poll_timeout / 4)
+        self.timeout.map(|timeout| timeout / 4)
     }
 
     /// Says that the server is alive, if it is and it is time. `stall_time` is how long its quietest
     /// thread was not heard of.
     pub fn tell(&mut self, stall_time: Duration) {
-        let Some(poll_timeout) = self.poll_timeout else { return };
-        if self.told.elapsed() < poll_timeout / 4 {
+        let Some(timeout) = self.timeout else { return };
+        if self.told.elapsed() < timeout / 4 {
             return;
         }
         // They are seen alive about once a second.
-        if stall_time < poll_timeout.max(3 * MAINTENANCE) {
+        if stall_time < timeout.max(3 * MAINTENANCE) {
             notify(&[NotifyState::Watchdog]);
             self.told = Instant::now();
         }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{PATIENCE, Server, wait_for};
+use common::{Server, TIMEOUT, wait_for};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -667,7 +667,7 @@ fn connections_are_in_memcacheds_states() {
     let (mut seen, mut times) = ([vec![], vec![]], 0);
     let begun = Instant::now();
     while times < 5 {
-        assert!(begun.elapsed() < PATIENCE, "{seen:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{seen:?}");
         std::thread::sleep(Duration::from_millis(50));
         seen = asking.each_mut().map(states);
         let same = seen[0] == seen[1] && seen[0].iter().any(|state| state == "conn_nread");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Scratch, Server};
+use common::{Scratch, Server, TIMEOUT};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -248,7 +248,7 @@ fn until(expected: &str, mut ask: impl FnMut() -> String) {
         if answer == expected {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "still {answer:?}");
+        assert!(begun.elapsed() < TIMEOUT, "still {answer:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -334,10 +334,10 @@ fn connect(socket: &Path) -> UnixStream {
     loop {
         match UnixStream::connect(socket) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                 return stream;
             }
-            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+            Err(error) => assert!(begun.elapsed() < TIMEOUT, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(10));
     }

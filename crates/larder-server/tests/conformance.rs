@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// How long an answer is waited for: only what does not conform takes so long, or a machine that has
 /// much else to do.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How often a case is played that fails. The clock of a server may tick in the middle of one, so
 /// that a TTL is a second shorter than it says.
@@ -43,7 +43,7 @@ impl Running for Server {
 
     fn connect(&self) -> TcpStream {
         let stream = Self::connect(self);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -63,7 +63,7 @@ impl Running for Secure {
 
     fn connect(&self) -> Client {
         let client = Self::connect(self);
-        client.sock.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.sock.set_read_timeout(Some(TIMEOUT)).unwrap();
         client
     }
 

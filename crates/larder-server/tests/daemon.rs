@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Scratch, Started, larderd, of_process, stderr, wait_for};
+use common::{Scratch, Started, TIMEOUT, larderd, of_process, stderr, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid, getsid};
 use std::io::{Read, Write};
@@ -261,8 +261,8 @@ fn systemd_hears_of_every_change() {
     let scratch = Scratch::new("systemd");
     let path = scratch.path("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let hears = |wanted: &str| {
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let receives = |wanted: &str| {
         let mut bytes = [0; 256];
         loop {
             let len = manager.recv(&mut bytes).unwrap();
@@ -275,14 +275,14 @@ fn systemd_hears_of_every_change() {
     };
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "400000")];
     let mut server = Started::new("systemd-server", &["-v"], &variables);
-    hears("READY=1");
+    receives("READY=1");
     assert_eq!(server.ask("mn\r\n"), "MN\r\n", "ready is ready");
-    (0..3).for_each(|_| hears("WATCHDOG=1"));
+    (0..3).for_each(|_| receives("WATCHDOG=1"));
     server.signal(Signal::SIGHUP);
-    hears("RELOADING=1");
-    hears("READY=1");
+    receives("RELOADING=1");
+    receives("READY=1");
     server.signal(Signal::SIGTERM);
-    hears("STOPPING=1");
+    receives("STOPPING=1");
     assert_eq!(server.ends().code(), Some(0));
 }
 
@@ -302,7 +302,7 @@ fn a_socket_that_was_passed_is_served() {
     command.args(["-c", shell, env!("CARGO_BIN_EXE_larderd"), &port]);
     command.stdin(Stdio::from(OwnedFd::from(listener)));
     let mut server = Started::spawn(Scratch::new("activated"), &mut command);
-    early.set_read_timeout(Some(PATIENCE)).unwrap();
+    early.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut answer = [0; 4];
     early.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"MN\r\n");

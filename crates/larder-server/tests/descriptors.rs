@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{PATIENCE, Scratch, wait_for};
+use common::{Scratch, TIMEOUT, wait_for};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
@@ -70,7 +70,7 @@ fn a_server_out_of_files_says_so_and_goes_on_when_one_is_free() {
     let port = scratch.port(|| assert_eq!(server.0.try_wait().unwrap(), None));
     let connect = || {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     };
     let mut first = connect();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Scratch, Server, Started, larderd, stderr, wait_for};
+use common::{Scratch, Server, Started, TIMEOUT, larderd, stderr, wait_for};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -103,7 +103,7 @@ fn a_listener_may_have_a_dialect_of_its_own() {
 /// What is answered before the end.
 fn ask(address: (&str, u16), request: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let _ = stream.write_all(request);
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();

@@ -5,7 +5,7 @@
 mod common;
 
 use common::tls::{Authority, Secure, client_config, connect, write_identity};
-use common::{PATIENCE, Scratch, Started, stat, stderr, wait_for};
+use common::{Scratch, Started, TIMEOUT, stat, stderr, wait_for};
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
 use std::fs::{self, File};
@@ -147,7 +147,7 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     let secure = Secure::start("client-v1", &options, "ssl_ca_cert=ca.pem,ssl_verify_mode=2");
     let scratch = &secure.server.scratch;
     let mut watcher = std::net::TcpStream::connect(("127.0.0.1", secure.ports()[1])).unwrap();
-    watcher.set_read_timeout(Some(PATIENCE)).unwrap();
+    watcher.set_read_timeout(Some(TIMEOUT)).unwrap();
     watcher.write_all(b"watch connevents\r\n").unwrap();
     watcher.read_exact(&mut [0; 4]).unwrap();
     issue_version_1(scratch, &secure.authority);
@@ -260,7 +260,7 @@ fn what_anybody_may_reach_without_a_login_is_warned_of() {
     ] {
         assert_eq!(is_warned(options), warned, "{options:?}");
     }
-    assert!(begun.elapsed() < PATIENCE);
+    assert!(begun.elapsed() < TIMEOUT);
 }
 
 /// A unix socket has its mode.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{PATIENCE, RUNTIMES, Scratch, Server, Started, stat, wait_for};
+use common::{RUNTIMES, Scratch, Server, Started, TIMEOUT, stat, wait_for};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
@@ -219,18 +219,18 @@ fn hears_for(runtime: &str, time: Duration) {
     let scratch = Scratch::new(&format!("watchdog-{runtime}"));
     let path = scratch.path("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "800000")];
     let name = format!("watched-{runtime}");
     let _server = Started::new(&name, &["-t", "4", "--runtime", runtime], &variables);
     let mut bytes = [0; 64];
-    let mut hears = || {
+    let mut receives = || {
         let len = manager.recv(&mut bytes).unwrap();
         assert!(bytes[..len].starts_with(b"READY=1") || bytes[..len].starts_with(b"WATCHDOG=1"));
     };
     let begun = Instant::now();
     while begun.elapsed() < time {
-        hears();
+        receives();
     }
-    hears();
+    receives();
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Started, larderd, stat, stderr, wait_for};
+use common::{Started, TIMEOUT, larderd, stat, stderr, wait_for};
 use socket2::{Domain, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -191,7 +191,7 @@ fn a_connection_too_many_waits_where_it_is_not_to_be_refused() {
         assert!(stat(&stats, "listen_disabled_num").parse::<u64>().unwrap() >= times, "{stats}");
         assert!(!stats.contains("rejected_connections"));
         drop(second);
-        third.set_read_timeout(Some(PATIENCE)).unwrap();
+        third.set_read_timeout(Some(TIMEOUT)).unwrap();
         exchange(&mut third, "", "MN\r\n");
         drop(third);
         wait_for("open gate", || {
@@ -217,7 +217,7 @@ fn who_is_idle_is_closed_and_who_is_not_is_not() {
     while !ended.is_finished() || begun.elapsed() < Duration::from_secs(6) {
         exchange(&mut busy, "mn\r\n", "MN\r\n");
         std::thread::sleep(Duration::from_millis(50));
-        assert!(begun.elapsed() < PATIENCE, "it is still open");
+        assert!(begun.elapsed() < TIMEOUT, "it is still open");
     }
     assert_eq!(ended.join().unwrap(), 0);
     exchange(&mut sending, "cde\r\n", "STORED\r\n");
@@ -293,7 +293,7 @@ fn connections_hold_no_more_of_answers_than_they_may() {
     let mut greedy = Vec::new();
     let begun = Instant::now();
     while !is_one_refused(&server) {
-        assert!(begun.elapsed() < PATIENCE, "{} hold what they like", greedy.len());
+        assert!(begun.elapsed() < TIMEOUT, "{} hold what they like", greedy.len());
         if greedy.len() < 300 {
             let (key, len) = (greedy.len(), 60_000 - 97 * greedy.len());
             server.ask(&format!("set {key} 0 0 {len}\r\n{}\r\n", "x".repeat(len)));

@@ -3,7 +3,7 @@
 mod common;
 
 use common::tls::{Authority, Client, Secure, client_config, connect, write_identity};
-use common::{PATIENCE, Scratch, Server, Started, larderd, stat, stderr, wait_for};
+use common::{Scratch, Server, Started, TIMEOUT, larderd, stat, stderr, wait_for};
 use nix::sys::signal::Signal;
 use rustls::client::ClientSessionMemoryCache;
 use rustls::pki_types::PrivateKeyDer;
@@ -182,7 +182,7 @@ fn certificates_are_asked_of_clients_as_the_options_have_it() {
 
 /// Says `bytes` without TLS; what comes back.
 fn talk(mut stream: TcpStream, bytes: &[u8]) -> String {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     // It may be closed before all is written.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
@@ -199,7 +199,7 @@ fn watchers_see_what_is_wrong_with_tls() {
     let secure = Secure::start("watched", &options, "ssl_handshake_timeout=4");
     let ports = secure.ports();
     let mut watcher = TcpStream::connect(("127.0.0.1", ports[1])).unwrap();
-    watcher.set_read_timeout(Some(PATIENCE)).unwrap();
+    watcher.set_read_timeout(Some(TIMEOUT)).unwrap();
     watcher.write_all(b"watch connevents\r\n").unwrap();
     read(&mut watcher, "OK\r\n");
     let mut lines = BufReader::new(watcher).lines().map(Result::unwrap);
@@ -415,7 +415,7 @@ fn a_handshake_that_takes_too_long_is_ended_and_keeps_nobody_waiting() {
     let mut good = secure.connect();
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n");
     for mut stream in slow {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         // The answer to a whole hello comes first.
         stream.read_to_end(&mut Vec::new()).unwrap();
     }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Scratch, Started, stat, stderr, wait_for};
+use common::{Scratch, Started, TIMEOUT, stat, stderr, wait_for};
 use socket2::SockRef;
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
@@ -37,7 +37,7 @@ impl Client {
 
     fn receive(&self) -> Datagram {
         let mut bytes = [0; 2048];
-        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         let len = self.socket.recv(&mut bytes).expect("an answer");
         let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         ([number(0), number(2), number(4), number(6)], bytes[8..len].to_vec())

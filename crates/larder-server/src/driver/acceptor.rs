@@ -110,7 +110,7 @@ fn drain(
 
 fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()> {
     server.life.enter(phase);
-    workers.call()
+    workers.wake_all()
 }
 
 /// Accepts what waits at a listener; false if the system can't give more for now.

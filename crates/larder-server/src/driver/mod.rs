@@ -43,7 +43,7 @@ trait Workers {
     fn hand_over(&mut self, accepted: Accepted);
 
     /// Has all of them see the phase that the server is in.
-    fn call(&self) -> io::Result<()>;
+    fn wake_all(&self) -> io::Result<()>;
 
     /// Waits for them to end, for the server has.
     fn join(self);

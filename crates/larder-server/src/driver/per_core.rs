@@ -64,7 +64,7 @@ impl Workers for EventLoops {
         }
     }
 
-    fn call(&self) -> io::Result<()> {
+    fn wake_all(&self) -> io::Result<()> {
         self.workers.iter().try_for_each(|worker| worker.waker.wake())
     }
 
@@ -86,7 +86,7 @@ fn spawn<C: Cache>(
 ) -> io::Result<Worker> {
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-    let caller = std::task::Waker::from(Arc::new(Caller(Arc::clone(&waker))));
+    let loop_waker = std::task::Waker::from(Arc::new(LoopWaker(Arc::clone(&waker))));
     let resumed = Arc::new(Resumed { list: Mutex::default(), waker: Arc::clone(&waker) });
     let (connections, inbox) = channel();
     let (server, cache) = (Arc::clone(server), cache.clone());
@@ -95,7 +95,7 @@ fn spawn<C: Cache>(
             platform::pin_to_core(index);
         }
         let worker = WorkerContext::new(index, server, cache.engine());
-        let mut worker = EventLoop::new(poll, inbox, worker, caller, resumed);
+        let mut worker = EventLoop::new(poll, inbox, worker, loop_waker, resumed);
         match worker.attach(udp) {
             Ok(()) => worker.run(),
             Err(error) => tracing::error!(%error, "the event queue failed: a worker ends"),
@@ -105,9 +105,9 @@ fn spawn<C: Cache>(
 }
 
 /// Has a worker look at its clients.
-struct Caller(Arc<Waker>);
+struct LoopWaker(Arc<Waker>);
 
-impl Wake for Caller {
+impl Wake for LoopWaker {
     fn wake(self: Arc<Self>) {
         if let Err(error) = self.0.wake() {
             tracing::error!(%error, "cannot wake a worker");
@@ -164,19 +164,19 @@ struct EventLoop<E: Engine + 'static> {
     endpoints: Vec<(UdpSocket, Endpoint<E>)>,
     /// Clients that are shown the log.
     watching: Vec<usize>,
-    shown: Instant,
+    watchers_served: Instant,
     /// Clients that have to agree on TLS by then, in that order.
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
     /// Clients that have sent something for it, in turn: those that are agreed go first.
-    knocking: VecDeque<usize>,
+    handshaking: VecDeque<usize>,
     /// More connections may wait in the inbox.
     arriving: bool,
     maintained: Instant,
-    /// Housekeeping has more to do.
+    /// Maintenance has more to do.
     has_maintenance: bool,
-    /// Has others call this worker when a client is to be closed.
-    caller: std::task::Waker,
-    /// Who has been woken from waiting for slower storage.
+    /// Has other threads wake this worker when a client is to be closed.
+    waker: std::task::Waker,
+    /// Clients that were woken from waiting for slower storage.
     resumed: Arc<Resumed>,
     /// How many connections had been chosen to be closed, here or elsewhere, at the last look.
     shed_seen: u64,
@@ -188,8 +188,8 @@ struct Client<E: Engine> {
     stream: Socket,
     /// Writing is watched for.
     watches_writing: bool,
-    /// It is in [`EventLoop::knocking`].
-    knocks: bool,
+    /// It is in [`EventLoop::handshaking`].
+    awaits_handshake: bool,
 }
 
 impl<E: Engine + 'static> Client<E> {
@@ -212,7 +212,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         poll: Poll,
         inbox: Receiver<Accepted>,
         worker: WorkerContext<E>,
-        caller: std::task::Waker,
+        waker: std::task::Waker,
         resumed: Arc<Resumed>,
     ) -> Self {
         Self {
@@ -224,13 +224,13 @@ impl<E: Engine + 'static> EventLoop<E> {
             vacant: Vec::new(),
             ready: VecDeque::new(),
             watching: Vec::new(),
-            shown: Instant::now(),
+            watchers_served: Instant::now(),
             handshakes: VecDeque::new(),
-            knocking: VecDeque::new(),
+            handshaking: VecDeque::new(),
             arriving: false,
             maintained: Instant::now(),
             has_maintenance: false,
-            caller,
+            waker,
             resumed,
             shed_seen: 0,
         }
@@ -272,8 +272,8 @@ impl<E: Engine + 'static> EventLoop<E> {
                     let is_gone = event.is_error() || event.is_write_closed();
                     if is_gone && client.connection.is_held() {
                         self.close(event.token().0);
-                    } else if client.connection.is_shaking_hands() {
-                        self.knock(event.token().0);
+                    } else if client.connection.is_handshaking() {
+                        self.queue_handshake(event.token().0);
                     } else {
                         self.serve(event.token().0, now);
                     }
@@ -287,10 +287,10 @@ impl<E: Engine + 'static> EventLoop<E> {
                     None => break,
                 }
             }
-            self.shake_hands(now);
+            self.serve_handshakes(now);
             self.accept_pending();
             self.close_shed();
-            self.show_log(now);
+            self.serve_watchers(now);
             self.maintain(now);
             if self.worker.server.life.phase() == Phase::Draining {
                 self.drain(now);
@@ -300,7 +300,7 @@ impl<E: Engine + 'static> EventLoop<E> {
 
     /// How long to wait for an event.
     fn poll_timeout(&self) -> Duration {
-        let comes = self.arriving || !self.knocking.is_empty();
+        let comes = self.arriving || !self.handshaking.is_empty();
         let busy = self.has_maintenance || comes || !self.ready.is_empty();
         match (busy, self.watching.is_empty()) {
             (true, _) => Duration::ZERO,
@@ -327,11 +327,11 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Has watchers see what was logged, now and then.
-    fn show_log(&mut self, now: Seconds) {
-        if self.watching.is_empty() || self.shown.elapsed() < LOG_INTERVAL {
+    fn serve_watchers(&mut self, now: Seconds) {
+        if self.watching.is_empty() || self.watchers_served.elapsed() < LOG_INTERVAL {
             return;
         }
-        self.shown = Instant::now();
+        self.watchers_served = Instant::now();
         for index in std::mem::take(&mut self.watching) {
             if let Some(Some(client)) = self.clients.get_mut(index) {
                 client.connection.call_again();
@@ -342,22 +342,22 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Has a client wait for its turn among those that are to be agreed on TLS.
-    fn knock(&mut self, index: usize) {
+    fn queue_handshake(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
-        if !std::mem::replace(&mut client.knocks, true) {
-            self.knocking.push_back(index);
+        if !std::mem::replace(&mut client.awaits_handshake, true) {
+            self.handshaking.push_back(index);
         }
     }
 
     /// Serves those that are to be agreed on TLS, for a little while.
-    fn shake_hands(&mut self, now: Seconds) {
+    fn serve_handshakes(&mut self, now: Seconds) {
         self.worker.begin_round();
         while self.worker.has_time_for_handshake() {
-            let Some(index) = self.knocking.pop_front() else { return };
+            let Some(index) = self.handshaking.pop_front() else { return };
             // It may have gone, and its place be another's.
             let client = self.clients.get_mut(index).and_then(Option::as_mut);
-            let knocked = client.is_some_and(|client| std::mem::take(&mut client.knocks));
-            if knocked {
+            let waited = client.is_some_and(|client| std::mem::take(&mut client.awaits_handshake));
+            if waited {
                 self.serve(index, now);
             }
         }
@@ -398,7 +398,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
         let (fd, registry) = (stream.as_raw_fd(), self.poll.registry());
         registry.register(&mut SourceFd(&fd), Token(index), Interest::READABLE)?;
-        Ok(Client { connection, stream, watches_writing: false, knocks: false })
+        Ok(Client { connection, stream, watches_writing: false, awaits_handshake: false })
     }
 
     fn serve(&mut self, index: usize, now: Seconds) {
@@ -408,9 +408,9 @@ impl<E: Engine + 'static> EventLoop<E> {
         match self.worker.serve(connection, stream, now, &|| resumed.waker_of(index, id)) {
             NextAction::Again => {
                 self.ready.push_back(index);
-                self.settle(index);
+                self.watch_client(index);
             }
-            NextAction::Wait | NextAction::Hold => self.settle(index),
+            NextAction::Wait | NextAction::Hold => self.watch_client(index),
             NextAction::Close => self.close(index),
         }
     }
@@ -429,14 +429,14 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Sees to what a client waits for.
-    fn settle(&mut self, index: usize) {
+    /// Has what a client waits for wake the worker: events, and other threads that shed it.
+    fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.connection.is_watching() && !self.watching.contains(&index) {
             self.watching.push(index);
         }
         if client.connection.is_holding() {
-            client.connection.info.holdings.set_waker(&self.caller);
+            client.connection.info.holdings.set_waker(&self.waker);
             if client.connection.is_shed() {
                 return self.close(index);
             }
@@ -477,8 +477,8 @@ impl<E: Engine + 'static> EventLoop<E> {
         if due {
             self.maintained = Instant::now();
             self.worker.heartbeat();
-            self.kick_idle(now);
-            self.kick_handshakes();
+            self.close_idle(now);
+            self.close_late_handshakes();
         }
         if self.has_maintenance || due {
             self.has_maintenance = self.worker.maintain(now);
@@ -500,7 +500,7 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Closes connections that have waited for too long.
-    fn kick_idle(&mut self, now: Seconds) {
+    fn close_idle(&mut self, now: Seconds) {
         for index in 0..self.clients.len() {
             let Some(client) = &self.clients[index] else { continue };
             if self.worker.server.is_idle_timed_out(&client.connection, now) {
@@ -510,12 +510,12 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Closes connections that take too long to agree on TLS.
-    fn kick_handshakes(&mut self) {
+    fn close_late_handshakes(&mut self) {
         let now = Instant::now();
         while let Some((_, index, info)) = self.handshakes.pop_front_if(|(by, ..)| *by <= now) {
             // Its place may be another's by now.
             let late = self.clients.get(index).and_then(Option::as_ref).is_some_and(|client| {
-                client.connection.is_shaking_hands() && client.connection.info.id == info.id
+                client.connection.is_handshaking() && client.connection.info.id == info.id
             });
             if late {
                 self.worker.server.note_late_handshake(&info);

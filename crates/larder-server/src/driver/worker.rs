@@ -80,7 +80,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if self.has_time_for_handshake() { Ok(()) } else { Err(self.round) }
     }
 
-    /// A turn of a connection that is still being agreed on how to encrypt.
+    /// A turn of a connection that is still in its TLS handshake.
     fn serve_handshake(
         &mut self,
         connection: &mut Connection<Session<E>>,
@@ -102,7 +102,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         now: Seconds,
         waker: &dyn Fn() -> Waker,
     ) -> NextAction {
-        if connection.is_shaking_hands() {
+        if connection.is_handshaking() {
             self.serve_handshake(connection, stream, now, waker)
         } else {
             self.serve_request(connection, stream, now, waker)
@@ -198,7 +198,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.heartbeat(self.index);
     }
 
-    /// A little housekeeping; true if there is more to do.
+    /// A little maintenance; true if there is more to do.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
             self.free_cache();
@@ -244,7 +244,7 @@ impl Server {
         stream: &mut impl Write,
     ) {
         connection.conversation.close(self);
-        if connection.is_shaking_hands() && connection.info.ended().is_none() {
+        if connection.is_handshaking() && connection.info.ended().is_none() {
             self.log.note_fault(connection.info.id, true, "it ends in the middle of a handshake");
         }
         connection.end(stream);

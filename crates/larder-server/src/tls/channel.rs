@@ -57,7 +57,7 @@ impl Channel {
     }
 
     /// Whether no request can have come yet.
-    pub(crate) fn is_shaking_hands(&self) -> bool {
+    pub(crate) fn is_handshaking(&self) -> bool {
         self.phase == Phase::Handshake
     }
 

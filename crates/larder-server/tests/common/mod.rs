@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// How long a test waits for what has to come before it calls that a hang. Nothing depends on its
 /// length: a machine that is busy with other things needs some of it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server. Dropping it ends it.
 pub struct Server {
@@ -73,7 +73,7 @@ impl Server {
 
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
@@ -102,7 +102,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "it does not end");
+            assert!(begun.elapsed() < TIMEOUT, "it does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -128,7 +128,7 @@ pub fn stderr(output: &Output) -> String {
 pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_there() {
-        assert!(begun.elapsed() < PATIENCE, "no {what}");
+        assert!(begun.elapsed() < TIMEOUT, "no {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -237,7 +237,7 @@ impl Started {
 
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 

@@ -1,6 +1,6 @@
 //! Certificates of a test's own, larderd under `-Z` with them, and a client that trusts them.
 
-use super::{PATIENCE, Scratch, Started};
+use super::{Scratch, Started, TIMEOUT};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -131,7 +131,7 @@ pub fn client_config(
 
 pub fn connect(port: u16, config: &Arc<ClientConfig>) -> Client {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.set_nodelay(true).unwrap();
     let name = ServerName::try_from("cache.test").unwrap();
     StreamOwned::new(ClientConnection::new(Arc::clone(config), name).unwrap(), stream)

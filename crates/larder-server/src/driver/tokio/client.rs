@@ -75,7 +75,7 @@ impl<E: Engine + 'static> Client<E> {
             yield_now().await;
         }
         loop {
-            if self.connection.is_shaking_hands() {
+            if self.connection.is_handshaking() {
                 self.await_handshake_turn().await;
             }
             match poll_fn(|cx| Poll::Ready(self.turn(cx.waker()))).await {
@@ -168,7 +168,7 @@ impl<E: Engine + 'static> Client<E> {
         if self.connection.is_watching() {
             Some(LOG_INTERVAL)
         } else {
-            (may_time_out || self.connection.is_shaking_hands()).then_some(MAINTENANCE)
+            (may_time_out || self.connection.is_handshaking()).then_some(MAINTENANCE)
         }
     }
 
@@ -179,7 +179,7 @@ impl<E: Engine + 'static> Client<E> {
             connection.call_again();
         }
         let late = self.handshake_deadline.is_some_and(|by| by <= Instant::now());
-        if late && connection.is_shaking_hands() {
+        if late && connection.is_handshaking() {
             server.note_late_handshake(&connection.info);
             return false;
         }

@@ -103,7 +103,7 @@ impl<E: Engine + 'static> Workers for Runtimes<E> {
         self.turn = (self.turn + 1) % self.handles.len();
     }
 
-    fn call(&self) -> io::Result<()> {
+    fn wake_all(&self) -> io::Result<()> {
         self.shared.phase_changed.notify_waiters();
         Ok(())
     }
