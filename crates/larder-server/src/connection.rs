@@ -2,109 +2,13 @@
 //! that never blocks. The driver says when there may be something to read or room to write; a turn
 //! says what to wait for.
 
+use crate::connections::ConnectionInfo;
 use crate::conversation::Conversation;
-use crate::shedding::{Held, Holdings, PROGRESS_MIN};
+use crate::shedding::{Held, PROGRESS_MIN};
 use crate::tls::channel::Channel;
 use larder_session::{Next, Progress, State};
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
-
-/// [`ConnectionInfo`]'s state while its requests are answered.
-const AT_WORK: u8 = 5;
-/// Before anything has come.
-const NEW: u8 = 6;
-/// While a request waits for slower storage.
-const IO_QUEUE: u8 = 7;
-
-/// What `stats conns` shows of a connection.
-#[derive(Debug)]
-pub struct ConnectionInfo {
-    /// memcached shows the file descriptor here.
-    pub id: u64,
-    /// The peer, in memcached's form.
-    pub peer: String,
-    /// Where it came in.
-    pub listener: String,
-    state: AtomicU8,
-    last_command: AtomicU32,
-    /// Why it ended, in memcached's words, unless by its peer's will.
-    ended: OnceLock<&'static str>,
-    /// What it holds, for who has to choose connections to close.
-    pub(crate) holdings: Holdings,
-}
-
-impl ConnectionInfo {
-    /// A connection that just came in.
-    #[must_use]
-    pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
-        let (state, last_command) = (AtomicU8::new(NEW), AtomicU32::new(now));
-        let (ended, holdings) = (OnceLock::new(), Holdings::default());
-        Self { id, peer, listener, state, last_command, ended, holdings }
-    }
-
-    /// memcached's name for what it is at.
-    #[must_use]
-    pub fn state(&self) -> &'static str {
-        match self.state.load(Relaxed) {
-            0 => "conn_read",
-            1 => "conn_nread",
-            2 => "conn_swallow",
-            4 => "conn_watch",
-            AT_WORK => "conn_parse_cmd",
-            NEW => "conn_new_cmd",
-            IO_QUEUE => "conn_io_queue",
-            _ => "conn_mwrite",
-        }
-    }
-
-    /// It has a turn: who asks for `stats conns` sees itself so.
-    fn note_turn(&self) {
-        self.state.store(AT_WORK, Relaxed);
-    }
-
-    /// When it was last served, Unix seconds.
-    pub fn last_command(&self) -> u32 {
-        self.last_command.load(Relaxed)
-    }
-
-    pub(crate) fn note_failure(&self) {
-        self.note_end("error");
-    }
-
-    /// Notes why it ends: the first reason counts.
-    pub(crate) fn note_end(&self, reason: &'static str) {
-        let _ = self.ended.set(reason);
-    }
-
-    /// Why it ended, unless by its peer's will.
-    pub(crate) fn ended(&self) -> Option<&'static str> {
-        self.ended.get().copied()
-    }
-
-    /// Whether it came over a unix socket.
-    fn is_local(&self) -> bool {
-        self.peer.starts_with("unix:")
-    }
-
-    /// Shows other threads what it is at.
-    fn publish(&self, state: State, now: u32) {
-        let state = match state {
-            State::Waiting => 0,
-            State::Receiving => 1,
-            State::Swallowing => 2,
-            State::Sending => 3,
-            State::Dumping | State::Watching => 4,
-            State::Fetching => IO_QUEUE,
-        };
-        if self.state.load(Relaxed) != state {
-            self.state.store(state, Relaxed);
-        }
-        if self.last_command.load(Relaxed) != now {
-            self.last_command.store(now, Relaxed);
-        }
-    }
-}
+use std::sync::Arc;
 
 /// What ended a connection before its time.
 #[derive(Debug)]

@@ -11,8 +11,8 @@
 use crate::systemd;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where a server is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,9 +25,6 @@ pub enum Phase {
     Ended,
 }
 
-/// Something to be done at SIGHUP: read a file again.
-type Reload = Box<dyn Fn() + Send + Sync>;
-
 /// A server's way to its end.
 pub struct LifeCycle {
     phase: AtomicU8,
@@ -35,7 +32,6 @@ pub struct LifeCycle {
     graceful: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
     waker: UnixStream,
-    reloads: Mutex<Vec<Reload>>,
 }
 
 impl LifeCycle {
@@ -53,7 +49,6 @@ impl LifeCycle {
             graceful: Arc::default(),
             reload: Arc::default(),
             waker,
-            reloads: Mutex::default(),
         };
         Ok((new, wakeups))
     }
@@ -116,27 +111,13 @@ impl LifeCycle {
         self.phase.store(phase as u8, SeqCst);
     }
 
-    /// Has `reload` called at each SIGHUP, on the thread that accepts connections.
-    pub fn on_reload(&self, reload: impl Fn() + Send + Sync + 'static) {
-        self.reloads.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(reload));
-    }
-
-    /// Does what was asked for by signals; the phase to go on to.
-    pub(crate) fn handle_requests(&self) -> Phase {
+    /// Does what was asked for by signals, `reload` once for all SIGHUPs since; the phase to go on to.
+    pub(crate) fn handle_requests(&self, reload: impl FnOnce()) -> Phase {
         if self.reload.swap(false, SeqCst) {
             tracing::info!("reading files again");
-            systemd::reloading(|| self.reload());
+            systemd::reloading(reload);
         }
         self.requested()
-    }
-
-    /// Reads again what SIGHUP has read again.
-    pub fn reload(&self) {
-        self.reloads
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .for_each(|reload| reload());
     }
 }
 
@@ -148,7 +129,6 @@ pub(crate) fn drain(wakeups: &mut impl Read) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn a_quick_end_overrides_a_graceful_one() {
@@ -171,16 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_read_again() {
+    fn files_are_read_again_once_for_each_request() {
         let (cycle, _wakeups) = LifeCycle::new().unwrap();
-        let count = Arc::new(AtomicUsize::new(0));
+        let mut count = 0;
+        cycle.reload.store(true, SeqCst);
         for _ in 0..2 {
-            let count = Arc::clone(&count);
-            cycle.on_reload(move || {
-                count.fetch_add(1, SeqCst);
-            });
+            assert_eq!(cycle.handle_requests(|| count += 1), Phase::Serving);
         }
-        cycle.reload();
-        assert_eq!(count.load(SeqCst), 2);
+        assert_eq!(count, 1);
     }
 }

@@ -10,6 +10,7 @@ use larder_server::options::{EngineKind, EvictionPolicy, Options, OptionsError};
 use larder_server::pid_file::PidFile;
 use larder_server::server::Server;
 use larder_server::tls::Tls;
+use larder_server::verbosity::Verbosity;
 use larder_server::{activation, auth, driver, listener, platform, slab_classes, udp, version};
 use larder_session::Settings;
 use larder_store::cache::Cache;
@@ -19,10 +20,6 @@ use std::io::IsTerminal;
 use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Registry, reload};
 
 /// Exit statuses, as memcached uses them (`sysexits.h`).
 const EX_USAGE: u8 = 64;
@@ -51,8 +48,8 @@ fn main() -> ExitCode {
     if options.license || options.check_config {
         return say(if options.license { LICENCE } else { "The options are good." });
     }
-    let set_log_level = start_log(options.verbosity());
-    match start(options, set_log_level) {
+    let verbosity = Verbosity::start_log(options.verbosity());
+    match start(options, verbosity) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { status, message }) => fail(status, message),
     }
@@ -98,27 +95,7 @@ fn fail(status: u8, message: impl Display) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn start_log(verbosity: u32) -> Box<dyn Fn(u32) + Send + Sync> {
-    let (filter, handle) = reload::Layer::<_, Registry>::new(level(verbosity));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
-    tracing_subscriber::registry().with(filter).with(lines).init();
-    // It fails only once the log is gone.
-    Box::new(move |verbosity| drop(handle.reload(level(verbosity))))
-}
-
-fn level(verbosity: u32) -> LevelFilter {
-    match verbosity {
-        0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    }
-}
-
-fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Result<(), Failure> {
+fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
     let classes = slab_classes::size_classes(!options.disable_cas);
     let (limit_bytes, cas) = (Memory::new(options.memory_limit).items, !options.disable_cas);
     let seed = rand::random();
@@ -147,15 +124,15 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
                 );
             }
             if kind == EngineKind::Segment {
-                return serve(options, &cache, set_log_level);
+                return serve(options, &cache, verbosity);
             }
             let storage =
                 delayed::Storage::with_thread(seed).map_err(|error| failure(EX_OSERR)(&error))?;
-            serve(options, &delayed::Cache::new(cache, storage), set_log_level)
+            serve(options, &delayed::Cache::new(cache, storage), verbosity)
         }
         EngineKind::Dashmap => {
             let config = dashmap::Config { limit_bytes, cas, classes, seed };
-            serve(options, &dashmap::Cache::new(config), set_log_level)
+            serve(options, &dashmap::Cache::new(config), verbosity)
         }
         EngineKind::Moka => {
             let policy = match options.eviction_policy {
@@ -163,16 +140,12 @@ fn start(options: Options, set_log_level: Box<dyn Fn(u32) + Send + Sync>) -> Res
                 Some(EvictionPolicy::TinyLfu) => moka::Policy::TinyLfu,
             };
             let config = moka::Config { limit_bytes, cas, classes, seed, policy };
-            serve(options, &moka::Cache::new(config), set_log_level)
+            serve(options, &moka::Cache::new(config), verbosity)
         }
     }
 }
 
-fn serve(
-    options: Options,
-    cache: &impl Cache,
-    set_log_level: Box<dyn Fn(u32) + Send + Sync>,
-) -> Result<(), Failure> {
+fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
@@ -204,9 +177,6 @@ fn serve(
     for (name, why) in options.without_effect() {
         tracing::info!("{name} has no effect: {why}");
     }
-    if let Some(tls) = &tls {
-        reload_tls(&life, tls);
-    }
     let settings = Settings {
         // Each connection begins as its listener says.
         opening: Parser::default(),
@@ -218,8 +188,7 @@ fn serve(
         requests_per_turn: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
     };
-    let server =
-        Arc::new(Server::new(options, settings, passwords, cache, life, tls, set_log_level));
+    let server = Arc::new(Server::new(options, settings, passwords, cache, life, tls, verbosity));
     server.note_listeners(&listeners, &udp);
     for address in server.listening() {
         tracing::info!(address, "listening");
@@ -291,16 +260,6 @@ fn start_tls(options: &Options, listeners: &[Listener]) -> Result<Option<Arc<Tls
         return Err(failure(EX_USAGE)(&"mtls: and btls: need -Z"));
     }
     Ok(None)
-}
-
-/// Has SIGHUP read certificates again.
-fn reload_tls(life: &LifeCycle, tls: &Arc<Tls>) {
-    let tls = Arc::clone(tls);
-    life.on_reload(move || {
-        if let Err(error) = tls.refresh() {
-            tracing::warn!("{error}; the certificates before stay");
-        }
-    });
 }
 
 /// What concerns the process as a whole: the background, core files, memory. Whoever started the

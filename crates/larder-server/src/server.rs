@@ -1,12 +1,11 @@
-//! What all threads of a server share: settings, counts, the connections' memory, and how `stats`
-//! reaches them.
+//! What all threads of a server share.
 
 use crate::auth::PasswordFile;
 use crate::clock::Clock;
-use crate::connection::ConnectionInfo;
+use crate::connections::Connections;
 use crate::controls::Controls;
 use crate::gate::Gate;
-use crate::life_cycle::{LifeCycle, Phase};
+use crate::life_cycle::LifeCycle;
 use crate::log::Log;
 use crate::memory::Memory;
 use crate::options::Options;
@@ -14,6 +13,7 @@ use crate::prefixes::Prefixes;
 use crate::seldom::SeldomWarning;
 use crate::shedding::Shedding;
 use crate::tls::Tls;
+use crate::verbosity::Verbosity;
 use crate::{stats, version};
 use larder_operations::Counters;
 use larder_protocol::watch::ItemLine;
@@ -22,22 +22,10 @@ use larder_session::{Host, PrefixEvent, RefreshRefusal, Settings, StatsAnswer, W
 use larder_store::Gauges;
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::segment::MissRatioCurve;
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Counts of connections.
-#[derive(Debug, Default)]
-#[expect(missing_docs, reason = "the names are memcached's own")]
-pub struct ConnectionCounts {
-    pub current: AtomicUsize,
-    pub total: AtomicU64,
-    pub rejected: AtomicU64,
-    pub idle_kicks: AtomicU64,
-}
 
 /// The shared part of a server.
 pub struct Server {
@@ -46,11 +34,11 @@ pub struct Server {
     /// What sessions share.
     pub settings: Settings,
     /// Who may come in; `None` if anybody may. Read again at SIGHUP.
-    passwords: Option<Arc<PasswordFile>>,
+    passwords: Option<PasswordFile>,
     /// The clock.
     pub clock: Clock,
-    /// Connections in numbers.
-    pub connections: ConnectionCounts,
+    /// Those that are open, and how many there were.
+    pub connections: Connections,
     /// One for each worker.
     pub counters: Vec<Arc<Counters>>,
     /// Addresses that are listened on, in memcached's form.
@@ -69,12 +57,7 @@ pub struct Server {
     pub controls: Controls,
     /// When each worker was last seen alive, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
-    verbosity: AtomicU32,
-    set_log_level: Box<dyn Fn(u32) + Send + Sync>,
-    conns: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
-    pub(crate) next_conn: AtomicU64,
-    /// Bytes of memory that connections hold.
-    held: AtomicUsize,
+    verbosity: Verbosity,
     cache: Box<dyn CacheControl>,
     /// Connections that are to be closed because memory is short.
     pub(crate) shedding: Shedding,
@@ -97,7 +80,7 @@ impl Server {
         cache: &impl Cache,
         life: LifeCycle,
         tls: Option<Arc<Tls>>,
-        set_log_level: Box<dyn Fn(u32) + Send + Sync>,
+        verbosity: Verbosity,
     ) -> Self {
         let classes = settings.limits.classes.count();
         let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
@@ -109,19 +92,15 @@ impl Server {
         ));
         let evictions = Arc::clone(&log);
         cache.observe_evictions(Box::new(move |evicted| evictions.note_eviction(evicted)));
-        let passwords = passwords.map(Arc::new);
-        if let Some(passwords) = passwords.clone() {
-            life.on_reload(move || passwords.reload());
-        }
         log.set_prefixes(options.prefix_delimiter.is_some());
         Self {
             log,
             prefixes: Prefixes::new(options.prefix_delimiter.unwrap_or(b':')),
-            verbosity: AtomicU32::new(options.verbosity()),
+            verbosity,
             settings,
             passwords,
             clock,
-            connections: ConnectionCounts::default(),
+            connections: Connections::default(),
             counters,
             listeners: Mutex::default(),
             life,
@@ -129,10 +108,6 @@ impl Server {
             gate: Gate::default(),
             controls: Controls::new(&options.suboptions),
             last_seen: (0..options.threads).map(|_| clock.now().0.into()).collect(),
-            set_log_level,
-            conns: Mutex::default(),
-            next_conn: AtomicU64::new(1),
-            held: AtomicUsize::new(0),
             cache: Box::new(cache.clone()),
             shedding: Shedding::default(),
             shed_log: SeldomWarning::default(),
@@ -143,17 +118,22 @@ impl Server {
         }
     }
 
-    /// Whether another connection may be accepted now. If not, the thread that accepts is woken
-    /// once it may.
-    pub(crate) fn accepts(&self) -> bool {
-        let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
-        self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
-    }
-
     /// Whether clients have to log in.
     #[must_use]
     pub fn asks_for_logins(&self) -> bool {
         self.passwords.is_some()
+    }
+
+    /// Reads again what SIGHUP has read again. A file that is no good changes nothing.
+    pub(crate) fn reload(&self) {
+        if let Some(passwords) = &self.passwords {
+            passwords.reload();
+        }
+        if let Some(tls) = &self.tls
+            && let Err(error) = tls.refresh()
+        {
+            tracing::warn!("{error}; the certificates before stay");
+        }
     }
 
     /// Notes that a worker is alive.
@@ -168,56 +148,6 @@ impl Server {
         let seen = self.last_seen.iter().map(|seen| seen.load(Relaxed)).min();
         let now = self.clock.now().0;
         Duration::from_secs(now.saturating_sub(seen.unwrap_or(now)).into())
-    }
-
-    /// Takes a connection in, unless there are too many.
-    pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
-        if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
-            self.connections.current.fetch_sub(1, Relaxed);
-            self.connections.rejected.fetch_add(1, Relaxed);
-            return None;
-        }
-        self.connections.total.fetch_add(1, Relaxed);
-        let id = self.next_conn.fetch_add(1, Relaxed);
-        let now = self.clock.now().0;
-        let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
-        self.conns().insert(id, Arc::clone(&info));
-        self.log.note_connection(&info.peer, id, None);
-        tracing::debug!(id, peer = info.peer, "a connection comes");
-        Some(info)
-    }
-
-    /// Counts a connection out.
-    pub fn dismiss(&self, info: &ConnectionInfo) {
-        self.connections.current.fetch_sub(1, SeqCst);
-        if self.gate.is_closed() {
-            self.life.wake();
-        }
-        self.conns().remove(&info.id);
-        self.note_shed_end(info);
-        let reason = match info.ended() {
-            Some(reason) => reason,
-            None if self.life.phase() > Phase::Serving => "shutdown",
-            None => "normal",
-        };
-        self.log.note_connection(&info.peer, info.id, Some(reason));
-        tracing::debug!(info.id, peer = info.peer, reason, "a connection goes");
-    }
-
-    pub(crate) fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {
-        self.conns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Bytes of memory that all connections hold together.
-    #[must_use]
-    pub fn held(&self) -> usize {
-        self.held.load(Relaxed)
-    }
-
-    /// Counts a change of what connections hold; what they hold together afterwards.
-    pub fn count_held(&self, change: isize) -> usize {
-        let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
-        before.wrapping_add_signed(change)
     }
 
     /// The memory limit and its parts, as they are now.
@@ -238,16 +168,14 @@ impl Server {
     }
 
     pub(crate) fn verbosity(&self) -> u32 {
-        self.verbosity.load(Relaxed)
+        self.verbosity.level()
     }
 
     pub(crate) fn reset(&self) {
         self.cache.reset_counters();
         self.prefixes.reset();
         self.counters.iter().for_each(|counters| counters.reset());
-        self.connections.total.store(0, Relaxed);
-        self.connections.rejected.store(0, Relaxed);
-        self.connections.idle_kicks.store(0, Relaxed);
+        self.connections.reset();
         self.reset_shed_count();
         self.gate.reset();
         if let Some(tls) = &self.tls {
@@ -262,8 +190,7 @@ impl Host for Server {
     }
 
     fn set_verbosity(&self, level: u32) {
-        self.verbosity.store(level, Relaxed);
-        (self.set_log_level)(level);
+        self.verbosity.set(level);
     }
 
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
@@ -284,7 +211,7 @@ impl Host for Server {
     }
 
     fn release(&self, bytes: usize) {
-        self.held.fetch_sub(bytes, Relaxed);
+        self.count_held(-bytes.cast_signed());
     }
 
     fn crawler_enabled(&self) -> bool {

@@ -12,7 +12,7 @@
 //!
 //! [`Memory::connections`]: crate::memory::Memory::connections
 
-use crate::connection::ConnectionInfo;
+use crate::connections::ConnectionInfo;
 use crate::server::Server;
 use larder_store::Overheld;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

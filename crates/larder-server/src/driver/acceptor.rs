@@ -62,7 +62,7 @@ fn accept(
         let mut all = std::mem::take(&mut paused);
         if events.iter().any(|event| event.token() == WAKER) {
             life_cycle::drain(&mut &wakeups);
-            match server.life.handle_requests() {
+            match server.life.handle_requests(|| server.reload()) {
                 // There may be room for those that wait.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
@@ -101,7 +101,7 @@ fn drain(
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => life_cycle::drain(&mut &*wakeups),
         }
-        if server.life.handle_requests() == Phase::Ended {
+        if server.life.handle_requests(|| server.reload()) == Phase::Ended {
             break;
         }
     }

@@ -9,7 +9,7 @@ mod per_core;
 mod tokio;
 mod worker;
 
-use crate::connection::ConnectionInfo;
+use crate::connections::ConnectionInfo;
 use crate::listener::{Listener, Service};
 use crate::options::Runtime;
 use crate::server::Server;
@@ -20,7 +20,6 @@ use socket2::Socket;
 use std::io;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -92,7 +91,7 @@ impl Server {
     pub fn note_listeners(&self, listeners: &[Listener], udp: &[UdpSocket]) {
         let mut names = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         *names = listeners.iter().map(Listener::name).chain(udp.iter().map(udp::name)).collect();
-        self.next_conn.fetch_max(names.len() as u64 + 1, Ordering::Relaxed);
+        self.connections.reserve_ids(names.len() as u64);
     }
 
     /// Addresses that are listened on, in memcached's form.

@@ -3,7 +3,8 @@
 
 use super::worker::{HANDSHAKE_SLICE, WorkerContext};
 use super::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
-use crate::connection::{Connection, ConnectionInfo, NextAction};
+use crate::connection::{Connection, NextAction};
+use crate::connections::ConnectionInfo;
 use crate::life_cycle::Phase;
 use crate::platform;
 use crate::server::Server;

@@ -2,7 +2,8 @@
 //! connections and of UDP sockets, and maintenance.
 
 use super::Accepted;
-use crate::connection::{Buffers, Connection, ConnectionInfo, Fault, IoBytes, NextAction};
+use crate::connection::{Buffers, Connection, Fault, IoBytes, NextAction};
+use crate::connections::ConnectionInfo;
 use crate::conversation::Conversation;
 use crate::listener::Service;
 use crate::server::Server;

@@ -1,0 +1,199 @@
+//! The connections that are open: how they come and go, how many there were, and what each shows of
+//! itself to other threads.
+
+use crate::life_cycle::Phase;
+use crate::server::Server;
+use crate::shedding::Holdings;
+use larder_session::State;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The open connections, and counts of them.
+#[derive(Debug, Default)]
+pub struct Connections {
+    /// Open now.
+    pub current: AtomicUsize,
+    /// Ever accepted.
+    pub total: AtomicU64,
+    /// Refused, because there were as many as `-c` allows.
+    pub rejected: AtomicU64,
+    /// Closed by `-o idle_timeout`.
+    pub idle_kicks: AtomicU64,
+    /// By their numbers.
+    open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
+    /// The highest number that was given away. Listeners have the first ones.
+    last_id: AtomicU64,
+    /// Bytes of memory that all hold together.
+    held: AtomicUsize,
+}
+
+impl Connections {
+    /// Keeps the numbers from 1 to this one for listeners.
+    pub(crate) fn reserve_ids(&self, last: u64) {
+        self.last_id.fetch_max(last, Relaxed);
+    }
+
+    /// Sets the counts to 0 (`stats reset`).
+    pub(crate) fn reset(&self) {
+        for count in [&self.total, &self.rejected, &self.idle_kicks] {
+            count.store(0, Relaxed);
+        }
+    }
+}
+
+impl Server {
+    /// Whether another connection may be accepted now. If not, the thread that accepts is woken
+    /// once it may.
+    pub(crate) fn accepts(&self) -> bool {
+        let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
+        self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
+    }
+
+    /// Takes a connection in, unless there are too many.
+    pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
+        if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
+            self.connections.current.fetch_sub(1, Relaxed);
+            self.connections.rejected.fetch_add(1, Relaxed);
+            return None;
+        }
+        self.connections.total.fetch_add(1, Relaxed);
+        let id = self.connections.last_id.fetch_add(1, Relaxed) + 1;
+        let now = self.clock.now().0;
+        let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
+        self.conns().insert(id, Arc::clone(&info));
+        self.log.note_connection(&info.peer, id, None);
+        tracing::debug!(id, peer = info.peer, "a connection comes");
+        Some(info)
+    }
+
+    /// Counts a connection out.
+    pub fn dismiss(&self, info: &ConnectionInfo) {
+        self.connections.current.fetch_sub(1, SeqCst);
+        if self.gate.is_closed() {
+            self.life.wake();
+        }
+        self.conns().remove(&info.id);
+        self.note_shed_end(info);
+        let reason = match info.ended() {
+            Some(reason) => reason,
+            None if self.life.phase() > Phase::Serving => "shutdown",
+            None => "normal",
+        };
+        self.log.note_connection(&info.peer, info.id, Some(reason));
+        tracing::debug!(info.id, peer = info.peer, reason, "a connection goes");
+    }
+
+    pub(crate) fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {
+        self.connections.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of memory that all connections hold together.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.connections.held.load(Relaxed)
+    }
+
+    /// Counts a change of what connections hold; what they hold together afterwards.
+    pub fn count_held(&self, change: isize) -> usize {
+        let before = self.connections.held.fetch_add(change.cast_unsigned(), Relaxed);
+        before.wrapping_add_signed(change)
+    }
+}
+
+/// [`ConnectionInfo`]'s state while its requests are answered.
+const AT_WORK: u8 = 5;
+/// Before anything has come.
+const NEW: u8 = 6;
+/// While a request waits for slower storage.
+const IO_QUEUE: u8 = 7;
+
+/// What `stats conns` shows of a connection.
+#[derive(Debug)]
+pub struct ConnectionInfo {
+    /// memcached shows the file descriptor here.
+    pub id: u64,
+    /// The peer, in memcached's form.
+    pub peer: String,
+    /// Where it came in.
+    pub listener: String,
+    state: AtomicU8,
+    last_command: AtomicU32,
+    /// Why it ended, in memcached's words, unless by its peer's will.
+    ended: OnceLock<&'static str>,
+    /// What it holds, for who has to choose connections to close.
+    pub(crate) holdings: Holdings,
+}
+
+impl ConnectionInfo {
+    /// A connection that just came in.
+    #[must_use]
+    pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
+        let (state, last_command) = (AtomicU8::new(NEW), AtomicU32::new(now));
+        let (ended, holdings) = (OnceLock::new(), Holdings::default());
+        Self { id, peer, listener, state, last_command, ended, holdings }
+    }
+
+    /// memcached's name for what it is at.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match self.state.load(Relaxed) {
+            0 => "conn_read",
+            1 => "conn_nread",
+            2 => "conn_swallow",
+            4 => "conn_watch",
+            AT_WORK => "conn_parse_cmd",
+            NEW => "conn_new_cmd",
+            IO_QUEUE => "conn_io_queue",
+            _ => "conn_mwrite",
+        }
+    }
+
+    /// It has a turn: who asks for `stats conns` sees itself so.
+    pub(crate) fn note_turn(&self) {
+        self.state.store(AT_WORK, Relaxed);
+    }
+
+    /// When it was last served, Unix seconds.
+    pub fn last_command(&self) -> u32 {
+        self.last_command.load(Relaxed)
+    }
+
+    pub(crate) fn note_failure(&self) {
+        self.note_end("error");
+    }
+
+    /// Notes why it ends: the first reason counts.
+    pub(crate) fn note_end(&self, reason: &'static str) {
+        let _ = self.ended.set(reason);
+    }
+
+    /// Why it ended, unless by its peer's will.
+    pub(crate) fn ended(&self) -> Option<&'static str> {
+        self.ended.get().copied()
+    }
+
+    /// Whether it came over a unix socket.
+    pub(crate) fn is_local(&self) -> bool {
+        self.peer.starts_with("unix:")
+    }
+
+    /// Shows other threads what it is at.
+    pub(crate) fn publish(&self, state: State, now: u32) {
+        let state = match state {
+            State::Waiting => 0,
+            State::Receiving => 1,
+            State::Swallowing => 2,
+            State::Sending => 3,
+            State::Dumping | State::Watching => 4,
+            State::Fetching => IO_QUEUE,
+        };
+        if self.state.load(Relaxed) != state {
+            self.state.store(state, Relaxed);
+        }
+        if self.last_command.load(Relaxed) != now {
+            self.last_command.store(now, Relaxed);
+        }
+    }
+}

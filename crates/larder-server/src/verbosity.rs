@@ -1,0 +1,49 @@
+//! How much the server writes to its standard error: memcached's levels, which `-v` sets at the start
+//! and the command `verbosity` later.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
+
+/// The level, and the filter that follows it.
+pub struct Verbosity {
+    level: AtomicU32,
+    filter: reload::Handle<LevelFilter, Registry>,
+}
+
+impl Verbosity {
+    /// Starts the log of this process, to be called once: 0 is warnings, 1 what happens, 2 also
+    /// connections, 3 everything.
+    #[must_use]
+    pub fn start_log(level: u32) -> Self {
+        let (layer, filter) = reload::Layer::<_, Registry>::new(filter(level));
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false);
+        tracing_subscriber::registry().with(layer).with(lines).init();
+        Self { level: AtomicU32::new(level), filter }
+    }
+
+    pub(crate) fn level(&self) -> u32 {
+        self.level.load(Relaxed)
+    }
+
+    pub(crate) fn set(&self, level: u32) {
+        self.level.store(level, Relaxed);
+        // It fails only once the log is gone.
+        let _ = self.filter.reload(filter(level));
+    }
+}
+
+fn filter(level: u32) -> LevelFilter {
+    match level {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
