@@ -265,7 +265,7 @@ fn settings_remember_what_was_tuned() {
 
 /// Resident memory in MiB.
 fn resident(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
@@ -292,6 +292,7 @@ fn the_memory_limit_follows_the_operator() {
     assert!(resident(&server) > 150);
     // What still fits stays.
     assert_eq!(ask(&server, "cache_memlimit 224\r\n"), "OK\r\n");
+    // Nothing may happen: two rounds of maintenance, which would evict.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(stat(&ask(&server, "stats\r\n"), "evictions"), 0, "it still fits");
     assert_eq!(ask(&server, "cache_memlimit 32\r\n"), "OK\r\n");
@@ -668,6 +669,7 @@ fn connections_are_in_memcacheds_states() {
     let begun = Instant::now();
     while times < 5 {
         assert!(begun.elapsed() < TIMEOUT, "{seen:?}");
+        // They have to agree for a while.
         std::thread::sleep(Duration::from_millis(50));
         seen = asking.each_mut().map(states);
         let same = seen[0] == seen[1] && seen[0].iter().any(|state| state == "conn_nread");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, Started, larderd, stat, stderr};
+use common::{Scratch, Server, larderd, stat, stderr};
 use std::process::{Command, Output};
 
 fn check(options: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -26,8 +26,8 @@ fn a_file_says_what_flags_would() {
                 lru_crawler = false\n";
     let file = scratch.file("larder.toml", text);
     let variables = [("LARDER_CONN_LIMIT", "88"), ("LARDER_LISTEN_BACKLOG", "98")];
-    let server = Started::new("config-serves", &["--config", &file, "-b", "97"], &variables);
-    let settings = server.ask("stats settings\r\n").replace('\r', "");
+    let server = Server::larderd_with(&["--config", &file, "-b", "97"], &variables);
+    let settings = server.ask_text("stats settings\r\n").replace('\r', "");
     for (name, value) in [
         ("maxbytes", "33554432"),
         ("maxconns", "88"),
@@ -46,8 +46,8 @@ fn a_file_says_what_flags_would() {
 fn the_file_may_be_named_by_a_variable() {
     let scratch = Scratch::new("config-variable");
     let file = scratch.file("larder.toml", "conn-limit = 33\n");
-    let server = Started::new("config-by-variable", &[], &[("LARDER_CONFIG", &file)]);
-    assert_eq!(stat(&server.ask("stats settings\r\n").replace('\r', ""), "maxconns"), "33");
+    let server = Server::larderd_with(&[], &[("LARDER_CONFIG", &file)]);
+    assert_eq!(stat(&server.ask_text("stats settings\r\n").replace('\r', ""), "maxconns"), "33");
 }
 
 #[test]

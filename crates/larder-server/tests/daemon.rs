@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, Started, TIMEOUT, larderd, of_process, stderr, wait_for};
+use common::{Scratch, Server, TIMEOUT, larderd, of_process, stderr, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid, getsid};
 use std::io::{Read, Write};
@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// Ends with the test.
 struct Background(Pid);
@@ -71,10 +70,10 @@ fn who_starts_a_daemon_hears_of_its_failure() {
 fn a_pid_file_is_replaced_and_removed() {
     let scratch = Scratch::new("pid-file");
     let path = scratch.file("pid", "2147483646\n");
-    let mut server = Started::new("pid-file-server", &["-P", &path], &[]);
+    let mut server = Server::larderd(&["-P", &path]);
     wait_for("pid file", || scratch.read("pid") == format!("{}\n", server.child.id()));
     assert!(!server.said().contains("(running) pid"), "{}", server.said());
-    let second = Started::new("pid-file-second", &["-P", &path], &[]);
+    let second = Server::larderd(&["-P", &path]);
     wait_for("second pid file", || scratch.read("pid") == format!("{}\n", second.child.id()));
     let warned = format!("contained the following (running) pid: {}", server.child.id());
     assert!(second.said().contains(&warned), "{}", second.said());
@@ -86,8 +85,8 @@ fn a_pid_file_is_replaced_and_removed() {
 
 #[test]
 fn a_pid_file_that_cannot_be_keeps_nobody_from_serving() {
-    let server = Started::new("no-pid-file", &["-P", "/nowhere/larderd.pid"], &[]);
-    assert_eq!(server.ask("mn\r\n"), "MN\r\n");
+    let server = Server::larderd(&["-P", "/nowhere/larderd.pid"]);
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     let said = server.said();
     assert!(
         said.contains("Could not open the pid file /nowhere/larderd.pid for writing"),
@@ -97,8 +96,8 @@ fn a_pid_file_that_cannot_be_keeps_nobody_from_serving() {
 
 #[test]
 fn huge_pages_are_asked_for_or_it_is_said_that_there_are_none() {
-    let server = Started::new("huge", &["-L", "-m", "64"], &[]);
-    assert_eq!(server.ask("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+    let server = Server::larderd(&["-L", "-m", "64"]);
+    assert_eq!(server.ask_text("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
     let mappings = std::fs::read_to_string(format!("/proc/{}/smaps", server.pid())).unwrap();
     let flags = |line: &str| line.strip_prefix("VmFlags:").map(str::to_owned);
     let huge = mappings.lines().filter_map(flags).any(|flags| flags.split(' ').any(|f| f == "hg"));
@@ -111,8 +110,8 @@ fn root_becomes_another_user_with_that_users_groups() {
     if !geteuid().is_root() {
         return;
     }
-    let server = Started::new("user", &["-u", "nobody"], &[]);
-    assert_eq!(server.ask("mn\r\n"), "MN\r\n");
+    let server = Server::larderd(&["-u", "nobody"]);
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     let ids = |name| of_process(server.pid(), "status", name);
     let root = |ids: String| ids.split_whitespace().any(|id| id == "0");
     assert!(!root(ids("Uid:")) && !root(ids("Gid:")) && !root(ids("Groups:")));
@@ -130,7 +129,7 @@ fn a_unix_socket_belongs_to_whom_root_becomes() {
     let path = scratch.path("socket");
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-u", "nobody", "-a", "660", "-t", "1", "-s"]).arg(&path);
-    let _server = Started::spawn(scratch, &mut command);
+    let _server = Server::spawn(scratch, &mut command);
     wait_for("socket", || std::os::unix::net::UnixStream::connect(&path).is_ok());
     let meta = std::fs::metadata(&path).unwrap();
     let owner = (meta.uid(), meta.gid(), meta.mode() & 0o777);
@@ -142,7 +141,7 @@ fn core_files_may_be_as_large_as_the_system_allows() {
     let shell = "ulimit -S -c 0; exec \"$0\" -r -l 127.0.0.1 -p -1 -t 1";
     let mut command = Command::new("sh");
     command.args(["-c", shell, env!("CARGO_BIN_EXE_larderd")]);
-    let server = Started::spawn(Scratch::new("core"), &mut command);
+    let server = Server::spawn(Scratch::new("core"), &mut command);
     // The shell had set the first to 0; the second may be that here.
     wait_for("core limit", || {
         let limits = of_process(server.pid(), "limits", "Max core file size");
@@ -160,8 +159,8 @@ fn may_lock_memory(pid: Pid) -> bool {
 
 #[test]
 fn memory_is_locked_or_it_is_said_that_it_is_not() {
-    let server = Started::new("locked", &["-k", "-m", "16"], &[]);
-    assert_eq!(server.ask("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+    let server = Server::larderd(&["-k", "-m", "16"]);
+    assert_eq!(server.ask_text("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
     let locked = of_process(server.pid(), "status", "VmLck:");
     let resident = of_process(server.pid(), "status", "VmRSS:");
     let kib = |text: &str| text.trim_end_matches(" kB").parse::<u64>().unwrap();
@@ -178,13 +177,13 @@ fn memory_is_locked_or_it_is_said_that_it_is_not() {
 #[test]
 fn shutdown_has_to_be_allowed() {
     let refused = "SERVER_ERROR: shutdown not enabled\r\nMN\r\n";
-    let mut server = Started::new("no-shutdown", &[], &[]);
-    assert_eq!(server.ask("shutdown\r\nmn\r\n"), refused);
-    assert_eq!(server.ask("shutdown graceful\r\nmn\r\n"), refused);
+    let mut server = Server::larderd(&[]);
+    assert_eq!(server.ask_text("shutdown\r\nmn\r\n"), refused);
+    assert_eq!(server.ask_text("shutdown graceful\r\nmn\r\n"), refused);
     assert!(server.child.try_wait().unwrap().is_none());
-    let server = Started::new("bad-shutdown", &["-A"], &[]);
+    let server = Server::larderd(&["-A"]);
     let invalid = "CLIENT_ERROR invalid shutdown mode\r\nMN\r\n";
-    assert_eq!(server.ask("shutdown now\r\nmn\r\n"), invalid);
+    assert_eq!(server.ask_text("shutdown now\r\nmn\r\n"), invalid);
 }
 
 #[test]
@@ -192,9 +191,9 @@ fn shutdown_answers_nothing_and_ends() {
     for (name, command, graceful) in
         [("quick", "shutdown\r\n", false), ("graceful", "shutdown graceful\r\n", true)]
     {
-        let mut server = Started::new(name, &["-A"], &[]);
+        let mut server = Server::larderd(&["-A"]);
         let mut idle = server.connect();
-        assert_eq!(server.ask(command), "", "{name}");
+        assert_eq!(server.ask_text(command), "", "{name}");
         assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0, "{name}");
         assert_eq!(server.ends().code(), Some(0), "{name}");
         assert_eq!(server.said().contains("Gracefully stopping"), graceful, "{name}");
@@ -202,8 +201,8 @@ fn shutdown_answers_nothing_and_ends() {
 }
 
 /// Sends half a value and has the server told to end gracefully, until it accepts no more.
-fn half_done(name: &str) -> (Started, TcpStream) {
-    let server = Started::new(name, &[], &[]);
+fn half_done() -> (Server, TcpStream) {
+    let server = Server::larderd(&[]);
     let mut stream = server.connect();
     stream.write_all(b"mn\r\nset a 0 0 5\r\nab").unwrap();
     let mut answer = [0; 4];
@@ -216,7 +215,7 @@ fn half_done(name: &str) -> (Started, TcpStream) {
 
 #[test]
 fn a_graceful_end_finishes_what_has_begun() {
-    let (mut server, mut stream) = half_done("finishes");
+    let (mut server, mut stream) = half_done();
     assert!(server.child.try_wait().unwrap().is_none(), "it waits");
     stream.write_all(b"cde\r\nget a\r\n").unwrap();
     let mut answer = String::new();
@@ -227,7 +226,7 @@ fn a_graceful_end_finishes_what_has_begun() {
 
 #[test]
 fn a_graceful_end_sends_what_was_asked_for() {
-    let mut server = Started::new("sends", &[], &[]);
+    let mut server = Server::larderd(&[]);
     let value = "x".repeat(50_000);
     let mut stream = server.connect();
     let (gets, set) = ("get a\r\n".repeat(400), format!("set a 0 0 50000\r\n{value}\r\n"));
@@ -235,7 +234,8 @@ fn a_graceful_end_sends_what_was_asked_for() {
     let mut stored = [0; 8];
     stream.read_exact(&mut stored).unwrap();
     server.signal(Signal::SIGUSR1);
-    std::thread::sleep(Duration::from_millis(100));
+    let port = server.port();
+    wait_for("end of the listener", || TcpStream::connect(("127.0.0.1", port)).is_err());
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(answer.len(), 400 * (50_000 + "VALUE a 0 50000\r\n\r\nEND\r\n".len()));
@@ -244,7 +244,7 @@ fn a_graceful_end_sends_what_was_asked_for() {
 
 #[test]
 fn a_quick_end_overtakes_a_graceful_one() {
-    let (mut server, mut stream) = half_done("overtakes");
+    let (mut server, mut stream) = half_done();
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
     assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
@@ -252,7 +252,7 @@ fn a_quick_end_overtakes_a_graceful_one() {
 
 #[test]
 fn a_graceful_end_does_not_wait_for_ever() {
-    let (mut server, _stream) = half_done("gives-up");
+    let (mut server, _stream) = half_done();
     assert_eq!(server.ends().code(), Some(0));
 }
 
@@ -274,9 +274,9 @@ fn systemd_hears_of_every_change() {
         }
     };
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "400000")];
-    let mut server = Started::new("systemd-server", &["-v"], &variables);
+    let mut server = Server::larderd_with(&["-v"], &variables);
     receives("READY=1");
-    assert_eq!(server.ask("mn\r\n"), "MN\r\n", "ready is ready");
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n", "ready is ready");
     (0..3).for_each(|_| receives("WATCHDOG=1"));
     server.signal(Signal::SIGHUP);
     receives("RELOADING=1");
@@ -301,7 +301,7 @@ fn a_socket_that_was_passed_is_served() {
     let mut command = Command::new("sh");
     command.args(["-c", shell, env!("CARGO_BIN_EXE_larderd"), &port]);
     command.stdin(Stdio::from(OwnedFd::from(listener)));
-    let mut server = Started::spawn(Scratch::new("activated"), &mut command);
+    let mut server = Server::spawn(Scratch::new("activated"), &mut command);
     early.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut answer = [0; 4];
     early.read_exact(&mut answer).unwrap();
@@ -312,7 +312,7 @@ fn a_socket_that_was_passed_is_served() {
 /// While one is waited for, all that wait for nothing are closed, in order.
 #[test]
 fn idle_connections_hold_up_no_graceful_end() {
-    let mut server = Started::new("idle-end", &["-c", "500"], &[]);
+    let mut server = Server::larderd(&["-c", "500"]);
     let idle: Vec<TcpStream> = (0..300).map(|_| server.connect()).collect();
     let mut busy = server.connect();
     busy.write_all(b"mn\r\nset a 0 0 5\r\nab").unwrap();

@@ -2,12 +2,10 @@
 
 mod common;
 
-use common::{Scratch, Server, Started};
+use common::{Server, wait_for};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::process::Command;
-use std::time::Duration;
 
 #[test]
 fn it_ends_when_asked_though_connections_are_open() {
@@ -25,9 +23,9 @@ fn it_ends_when_asked_though_connections_are_open() {
 
 #[test]
 fn sighup_does_not_end_it() {
-    let server = Server::larderd(&["-t", "1"]);
+    let server = Server::larderd(&["-v"]);
     server.signal(Signal::SIGHUP);
-    std::thread::sleep(Duration::from_millis(100));
+    wait_for("its handling", || server.said().contains("reading files again"));
     assert_eq!(server.ask(b"mn\r\n"), b"MN\r\n");
 }
 
@@ -35,13 +33,9 @@ fn sighup_does_not_end_it() {
 #[test]
 fn sighup_does_not_end_what_has_just_begun() {
     for _ in 0..10 {
-        let scratch = Scratch::new("begun");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
-        command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1"]);
-        let server = Started::spawn(scratch, &mut command);
-        server.port();
+        let server = Server::larderd(&[]);
         server.signal(Signal::SIGHUP);
-        assert_eq!(server.ask("mn\r\n"), "MN\r\n");
+        assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     }
 }
 

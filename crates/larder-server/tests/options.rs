@@ -2,33 +2,22 @@
 
 mod common;
 
-use common::{Scratch, Server, Started, TIMEOUT, larderd, stderr, wait_for};
+use common::{Scratch, Server, TIMEOUT, larderd, stderr, wait_for};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 fn asked(options: &[&str], request: &str) -> String {
     let all = [&["-t", "1"], options].concat();
     String::from_utf8(Server::larderd(&all).ask(request.as_bytes())).unwrap()
 }
 
-/// Ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn run(options: &[&str], port_file: &PathBuf) -> Running {
+/// larderd with these options alone.
+fn run(options: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
-    command.args(options).env("MEMCACHED_PORT_FILENAME", port_file);
-    Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    Server::spawn(Scratch::new("options"), command.args(options))
 }
 
 #[test]
@@ -85,7 +74,7 @@ fn the_size_exponent_is_shown_where_it_counts() {
 #[test]
 fn a_listener_may_have_a_dialect_of_its_own() {
     let listen = "proto[ascii]:127.0.0.1,proto[binary]:tag[b]:127.0.0.1;proto[negotiating]:[::1]";
-    let server = Started::new("dialects", &["-B", "ascii", "-l", listen], &[]);
+    let server = Server::larderd(&["-B", "ascii", "-l", listen]);
     server.port();
     let ports = server.scratch.read("ports");
     let version = [&[0x80, 0x0b], &[0; 22][..]].concat();
@@ -179,16 +168,10 @@ fn the_smallest_limit_still_serves() {
 
 #[test]
 fn several_addresses_each_have_a_listener() {
-    let scratch = Scratch::new("addresses");
-    let port_file = scratch.path("ports");
     // Not every machine has IPv6.
     let third = TcpListener::bind("[::1]:0").map_or("127.0.0.3", |_| "[::1]");
-    let _running =
-        run(&["-p", "-1", "-l", "127.0.0.1,127.0.0.2", "-l", third, "-t", "1"], &port_file);
-    wait_for("port file", || port_file.exists());
-    let ports = std::fs::read_to_string(&port_file).unwrap();
-    let port = |line: &str| line.rsplit(' ').next().unwrap().parse::<u16>().unwrap();
-    let ports: Vec<u16> = ports.lines().filter(|l| l.starts_with("TCP")).map(port).collect();
+    let server = run(&["-p", "-1", "-l", "127.0.0.1,127.0.0.2", "-l", third, "-t", "1"]);
+    let ports = server.ports();
     assert_eq!(ports.len(), 3, "{ports:?}");
     for (host, port) in ["127.0.0.1", "127.0.0.2", third].iter().zip(ports) {
         let address = format!("{host}:{port}");
@@ -199,12 +182,12 @@ fn several_addresses_each_have_a_listener() {
 #[test]
 fn a_unix_socket_has_its_mode_and_nothing_else_listens() {
     let scratch = Scratch::new("unix");
-    let (socket, port_file) = (scratch.path("socket"), scratch.path("none"));
-    let _running = run(&["-s", socket.to_str().unwrap(), "-a", "0640", "-t", "1"], &port_file);
+    let socket = scratch.path("socket");
+    let server = run(&["-s", socket.to_str().unwrap(), "-a", "0640", "-t", "1"]);
     wait_for("socket", || UnixStream::connect(&socket).is_ok());
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o640);
-    assert!(!port_file.exists() || !std::fs::read_to_string(&port_file).unwrap().contains("TCP"));
+    assert_eq!(server.scratch.read("ports"), "");
 }
 
 #[test]
@@ -268,8 +251,8 @@ fn help_version_and_licence_are_no_errors() {
 #[test]
 fn the_log_tells_of_connections_if_it_is_asked_twice() {
     for (option, expected) in [("-v", false), ("-vv", true)] {
-        let server = Started::new(&format!("log{option}"), &[option], &[]);
-        server.ask("mn\r\n");
+        let server = Server::larderd(&[option]);
+        server.ask(b"mn\r\n");
         let ends = || server.said().contains("a connection goes");
         if expected {
             wait_for("line", ends);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::tls::{Authority, Secure, client_config, connect, write_identity};
-use common::{Scratch, Started, TIMEOUT, stat, stderr, wait_for};
+use common::{Scratch, Server, TIMEOUT, stat, stderr, wait_for};
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
 use std::fs::{self, File};
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// larderd with these options alone, with `scratch` as its directory.
-fn start(scratch: Scratch, options: &[&str]) -> Started {
+fn start(scratch: Scratch, options: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.current_dir(scratch.path("")).args(["-t", "1"]).args(options).stdin(Stdio::null());
-    Started::spawn(scratch, &mut command)
+    Server::spawn(scratch, &mut command)
 }
 
 /// The exit status and the reason of what does not start. It would be waited for in vain if it hung.
@@ -60,10 +60,10 @@ fn a_pid_file_that_is_a_pipe_is_left_alone() {
     let scratch = Scratch::new("pid-pipe");
     let path = scratch.path("pid");
     make_fifo(&path);
-    let mut server = Started::new("pid-pipe-server", &["-P", path.to_str().unwrap()], &[]);
+    let mut server = Server::larderd(&["-P", path.to_str().unwrap()]);
     let said = "for writing: it is no regular file";
     wait_for("complaint", || server.said().contains(said));
-    assert_eq!(server.ask("mn\r\n"), "MN\r\n");
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
     assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
@@ -178,17 +178,15 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
 }
 
 /// What a server prints to a terminal until it answers, and has ended.
-fn printed(options: &[&str]) -> (Started, String) {
+fn printed(options: &[&str]) -> (Server, String) {
     let terminal = openpty(None, None).unwrap();
     let scratch = Scratch::new("terminal");
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
-    command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports")).stdin(Stdio::null());
-    let child = command.stdout(Stdio::null()).stderr(terminal.slave).spawn().unwrap();
+    let mut server = Server::spawn_saying(scratch, &mut command, terminal.slave.into());
     // It has the other end open too.
     drop(command);
-    let mut server = Started { scratch, child };
-    assert_eq!(server.ask("mn\r\n"), "MN\r\n");
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
     // The end of a terminal that nobody has open is an error.
@@ -205,8 +203,8 @@ fn a_terminal_is_told_in_one_line_what_was_started() {
         "larderd {version} listens on tcp:127.0.0.1:{port}: 100 MiB of memory, 3 threads\n"
     );
     assert_eq!(said, line);
-    let mut elsewhere = Started::new("no-terminal", &["-u", "root"], &[]);
-    assert_eq!(elsewhere.ask("mn\r\n"), "MN\r\n");
+    let mut elsewhere = Server::larderd(&["-u", "root"]);
+    assert_eq!(elsewhere.ask_text("mn\r\n"), "MN\r\n");
     elsewhere.signal(Signal::SIGTERM);
     assert_eq!(elsewhere.ends().code(), Some(0));
     assert_eq!(elsewhere.said(), "", "a file or a pipe gets what the log shows");

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{RUNTIMES, Scratch, Server, Started, TIMEOUT, stat, wait_for};
+use common::{RUNTIMES, Scratch, Server, TIMEOUT, stat, wait_for};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
@@ -61,6 +61,7 @@ fn what_has_expired_goes_by_itself() {
                 scope.spawn(move || store_for_a_second(stream, client));
             }
         });
+        // Until they have expired: a second, and a tick of the server's clock.
         std::thread::sleep(Duration::from_millis(2100));
         assert_eq!(server.ask(b"lru_crawler crawl all\r\n"), b"OK\r\n");
         // Moka leaves a few to its next round.
@@ -156,7 +157,7 @@ fn the_end_waits_for_nobody() {
 
 /// What a process has used of its processors, in hundredths of a second.
 fn ticks(server: &Server) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.child.id())).unwrap();
     let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
     fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
@@ -179,6 +180,7 @@ fn waiting_takes_no_time() {
         // What was sent has to be dealt with first.
         wait_for(&format!("rest, {what}"), || {
             let before = ticks(server);
+            // What is tested is the time that passes without work.
             std::thread::sleep(Duration::from_secs(2));
             ticks(server) - before < 30
         });
@@ -221,8 +223,7 @@ fn hears_for(runtime: &str, time: Duration) {
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(TIMEOUT)).unwrap();
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "800000")];
-    let name = format!("watched-{runtime}");
-    let _server = Started::new(&name, &["-t", "4", "--runtime", runtime], &variables);
+    let _server = Server::larderd_with(&["-t", "4", "--runtime", runtime], &variables);
     let mut bytes = [0; 64];
     let mut receives = || {
         let len = manager.recv(&mut bytes).unwrap();

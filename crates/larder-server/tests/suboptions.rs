@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Started, TIMEOUT, larderd, stat, stderr, wait_for};
+use common::{Server, TIMEOUT, larderd, stat, stderr, wait_for};
 use socket2::{Domain, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -94,8 +94,8 @@ fn what_has_no_effect_is_accepted_and_said() {
                 ext_low_ttl=1,ext_recache_rate=1,ext_compact_under=1,ext_drop_under=1,\
                 ext_max_sleep=1,ext_max_frag=0,ext_drop_unread,ssl_ciphers=A,\
                 ssl_kernel_tls";
-    let server = Started::new("without-effect", &["-v", "-f", "2", "-N", "2", "-o", list], &[]);
-    assert_eq!(server.ask("mn\r\n"), "MN\r\n");
+    let server = Server::larderd(&["-v", "-f", "2", "-N", "2", "-o", list]);
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     let said = server.said();
     for name in list.split(',').map(|text| text.split('=').next().unwrap()) {
         assert!(said.contains(&format!("-o {name} has no effect: ")), "{name} in {said}");
@@ -109,7 +109,7 @@ fn what_is_set_is_shown() {
                 warm_lru_pct=31,hot_max_factor=0.5,warm_max_factor=3,slab_automove=2,\
                 slab_automove_ratio=0.7,slab_automove_window=9,idle_timeout=99,\
                 watcher_logbuf_size=512,read_buf_mem_limit=12,track_sizes,ssl_wbuf_size=32";
-    let server = Started::new("shown", &["-o", list, "-o", "no_maxconns_fast"], &[]);
+    let server = Server::larderd(&["-o", list, "-o", "no_maxconns_fast"]);
     let settings = page(&mut server.connect(), "stats settings\r\n");
     for (name, value) in [
         ("lru_crawler", "no"),
@@ -142,9 +142,8 @@ fn the_buffer_of_tls_is_shown_as_memcached_shows_it() {
         (&["-o", "ssl_wbuf_size=0,ext_max_frag=0"], "0"),
         (&["-o", "ssl_wbuf_size=4194305"], "1024"),
     ] {
-        let ours = Started::new("wbuf", options, &[]).ask("stats settings\r\n");
-        let theirs = memcached(options).ask(b"stats settings\r\n");
-        let theirs = String::from_utf8(theirs).unwrap();
+        let ours = Server::larderd(options).ask_text("stats settings\r\n");
+        let theirs = memcached(options).ask_text("stats settings\r\n");
         let shown =
             [&ours, &theirs].map(|page| page.contains(&format!("STAT ssl_wbuf_size {bytes}\r\n")));
         assert_eq!(shown, [true, true], "{options:?}: {ours}");
@@ -153,13 +152,13 @@ fn the_buffer_of_tls_is_shown_as_memcached_shows_it() {
     }
 }
 
-fn memcached(options: &[&str]) -> common::Server {
-    common::Server::memcached(options).expect("memcached; scripts/test installs it")
+fn memcached(options: &[&str]) -> Server {
+    Server::memcached(options).expect("memcached; scripts/test installs it")
 }
 
 #[test]
 fn a_connection_too_many_is_refused() {
-    let server = Started::new("refused", &["-c", "2"], &[]);
+    let server = Server::larderd(&["-c", "2"]);
     let mut first = server.connect();
     let mut second = server.connect();
     exchange(&mut second, "mn\r\n", "MN\r\n");
@@ -174,7 +173,7 @@ fn a_connection_too_many_is_refused() {
 
 #[test]
 fn a_connection_too_many_waits_where_it_is_not_to_be_refused() {
-    let server = Started::new("waits", &["-c", "2", "-o", "no_maxconns_fast"], &[]);
+    let server = Server::larderd(&["-c", "2", "-o", "no_maxconns_fast"]);
     let mut first = server.connect();
     for times in 1..4 {
         let mut second = server.connect();
@@ -205,7 +204,7 @@ fn a_connection_too_many_waits_where_it_is_not_to_be_refused() {
 
 #[test]
 fn who_is_idle_is_closed_and_who_is_not_is_not() {
-    let server = Started::new("idle", &["-o", "idle_timeout=3"], &[]);
+    let server = Server::larderd(&["-o", "idle_timeout=3"]);
     let mut busy = server.connect();
     let mut idle = server.connect();
     exchange(&mut idle, "mn\r\n", "MN\r\n");
@@ -216,6 +215,7 @@ fn who_is_idle_is_closed_and_who_is_not_is_not() {
     let begun = Instant::now();
     while !ended.is_finished() || begun.elapsed() < Duration::from_secs(6) {
         exchange(&mut busy, "mn\r\n", "MN\r\n");
+        // How often who is busy asks.
         std::thread::sleep(Duration::from_millis(50));
         assert!(begun.elapsed() < TIMEOUT, "it is still open");
     }
@@ -230,11 +230,11 @@ fn a_slow_watcher_has_the_memory_that_was_asked_for() {
     // A line has some 90 bytes, and goes out 20 ms later at most.
     for (kib, skips) in [(1, true), (200, false)] {
         let size = format!("watcher_logbuf_size={kib}");
-        let server = Started::new("slow-watcher", &["-o", &size], &[]);
+        let server = Server::larderd(&["-o", &size]);
         let mut watcher = server.connect();
         exchange(&mut watcher, "watch fetchers\r\n", "OK\r\n");
-        server.ask(&"get a\r\n".repeat(1000));
-        let stats = server.ask("stats\r\n").replace('\r', "");
+        server.ask_text(&"get a\r\n".repeat(1000));
+        let stats = server.ask_text("stats\r\n").replace('\r', "");
         let skipped: u64 = stat(&stats, "log_watcher_skipped").parse().unwrap();
         assert!(skipped < 1000 && (skipped > 0) == skips, "{kib} KiB: {skipped} skipped");
     }
@@ -248,9 +248,9 @@ const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
 /// Whether a connection was closed because all of them held as much as they may: one that wanted more,
 /// or one that had stalled.
-fn is_one_refused(server: &Started) -> bool {
+fn is_one_refused(server: &Server) -> bool {
     // The one that asks may be refused itself.
-    let stats = server.ask("stats\r\n").replace('\r', "");
+    let stats = server.ask_text("stats\r\n").replace('\r', "");
     let counted =
         |name: &str| stats.contains(&format!("STAT {name} ")) && stat(&stats, name) != "0";
     let refused = counted("read_buf_oom") || counted("stalled_kicks");
@@ -263,7 +263,7 @@ fn is_one_refused(server: &Started) -> bool {
 /// smaller limit on all memory a value of this length would go to the engine as it comes.
 #[test]
 fn connections_hold_no_more_of_requests_than_they_may() {
-    let server = Started::new("halves", &["-m", "1024", "-o", "read_buf_mem_limit=1"], &[]);
+    let server = Server::larderd(&["-m", "1024", "-o", "read_buf_mem_limit=1"]);
     let half = format!("set a 0 0 60000\r\n{}", "x".repeat(50_000));
     let begin = |count: usize| -> Vec<TcpStream> {
         let connect = |_| {
@@ -276,7 +276,7 @@ fn connections_hold_no_more_of_requests_than_they_may() {
     };
     let few = begin(5);
     wait_for("requests", || {
-        let stats = server.ask("stats\r\n").replace('\r', "");
+        let stats = server.ask_text("stats\r\n").replace('\r', "");
         stat(&stats, "read_buf_bytes").parse::<usize>().unwrap() >= 5 * half.len()
     });
     assert!(!is_one_refused(&server), "it all fits");
@@ -289,14 +289,14 @@ fn connections_hold_no_more_of_requests_than_they_may() {
 /// kernel: so answers have different lengths, and there are as many of them as it takes.
 #[test]
 fn connections_hold_no_more_of_answers_than_they_may() {
-    let server = Started::new("greedy", &["-o", "read_buf_mem_limit=1"], &[]);
+    let server = Server::larderd(&["-o", "read_buf_mem_limit=1"]);
     let mut greedy = Vec::new();
     let begun = Instant::now();
     while !is_one_refused(&server) {
         assert!(begun.elapsed() < TIMEOUT, "{} hold what they like", greedy.len());
         if greedy.len() < 300 {
             let (key, len) = (greedy.len(), 60_000 - 97 * greedy.len());
-            server.ask(&format!("set {key} 0 0 {len}\r\n{}\r\n", "x".repeat(len)));
+            server.ask_text(&format!("set {key} 0 0 {len}\r\n{}\r\n", "x".repeat(len)));
             let mut stream = connect_with_a_small_buffer(server.port());
             let _ = stream.write_all(format!("get {key}\r\n").repeat(500).as_bytes());
             greedy.push(stream);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::tls::{Authority, Client, Secure, client_config, connect, write_identity};
-use common::{Scratch, Server, Started, TIMEOUT, larderd, stat, stderr, wait_for};
+use common::{Scratch, Server, TIMEOUT, larderd, stat, stderr, wait_for};
 use nix::sys::signal::Signal;
 use rustls::client::ClientSessionMemoryCache;
 use rustls::pki_types::PrivateKeyDer;
@@ -13,7 +13,6 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Reads as many bytes as are expected.
 fn read(stream: &mut impl Read, expected: &str) {
@@ -65,7 +64,8 @@ fn who_reads_late_gets_every_answer() {
     client.write_all(format!("set a 0 0 1000000\r\n{value}\r\n").as_bytes()).unwrap();
     read(&mut client, "STORED\r\n");
     client.write_all(&b"get a\r\n".repeat(40)).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    // The server has answers that are not taken.
+    wait_for("full buffer", || secure.ask("stats conns\r\n").contains("conn_mwrite"));
     let one = format!("VALUE a 0 1000000\r\n{value}\r\nEND\r\n");
     (0..40).for_each(|_| read(&mut client, &one));
 }
@@ -231,7 +231,7 @@ fn memcached(name: &str, suboptions: &str) -> Secure {
     let mut command = Command::new("memcached");
     command.current_dir(scratch.path("")).stdin(Stdio::null());
     command.args(["-u", "root", "-l", "127.0.0.1", "-p", "-1", "-U", "0", "-Z", "-o", &list]);
-    Secure { server: Started::spawn(scratch, &mut command), authority }
+    Secure { server: Server::spawn(scratch, &mut command), authority }
 }
 
 #[test]
@@ -528,7 +528,7 @@ fn a_key_may_be_in_the_chains_file_or_in_der() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
         command.current_dir(scratch.path(""));
         command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-Z", "-o", list]);
-        let server = Started::spawn(scratch, &mut command);
+        let server = Server::spawn(scratch, &mut command);
         let config = client_config(&authority, rustls::ALL_VERSIONS, None);
         assert!(is_served(server.port(), &config), "{}", server.said());
     }

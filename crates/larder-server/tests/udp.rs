@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, Started, TIMEOUT, stat, stderr, wait_for};
+use common::{Scratch, Server, TIMEOUT, stat, stderr, wait_for};
 use socket2::SockRef;
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
@@ -18,7 +18,7 @@ struct Client {
 type Datagram = ([u16; 4], Vec<u8>);
 
 impl Client {
-    fn new(server: &Started) -> Self {
+    fn new(server: &Server) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         // The datagrams of one answer come at once; those beyond the buffer are lost.
         SockRef::from(&socket).set_recv_buffer_size(1 << 20).unwrap();
@@ -72,13 +72,13 @@ impl Client {
 }
 
 /// A program on free ports of the loopback.
-fn start(program: &str, name: &str, options: &[&str]) -> Started {
+fn start(program: &str, name: &str, options: &[&str]) -> Server {
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1", "-p", "-1", "-U", "-1", "-t", "1", "-u", "root"]);
-    Started::spawn(Scratch::new(&format!("udp-{name}")), command.args(options))
+    Server::spawn(Scratch::new(&format!("udp-{name}")), command.args(options))
 }
 
-fn larderd(name: &str, options: &[&str]) -> Started {
+fn larderd(name: &str, options: &[&str]) -> Server {
     start(env!("CARGO_BIN_EXE_larderd"), name, options)
 }
 
@@ -122,12 +122,12 @@ fn the_same_datagrams_have_the_same_answers() {
     let (mut theirs, mut ours) = (Client::new(&memcached), Client::new(&larderd));
     for request in cases() {
         let [mut theirs, ours] = [&mut theirs, &mut ours].map(|client| {
-            let mut answers = client.ask(&request);
+            let mut answers = Vec::new();
             // memcached's crawler may be on a round of its own.
-            while answers.iter().any(|(_, payload)| payload.starts_with(b"BUSY ")) {
-                std::thread::sleep(Duration::from_millis(100));
+            wait_for("end of the crawler's round", || {
                 answers = client.ask(&request);
-            }
+                !answers.iter().any(|(_, payload)| payload.starts_with(b"BUSY "))
+            });
             answers
         });
         // A header without anything answers quit.
@@ -183,7 +183,7 @@ fn neither_the_log_nor_a_dump_goes_out() {
     for request in ["watch", "lru_crawler metadump all", "lru_crawler mgdump all"] {
         assert_eq!(client.text(&format!("{request}\r\nget a\r\n")), "", "{request}");
     }
-    let page = server.ask("stats\r\n");
+    let page = server.ask_text("stats\r\n");
     assert_eq!(stat(&page, "log_watchers"), "0");
 }
 
@@ -194,7 +194,7 @@ fn a_value_leaves_in_as_many_datagrams_as_it_takes() {
     let mut client = Client::new(&server);
     for (key, len) in [("fits", 100_000), ("too-large", 17 << 20)] {
         let value = "v".repeat(len);
-        server.ask(&format!("set {key} 0 0 {len}\r\n{value}\r\n"));
+        server.ask_text(&format!("set {key} 0 0 {len}\r\n{value}\r\n"));
     }
     let answers = client.ask(b"get fits\r\n");
     let head = "VALUE fits 0 100000\r\n".len();
@@ -204,20 +204,23 @@ fn a_value_leaves_in_as_many_datagrams_as_it_takes() {
         assert!(payload.len() == 1392 || at + 1 == answers.len());
     }
     assert!(client.ask(b"get too-large\r\n").is_empty());
-    assert_eq!(stat(&server.ask("stats\r\n"), "read_buf_bytes").parse::<usize>().unwrap() >> 20, 0);
+    assert_eq!(
+        stat(&server.ask_text("stats\r\n"), "read_buf_bytes").parse::<usize>().unwrap() >> 20,
+        0
+    );
 }
 
 #[test]
 fn it_is_off_unless_asked_for_and_on_the_loopback_unless_told() {
-    let off = Started::new("udp-off", &[], &[]);
+    let off = Server::larderd(&[]);
     off.port();
     assert!(!off.scratch.read("ports").contains("UDP"));
-    assert_eq!(stat(&off.ask("stats settings\r\n"), "udpport"), "0");
+    assert_eq!(stat(&off.ask_text("stats settings\r\n"), "udpport"), "0");
 
     let scratch = Scratch::new("udp-loopback");
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
-    let on = Started::spawn(scratch, command.args(["-p", "-1", "-U", "-1", "-t", "1"]));
-    let page = on.ask("stats conns\r\n");
+    let on = Server::spawn(scratch, command.args(["-p", "-1", "-U", "-1", "-t", "1"]));
+    let page = on.ask_text("stats conns\r\n");
     let udp: Vec<&str> = page.lines().filter(|line| line.contains("addr udp")).collect();
     let inside = |line: &&str| line.contains("127.0.0.1") || line.contains("[::1]");
     assert!(!udp.is_empty() && udp.iter().all(inside), "{page}");
@@ -243,10 +246,10 @@ fn a_udp_port_in_use_is_named() {
 }
 
 /// `None` if somebody else took the port meanwhile.
-fn on_udp_port(port: &str) -> Option<Started> {
+fn on_udp_port(port: &str) -> Option<Server> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-U", port, "-t", "1"]);
-    let mut server = Started::spawn(Scratch::new("udp-both"), &mut command);
+    let mut server = Server::spawn(Scratch::new("udp-both"), &mut command);
     let mut ended = false;
     wait_for("start", || {
         ended = server.child.try_wait().unwrap().is_some();
@@ -273,7 +276,7 @@ fn a_udp_port_alone_is_tcps_too() {
 fn udp_may_be_all_there_is() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     let words = ["-l", "127.0.0.1", "-p", "0", "-U", "-1", "-t", "1"];
-    let server = Started::spawn(Scratch::new("udp-alone"), command.args(words));
+    let server = Server::spawn(Scratch::new("udp-alone"), command.args(words));
     server.port();
     assert_eq!(Client::new(&server).text("mn\r\n"), "MN\r\n");
 }
@@ -288,8 +291,8 @@ fn one_datagram_draws_a_bounded_answer() {
     const ANSWERS_MAX: u64 = 16 << 20;
     let server = larderd("bounded", &[]);
     let value = "v".repeat(1_000_000);
-    server.ask(&format!("set v 0 0 {}\r\n{value}\r\n", value.len()));
-    let written = || stat(&server.ask("stats\r\n"), "bytes_written").parse::<u64>().unwrap();
+    server.ask_text(&format!("set v 0 0 {}\r\n{value}\r\n", value.len()));
+    let written = || stat(&server.ask_text("stats\r\n"), "bytes_written").parse::<u64>().unwrap();
     let (before, client) = (written(), Client::new(&server));
     client.send([1, 0, 1, 0], "get v\r\n".repeat(100).as_bytes());
     // What follows is answered once the first datagram has been; an answer may be lost among so many.

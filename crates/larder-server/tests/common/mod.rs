@@ -10,6 +10,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -17,21 +18,27 @@ use tempfile::TempDir;
 /// length: a machine that is busy with other things needs some of it.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running server. Dropping it ends it.
+/// A running server, ours or another. Dropping it ends it.
+///
+/// The file `ports` of its scratch directory has the ports that it has bound, and `said` what it
+/// writes to its standard error.
 pub struct Server {
-    child: Child,
-    pub port: u16,
+    pub scratch: Scratch,
+    pub child: Child,
+    port: OnceLock<u16>,
 }
 
 impl Server {
-    /// larderd with these options, on a free port of the loopback.
+    /// larderd with these options, on a free port of the loopback, with one thread unless they say
+    /// otherwise. It serves when this returns.
     pub fn larderd(options: &[&str]) -> Self {
         Self::larderd_with(options, &[])
     }
 
     /// The same with these variables in its environment.
     pub fn larderd_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
-        Self::start(env!("CARGO_BIN_EXE_larderd"), options, environment)
+        let options = [&["-t", "1"], options].concat();
+        Self::start(env!("CARGO_BIN_EXE_larderd"), &options, environment)
     }
 
     /// Debian's memcached; `None` if it is not installed.
@@ -47,32 +54,46 @@ impl Server {
     }
 
     fn start(program: &str, options: &[&str], environment: &[(&str, &str)]) -> Self {
-        // Its own port file says where it listens: a port that was free a moment ago may be
-        // somebody else's by now.
-        let scratch = Scratch::new("server");
-        let child = Command::new(program)
-            .args(["-l", "127.0.0.1", "-p", "-1"])
-            .args(options)
-            .envs(environment.iter().copied())
-            .env("MEMCACHED_PORT_FILENAME", scratch.path("ports"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut server = Self { child, port: 0 };
-        server.port = scratch.port(|| {
-            assert_eq!(server.child.try_wait().unwrap(), None, "{program} {options:?} ended");
+        let mut command = Command::new(program);
+        command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
+        let mut server =
+            Self::spawn(Scratch::new("server"), command.envs(environment.iter().copied()));
+        wait_for("port file", || {
+            assert_eq!(server.child.try_wait().unwrap(), None, "{options:?}: {}", server.said());
+            server.scratch.path("ports").exists()
         });
         server
     }
 
-    /// Its process.
-    pub fn id(&self) -> u32 {
-        self.child.id()
+    /// Whatever becomes a server, or is refused.
+    pub fn spawn(scratch: Scratch, command: &mut Command) -> Self {
+        let said = std::fs::File::create(scratch.path("said")).unwrap();
+        Self::spawn_saying(scratch, command, said.into())
+    }
+
+    /// The same, with a standard error of its own.
+    pub fn spawn_saying(scratch: Scratch, command: &mut Command, said: Stdio) -> Self {
+        // Its own port file says where it listens: a port that was free a moment ago may be
+        // somebody else's by now.
+        command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        Self { scratch, child: command.spawn().unwrap(), port: OnceLock::new() }
+    }
+
+    /// The first port that it has bound, once it has.
+    pub fn port(&self) -> u16 {
+        *self.port.get_or_init(|| *self.ports().first().unwrap())
+    }
+
+    /// All ports, in the order of its command line.
+    pub fn ports(&self) -> Vec<u16> {
+        wait_for("port file", || self.scratch.path("ports").exists());
+        let ports = self.scratch.read("ports");
+        ports.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
     }
 
     pub fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
@@ -88,23 +109,33 @@ impl Server {
         let _ = stream.read_to_end(&mut answer);
         answer
     }
-}
 
-impl Server {
-    pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    /// The same in text.
+    pub fn ask_text(&self, text: &str) -> String {
+        String::from_utf8(self.ask(text.as_bytes())).unwrap()
     }
 
-    /// Waits for the end that was asked for: how it ended.
+    /// What it has written to its standard error.
+    pub fn said(&self) -> String {
+        self.scratch.read("said")
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for its end: how it ended.
     pub fn ends(&mut self) -> ExitStatus {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(begun.elapsed() < TIMEOUT, "it does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let mut status = None;
+        wait_for("end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
     }
 }
 
@@ -159,17 +190,6 @@ impl Scratch {
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
-
-    /// The first port in the file that a server writes here, once it is there; `meanwhile` is done
-    /// until then.
-    pub fn port(&self, mut meanwhile: impl FnMut()) -> u16 {
-        wait_for("port file", || {
-            meanwhile();
-            self.path("ports").exists()
-        });
-        let ports = self.read("ports");
-        ports.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
-    }
 }
 
 /// The runtimes, the default one first.
@@ -204,81 +224,6 @@ fn run_again(variables: &[(&str, &str)], skipped: &[&str]) {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "under {variables:?}:\n{said}\n{}", stderr(&output));
     assert!(!said.contains("ok. 0 passed"), "{said}");
-}
-
-/// A server that was started in a way of its own, on any free port of the loopback, which it writes
-/// to a file; what it says goes to another.
-pub struct Started {
-    pub scratch: Scratch,
-    pub child: Child,
-}
-
-impl Started {
-    /// larderd with these options and variables.
-    pub fn new(name: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
-        command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1"]).args(options);
-        command.envs(variables.iter().copied()).stdin(Stdio::null());
-        Self::spawn(Scratch::new(name), &mut command)
-    }
-
-    /// Whatever becomes larderd.
-    pub fn spawn(scratch: Scratch, command: &mut Command) -> Self {
-        let said = std::fs::File::create(scratch.path("said")).unwrap();
-        command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
-        let child = command.stdout(Stdio::null()).stderr(said).spawn().unwrap();
-        Self { scratch, child }
-    }
-
-    /// The port, once it is known.
-    pub fn port(&self) -> u16 {
-        self.scratch.port(|| ())
-    }
-
-    pub fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stream
-    }
-
-    /// Sends `bytes` on a connection of their own and reads until the server closes it.
-    pub fn ask(&self, bytes: &str) -> String {
-        let mut stream = self.connect();
-        let _ = stream.write_all(bytes.as_bytes());
-        let _ = stream.shutdown(Shutdown::Write);
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer
-    }
-
-    pub fn said(&self) -> String {
-        self.scratch.read("said")
-    }
-
-    pub fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().unwrap())
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).unwrap();
-    }
-
-    /// Waits for its end: how it ended.
-    pub fn ends(&mut self) -> ExitStatus {
-        let mut status = None;
-        wait_for("end", || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// A statistic or a setting out of its page.

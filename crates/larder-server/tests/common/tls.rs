@@ -1,6 +1,6 @@
 //! Certificates of a test's own, larderd under `-Z` with them, and a client that trusts them.
 
-use super::{Scratch, Started, TIMEOUT};
+use super::{Scratch, Server, TIMEOUT};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -55,7 +55,7 @@ pub type Client = StreamOwned<ClientConnection, TcpStream>;
 
 /// larderd under `-Z`, with files `chain.pem`, `key.pem` and `ca.pem` in its scratch directory.
 pub struct Secure {
-    pub server: Started,
+    pub server: Server,
     pub authority: Authority,
 }
 
@@ -70,14 +70,12 @@ impl Secure {
         let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
         command.current_dir(scratch.path("")).stdin(Stdio::null());
         command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-Z", "-o", &list]).args(options);
-        Self { server: Started::spawn(scratch, &mut command), authority }
+        Self { server: Server::spawn(scratch, &mut command), authority }
     }
 
     /// The ports that it listens on, in the order of its command line.
     pub fn ports(&self) -> Vec<u16> {
-        self.server.port();
-        let ports = self.server.scratch.read("ports");
-        ports.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+        self.server.ports()
     }
 
     /// What a client is told that trusts this server's authority.
