@@ -130,9 +130,11 @@ impl PasswordFile {
         match read(&self.path) {
             Ok(entries) => {
                 *self.entries.write().unwrap_or_else(PoisonError::into_inner) = entries;
-                tracing::info!("read {} again", self.path.display());
+                tracing::info!("the password file {} was read again", self.path.display());
             }
-            Err(error) => tracing::error!("{error}; the passwords from before still hold"),
+            Err(error) => tracing::error!(
+                "the password file was not read again, and the passwords from before still count: {error}"
+            ),
         }
     }
 
@@ -169,7 +171,10 @@ fn read(path: &Path) -> Result<Vec<Entry>, AuthError> {
     let text = text.strip_suffix(b"\n").unwrap_or(&text);
     let lines = text.split(|&byte| byte == b'\n').filter(|_| !is_empty);
     if lines.clone().nth(ENTRIES_MAX).is_some() {
-        tracing::warn!("{}: only the first {ENTRIES_MAX} lines are used", path.display());
+        tracing::warn!(
+            "the password file {} has more lines than are used: the first {ENTRIES_MAX} count",
+            path.display()
+        );
     }
     lines
         .take(ENTRIES_MAX)

@@ -64,7 +64,7 @@ impl Server {
         let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
         self.conns().insert(id, Arc::clone(&info));
         self.log.note_connection(&info.peer, id, None);
-        tracing::debug!(id, peer = info.peer, "a connection comes");
+        tracing::debug!(id, peer = info.peer, "a connection was accepted");
         Some(info)
     }
 
@@ -82,7 +82,7 @@ impl Server {
             None => "normal",
         };
         self.log.note_connection(&info.peer, info.id, Some(reason));
-        tracing::debug!(info.id, peer = info.peer, reason, "a connection goes");
+        tracing::debug!(info.id, peer = info.peer, reason, "a connection was closed");
     }
 
     pub(crate) fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {

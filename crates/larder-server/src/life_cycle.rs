@@ -114,7 +114,7 @@ impl LifeCycle {
     /// Does what was asked for by signals, `reload` once for all SIGHUPs since; the phase to go on to.
     pub(crate) fn handle_requests(&self, reload: impl FnOnce()) -> Phase {
         if self.reload.swap(false, SeqCst) {
-            tracing::info!("reading files again");
+            tracing::info!("SIGHUP: passwords and certificates are read again");
             systemd::reloading(reload);
         }
         self.requested()

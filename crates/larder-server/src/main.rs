@@ -119,9 +119,7 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
             if options.enable_largepages
                 && let Err(error) = cache.use_huge_pages()
             {
-                tracing::warn!(
-                    "-L: the system has no huge pages to give, going on without: {error}"
-                );
+                tracing::warn!("-L has no effect: the system gives no huge pages: {error}");
             }
             if kind == EngineKind::Segment {
                 return serve(options, &cache, verbosity);
@@ -166,11 +164,13 @@ fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(
     drop_privileges(&options)?;
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
     if options.enable_sasl && options.auth_file.is_some() {
-        tracing::warn!("-S and -Y: logins are in text alone, as with memcached");
+        tracing::warn!(
+            "-S has no effect beside -Y: clients log in by text alone, as with memcached"
+        );
     }
     if options.threads > THREADS_USUAL {
         tracing::warn!(
-            "-t {}: more threads than the machine has cores gain nothing",
+            "-t {} is more than most machines have cores: threads beyond those gain nothing",
             options.threads
         );
     }
@@ -191,17 +191,17 @@ fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(
     let server = Arc::new(Server::new(options, settings, passwords, cache, life, tls, verbosity));
     server.note_listeners(&listeners, &udp);
     for address in server.listening() {
-        tracing::info!(address, "listening");
+        tracing::info!("listening on {address}");
     }
     greet(&server);
     if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp) {
         tracing::warn!(
-            "whoever reaches this machine may read and change everything: give -l 127.0.0.1, or \
-             -Y or -S for logins"
+            "anybody who can connect to this machine may read and change all items: give \
+             -l 127.0.0.1 to serve this machine alone, or -Y or -S to ask for logins"
         );
     }
     driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
-    tracing::info!("stopped");
+    tracing::info!("the server has stopped");
     Ok(())
 }
 
@@ -287,7 +287,7 @@ fn drop_privileges(options: &Options) -> Result<(), Failure> {
     match options.user.as_deref() {
         _ if !platform::is_root() => Ok(()),
         None => {
-            tracing::warn!("running as root: give -u USER to run as somebody else");
+            tracing::warn!("the server runs as root: give -u USER to have it become that user");
             Ok(())
         }
         Some("root") => Ok(()),

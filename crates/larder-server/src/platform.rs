@@ -21,7 +21,7 @@ pub fn pin_to_core(index: usize) {
         sched_setaffinity(this, &one)
     });
     if let Err(error) = pinned {
-        tracing::warn!(%error, "cannot pin a worker to a core");
+        tracing::warn!(%error, "--pin: a worker thread cannot be bound to a core, and runs on any");
     }
 }
 
@@ -107,7 +107,7 @@ pub fn allow_core_files() -> nix::Result<()> {
 pub fn stay_dumpable() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_dumpable(true) {
-        tracing::warn!(%error, "there will be no core files");
+        tracing::warn!(%error, "-r has no effect: the system allows no core files of a process that changed its user");
     }
 }
 

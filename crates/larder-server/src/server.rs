@@ -132,7 +132,9 @@ impl Server {
         if let Some(tls) = &self.tls
             && let Err(error) = tls.refresh()
         {
-            tracing::warn!("{error}; the certificates before stay");
+            tracing::warn!(
+                "the certificates were not read again, and those from before stay: {error}"
+            );
         }
     }
 
@@ -239,7 +241,7 @@ impl Host for Server {
         let mib = mib as usize;
         self.cache.set_limit(Memory::new(mib).items).map_err(Memory::range)?;
         self.limit_mib.store(mib, Relaxed);
-        tracing::info!("the memory limit is {mib} MiB now");
+        tracing::info!("the memory limit is {mib} MiB from now on (cache_memlimit)");
         Ok(())
     }
 

@@ -218,7 +218,8 @@ impl Server {
         drop(conns);
         if any {
             self.shed_log.warn(|| {
-                "memory for connections is short: those that have stalled for longest are closed"
+                "memory for connections is short: the connections are closed that have neither read \
+                 nor sent anything for longest; raise -m if clients are only slow"
                     .to_owned()
             });
         }

@@ -60,6 +60,6 @@ pub fn stopping() {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "cannot notify systemd");
+        tracing::warn!(%error, "systemd cannot be told of the server's state (NOTIFY_SOCKET)");
     }
 }

@@ -222,8 +222,8 @@ fn is_warned(options: &[&str]) -> bool {
     let said = server.said();
     assert!(said.contains("stopped"), "it had started: {said}");
     said.contains(
-        "whoever reaches this machine may read and change everything: give -l 127.0.0.1, or -Y or \
-         -S for logins",
+        "anybody who can connect to this machine may read and change all items: give -l 127.0.0.1 to \
+         serve this machine alone, or -Y or -S to ask for logins",
     )
 }
 

@@ -61,7 +61,7 @@ impl Workers for EventLoops {
         if worker.connections.send(accepted).is_ok()
             && let Err(error) = worker.waker.wake()
         {
-            tracing::error!(%error, "cannot wake a worker");
+            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
         }
     }
 
@@ -73,7 +73,9 @@ impl Workers for EventLoops {
         for Worker { thread, connections, .. } in self.workers {
             drop(connections);
             if thread.join().is_err() {
-                tracing::error!("a worker thread panicked");
+                tracing::error!(
+                    "a worker thread panicked: its connections were lost, and this is a bug"
+                );
             }
         }
     }
@@ -99,7 +101,7 @@ fn spawn<C: Cache>(
         let mut worker = EventLoop::new(poll, inbox, worker, loop_waker, resumed);
         match worker.attach(udp) {
             Ok(()) => worker.run(),
-            Err(error) => tracing::error!(%error, "the event queue failed: a worker ends"),
+            Err(error) => tracing::error!(%error, "a worker thread ends with its connections: its event queue failed"),
         }
     })?;
     Ok(Worker { connections, waker, thread })
@@ -111,7 +113,7 @@ struct LoopWaker(Arc<Waker>);
 impl Wake for LoopWaker {
     fn wake(self: Arc<Self>) {
         if let Err(error) = self.0.wake() {
-            tracing::error!(%error, "cannot wake a worker");
+            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
         }
     }
 }
@@ -146,7 +148,7 @@ impl Wake for ClientWaker {
         let Self { resumed, token, id } = &*self;
         resumed.list.lock().unwrap_or_else(PoisonError::into_inner).push((*token, *id));
         if let Err(error) = resumed.waker.wake() {
-            tracing::error!(%error, "cannot wake a worker");
+            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
         }
     }
 }
@@ -254,7 +256,7 @@ impl<E: Engine + 'static> EventLoop<E> {
             match self.poll.poll(&mut events, Some(self.poll_timeout())) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    tracing::error!(%error, "the event queue failed: a worker ends");
+                    tracing::error!(%error, "a worker thread ends with its connections: its event queue failed");
                     return;
                 }
                 Ok(()) => (),
@@ -383,7 +385,7 @@ impl<E: Engine + 'static> EventLoop<E> {
             match self.begin(index, accepted) {
                 Ok(client) => self.clients[index] = Some(client),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot watch a connection");
+                    tracing::warn!(%error, "a connection is closed: the system refuses to watch it for events");
                     self.worker.server.dismiss(&info);
                     self.vacant.push(index);
                 }
@@ -443,7 +445,7 @@ impl<E: Engine + 'static> EventLoop<E> {
             }
         }
         if let Err(error) = client.watch(&self.poll, Token(index)) {
-            tracing::warn!(%error, "cannot watch a connection");
+            tracing::warn!(%error, "a connection is closed: the system refuses to watch it for events");
             client.connection.info.note_failure();
             self.close(index);
         }

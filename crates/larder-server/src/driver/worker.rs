@@ -162,7 +162,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if !fits {
             self.counters.thread.read_buf_oom.add(1);
             self.server.refused_log.warn(|| {
-                "a connection is closed: all connections hold as much memory as they may".to_owned()
+                "a connection is closed: the buffers of all connections take as much memory as they \
+                 may; lower -c, or give -m more than 1024".to_owned()
             });
         }
         fits
@@ -259,7 +260,7 @@ impl Server {
             Fault::Stream(error) => (false, error),
             Fault::Tls(error) => (true, error),
         };
-        tracing::debug!(peer = info.peer, %error, "a connection fails");
+        tracing::debug!(peer = info.peer, %error, "a connection ends with an error");
         info.note_failure();
         self.log.note_fault(info.id, tls, error);
     }

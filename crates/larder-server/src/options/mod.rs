@@ -32,7 +32,7 @@ use std::path::PathBuf;
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
 pub struct Options {
-    /// TCP port; 0 listens on none, -1 on any free one
+    /// TCP port to listen on: 0 is none, -1 any free port
     #[arg(
         short = 'p',
         long,
@@ -42,32 +42,34 @@ pub struct Options {
     )]
     pub port: i32,
 
-    /// UDP port; 0 is none, -1 any free one. Without -l on the loopback alone
+    /// UDP port to listen on: 0 is none, -1 any free port; without -l, on the loopback alone
     #[arg(short = 'U', long, value_name = "NUM", default_value_t = 0, allow_hyphen_values = true)]
     pub udp_port: i32,
 
-    /// Unix socket to listen on instead of TCP
+    /// Path of a unix socket to listen on, instead of TCP and UDP
     #[arg(short = 's', long, value_name = "FILE")]
     pub unix_socket: Option<PathBuf>,
 
-    /// Access mask of the unix socket, in octal
+    /// Permissions of the unix socket, in octal
     #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal)]
     pub unix_mask: u32,
 
-    /// Obey the shutdown command
+    /// Let clients end the server with the shutdown command
     #[arg(short = 'A', long)]
     pub enable_shutdown: bool,
 
-    /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *; under -Z with
-    /// notls: before those that are not encrypted, mtls: those that want certificates, btls: none
+    /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *. Before an
+    /// address, proto[ascii]:, proto[binary]: or proto[negotiating]: counts more than -B there; before
+    /// that, under -Z, notls: is for clients without TLS, mtls: for clients with a certificate, btls:
+    /// for clients without one
     #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
     pub listen: Vec<String>,
 
-    /// Go to the background once everything is bound
+    /// Run in the background as a daemon, once all addresses are bound
     #[arg(short = 'd', long)]
     pub daemon: bool,
 
-    /// Let core files be as large as the system allows
+    /// Raise the limit of core files to the highest that the system allows
     #[arg(short = 'r', long)]
     pub enable_coredumps: bool,
 
@@ -75,48 +77,48 @@ pub struct Options {
     #[arg(short = 'u', long, value_name = "USER")]
     pub user: Option<String>,
 
-    /// Write the process id here, and remove it at the end
+    /// Write the process id to this file, and remove the file at the end
     #[arg(short = 'P', long, value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
 
-    /// Memory for items and what belongs to them, in MiB
+    /// Memory for items and their index, in MiB
     #[arg(short = 'm', long, value_name = "MB", default_value_t = 64)]
     pub memory_limit: usize,
 
-    /// Answer with an error when memory is full rather than dropping items
+    /// Answer stores with an error when memory is full, instead of evicting items
     #[arg(short = 'M', long)]
     pub disable_evictions: bool,
 
-    /// Keep all memory out of swap
+    /// Lock all memory, so that none of it is swapped out
     #[arg(short = 'k', long)]
     pub lock_memory: bool,
 
-    /// Connections at once
+    /// Connections that may be open at the same time
     #[arg(short = 'c', long, value_name = "NUM", default_value_t = 1024)]
     pub conn_limit: usize,
 
-    /// Worker threads
+    /// Worker threads that answer requests
     #[arg(short = 't', long, value_name = "NUM", default_value_t = 4)]
     pub threads: usize,
 
-    /// Connections that may wait to be accepted
+    /// Connections that may wait to be accepted, for each address (the backlog of listen)
     #[arg(short = 'b', long, value_name = "NUM", default_value_t = 1024)]
     pub listen_backlog: i32,
 
-    /// Largest item, 1024 bytes to 1 GiB; k and m are understood
+    /// Size of the largest item, 1024 bytes to 1 GiB; units are k, m and g
     #[arg(short = 'I', long, value_name = "NUM", default_value = "1m", value_parser = item_size)]
     pub max_item_size: usize,
 
-    /// Requests answered for one connection before the next has its turn (memcached: 20; requests
-    /// cost less here)
+    /// Requests that are answered for one connection before the next connection has its turn;
+    /// memcached has 20
     #[arg(short = 'R', long, value_name = "NUM", default_value_t = 64)]
     pub max_reqs_per_event: usize,
 
-    /// Keep no CAS: 8 bytes less for each item
+    /// Keep no CAS values, which saves 8 bytes an item
     #[arg(short = 'C', long)]
     pub disable_cas: bool,
 
-    /// Refuse flush_all
+    /// Refuse the command flush_all
     #[arg(short = 'F', long)]
     pub disable_flush_all: bool,
 
@@ -124,35 +126,38 @@ pub struct Options {
     #[arg(short = 'X', long)]
     pub disable_dumping: bool,
 
-    /// Refuse watch
+    /// Refuse the command watch
     #[arg(short = 'W', long)]
     pub disable_watch: bool,
 
-    /// Count by what keys have before this character, and begin at once [default: :]
+    /// Count requests by the part of a key before this character, from the start; without -D they
+    /// are counted after `stats detail on` [default: :]
     #[arg(short = 'D', long, value_name = "CHAR", value_parser = delimiter)]
     pub prefix_delimiter: Option<u8>,
 
-    /// Logins in binary (SASL PLAIN), and binary alone, unless -Y is given; see --sasl-pwdb
+    /// Ask for logins by SASL PLAIN, and serve the binary protocol alone; -Y counts more. The
+    /// passwords are in --sasl-pwdb
     #[arg(short = 'S', long)]
     pub enable_sasl: bool,
 
-    /// Passwords for -S, lines of user:password [default: the file that MEMCACHED_SASL_PWDB names]
+    /// File of passwords for -S, with lines of user:password [default: the file that the variable
+    /// MEMCACHED_SASL_PWDB names]
     #[arg(long, value_name = "FILE")]
     pub sasl_pwdb: Option<PathBuf>,
 
-    /// Logins in text, and text alone: FILE has lines of user:password
+    /// Ask for logins by text, and serve the text protocol alone; FILE has lines of user:password
     #[arg(short = 'Y', long, value_name = "FILE")]
     pub auth_file: Option<PathBuf>,
 
-    /// auto, ascii or binary: what clients may speak [default: auto, or what -S and -Y need]
+    /// Protocol that clients may speak: auto, ascii or binary [default: auto, or the one of -S or -Y]
     #[arg(short = 'B', long, value_name = "NAME")]
     pub protocol: Option<String>,
 
-    /// TLS on TCP, with -o ssl_chain_cert and ssl_key
+    /// Serve TLS on TCP, with the certificate and key of -o ssl_chain_cert and ssl_key
     #[arg(short = 'Z', long)]
     pub enable_ssl: bool,
 
-    /// Extended options: see below
+    /// Extended options, separated by commas; they are listed below
     #[arg(short = 'o', long, value_name = "LIST", value_delimiter = ',')]
     pub extended: Vec<String>,
 
@@ -160,11 +165,11 @@ pub struct Options {
     #[arg(skip)]
     pub suboptions: Suboptions,
 
-    /// Refused: items do not outlive the process yet
+    /// Refused: the server can't keep items in a file across restarts yet
     #[arg(short = 'e', long, value_name = "FILE")]
     pub memory_file: Option<PathBuf>,
 
-    /// Keep items and index in the kernel's transparent huge pages, if it has them
+    /// Ask the kernel for transparent huge pages for items and index
     #[arg(short = 'L', long, visible_alias = "hugepages")]
     pub enable_largepages: bool,
 
@@ -180,36 +185,37 @@ pub struct Options {
     #[arg(short = 'n', long, value_name = "BYTES")]
     pub slab_min_size: Option<usize>,
 
-    /// What keeps the items
+    /// Engine that stores the items
     #[arg(long, value_enum, default_value_t = EngineKind::Segment)]
     pub engine: EngineKind,
 
-    /// What --engine moka drops first [default: lru]
+    /// Items that --engine moka evicts first [default: lru]
     #[arg(long, value_enum)]
     pub eviction_policy: Option<EvictionPolicy>,
 
-    /// How much item size counts in eviction, for --engine segment: 0 not at all; 1 drops the
-    /// fewest items, but more bytes are missed [default: 0.7]
+    /// How much the size of an item counts when --engine segment evicts, from 0, not at all, to 1,
+    /// where the fewest items are evicted but more bytes are missed [default: 0.7]
     #[arg(long, value_name = "X")]
     pub size_exponent: Option<f64>,
 
-    /// What moves the bytes
+    /// Event loop that serves the connections
     #[arg(long, value_enum, default_value_t = Runtime::PerCore)]
     pub runtime: Runtime,
 
-    /// Keep each worker on a core of its own
+    /// Bind each worker thread to a core of its own
     #[arg(long)]
     pub pin: bool,
 
-    /// Say more: -v what happens, -vv also connections, -vvv everything; `watch` shows requests
+    /// Log more: -v events of the server, -vv also connections, -vvv everything. Requests are shown
+    /// by the command watch
     #[arg(short = 'v', long, action = ArgAction::Count)]
     pub verbose: u8,
 
-    /// A file of options: TOML, the long names here its keys
+    /// TOML file of options; its keys are the long names of this list
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Say whether the options are good, and exit
+    /// Check the options, print the result, and exit
     #[arg(long)]
     pub check_config: bool,
 
@@ -225,7 +231,7 @@ pub struct Options {
 /// The engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EngineKind {
-    /// Larder's own
+    /// Larder's own: items in segments of one mapping
     Segment,
     /// The moka crate: items on the heap
     Moka,
@@ -246,20 +252,20 @@ impl EngineKind {
 /// What moka drops first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EvictionPolicy {
-    /// What was used longest ago
+    /// The item that was used longest ago
     Lru,
-    /// What is used least often
+    /// The item that is used least often
     TinyLfu,
 }
 
 /// The drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Runtime {
-    /// One event loop a thread
+    /// One event loop for each thread
     PerCore,
-    /// One Tokio current-thread runtime a thread
+    /// One current-thread runtime of Tokio for each thread
     TokioCurrentThread,
-    /// Tokio's work-stealing runtime
+    /// One work-stealing runtime of Tokio for all threads
     TokioMultiThread,
 }
 

@@ -66,18 +66,21 @@ const GROWS: &str = "the index grows by itself, in small steps";
 const NO_LISTS: &str = "there are no LRU lists";
 const NO_SLABS: &str = "there are no slabs";
 const NO_FLASH: &str = "there is no external storage yet: all items are kept in memory";
-const SHOWN: &str = "shown by stats settings; no other effect";
+const SHOWN: &str = "shown by stats settings, without other effect";
 
 /// Memcached's list.
 pub(super) const TABLE: &[Row] = &{
     use Takes::{Fraction, Nothing, Number, Real, Switch, Text, Word};
     [
-        set("maxconns_fast", Nothing, "refuse connections above -c at once (default)", |o, _| {
+        set("maxconns_fast", Nothing, "refuse connections beyond -c at once (default)", |o, _| {
             o.maxconns_fast = true
         }),
-        set("no_maxconns_fast", Nothing, "let them wait until one closes", |o, _| {
-            o.maxconns_fast = false
-        }),
+        set(
+            "no_maxconns_fast",
+            Nothing,
+            "let connections beyond -c wait until another closes",
+            |o, _| o.maxconns_fast = false,
+        ),
         without(
             "hashpower",
             Number(12..=32, "Initial hashtable multiplier must be between 12 and 32"),
@@ -103,9 +106,12 @@ pub(super) const TABLE: &[Row] = &{
             "look for expired items in the background (default)",
             |o, _| o.lru_crawler = true,
         ),
-        set("no_lru_crawler", Nothing, "leave them until something comes across them", |o, _| {
-            o.lru_crawler = false
-        }),
+        set(
+            "no_lru_crawler",
+            Nothing,
+            "leave expired items in memory until something else finds them",
+            |o, _| o.lru_crawler = false,
+        ),
         set(
             "lru_crawler_sleep",
             Number(0..=1_000_000, "LRU crawler sleep must be between 0 and 1 second"),
@@ -186,19 +192,23 @@ pub(super) const TABLE: &[Row] = &{
         without(
             "worker_logbuf_size",
             Number(ANY, NEVER),
-            "lines go to watchers without a buffer between",
+            "log lines go to watchers without a buffer in between",
         ),
         set("track_sizes", Nothing, "count items by size for stats sizes", |o, _| {
             o.track_sizes = true
         }),
-        without("inline_ascii_resp", Nothing, "nor has it with memcached: items hold no answers"),
+        without(
+            "inline_ascii_resp",
+            Nothing,
+            "items hold no prepared answers; memcached ignores it too",
+        ),
         without(
             "no_inline_ascii_resp",
             Nothing,
-            "nor has it with memcached: items hold no answers",
+            "items hold no prepared answers; memcached ignores it too",
         ),
-        without("modern", Nothing, "its defaults are the defaults"),
-        set("no_modern", Nothing, "no_maxconns_fast and no_lru_crawler", |o, _| {
+        without("modern", Nothing, "what it turns on is on by default"),
+        set("no_modern", Nothing, "the same as no_maxconns_fast and no_lru_crawler", |o, _| {
             (o.maxconns_fast, o.lru_crawler) = (false, false)
         }),
         without(
@@ -245,7 +255,7 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "ssl_keyformat",
             Word(&["1", "2", "PEM", "DER"], "ssl_keyformat must be PEM (1) or DER (2)"),
-            "its format, PEM or DER (default: PEM)",
+            "format of the private key, PEM or DER (default: PEM)",
             |o, v| o.tls.key_format = KeyFormat::parse(v.text).unwrap_or_default(),
         ),
         set(
@@ -254,9 +264,12 @@ pub(super) const TABLE: &[Row] = &{
             "client certificates: 0 none (default), 1 request, 2 and 3 require",
             |o, v| o.tls.verify_mode = VerifyMode::new(v.number),
         ),
-        set("ssl_ca_cert", Text, "who may have signed clients' certificates, PEM", |o, v| {
-            o.tls.ca_cert = Some(v.text.into())
-        }),
+        set(
+            "ssl_ca_cert",
+            Text,
+            "certificates of those who may sign clients' certificates, PEM",
+            |o, v| o.tls.ca_cert = Some(v.text.into()),
+        ),
         set(
             "ssl_min_version",
             Number(0..=3, "Invalid ssl_min_version. Use help to see valid options."),

@@ -79,7 +79,7 @@ impl Tls {
         let read = Configurations::read(&self.options, &self.provider)?;
         *self.present() = read;
         self.refreshed.store(self.clock.now().0, Relaxed);
-        tracing::info!("certificates were read again");
+        tracing::info!("the certificates were read again");
         Ok(())
     }
 

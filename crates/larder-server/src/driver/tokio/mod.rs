@@ -113,7 +113,9 @@ impl<E: Engine + 'static> Workers for Runtimes<E> {
             // It is gone already if it panicked.
             let _ = end.send(());
             if thread.join().is_err() {
-                tracing::error!("a worker thread panicked");
+                tracing::error!(
+                    "a worker thread panicked: its connections were lost, and this is a bug"
+                );
             }
         }
         drop(self.runtime);
@@ -227,7 +229,7 @@ async fn answer_datagrams<E: Engine + 'static>(
     socket: std::net::UdpSocket,
 ) {
     if let Err(error) = try_answer_datagrams(&shared, socket).await {
-        tracing::error!(%error, "the event queue failed: a UDP socket is served no more");
+        tracing::error!(%error, "a UDP socket is not served any more: its event queue failed");
     }
 }
 
@@ -265,7 +267,7 @@ async fn serve_connection<E: Engine + 'static>(shared: Arc<Shared<E>>, accepted:
     match Client::begin(&shared, accepted) {
         Ok(client) => Box::new(client).run().await,
         Err(error) => {
-            tracing::warn!(%error, "cannot watch a connection");
+            tracing::warn!(%error, "a connection is closed: the system refuses to watch it for events");
             shared.server.dismiss(&info);
         }
     }
