@@ -11,6 +11,7 @@ pub mod controls;
 pub mod conversation;
 pub mod driver;
 pub mod gate;
+mod host;
 pub mod life_cycle;
 pub mod listener;
 pub mod log;

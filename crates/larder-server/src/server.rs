@@ -14,15 +14,11 @@ use crate::seldom::SeldomWarning;
 use crate::shedding::Shedding;
 use crate::tls::Tls;
 use crate::verbosity::Verbosity;
-use crate::{stats, version};
 use larder_operations::Counters;
-use larder_protocol::watch::ItemLine;
-use larder_protocol::{Credentials, Streams, Tuning};
-use larder_session::{Host, PrefixEvent, RefreshRefusal, Settings, StatsAnswer, WatchRefusal};
+use larder_session::Settings;
 use larder_store::Gauges;
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::segment::MissRatioCurve;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,7 +30,7 @@ pub struct Server {
     /// What sessions share.
     pub settings: Settings,
     /// Who may come in; `None` if anybody may. Read again at SIGHUP.
-    passwords: Option<PasswordFile>,
+    pub(crate) passwords: Option<PasswordFile>,
     /// The clock.
     pub clock: Clock,
     /// Those that are open, and how many there were.
@@ -57,8 +53,8 @@ pub struct Server {
     pub controls: Controls,
     /// When each worker was last seen alive, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
-    verbosity: Verbosity,
-    cache: Box<dyn CacheControl>,
+    pub(crate) verbosity: Verbosity,
+    pub(crate) cache: Box<dyn CacheControl>,
     /// Connections that are to be closed because memory is short.
     pub(crate) shedding: Shedding,
     pub(crate) shed_log: SeldomWarning,
@@ -67,7 +63,7 @@ pub struct Server {
     /// Connections that were closed because they wanted memory that there was not.
     pub(crate) refused_log: SeldomWarning,
     /// The memory limit as it is now, in MiB.
-    limit_mib: AtomicUsize,
+    pub(crate) limit_mib: AtomicUsize,
 }
 
 impl Server {
@@ -183,113 +179,5 @@ impl Server {
         if let Some(tls) = &self.tls {
             tls.counts().reset();
         }
-    }
-}
-
-impl Host for Server {
-    fn version(&self) -> &str {
-        version::MEMCACHED_LEVEL
-    }
-
-    fn set_verbosity(&self, level: u32) {
-        self.verbosity.set(level);
-    }
-
-    fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
-        stats::answer(self, topic, stat)
-    }
-
-    fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
-        self.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
-    }
-
-    fn reserve(&self, bytes: usize) -> bool {
-        let total = self.count_held(bytes.cast_signed());
-        let fits = self.makes_small_room(total);
-        if !fits {
-            self.release(bytes);
-        }
-        fits
-    }
-
-    fn release(&self, bytes: usize) {
-        self.count_held(-bytes.cast_signed());
-    }
-
-    fn crawler_enabled(&self) -> bool {
-        self.controls.crawler_enabled()
-    }
-
-    fn enable_crawler(&self, enable: bool) {
-        self.controls.enable_crawler(enable);
-    }
-
-    fn note_crawl(&self) {
-        self.controls.note_crawl();
-    }
-
-    fn note_dump(&self, running: bool) {
-        self.controls.note_dump(running);
-    }
-
-    fn dumps_allowed(&self) -> bool {
-        !self.options.disable_dumping
-    }
-
-    fn set_memory_limit(&self, mib: u32) -> Result<(), RangeInclusive<usize>> {
-        // Addresses have at least 32 bits.
-        let mib = mib as usize;
-        self.cache.set_limit(Memory::new(mib).items).map_err(Memory::range)?;
-        self.limit_mib.store(mib, Relaxed);
-        tracing::info!("the memory limit is {mib} MiB from now on (cache_memlimit)");
-        Ok(())
-    }
-
-    fn shutdown_allowed(&self) -> bool {
-        self.options.enable_shutdown
-    }
-
-    fn shut_down(&self, graceful: bool) {
-        self.life.stop(graceful);
-    }
-
-    fn refresh_certs(&self) -> Result<(), RefreshRefusal> {
-        let tls = self.tls.as_ref().ok_or(RefreshRefusal::NotEnabled)?;
-        tls.refresh().map_err(|error| RefreshRefusal::Failed(error.to_string()))
-    }
-
-    fn set(&self, tuning: Tuning) {
-        self.controls.set(tuning);
-    }
-
-    fn sizes_tracked(&self) -> bool {
-        self.controls.tracks_sizes()
-    }
-
-    fn observed(&self) -> Streams {
-        self.log.observed()
-    }
-
-    fn log_item(&self, stream: Streams, line: &ItemLine<'_>) {
-        self.log.write(stream, |rest| line.write(rest));
-    }
-
-    fn count_prefix(&self, key: &[u8], event: PrefixEvent) {
-        self.prefixes.count(key, event);
-    }
-
-    fn watch(&self, streams: Streams) -> Result<u64, WatchRefusal> {
-        if self.options.disable_watch {
-            return Err(WatchRefusal::NotAllowed);
-        }
-        self.log.watch(streams).ok_or(WatchRefusal::TooMany)
-    }
-
-    fn read_log(&self, watcher: u64, output: &mut Vec<u8>) {
-        self.log.read(watcher, output);
-    }
-
-    fn unwatch(&self, watcher: u64) {
-        self.log.unwatch(watcher);
     }
 }

@@ -15,8 +15,8 @@ pub struct Verbosity {
 }
 
 impl Verbosity {
-    /// Starts the log of this process, to be called once: 0 is warnings, 1 what happens, 2 also
-    /// connections, 3 everything.
+    /// Starts the log of this process: 0 is warnings, 1 what happens, 2 also connections, 3
+    /// everything. A process has one log: another call starts none, and its level has no effect.
     #[must_use]
     pub fn start_log(level: u32) -> Self {
         let (layer, filter) = reload::Layer::<_, Registry>::new(filter(level));
@@ -24,7 +24,8 @@ impl Verbosity {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false);
-        tracing_subscriber::registry().with(layer).with(lines).init();
+        // It fails if the process has a log already.
+        let _ = tracing_subscriber::registry().with(layer).with(lines).try_init();
         Self { level: AtomicU32::new(level), filter }
     }
 

@@ -8,6 +8,7 @@ use larder_server::life_cycle::LifeCycle;
 use larder_server::options::Options;
 use larder_server::server::Server;
 use larder_server::stats::{Kind, Metric, PAGES, Page, Row, visit_metrics};
+use larder_server::verbosity::Verbosity;
 use larder_server::{auth, slab_classes};
 use larder_session::Settings;
 use larder_store::segment;
@@ -159,7 +160,7 @@ fn server() -> Server {
         output_max: 1 << 16,
     };
     let (life, _) = LifeCycle::new().unwrap();
-    Server::new(options, settings, None, &cache, life, None, Box::new(|_| ()))
+    Server::new(options, settings, None, &cache, life, None, Verbosity::start_log(0))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! no metrics.
 
 use super::table::{Condition, Entry, Row, Source, Unit};
-use crate::connection::ConnectionInfo;
+use crate::connections::ConnectionInfo;
 use crate::server::Server;
 
 /// A listener or a connection.

@@ -1,0 +1,118 @@
+//! The server as sessions see it.
+
+use crate::memory::Memory;
+use crate::server::Server;
+use crate::{stats, version};
+use larder_protocol::watch::ItemLine;
+use larder_protocol::{Credentials, Streams, Tuning};
+use larder_session::{Host, PrefixEvent, RefreshRefusal, StatsAnswer, WatchRefusal};
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Host for Server {
+    fn version(&self) -> &str {
+        version::MEMCACHED_LEVEL
+    }
+
+    fn set_verbosity(&self, level: u32) {
+        self.verbosity.set(level);
+    }
+
+    fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
+        stats::answer(self, topic, stat)
+    }
+
+    fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
+        self.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
+    }
+
+    fn reserve(&self, bytes: usize) -> bool {
+        let total = self.count_held(bytes.cast_signed());
+        let fits = self.makes_small_room(total);
+        if !fits {
+            self.release(bytes);
+        }
+        fits
+    }
+
+    fn release(&self, bytes: usize) {
+        self.count_held(-bytes.cast_signed());
+    }
+
+    fn crawler_enabled(&self) -> bool {
+        self.controls.crawler_enabled()
+    }
+
+    fn enable_crawler(&self, enable: bool) {
+        self.controls.enable_crawler(enable);
+    }
+
+    fn note_crawl(&self) {
+        self.controls.note_crawl();
+    }
+
+    fn note_dump(&self, running: bool) {
+        self.controls.note_dump(running);
+    }
+
+    fn dumps_allowed(&self) -> bool {
+        !self.options.disable_dumping
+    }
+
+    fn set_memory_limit(&self, mib: u32) -> Result<(), RangeInclusive<usize>> {
+        // Addresses have at least 32 bits.
+        let mib = mib as usize;
+        self.cache.set_limit(Memory::new(mib).items).map_err(Memory::range)?;
+        self.limit_mib.store(mib, Relaxed);
+        tracing::info!("the memory limit is {mib} MiB from now on (cache_memlimit)");
+        Ok(())
+    }
+
+    fn shutdown_allowed(&self) -> bool {
+        self.options.enable_shutdown
+    }
+
+    fn shut_down(&self, graceful: bool) {
+        self.life.stop(graceful);
+    }
+
+    fn refresh_certs(&self) -> Result<(), RefreshRefusal> {
+        let tls = self.tls.as_ref().ok_or(RefreshRefusal::NotEnabled)?;
+        tls.refresh().map_err(|error| RefreshRefusal::Failed(error.to_string()))
+    }
+
+    fn set(&self, tuning: Tuning) {
+        self.controls.set(tuning);
+    }
+
+    fn sizes_tracked(&self) -> bool {
+        self.controls.tracks_sizes()
+    }
+
+    fn observed(&self) -> Streams {
+        self.log.observed()
+    }
+
+    fn log_item(&self, stream: Streams, line: &ItemLine<'_>) {
+        self.log.write(stream, |rest| line.write(rest));
+    }
+
+    fn count_prefix(&self, key: &[u8], event: PrefixEvent) {
+        self.prefixes.count(key, event);
+    }
+
+    fn watch(&self, streams: Streams) -> Result<u64, WatchRefusal> {
+        if self.options.disable_watch {
+            return Err(WatchRefusal::NotAllowed);
+        }
+        self.log.watch(streams).ok_or(WatchRefusal::TooMany)
+    }
+
+    fn read_log(&self, watcher: u64, output: &mut Vec<u8>) {
+        self.log.read(watcher, output);
+    }
+
+    fn unwatch(&self, watcher: u64) {
+        self.log.unwatch(watcher);
+    }
+}
