@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use crate::plain::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
+use crate::map_engine::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
 use crate::{
     Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup,
     Refusal, Seconds, SizeClasses, Updated,
@@ -14,7 +14,7 @@ use crate::{
 use ::dashmap::{DashMap, Entry};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use crate::plain::{SharedLease, Upload};
+pub use crate::map_engine::{SharedLease, Upload};
 
 /// How a cache is set up.
 #[derive(Clone, Debug)]
@@ -104,20 +104,21 @@ impl Shared {
     }
 
     /// Removes an item that was found dead.
-    fn bury(&self, key: HashedKey<'_>, now: Seconds) {
-        let era = self.core.era();
+    fn remove_expired(&self, key: HashedKey<'_>, now: Seconds) {
+        let flush_generation = self.core.flush_generation();
         let part = self.part(key.hash);
-        let buried = part.remove_if(key.bytes, |_, record| record.gone::<()>(now, era).is_some());
-        if let Some((key, record)) = buried {
+        let removed = part
+            .remove_if(key.bytes, |_, record| record.gone::<()>(now, flush_generation).is_some());
+        if let Some((key, record)) = removed {
             self.core.forget(key.len(), &record);
         }
     }
 
     /// Removes the dead of one part.
     fn sweep(&self, part: &Part, now: Seconds) {
-        let era = self.core.era();
+        let flush_generation = self.core.flush_generation();
         part.retain(|key, record| {
-            let live = record.gone::<()>(now, era).is_none();
+            let live = record.gone::<()>(now, flush_generation).is_none();
             if !live {
                 self.core.count_reclaimed(key.len(), record, true);
                 self.core.forget(key.len(), record);
@@ -129,7 +130,7 @@ impl Shared {
     /// The next part to look at, and whether others follow.
     fn next_part(&self, now: Seconds) -> Option<(&Part, bool)> {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
-        if sweep.left == 0 && sweep.rounds.begin(now, self.core.era()) {
+        if sweep.left == 0 && sweep.rounds.begin(now, self.core.flush_generation()) {
             sweep.left = PARTS;
         }
         sweep.left = sweep.left.checked_sub(1)?;
@@ -190,9 +191,9 @@ impl Engine for Handle {
     ) -> Lookup<R> {
         let Self { shared, now } = self;
         let Some(record) = shared.part(key.hash).get(key.bytes) else { return Lookup::Miss };
-        if let Some(gone) = record.gone(*now, shared.core.era()) {
+        if let Some(gone) = record.gone(*now, shared.core.flush_generation()) {
             drop(record);
-            shared.bury(key, *now);
+            shared.remove_expired(key, *now);
             return gone;
         }
         let item = record.lend();
@@ -270,7 +271,7 @@ impl Engine for Handle {
         for _ in 0..items {
             let Some((part, key)) = walk.next(shared) else { return false };
             if let Some(record) = part.get(&key)
-                && record.gone::<()>(*now, shared.core.era()).is_none()
+                && record.gone::<()>(*now, shared.core.flush_generation()).is_none()
             {
                 visit(&key, &record.lend());
             }
@@ -288,6 +289,6 @@ impl Engine for Handle {
     }
 
     fn reset_counters(&self) {
-        self.shared.core.tally.reset();
+        self.shared.core.stats.reset();
     }
 }

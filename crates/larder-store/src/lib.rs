@@ -16,8 +16,8 @@ pub mod dashmap;
 pub mod delayed;
 mod engine;
 pub mod eviction;
+mod map_engine;
 pub mod moka;
-mod plain;
 pub mod segment;
 
 pub use engine::*;

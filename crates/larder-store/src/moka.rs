@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use crate::plain::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
+use crate::map_engine::{Budget, Core, Hasher, LARGE_LEN_MIN, Record, Rounds, Step, Verdict};
 use crate::{
     Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup,
     Refusal, Seconds, SizeClasses, Updated,
@@ -15,7 +15,7 @@ use ::moka::ops::compute::Op;
 use ::moka::policy::EvictionPolicy;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-pub use crate::plain::{SharedLease, Upload};
+pub use crate::map_engine::{SharedLease, Upload};
 
 /// How a cache is set up.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ fn build(core: &Arc<Core>, limit_bytes: usize, policy: Policy) -> Records {
 /// Whatever leaves moka passes here, once.
 fn count_out(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) {
     core.forget(key.len(), record);
-    let dead = record.gone::<()>(core.now(), core.era()).is_some();
+    let dead = record.gone::<()>(core.now(), core.flush_generation()).is_some();
     match cause {
         RemovalCause::Size if dead => core.count_reclaimed(key.len(), record, false),
         RemovalCause::Size => core.count_evicted(key, record),
@@ -150,10 +150,11 @@ impl Shared {
     }
 
     /// Removes an item that was found dead.
-    fn bury(&self, key: &[u8], now: Seconds) {
-        let era = self.core.era();
+    fn remove_expired(&self, key: &[u8], now: Seconds) {
+        let flush_generation = self.core.flush_generation();
         self.compute(key, |record| {
-            let dead = record.is_some_and(|record| record.gone::<()>(now, era).is_some());
+            let dead =
+                record.is_some_and(|record| record.gone::<()>(now, flush_generation).is_some());
             if dead { Verdict::Remove } else { Verdict::Keep }
         });
     }
@@ -161,7 +162,9 @@ impl Shared {
     /// Has moka look for dead items when it is time to; whether it is at it.
     fn sweep(&self, now: Seconds) -> bool {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
-        if sweep.running.strong_count() == 0 && sweep.rounds.begin(now, self.core.era()) {
+        if sweep.running.strong_count() == 0
+            && sweep.rounds.begin(now, self.core.flush_generation())
+        {
             let running = Arc::new(());
             sweep.running = Arc::downgrade(&running);
             self.start_sweep(now, running);
@@ -173,7 +176,7 @@ impl Shared {
         let core = Arc::clone(&self.core);
         let is_dead = move |key: &Vec<u8>, record: &Arc<Record>| {
             let _running = &running;
-            let dead = record.gone::<()>(now, core.era()).is_some();
+            let dead = record.gone::<()>(now, core.flush_generation()).is_some();
             if dead {
                 core.count_reclaimed(key.len(), record, true);
             }
@@ -230,8 +233,8 @@ impl Engine for Handle {
     ) -> Lookup<R> {
         let Self { shared, now } = self;
         let Some(record) = shared.cache.get(key.bytes) else { return Lookup::Miss };
-        if let Some(gone) = record.gone(*now, shared.core.era()) {
-            shared.bury(key.bytes, *now);
+        if let Some(gone) = record.gone(*now, shared.core.flush_generation()) {
+            shared.remove_expired(key.bytes, *now);
             return gone;
         }
         let item = record.lend();
@@ -306,7 +309,7 @@ impl Engine for Handle {
             let Some((key, record)) = walk.0.with_dependent_mut(|_, steps| steps.next()) else {
                 return false;
             };
-            if record.gone::<()>(*now, shared.core.era()).is_none() {
+            if record.gone::<()>(*now, shared.core.flush_generation()).is_none() {
                 visit(&key, &record.lend());
             }
         }
@@ -324,6 +327,6 @@ impl Engine for Handle {
     }
 
     fn reset_counters(&self) {
-        self.shared.core.tally.reset();
+        self.shared.core.stats.reset();
     }
 }

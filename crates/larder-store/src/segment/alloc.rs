@@ -270,7 +270,7 @@ impl Alloc {
 
     /// Takes a segment with nothing alive in it: all has ended by `now`, or was flushed. What is
     /// known of it by now is asked: `last_expiry` may have moved, `sequence` says when it was opened.
-    pub(super) fn take_void(
+    pub(super) fn take_expired(
         &mut self,
         now: u32,
         last_expiry: impl Fn(u32) -> u32,
@@ -365,13 +365,13 @@ mod tests {
         }
         let expiries = |segment| [100, 105, u32::MAX, u32::MAX][segment as usize];
         let sequence = |segment| u64::from(segment) + 1;
-        assert_eq!(alloc.take_void(99, expiries, sequence), None);
-        assert_eq!(alloc.take_void(103, expiries, sequence), Some(0));
-        assert_eq!(alloc.take_void(103, expiries, sequence), None, "a touch has moved it");
-        assert_eq!(alloc.take_void(105, expiries, sequence), Some(1));
+        assert_eq!(alloc.take_expired(99, expiries, sequence), None);
+        assert_eq!(alloc.take_expired(103, expiries, sequence), Some(0));
+        assert_eq!(alloc.take_expired(103, expiries, sequence), None, "a touch has moved it");
+        assert_eq!(alloc.take_expired(105, expiries, sequence), Some(1));
         alloc.note_flush(4);
-        assert_eq!(alloc.take_void(105, expiries, sequence), Some(2));
-        assert_eq!(alloc.take_void(105, expiries, sequence), None, "it came after the flush");
+        assert_eq!(alloc.take_expired(105, expiries, sequence), Some(2));
+        assert_eq!(alloc.take_expired(105, expiries, sequence), None, "it came after the flush");
     }
 
     #[test]
@@ -443,7 +443,7 @@ mod tests {
         let choose = |i: u32| {
             let begun = std::time::Instant::now();
             let segment = match i % 3 {
-                0 => alloc.take_void(1000 + i, |_| 0, |_| 1),
+                0 => alloc.take_expired(1000 + i, |_| 0, |_| 1),
                 1 => alloc.take_dead(3),
                 _ => alloc.take_victim(|_| 1000).map(|victim| victim.segment),
             };

@@ -110,7 +110,7 @@ impl Handle {
         let chosen = {
             let mut alloc = self.shared.alloc();
             if alloc.is_about_to_use_more_memory() {
-                self.take_void(&mut alloc).or_else(|| alloc.take_dead(CLEAN_LEVEL_EARLY))
+                self.take_expired(&mut alloc).or_else(|| alloc.take_dead(CLEAN_LEVEL_EARLY))
             } else {
                 None
             }
@@ -133,7 +133,7 @@ impl Handle {
     fn choose(&self, clean_level: usize) -> Option<(Reason, u32)> {
         let shared = &self.shared;
         let mut alloc = shared.alloc();
-        let clean = self.take_void(&mut alloc).or_else(|| alloc.take_dead(clean_level));
+        let clean = self.take_expired(&mut alloc).or_else(|| alloc.take_dead(clean_level));
         if let Some(segment) = clean {
             return Some((Reason::Clean, segment));
         }
@@ -145,9 +145,9 @@ impl Handle {
         Some((Reason::Evict(victim.queue), victim.segment))
     }
 
-    fn take_void(&self, alloc: &mut Alloc) -> Option<u32> {
+    fn take_expired(&self, alloc: &mut Alloc) -> Option<u32> {
         let entry = |segment| self.shared.table().entry(segment);
-        alloc.take_void(
+        alloc.take_expired(
             self.now.0,
             |segment| entry(segment).last_expiry().load(Ordering::Relaxed),
             |segment| entry(segment).sequence().load(Ordering::Relaxed),

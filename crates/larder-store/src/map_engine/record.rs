@@ -15,7 +15,7 @@ pub(crate) struct Record {
     /// 0 where the cache keeps none.
     pub(crate) cas: u64,
     /// Flushes that came before it.
-    era: u64,
+    flush_generation: u64,
     fetched: AtomicBool,
     accessed: AtomicU32,
     /// It was counted as reclaimed.
@@ -27,23 +27,23 @@ impl Record {
         value: Bytes,
         attributes: Attributes,
         cas: u64,
-        era: u64,
+        flush_generation: u64,
         now: Seconds,
         fetched: bool,
     ) -> Self {
         let (fetched, accessed, counted) = (fetched.into(), now.0.into(), false.into());
-        Self { value, attributes, cas, era, fetched, accessed, counted }
+        Self { value, attributes, cas, flush_generation, fetched, accessed, counted }
     }
 
     /// The same item with other attributes. The value is shared.
-    pub(crate) fn amended(&self, attributes: Attributes, cas: u64) -> Self {
+    pub(crate) fn with_attributes(&self, attributes: Attributes, cas: u64) -> Self {
         let value = self.value.clone();
-        Self::new(value, attributes, cas, self.era, self.accessed(), self.fetched())
+        Self::new(value, attributes, cas, self.flush_generation, self.accessed(), self.fetched())
     }
 
-    /// Why it is there no more, in the era of `era`; `None` if it is.
-    pub(crate) fn gone<R>(&self, now: Seconds, era: u64) -> Option<Lookup<R>> {
-        if self.era < era {
+    /// Why it is there no more, after `flush_generation` flushes; `None` if it is.
+    pub(crate) fn gone<R>(&self, now: Seconds, flush_generation: u64) -> Option<Lookup<R>> {
+        if self.flush_generation < flush_generation {
             Some(Lookup::Flushed)
         } else if self.attributes.expiry.is_past(now) {
             Some(Lookup::Expired)

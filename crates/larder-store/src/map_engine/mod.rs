@@ -7,12 +7,12 @@
 //! |---|---|
 //! | `record` | an item as it is kept |
 //! | `upload` | values that arrive in pieces; the memory they and the items are charged |
-//! | `tally` | counts by size class |
+//! | `stats` | counts by size class |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod record;
-mod tally;
+mod stats;
 mod upload;
 
 pub use record::SharedLease;
@@ -27,11 +27,11 @@ use crate::{
 };
 use bytes::Bytes;
 use rapidhash::quality::SeedableState;
+use stats::MapStats;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tally::Tally;
 
 /// Hashes keys with a cache's own seed.
 pub(crate) type Hasher = SeedableState<'static>;
@@ -40,7 +40,7 @@ pub(crate) type Hasher = SeedableState<'static>;
 pub(crate) struct Core {
     pub(crate) hasher: Hasher,
     pub(crate) classes: SizeClasses,
-    pub(crate) tally: Tally,
+    pub(crate) stats: MapStats,
     /// What items are charged to.
     pub(crate) items: Arc<Budget>,
     /// What uploads are charged to; perhaps the same.
@@ -49,8 +49,8 @@ pub(crate) struct Core {
     overhead: usize,
     /// The last CAS given; `None` if there are none.
     cas: Option<AtomicU64>,
-    /// Flushes so far. An item of an earlier era is gone.
-    era: AtomicU64,
+    /// Flushes so far. An item of an earlier one is gone.
+    flush_generation: AtomicU64,
     /// When the pending flush is due; 0 if none is.
     flush_at: AtomicU32,
     /// The latest time that any handle was told.
@@ -93,13 +93,13 @@ impl Core {
     ) -> Self {
         Self {
             hasher: Hasher::new(seed),
-            tally: Tally::new(classes.count()),
+            stats: MapStats::new(classes.count()),
             classes,
             items,
             uploads,
             overhead,
             cas: cas.then(AtomicU64::default),
-            era: AtomicU64::new(0),
+            flush_generation: AtomicU64::new(0),
             flush_at: AtomicU32::new(0),
             now: AtomicU32::new(0),
             observer: OnceLock::new(),
@@ -124,7 +124,7 @@ impl Core {
         let due = at != 0 && at <= now.0;
         if due && self.flush_at.compare_exchange(at, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
-            self.era.fetch_add(1, Ordering::AcqRel);
+            self.flush_generation.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -132,8 +132,8 @@ impl Core {
         Seconds(self.now.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn era(&self) -> u64 {
-        self.era.load(Ordering::Acquire)
+    pub(crate) fn flush_generation(&self) -> u64 {
+        self.flush_generation.load(Ordering::Acquire)
     }
 
     /// Forgets all that is stored, now or later. Either takes the place of a pending flush, as in
@@ -141,7 +141,7 @@ impl Core {
     pub(crate) fn flush(&self, at: Option<Seconds>) {
         self.flush_at.store(at.map_or(0, |at| at.0.max(1)), Ordering::Release);
         if at.is_none() {
-            self.era.fetch_add(1, Ordering::AcqRel);
+            self.flush_generation.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -149,20 +149,20 @@ impl Core {
     pub(crate) fn forget(&self, key_len: usize, record: &Record) {
         self.items.give(self.charge(key_len, record.value.len()));
         let (class, footprint) = self.class_of(key_len, record);
-        self.tally.remove_item(class, footprint);
+        self.stats.remove_item(class, footprint);
     }
 
     /// Counts an expired or flushed item that gave its place up; `crawled` if nobody asked for it.
     pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
         if record.count_once() {
-            self.tally.reclaim(self.class_of(key_len, record).0, record.fetched(), crawled);
+            self.stats.reclaim(self.class_of(key_len, record).0, record.fetched(), crawled);
         }
     }
 
     /// Counts an item that was dropped for room, and tells who observes it.
     pub(crate) fn count_evicted(&self, key: &[u8], record: &Record) {
         let (class, now) = (self.class_of(key.len(), record).0, self.now());
-        self.tally.evict(class, record, now);
+        self.stats.evict(class, record, now);
         if let Some(observer) = self.observer.get() {
             let (attributes, value_len) = (record.attributes, record.value.len());
             let (fetched, accessed) = (record.fetched(), record.accessed());
@@ -192,15 +192,15 @@ impl Core {
         upload: &mut Option<Upload>,
         mut decide: impl FnMut(Lookup<&Item<'_, SharedLease>>) -> (Change<'v>, R),
     ) -> Step<R> {
-        let era = self.era();
-        let gone = found.and_then(|record| record.gone(now, era));
+        let flush_generation = self.flush_generation();
+        let gone = found.and_then(|record| record.gone(now, flush_generation));
         let (change, result) = match (found, gone) {
             (None, _) => decide(Lookup::Miss),
             (Some(_), Some(gone)) => decide(gone),
             (Some(record), None) => decide(Lookup::Hit(&record.lend())),
         };
-        let live = found.filter(|record| record.gone::<()>(now, era).is_none());
-        let update = Update { core: self, now, era, key, found, live };
+        let live = found.filter(|record| record.gone::<()>(now, flush_generation).is_none());
+        let update = Update { core: self, now, flush_generation, key, found, live };
         let verdict = match update.apply(change, upload) {
             Ok(verdict) => verdict,
             Err(refusal) => return Step { verdict: Verdict::Keep, updated: Err(refusal) },
@@ -219,7 +219,7 @@ struct Update<'u> {
     core: &'u Core,
     now: Seconds,
     /// Of when the update began: a flush in the meantime takes what it stores along.
-    era: u64,
+    flush_generation: u64,
     key: HashedKey<'u>,
     found: Option<&'u Record>,
     /// The same, unless it is expired or flushed.
@@ -234,7 +234,7 @@ impl Update<'_> {
             }
             (Change::Remove, Some(_)) => Ok(Verdict::Remove),
             (Change::SetAttributes { attributes, cas, access }, Some(live)) => {
-                Ok(self.amend(live, attributes, cas, access))
+                Ok(self.set_attributes(live, attributes, cas, access))
             }
             (Change::MarkAccessed, Some(live)) => {
                 live.note_access(self.now);
@@ -253,8 +253,14 @@ impl Update<'_> {
         Verdict::Remove
     }
 
-    fn amend(&self, live: &Record, attributes: Attributes, cas: NewCas, access: Access) -> Verdict {
-        let record = live.amended(attributes, self.cas(cas));
+    fn set_attributes(
+        &self,
+        live: &Record,
+        attributes: Attributes,
+        cas: NewCas,
+        access: Access,
+    ) -> Verdict {
+        let record = live.with_attributes(attributes, self.cas(cas));
         if access == Access::Tracked {
             record.note_access(self.now);
         }
@@ -282,8 +288,9 @@ impl Update<'_> {
         if is_uploaded(&value) {
             *upload = None;
         }
-        let record = Record::new(bytes, attributes, self.cas(cas), self.era, self.now, fetched);
-        self.core.tally.store();
+        let record =
+            Record::new(bytes, attributes, self.cas(cas), self.flush_generation, self.now, fetched);
+        self.core.stats.store();
         self.count_in(&record);
         if let (Some(dead), None) = (self.found, self.live) {
             self.core.count_reclaimed(self.key.bytes.len(), dead, false);
@@ -303,7 +310,7 @@ impl Update<'_> {
         let refused = self.core.items.take(self.charge(len), replaced + uploaded);
         refused.inspect_err(|_| {
             let footprint = self.core.classes.footprint(self.key.bytes.len(), len, 0);
-            self.core.tally.refuse(self.core.classes.class_of(footprint));
+            self.core.stats.refuse(self.core.classes.class_of(footprint));
         })
     }
 
@@ -313,7 +320,7 @@ impl Update<'_> {
 
     fn count_in(&self, record: &Record) {
         let (class, footprint) = self.core.class_of(self.key.bytes.len(), record);
-        self.core.tally.add_item(class, footprint);
+        self.core.stats.add_item(class, footprint);
     }
 
     fn cas(&self, cas: NewCas) -> u64 {
@@ -367,7 +374,7 @@ impl Core {
     pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
         let apart = !Arc::ptr_eq(&self.items, &self.uploads);
         let used = self.items.used() + if apart { self.uploads.used() } else { 0 };
-        Gauges { limit_bytes: limit_bytes as u64, used_bytes: used as u64, ..self.tally.gauges() }
+        Gauges { limit_bytes: limit_bytes as u64, used_bytes: used as u64, ..self.stats.gauges() }
     }
 }
 
@@ -379,12 +386,12 @@ pub(crate) struct Rounds {
 
 impl Rounds {
     /// Whether the next round is due; it is taken for begun.
-    pub(crate) fn begin(&mut self, now: Seconds, era: u64) -> bool {
-        let due = self.last.is_none_or(|(begun, begun_era)| {
-            begun_era != era || now.0.saturating_sub(begun.0) >= ROUND_SECS
+    pub(crate) fn begin(&mut self, now: Seconds, flush_generation: u64) -> bool {
+        let due = self.last.is_none_or(|(begun, begun_generation)| {
+            begun_generation != flush_generation || now.0.saturating_sub(begun.0) >= ROUND_SECS
         });
         if due {
-            self.last = Some((now, era));
+            self.last = Some((now, flush_generation));
         }
         due
     }

@@ -7,12 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What was added and removed, by size class.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct MapStats {
     stored: AtomicU64,
     classes: Box<[Mutex<ClassGauges>]>,
 }
 
-impl Tally {
+impl MapStats {
     pub(crate) fn new(classes: usize) -> Self {
         Self {
             stored: AtomicU64::new(0),
