@@ -108,7 +108,7 @@ impl Shared {
         let flush_generation = self.core.flush_generation();
         let part = self.part(key.hash);
         let removed = part
-            .remove_if(key.bytes, |_, record| record.gone::<()>(now, flush_generation).is_some());
+            .remove_if(key.bytes, |_, record| !record.liveness(now, flush_generation).is_live());
         if let Some((key, record)) = removed {
             self.core.forget(key.len(), &record);
         }
@@ -118,7 +118,7 @@ impl Shared {
     fn sweep(&self, part: &Part, now: Seconds) {
         let flush_generation = self.core.flush_generation();
         part.retain(|key, record| {
-            let live = record.gone::<()>(now, flush_generation).is_none();
+            let live = record.liveness(now, flush_generation).is_live();
             if !live {
                 self.core.count_reclaimed(key.len(), record, true);
                 self.core.forget(key.len(), record);
@@ -191,16 +191,19 @@ impl Engine for Handle {
     ) -> Lookup<R> {
         let Self { shared, now } = self;
         let Some(record) = shared.part(key.hash).get(key.bytes) else { return Lookup::Miss };
-        if let Some(gone) = record.gone(*now, shared.core.flush_generation()) {
-            drop(record);
+        let liveness = record.liveness(*now, shared.core.flush_generation());
+        let lookup = liveness.lookup(|| {
+            let item = record.lend();
+            if access == Access::Tracked {
+                record.note_access(*now);
+            }
+            read(&item)
+        });
+        drop(record);
+        if !liveness.is_live() {
             shared.remove_expired(key, *now);
-            return gone;
         }
-        let item = record.lend();
-        if access == Access::Tracked {
-            record.note_access(*now);
-        }
-        Lookup::Hit(read(&item))
+        lookup
     }
 
     fn update<'v, R>(
@@ -271,7 +274,7 @@ impl Engine for Handle {
         for _ in 0..items {
             let Some((part, key)) = walk.next(shared) else { return false };
             if let Some(record) = part.get(&key)
-                && record.gone::<()>(*now, shared.core.flush_generation()).is_none()
+                && record.liveness(*now, shared.core.flush_generation()).is_live()
             {
                 visit(&key, &record.lend());
             }

@@ -149,6 +149,33 @@ impl<R> Lookup<R> {
     }
 }
 
+/// Whether an item that is stored can be shown, and if not, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    Live,
+    /// Its expiry is past.
+    Expired,
+    /// [`Engine::flush`] came after it was stored.
+    Flushed,
+}
+
+impl Liveness {
+    #[inline]
+    pub(crate) fn is_live(self) -> bool {
+        self == Self::Live
+    }
+
+    /// What a look-up answers that found such an item. `hit` is called for a live one alone.
+    #[inline]
+    pub(crate) fn lookup<R>(self, hit: impl FnOnce() -> R) -> Lookup<R> {
+        match self {
+            Self::Live => Lookup::Hit(hit()),
+            Self::Expired => Lookup::Expired,
+            Self::Flushed => Lookup::Flushed,
+        }
+    }
+}
+
 /// Whether a read leaves traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

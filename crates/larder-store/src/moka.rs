@@ -104,7 +104,7 @@ fn build(core: &Arc<Core>, limit_bytes: usize, policy: Policy) -> Records {
 /// Whatever leaves moka passes here, once.
 fn count_out(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) {
     core.forget(key.len(), record);
-    let dead = record.gone::<()>(core.now(), core.flush_generation()).is_some();
+    let dead = !record.liveness(core.now(), core.flush_generation()).is_live();
     match cause {
         RemovalCause::Size if dead => core.count_reclaimed(key.len(), record, false),
         RemovalCause::Size => core.count_evicted(key, record),
@@ -154,7 +154,7 @@ impl Shared {
         let flush_generation = self.core.flush_generation();
         self.compute(key, |record| {
             let dead =
-                record.is_some_and(|record| record.gone::<()>(now, flush_generation).is_some());
+                record.is_some_and(|record| !record.liveness(now, flush_generation).is_live());
             if dead { Verdict::Remove } else { Verdict::Keep }
         });
     }
@@ -176,7 +176,7 @@ impl Shared {
         let core = Arc::clone(&self.core);
         let is_dead = move |key: &Vec<u8>, record: &Arc<Record>| {
             let _running = &running;
-            let dead = record.gone::<()>(now, core.flush_generation()).is_some();
+            let dead = !record.liveness(now, core.flush_generation()).is_live();
             if dead {
                 core.count_reclaimed(key.len(), record, true);
             }
@@ -233,15 +233,17 @@ impl Engine for Handle {
     ) -> Lookup<R> {
         let Self { shared, now } = self;
         let Some(record) = shared.cache.get(key.bytes) else { return Lookup::Miss };
-        if let Some(gone) = record.gone(*now, shared.core.flush_generation()) {
+        let liveness = record.liveness(*now, shared.core.flush_generation());
+        if !liveness.is_live() {
             shared.remove_expired(key.bytes, *now);
-            return gone;
         }
-        let item = record.lend();
-        if access == Access::Tracked {
-            record.note_access(*now);
-        }
-        Lookup::Hit(read(&item))
+        liveness.lookup(|| {
+            let item = record.lend();
+            if access == Access::Tracked {
+                record.note_access(*now);
+            }
+            read(&item)
+        })
     }
 
     fn update<'v, R>(
@@ -309,7 +311,7 @@ impl Engine for Handle {
             let Some((key, record)) = walk.0.with_dependent_mut(|_, steps| steps.next()) else {
                 return false;
             };
-            if record.gone::<()>(*now, shared.core.flush_generation()).is_none() {
+            if record.liveness(*now, shared.core.flush_generation()).is_live() {
                 visit(&key, &record.lend());
             }
         }

@@ -193,13 +193,14 @@ impl Core {
         mut decide: impl FnMut(Lookup<&Item<'_, SharedLease>>) -> (Change<'v>, R),
     ) -> Step<R> {
         let flush_generation = self.flush_generation();
-        let gone = found.and_then(|record| record.gone(now, flush_generation));
-        let (change, result) = match (found, gone) {
-            (None, _) => decide(Lookup::Miss),
-            (Some(_), Some(gone)) => decide(gone),
-            (Some(record), None) => decide(Lookup::Hit(&record.lend())),
+        let (change, result) = match found {
+            None => decide(Lookup::Miss),
+            Some(record) => {
+                let item = record.lend();
+                decide(record.liveness(now, flush_generation).lookup(|| &item))
+            }
         };
-        let live = found.filter(|record| record.gone::<()>(now, flush_generation).is_none());
+        let live = found.filter(|record| record.liveness(now, flush_generation).is_live());
         let update = Update { core: self, now, flush_generation, key, found, live };
         let verdict = match update.apply(change, upload) {
             Ok(verdict) => verdict,

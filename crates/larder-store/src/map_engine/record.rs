@@ -1,6 +1,7 @@
 //! An item as it is kept: immutable but for the traces of its readers.
 
-use crate::{Attributes, Item, Lease, Lookup, Seconds, Value};
+use crate::engine::Liveness;
+use crate::{Attributes, Item, Lease, Seconds, Value};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -41,14 +42,14 @@ impl Record {
         Self::new(value, attributes, cas, self.flush_generation, self.accessed(), self.fetched())
     }
 
-    /// Why it is there no more, after `flush_generation` flushes; `None` if it is.
-    pub(crate) fn gone<R>(&self, now: Seconds, flush_generation: u64) -> Option<Lookup<R>> {
+    /// Whether it can be shown when there were `flush_generation` flushes.
+    pub(crate) fn liveness(&self, now: Seconds, flush_generation: u64) -> Liveness {
         if self.flush_generation < flush_generation {
-            Some(Lookup::Flushed)
+            Liveness::Flushed
         } else if self.attributes.expiry.is_past(now) {
-            Some(Lookup::Expired)
+            Liveness::Expired
         } else {
-            None
+            Liveness::Live
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::Shared;
 use super::alloc::Alloc;
-use super::handle::{Handle, ended};
+use super::handle::{Handle, liveness};
 use super::header::{Header, State};
 use super::record::{NewRecord, OwnedSegment, Record, Witness};
 use super::sync::Ordering;
@@ -253,7 +253,7 @@ impl Handle {
         // As it is now, under the lock: marks and expiry may just have changed.
         let record = Record::at(shared.table(), at, cas, Witness::locked(&stripe));
         let (_, mut writer) = self.writer();
-        if ended::<()>(&shared, &record, writer.now).is_some() {
+        if !liveness(&shared, &record, writer.now).is_live() {
             writer.count_reclaimed(&shared, &record, false);
             writer.remove(&shared, &stripe, &place, &record);
             return Some(len);
@@ -282,7 +282,7 @@ impl Handle {
             shared.mark_dead(&record, true);
             return Some(len);
         }
-        if ended::<()>(&shared, &record, writer.now).is_some() {
+        if !liveness(&shared, &record, writer.now).is_live() {
             // A flush has come since, and made void what it was to be written to.
             writer.count_reclaimed(&shared, &record, false);
             writer.remove(&shared, &stripe, &place, &record);

@@ -5,13 +5,14 @@
 //! or records that nobody waits long for it.
 
 use super::Shared;
-use super::handle::{Handle, ended};
+use super::handle::{Handle, liveness};
 use super::header::State;
 use super::open::Open;
 use super::record::{Record, Witness};
 use super::sync::{Ordering, fence};
 use super::table::SegmentState;
-use crate::{Expiry, Lookup, Seconds};
+use crate::engine::Liveness;
+use crate::{Expiry, Seconds};
 use std::sync::Arc;
 
 /// Records that one step looks at.
@@ -166,7 +167,7 @@ impl Handle {
         let stripe = shared.index.lock(hash);
         let place = stripe.find(|slot| slot.offset() == offset)?;
         let record = shared.record(place.slot, Witness::locked(&stripe));
-        if let Some(Lookup::<()>::Expired) = ended(shared, &record, writer.now) {
+        if liveness(shared, &record, writer.now) == Liveness::Expired {
             writer.count_reclaimed(shared, &record, true);
             writer.remove(shared, &stripe, &place, &record);
             return None;

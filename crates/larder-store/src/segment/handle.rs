@@ -12,6 +12,7 @@ use super::slot::{Pattern, Slot, tag};
 use super::staging::Staging;
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
+use crate::engine::Liveness;
 use crate::{
     Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal, Seconds,
     Updated, Value,
@@ -115,10 +116,7 @@ impl Handle {
             });
             let found = hinted.or_else(|| shared.index.lookup(key.hash, verify));
             let Some(found) = found else { return Lookup::Miss };
-            match ended(shared, &found.record, now) {
-                Some(ended) => ended,
-                None => Lookup::Hit(read(shared, &found, now)),
-            }
+            liveness(shared, &found.record, now).lookup(|| read(shared, &found, now))
         })
     }
 
@@ -153,15 +151,15 @@ impl Handle {
     }
 }
 
-/// Why an item that is there does not count, if it does not.
+/// Whether an item that the index refers to can be shown.
 #[inline]
-pub(super) fn ended<R>(shared: &Shared, record: &Record<'_>, now: Seconds) -> Option<Lookup<R>> {
+pub(super) fn liveness(shared: &Shared, record: &Record<'_>, now: Seconds) -> Liveness {
     if shared.is_flushed(record) {
-        Some(Lookup::Flushed)
+        Liveness::Flushed
     } else if record.is_past(now) {
-        Some(Lookup::Expired)
+        Liveness::Expired
     } else {
-        None
+        Liveness::Live
     }
 }
 

@@ -9,7 +9,7 @@
 //! A look-up that is not sampled costs a count and a compare. Those that are wait in their handle
 //! and take the one lock a batch at a time.
 
-use super::handle::{Handle, ended};
+use super::handle::{Handle, liveness};
 use super::record::Witness;
 use super::stack::{Extent, Stack};
 use super::sync::Ordering::Relaxed;
@@ -178,8 +178,8 @@ impl Handle {
                 (record.key() == key.bytes).then_some(record)
             })?;
             let len = record.key().len() + record.value_len() + shared.config.overhead();
-            let live = ended::<()>(shared, &record, now).is_none();
-            live.then(|| Extent { len: len as u64, expiry: record.expiry() })
+            let is_live = liveness(shared, &record, now).is_live();
+            is_live.then(|| Extent { len: len as u64, expiry: record.expiry() })
         })
     }
 }

@@ -4,7 +4,7 @@
 
 use super::Shared;
 use super::chain::Upload;
-use super::handle::{Handle, ended};
+use super::handle::{Handle, liveness};
 use super::record::{Record, Witness};
 use super::sync::Ordering;
 use super::table::{SegmentState, Sequence};
@@ -150,7 +150,7 @@ impl Handle {
                 let record = shared.record(slot, witness);
                 (record.key() == key.bytes).then_some(record)
             });
-            let old = old.filter(|old| ended::<()>(shared, old, now).is_none());
+            let old = old.filter(|old| liveness(shared, old, now).is_live());
             staging.fill(shared, old.as_ref(), witness, value, upload);
         });
         self.staging = Some(staging);

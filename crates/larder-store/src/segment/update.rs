@@ -4,7 +4,7 @@
 use super::chain::{ChainLease, Upload};
 use super::{AbortOnUnwind, Shared};
 
-use super::handle::{Handle, ended, lend};
+use super::handle::{Handle, lend, liveness};
 use super::header::State;
 use super::index::{Locked, Place};
 use super::open::Writer;
@@ -12,7 +12,7 @@ use super::record::{Chain, NewRecord, Record, Witness};
 use super::staging::{Plan, Staging};
 use super::sync::Ordering;
 use super::table::Table;
-use crate::engine::SPACES;
+use crate::engine::{Liveness, SPACES};
 use crate::eviction::{Kind, Queue};
 use crate::{
     Access, Attributes, Change, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX, NewCas, NewValue,
@@ -112,15 +112,15 @@ impl Writer<'_> {
             let record = shared.record(place.slot, witness);
             Found { place, record }
         });
-        let end = found.as_ref().and_then(|found| ended(shared, &found.record, self.now));
-        let is_live = found.is_some() && end.is_none();
-        let (change, result) = match (&found, end) {
-            (None, _) => decide(Lookup::Miss),
-            (Some(_), Some(end)) => decide(end),
-            (Some(found), None) if is_shown => {
+        let state = found.as_ref().map(|found| liveness(shared, &found.record, self.now));
+        let is_live = state == Some(Liveness::Live);
+        let (change, result) = match (&found, state) {
+            (_, Some(Liveness::Expired)) => decide(Lookup::Expired),
+            (_, Some(Liveness::Flushed)) => decide(Lookup::Flushed),
+            (Some(found), _) if is_shown => {
                 lend(shared, &found.record, |item| decide(Lookup::Hit(item)))
             }
-            (Some(_), None) => decide(Lookup::Miss),
+            _ => decide(Lookup::Miss),
         };
         if let (Change::Put { .. }, None) = (&change, &found) {
             // Under another key's stripe it would be there for nobody, and not be moved when its

@@ -5,7 +5,7 @@
 //! first kind may be shown twice, the second twice or not at all.
 
 use super::ChainLease;
-use super::handle::{Handle, ended, lend};
+use super::handle::{Handle, lend, liveness};
 use super::index::{BUCKET_SLOTS, Buckets};
 use super::record::Witness;
 use super::slot::Slot;
@@ -57,7 +57,7 @@ impl Handle {
             let mut shown = 0;
             for slot in slots() {
                 let record = shared.record(slot, Witness::pinned(pinned));
-                if ended::<()>(shared, &record, now).is_none() {
+                if liveness(shared, &record, now).is_live() {
                     lend(shared, &record, |item| visit(record.key(), item));
                     shown += 1;
                 }
