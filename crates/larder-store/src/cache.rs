@@ -65,35 +65,3 @@ impl CacheControl for crate::segment::Cache {
         Self::observe_evictions(self, observer);
     }
 }
-
-macro_rules! map_cache {
-    ($($engine:ident)*) => {$(
-        impl Cache for crate::$engine::Cache {
-            type Engine = crate::$engine::Handle;
-
-            fn engine(&self) -> Self::Engine {
-                self.handle()
-            }
-        }
-
-        impl CacheControl for crate::$engine::Cache {
-            fn gauges(&self) -> Gauges {
-                self.handle().gauges()
-            }
-
-            fn reset_counters(&self) {
-                self.handle().reset_counters();
-            }
-
-            fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
-                Self::set_limit(self, bytes)
-            }
-
-            fn observe_evictions(&self, observer: EvictionObserver) {
-                Self::observe_evictions(self, observer);
-            }
-        }
-    )*};
-}
-
-map_cache!(dashmap moka);

@@ -16,7 +16,7 @@ pub mod dashmap;
 pub mod delayed;
 mod engine;
 pub mod eviction;
-mod map_engine;
+pub mod map_engine;
 pub mod moka;
 pub mod segment;
 

@@ -10,7 +10,7 @@ pub(crate) const LARGE_LEN_MIN: usize = 64 << 10;
 
 /// An item without its key.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub struct Record {
     pub(crate) value: Bytes,
     pub(crate) attributes: Attributes,
     /// 0 where the cache keeps none.

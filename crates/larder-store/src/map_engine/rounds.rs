@@ -1,0 +1,25 @@
+//! When to look through all items for those that have expired or were flushed.
+
+use crate::Seconds;
+
+/// Rounds through all items, for one cache.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    last: Option<(Seconds, u64)>,
+}
+
+impl Rounds {
+    /// Whether the next round is due; it is taken for begun.
+    pub(crate) fn begin(&mut self, now: Seconds, flush_generation: u64) -> bool {
+        let due = self.last.is_none_or(|(begun, begun_generation)| {
+            begun_generation != flush_generation || now.0.saturating_sub(begun.0) >= ROUND_SECS
+        });
+        if due {
+            self.last = Some((now, flush_generation));
+        }
+        due
+    }
+}
+
+/// A round looks at every item, so it should not come too often.
+const ROUND_SECS: u32 = 30;

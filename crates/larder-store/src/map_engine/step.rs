@@ -1,0 +1,367 @@
+//! One update of one key: what the caller's closure is shown, and what the map holds afterwards.
+
+use super::record::{Record, SharedLease};
+use super::stats::MapStats;
+use super::upload::{Budget, Upload};
+use crate::engine::{Liveness, SPACES};
+use crate::{
+    Access, Attributes, Change, Eviction, EvictionObserver, Gauges, HashedKey, Item, Lookup,
+    NewCas, NewValue, Refusal, Seconds, SizeClasses, Updated,
+};
+use bytes::Bytes;
+use rapidhash::quality::SeedableState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Hashes keys with a cache's own seed.
+pub(crate) type Hasher = SeedableState<'static>;
+
+/// What a cache knows beside its items.
+pub struct Core {
+    pub(crate) hasher: Hasher,
+    pub(crate) classes: SizeClasses,
+    pub(crate) stats: MapStats,
+    /// What items are charged to.
+    pub(crate) items: Arc<Budget>,
+    /// What uploads are charged to; perhaps the same.
+    pub(crate) uploads: Arc<Budget>,
+    /// Bytes that an item takes beside key and value.
+    overhead: usize,
+    /// The last CAS given; `None` if there are none.
+    cas: Option<AtomicU64>,
+    /// Flushes so far. An item of an earlier one is gone.
+    flush_generation: AtomicU64,
+    /// When the pending flush is due; 0 if none is.
+    flush_at: AtomicU32,
+    /// The latest time that any handle was told.
+    now: AtomicU32,
+    /// Told of evictions.
+    observer: OnceLock<EvictionObserver>,
+}
+
+/// What a map has to do with a key.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Leave it as it is.
+    Keep,
+    /// Remove the record, if there is one.
+    Remove,
+    /// Store this record in place of the one that is there, if there is one.
+    Store(Record),
+}
+
+/// A verdict with what the caller of the update is told. A refused update keeps what is there.
+#[derive(Debug)]
+pub(crate) struct Step<R> {
+    pub(crate) verdict: Verdict,
+    pub(crate) updated: Result<Updated<R>, Refusal>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("items", &self.items).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        classes: SizeClasses,
+        seed: u64,
+        cas: bool,
+        overhead: usize,
+        [items, uploads]: [Arc<Budget>; 2],
+    ) -> Self {
+        Self {
+            hasher: Hasher::new(seed),
+            stats: MapStats::new(classes.count()),
+            classes,
+            items,
+            uploads,
+            overhead,
+            cas: cas.then(AtomicU64::default),
+            flush_generation: AtomicU64::new(0),
+            flush_at: AtomicU32::new(0),
+            now: AtomicU32::new(0),
+            observer: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    /// The bytes that an item is charged.
+    pub(crate) fn charge(&self, key_len: usize, value_len: usize) -> usize {
+        self.overhead + key_len + value_len
+    }
+
+    /// Moves time on.
+    pub(crate) fn advance(&self, now: Seconds) {
+        if self.now.load(Ordering::Relaxed) != now.0 {
+            self.now.store(now.0, Ordering::Relaxed);
+        }
+        let at = self.flush_at.load(Ordering::Relaxed);
+        let due = at != 0 && at <= now.0;
+        if due && self.flush_at.compare_exchange(at, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            self.flush_generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn now(&self) -> Seconds {
+        Seconds(self.now.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn flush_generation(&self) -> u64 {
+        self.flush_generation.load(Ordering::Acquire)
+    }
+
+    /// Whether a record can be shown at `now`.
+    pub(crate) fn liveness(&self, record: &Record, now: Seconds) -> Liveness {
+        record.liveness(now, self.flush_generation())
+    }
+
+    /// Forgets all that is stored, now or later. Either takes the place of a pending flush, as in
+    /// memcached.
+    pub(crate) fn flush(&self, at: Option<Seconds>) {
+        self.flush_at.store(at.map_or(0, |at| at.0.max(1)), Ordering::Release);
+        if at.is_none() {
+            self.flush_generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Counts out a record that has left the map.
+    pub(crate) fn forget(&self, key_len: usize, record: &Record) {
+        self.items.give(self.charge(key_len, record.value.len()));
+        let (class, footprint) = self.class_of(key_len, record);
+        self.stats.remove_item(class, footprint);
+    }
+
+    /// Counts an expired or flushed item that gave its place up; `crawled` if nobody asked for it.
+    pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
+        if record.count_once() {
+            self.stats.reclaim(self.class_of(key_len, record).0, record.fetched(), crawled);
+        }
+    }
+
+    /// Counts an item that was dropped for room, and tells who observes it.
+    pub(crate) fn count_evicted(&self, key: &[u8], record: &Record) {
+        let (class, now) = (self.class_of(key.len(), record).0, self.now());
+        self.stats.evict(class, record, now);
+        if let Some(observer) = self.observer.get() {
+            let (attributes, value_len) = (record.attributes, record.value.len());
+            let (fetched, accessed) = (record.fetched(), record.accessed());
+            observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+        }
+    }
+
+    /// Has `observer` told of every eviction from now on. The first one stays.
+    pub(crate) fn observe_evictions(&self, observer: EvictionObserver) {
+        // Who comes second is told nothing.
+        let _ = self.observer.set(observer);
+    }
+
+    /// The statistics class of an item and the bytes that it counts for.
+    fn class_of(&self, key_len: usize, record: &Record) -> (usize, usize) {
+        let (value_len, flags) = (record.value.len(), record.attributes.client_flags);
+        let footprint = self.classes.footprint(key_len, value_len, flags);
+        (self.classes.class_of(footprint), footprint)
+    }
+
+    /// One update of one key: asks `decide` and works out what the map should hold.
+    pub(crate) fn step<'v, R>(
+        &self,
+        now: Seconds,
+        key: HashedKey<'_>,
+        found: Option<&Record>,
+        upload: &mut Option<Upload>,
+        mut decide: impl FnMut(Lookup<&Item<'_, SharedLease>>) -> (Change<'v>, R),
+    ) -> Step<R> {
+        let flush_generation = self.flush_generation();
+        let (change, result) = match found {
+            None => decide(Lookup::Miss),
+            Some(record) => {
+                let item = record.lend();
+                decide(record.liveness(now, flush_generation).lookup(|| &item))
+            }
+        };
+        let live = found.filter(|record| record.liveness(now, flush_generation).is_live());
+        let update = Update { core: self, now, flush_generation, key, found, live };
+        let verdict = match update.apply(change, upload) {
+            Ok(verdict) => verdict,
+            Err(refusal) => return Step { verdict: Verdict::Keep, updated: Err(refusal) },
+        };
+        let cas = match &verdict {
+            Verdict::Keep => live.map_or(0, |record| record.cas),
+            Verdict::Remove => 0,
+            Verdict::Store(record) => record.cas,
+        };
+        Step { verdict, updated: Ok(Updated { result, cas }) }
+    }
+}
+
+/// One update of one key, while nobody else writes it.
+struct Update<'u> {
+    core: &'u Core,
+    now: Seconds,
+    /// Of when the update began: a flush in the meantime takes what it stores along.
+    flush_generation: u64,
+    key: HashedKey<'u>,
+    found: Option<&'u Record>,
+    /// The same, unless it is expired or flushed.
+    live: Option<&'u Record>,
+}
+
+impl Update<'_> {
+    fn apply(&self, change: Change<'_>, upload: &mut Option<Upload>) -> Result<Verdict, Refusal> {
+        match (change, self.live) {
+            (Change::Put { attributes, cas, value, fetched }, _) => {
+                self.put(attributes, cas, value, fetched, upload)
+            }
+            (Change::Remove, Some(_)) => Ok(Verdict::Remove),
+            (Change::SetAttributes { attributes, cas, access }, Some(live)) => {
+                Ok(self.set_attributes(live, attributes, cas, access))
+            }
+            (Change::MarkAccessed, Some(live)) => {
+                live.note_access(self.now);
+                Ok(Verdict::Keep)
+            }
+            // Looking it up has told the crates that evict.
+            (Change::Keep | Change::Promote, Some(_)) => Ok(Verdict::Keep),
+            (_, None) => Ok(self.clear()),
+        }
+    }
+
+    /// Takes away what is there no more.
+    fn clear(&self) -> Verdict {
+        let Some(dead) = self.found else { return Verdict::Keep };
+        self.core.count_reclaimed(self.key.bytes.len(), dead, false);
+        Verdict::Remove
+    }
+
+    fn set_attributes(
+        &self,
+        live: &Record,
+        attributes: Attributes,
+        cas: NewCas,
+        access: Access,
+    ) -> Verdict {
+        let record = live.with_attributes(attributes, self.cas(cas));
+        if access == Access::Tracked {
+            record.note_access(self.now);
+        }
+        self.core.items.take_anyway(self.charge(record.value.len()));
+        self.count_in(&record);
+        Verdict::Store(record)
+    }
+
+    fn put(
+        &self,
+        attributes: Attributes,
+        cas: NewCas,
+        value: NewValue<'_>,
+        fetched: bool,
+        upload: &mut Option<Upload>,
+    ) -> Result<Verdict, Refusal> {
+        let uploaded = upload.as_ref().map_or(&[][..], Upload::bytes);
+        let old = self.live.map_or(&[][..], |live| &live.value);
+        let pieces = pieces(&value, old, uploaded);
+        self.take_room(pieces.iter().map(|piece| piece.len()).sum(), &value, upload.as_ref())?;
+        let bytes = match value {
+            NewValue::Uploaded => upload.take().map(Upload::into_bytes).unwrap_or_default(),
+            _ => Bytes::from(pieces.concat()),
+        };
+        if is_uploaded(&value) {
+            *upload = None;
+        }
+        let record =
+            Record::new(bytes, attributes, self.cas(cas), self.flush_generation, self.now, fetched);
+        self.core.stats.store();
+        self.count_in(&record);
+        if let (Some(dead), None) = (self.found, self.live) {
+            self.core.count_reclaimed(self.key.bytes.len(), dead, false);
+        }
+        Ok(Verdict::Store(record))
+    }
+
+    /// Charges for a value that takes the place of what is there and of what was uploaded.
+    fn take_room(
+        &self,
+        len: usize,
+        value: &NewValue<'_>,
+        upload: Option<&Upload>,
+    ) -> Result<(), Refusal> {
+        let replaced = self.found.map_or(0, |found| self.charge(found.value.len()));
+        let uploaded = if is_uploaded(value) { upload.map_or(0, Upload::charged) } else { 0 };
+        let refused = self.core.items.take(self.charge(len), replaced + uploaded);
+        refused.inspect_err(|_| {
+            let footprint = self.core.classes.footprint(self.key.bytes.len(), len, 0);
+            self.core.stats.refuse(self.core.classes.class_of(footprint));
+        })
+    }
+
+    fn charge(&self, value_len: usize) -> usize {
+        self.core.charge(self.key.bytes.len(), value_len)
+    }
+
+    fn count_in(&self, record: &Record) {
+        let (class, footprint) = self.core.class_of(self.key.bytes.len(), record);
+        self.core.stats.add_item(class, footprint);
+    }
+
+    fn cas(&self, cas: NewCas) -> u64 {
+        let Some(last) = &self.core.cas else { return 0 };
+        let old = self.live.map_or(0, |live| live.cas);
+        match cas {
+            NewCas::Fresh => fresh_cas(last, old),
+            NewCas::Same => old,
+            NewCas::Exactly(cas) => cas,
+        }
+    }
+}
+
+/// A CAS that no other item was given, higher than `old`.
+fn fresh_cas(last: &AtomicU64, old: u64) -> u64 {
+    let next = last.fetch_add(1, Ordering::Relaxed) + 1;
+    if next > old || old >= CAS_FOLLOWED_MAX {
+        return next;
+    }
+    // A client chose a number ahead of ours: go on behind it.
+    last.fetch_max(old, Ordering::Relaxed);
+    last.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Numbers that a client chose are followed up to here only, lest nothing higher be left.
+const CAS_FOLLOWED_MAX: u64 = 1 << 63;
+
+/// What a new value is made of, in order.
+fn pieces<'b>(value: &'b NewValue<'_>, old: &'b [u8], uploaded: &'b [u8]) -> [&'b [u8]; 2] {
+    match value {
+        NewValue::Bytes(bytes) => [bytes, &[]],
+        NewValue::Number { digits, len, width } => {
+            let digits = digits.get(..usize::from(*len)).unwrap_or(digits);
+            let spaces = width.saturating_sub(digits.len());
+            [digits, SPACES.get(..spaces).unwrap_or(&SPACES)]
+        }
+        NewValue::Append(bytes) => [old, bytes],
+        NewValue::Prepend(bytes) => [bytes, old],
+        NewValue::Uploaded => [uploaded, &[]],
+        NewValue::AppendUploaded => [old, uploaded],
+        NewValue::PrependUploaded => [uploaded, old],
+    }
+}
+
+fn is_uploaded(value: &NewValue<'_>) -> bool {
+    matches!(value, NewValue::Uploaded | NewValue::AppendUploaded | NewValue::PrependUploaded)
+}
+
+impl Core {
+    /// The totals, as far as they do not depend on the map.
+    pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
+        let apart = !Arc::ptr_eq(&self.items, &self.uploads);
+        let used = self.items.used() + if apart { self.uploads.used() } else { 0 };
+        Gauges { limit_bytes: limit_bytes as u64, used_bytes: used as u64, ..self.stats.gauges() }
+    }
+}
