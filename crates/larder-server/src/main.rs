@@ -6,7 +6,7 @@ use larder_protocol::Parser;
 use larder_server::life_cycle::LifeCycle;
 use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
-use larder_server::options::{EngineKind, EvictionPolicy, Options, OptionsError};
+use larder_server::options::{EngineKind, Options, OptionsError};
 use larder_server::pid_file::PidFile;
 use larder_server::server::Server;
 use larder_server::tls::Tls;
@@ -14,7 +14,7 @@ use larder_server::verbosity::Verbosity;
 use larder_server::{activation, auth, driver, listener, platform, slab_classes, udp, version};
 use larder_session::Settings;
 use larder_store::cache::Cache;
-use larder_store::{dashmap, delayed, moka, segment};
+use larder_store::{delayed, segment};
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::net::UdpSocket;
@@ -128,17 +128,26 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 delayed::Storage::with_thread(seed).map_err(|error| failure(EX_OSERR)(&error))?;
             serve(options, &delayed::Cache::new(cache, storage), verbosity)
         }
+        #[cfg(feature = "dashmap")]
         EngineKind::Dashmap => {
+            use larder_store::dashmap;
             let config = dashmap::Config { limit_bytes, cas, classes, seed };
             serve(options, &dashmap::Cache::new(config), verbosity)
         }
+        #[cfg(feature = "moka")]
         EngineKind::Moka => {
+            use larder_server::options::EvictionPolicy;
+            use larder_store::moka;
             let policy = match options.eviction_policy {
                 Some(EvictionPolicy::Lru) | None => moka::Policy::Lru,
                 Some(EvictionPolicy::TinyLfu) => moka::Policy::TinyLfu,
             };
             let config = moka::Config { limit_bytes, cas, classes, seed, policy };
             serve(options, &moka::Cache::new(config), verbosity)
+        }
+        #[cfg(not(all(feature = "dashmap", feature = "moka")))]
+        EngineKind::Dashmap | EngineKind::Moka => {
+            unreachable!("Options::check refuses engines that are not in the build")
         }
     }
 }

@@ -4,19 +4,24 @@
 //! | engine | evicts | what it is for |
 //! |---|---|---|
 //! | [`segment`] | S3-FIFO | the default: one region, exact limit, reads without locks |
-//! | [`moka`] | LRU or TinyLFU | a cache as it is usually built in Rust |
-//! | [`dashmap`] | no | a plain concurrent map: refuses when it is full |
-//! | [`delayed`] | as another | any of them, answering late at random: for tests |
+//! | `moka` | LRU or TinyLFU | a cache as it is usually built in Rust |
+//! | `dashmap` | no | a concurrent map: it refuses stores when it is full |
+//! | [`delayed`] | as another | for tests: any of them, with answers that are late at random |
+//!
+//! `moka` and `dashmap` are features of that name, on by default.
 
 #[macro_use]
 mod strict;
 
 pub mod cache;
+#[cfg(feature = "dashmap")]
 pub mod dashmap;
 pub mod delayed;
 mod engine;
 pub mod eviction;
+#[cfg(any(feature = "dashmap", feature = "moka"))]
 pub mod map_engine;
+#[cfg(feature = "moka")]
 pub mod moka;
 pub mod segment;
 

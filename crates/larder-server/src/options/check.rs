@@ -150,6 +150,12 @@ impl Options {
     fn check_engine(&self) -> Result<(), Misuse> {
         let refuse = |message: &str| Err(Misuse { message: message.to_owned(), status: USAGE });
         match self.engine {
+            EngineKind::Dashmap if !cfg!(feature = "dashmap") => {
+                refuse("--engine dashmap: larderd was built without the feature dashmap")
+            }
+            EngineKind::Moka if !cfg!(feature = "moka") => {
+                refuse("--engine moka: larderd was built without the feature moka")
+            }
             EngineKind::Dashmap if !self.disable_evictions => {
                 refuse("--engine dashmap cannot evict: add -M, or choose another engine")
             }

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn every_kind_of_value_can_be_set() {
         let file = "disable-cas = true\nlock_memory = false\nverbose = 2\nunix-mask = '770'\n\
-                    slab-growth-factor = 1.5\nport = -1\nengine = 'moka'\nprefix-delimiter = '/'\n\
+                    slab-growth-factor = 1.5\nport = -1\nengine = 'segment'\nprefix-delimiter = '/'\n\
                     [extended]\nidle_timeout = 9\nmaxconns_fast = false\ntrack_sizes = true\n";
         let options = options(file, &[], "").unwrap();
         assert!(options.disable_cas && !options.lock_memory);

@@ -425,9 +425,34 @@ mod tests {
         assert_eq!(misuse("-I 40m").0, 64);
         assert_eq!(misuse("-I 2g -m 8192").0, 64);
         assert_eq!(misuse("-U 70000").0, 64);
+        assert!(misuse("--eviction-policy lru").1.contains("moka"));
+    }
+
+    #[test]
+    #[cfg(all(feature = "dashmap", feature = "moka"))]
+    fn options_that_an_engine_does_not_have_are_refused() {
         assert!(misuse("--engine dashmap").1.contains("-M"));
         assert!(misuse("--engine moka -M").1.contains("-M"));
-        assert!(misuse("--eviction-policy lru").1.contains("moka"));
+        for engine in ["moka", "dashmap -M"] {
+            let (status, message) = misuse(&format!("--size-exponent 0.5 --engine {engine}"));
+            assert_eq!(status, USAGE, "{engine}");
+            assert!(message.contains("--engine segment alone"), "{engine}: {message}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_is_not_in_the_build_is_refused() {
+        for (engine, options, is_built) in [
+            ("dashmap", "-M", cfg!(feature = "dashmap")),
+            ("moka", "", cfg!(feature = "moka")),
+            ("segment", "", true),
+        ] {
+            let checked = parse(&format!("--engine {engine} {options}")).check();
+            let message =
+                format!("--engine {engine}: larderd was built without the feature {engine}");
+            let refused = Err(Misuse { message, status: USAGE });
+            assert_eq!(checked, if is_built { Ok(()) } else { refused });
+        }
     }
 
     #[test]
@@ -442,11 +467,6 @@ mod tests {
         for given in ["-0.1", "1.01", "NaN", "inf"] {
             let (status, message) = misuse(&format!("--size-exponent {given}"));
             assert_eq!((status, &*message), (1, "The size exponent must be 0 to 1"), "{given}");
-        }
-        for engine in ["moka", "dashmap -M"] {
-            let (status, message) = misuse(&format!("--size-exponent 0.5 --engine {engine}"));
-            assert_eq!(status, USAGE, "{engine}");
-            assert!(message.contains("--engine segment alone"), "{engine}: {message}");
         }
         let without_effect = parse("--size-exponent 0.5 -M").without_effect();
         assert_eq!(without_effect.len(), 1);

@@ -1,9 +1,13 @@
 //! The engines under test, and a plainer way to talk to them.
 
 pub(crate) use crate::shared::*;
+#[cfg(feature = "dashmap")]
+use larder_store::dashmap;
+#[cfg(feature = "moka")]
+use larder_store::moka;
 use larder_store::{
     Access, Attributes, Change, Engine, Item, Lease, Lookup, NewCas, NewValue, Refusal, Seconds,
-    SizeClasses, Updated, Value, dashmap, moka, segment,
+    SizeClasses, Updated, Value, segment,
 };
 use std::time::{Duration, Instant};
 
@@ -54,6 +58,7 @@ pub(crate) fn classes() -> SizeClasses {
     SizeClasses::new(vec![96, 512, 4096, 1 << 20], OVERHEAD)
 }
 
+#[cfg(feature = "dashmap")]
 impl Subject for dashmap::Cache {
     type Handle = dashmap::Handle;
 
@@ -67,6 +72,7 @@ impl Subject for dashmap::Cache {
     }
 }
 
+#[cfg(feature = "moka")]
 impl Subject for moka::Cache {
     type Handle = moka::Handle;
 
@@ -106,10 +112,21 @@ macro_rules! for_evicting_engines {
 macro_rules! for_engines {
     ($test:ident: $($engine:ident)*) => {
         mod $test {
-            $(#[test]
-            fn $engine() {
-                super::$test::<larder_store::$engine::Cache>();
-            })*
+            $(test_engine!($test $engine);)*
+        }
+    };
+}
+
+/// A test for one engine, if it is in the build.
+macro_rules! test_engine {
+    ($test:ident dashmap) => { test_engine!(#[cfg(feature = "dashmap")] $test dashmap); };
+    ($test:ident moka) => { test_engine!(#[cfg(feature = "moka")] $test moka); };
+    ($test:ident segment) => { test_engine!(#[cfg(all())] $test segment); };
+    (#[$is_built:meta] $test:ident $engine:ident) => {
+        #[$is_built]
+        #[test]
+        fn $engine() {
+            super::$test::<larder_store::$engine::Cache>();
         }
     };
 }
