@@ -16,9 +16,10 @@ const ARROWS: [(&str, &[&str]); 8] = [
 ];
 
 /// The only files with unsafe code.
-const UNSAFE: [&str; 10] = [
+const UNSAFE: [&str; 11] = [
     "raw.rs",
     "mapped.rs",
+    "memory.rs",
     "modelled.rs",
     "loom_models.rs",
     "record.rs",

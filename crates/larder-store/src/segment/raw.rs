@@ -15,6 +15,8 @@
 
 #[cfg(not(loom))]
 mod mapped;
+#[cfg(not(loom))]
+mod memory;
 #[cfg(loom)]
 mod modelled;
 
@@ -44,9 +46,16 @@ pub(super) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// The length of the system's pages in bytes: memory is given back in these.
+/// The length of the system's pages in bytes: memory is given back in units of this.
+#[cfg(unix)]
 pub(super) fn page_len() -> usize {
     let page_len = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    // The longest that any processor's pages are where the system does not say.
+    // The longest pages of any processor, for systems that do not say.
     page_len.ok().flatten().and_then(|len| usize::try_from(len).ok()).unwrap_or(64 << 10)
+}
+
+/// The length of WebAssembly's pages in bytes.
+#[cfg(not(unix))]
+pub(super) fn page_len() -> usize {
+    64 << 10
 }
