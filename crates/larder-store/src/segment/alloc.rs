@@ -1,7 +1,7 @@
 //! Which segment is free, which waits in which queue, and which goes next. Taken under one lock,
 //! once a segment: never on the path of a request that finds room in its open segment.
 
-use super::open::Open;
+use super::open_segment::Open;
 use super::table::Sequence;
 use crate::eviction::lists::Lists;
 use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};

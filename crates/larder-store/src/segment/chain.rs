@@ -1,8 +1,8 @@
 //! Large values: whole segments of their own for the front, the rest inline in the item. An upload
 //! fills them as the bytes arrive; a lease reads them for as long as it takes.
 
-use super::Shared;
 use super::record::{Chain, Record};
+use super::shared::Shared;
 use super::sync::Ordering;
 use super::table::{LEASE_CHARGE, RETIRED, SegmentState};
 use crate::{Lease, Refusal};

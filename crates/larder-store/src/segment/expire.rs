@@ -4,11 +4,12 @@
 //! expired since they were last walked, also of its own open ones; one step looks at so many segments
 //! or records that nobody waits long for it.
 
-use super::Shared;
+use super::crawl::SegmentWalk;
 use super::handle::{Handle, liveness};
 use super::header::State;
-use super::open::Open;
+use super::open_segment::Open;
 use super::record::{Record, Witness};
+use super::shared::Shared;
 use super::sync::{Ordering, fence};
 use super::table::SegmentState;
 use crate::engine::Liveness;
@@ -24,29 +25,6 @@ const SEGMENTS_MAX: usize = 1024;
 const PAUSE_PART: u32 = 16;
 /// The longest such pause in seconds.
 const PAUSE_MAX: u32 = 300;
-
-/// Where a handle's search is.
-#[derive(Debug, Default)]
-pub(super) struct Crawl {
-    /// The next segment.
-    segment: u32,
-    /// A segment that is being walked.
-    walk: Option<Walk>,
-    /// Of [`Shared::crawls`], those that it has begun.
-    begun: u32,
-    /// Pauses are left out on this round: somebody has asked for it.
-    at_once: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Walk {
-    segment: u32,
-    sequence: u64,
-    /// The next record's offset in the region.
-    at: usize,
-    /// The earliest expiry that was left.
-    first_expiry: u32,
-}
 
 impl Handle {
     /// Goes on for one step; whether there is more to do now.
@@ -68,7 +46,7 @@ impl Handle {
                 let sequence = self.sequence_of(segment);
                 let at = self.shared.table().layout.start(segment);
                 self.begin_walk(segment);
-                self.walk_on_segment(Walk { segment, sequence, at, first_expiry: u32::MAX });
+                self.walk_on_segment(SegmentWalk { segment, sequence, at, first_expiry: u32::MAX });
                 return true;
             }
         }
@@ -120,7 +98,7 @@ impl Handle {
 
     /// Drops what has expired among the next records of a segment. It may be emptied by another
     /// handle meanwhile: the pin keeps its bytes, and the index decides what lives.
-    fn walk_on_segment(&mut self, mut walk: Walk) {
+    fn walk_on_segment(&mut self, mut walk: SegmentWalk) {
         // From before the segment is known to be in use until its last record was read.
         let was_in_batch = self.pin.is_in_batch();
         self.pin.begin_batch(&self.shared.epoch);
@@ -140,7 +118,7 @@ impl Handle {
         }
     }
 
-    fn pinned_walk(&mut self, shared: &Arc<Shared>, walk: &mut Walk, end: usize) {
+    fn pinned_walk(&mut self, shared: &Arc<Shared>, walk: &mut SegmentWalk, end: usize) {
         let (table, cas) = (shared.table(), shared.config.cas);
         let now = self.now;
         for _ in 0..RECORDS_MAX {
@@ -179,7 +157,7 @@ impl Handle {
     }
 
     /// A segment was walked to its end: when something in it ends next, and when to come back.
-    fn note_walk(&self, walk: &Walk) {
+    fn note_walk(&self, walk: &SegmentWalk) {
         let entry = self.shared.table().entry(walk.segment);
         let age = self.now.0.saturating_sub(entry.base().0);
         let pause = (age / PAUSE_PART).clamp(1, PAUSE_MAX);

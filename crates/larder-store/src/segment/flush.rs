@@ -5,10 +5,10 @@
 //! Whoever writes looks at the floor after its segment was opened, so that nothing is appended to what
 //! a flush has made void, nor copied out of it into what comes after.
 
-use super::Shared;
 use super::alloc::Alloc;
 use super::header_page::HeaderPage;
 use super::record::Record;
+use super::shared::Shared;
 use super::sync::Ordering;
 use super::table::{Entry, Sequence};
 use crate::Seconds;

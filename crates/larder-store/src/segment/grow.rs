@@ -1,10 +1,10 @@
 //! Growing the index, and making room in it for a key whose buckets are full.
 
-use super::Shared;
 use super::alloc::Alloc;
 use super::handle::Handle;
 use super::index::BUCKET_SLOTS;
 use super::record::Witness;
+use super::shared::Shared;
 use super::sync::wait_for_others;
 use crate::Refusal;
 use std::sync::Arc;

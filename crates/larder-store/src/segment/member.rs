@@ -1,11 +1,10 @@
 //! What the cache knows of each of its handles: what the others have to see, and what a handle leaves
 //! here between two batches, so that others can use it when memory is short.
 
-use super::Shared;
 use super::cas::CasBlock;
 use super::epoch::PinSlot;
-use super::evacuate::Evacuation;
-use super::open::Open;
+use super::evacuation::Evacuation;
+use super::open_segment::Open;
 use super::stats::HandleStats;
 use super::sync::Mutex;
 use crate::eviction::KeepLimit;
@@ -36,8 +35,8 @@ pub(super) struct Writing {
 
 impl Writing {
     /// What bounds how much main keeps in a row.
-    pub(super) fn keep_limit(&mut self, shared: &Shared) -> &mut KeepLimit {
-        self.keep_limit.get_or_insert_with(|| KeepLimit::new(shared.segment_len()))
+    pub(super) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
+        self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
     }
 }
 
@@ -74,12 +73,5 @@ pub(super) struct Own(pub(super) Arc<Member>);
 impl AsRef<PinSlot> for Own {
     fn as_ref(&self) -> &PinSlot {
         &self.0.pin
-    }
-}
-
-impl Shared {
-    /// All handles that there are.
-    pub(super) fn for_each_member(&self, mut f: impl FnMut(&Member)) {
-        self.members().iter().for_each(|member| f(member));
     }
 }

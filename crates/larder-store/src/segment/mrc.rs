@@ -9,11 +9,9 @@
 //! A look-up that is not sampled costs a count and a compare. Those that are wait in their handle
 //! and take the one lock a batch at a time.
 
-use super::handle::{Handle, liveness};
-use super::record::Witness;
 use super::stack::{Extent, Stack};
 use super::sync::Ordering::Relaxed;
-use crate::{HashedKey, Seconds};
+use crate::Seconds;
 use std::sync::atomic::AtomicU64;
 // Taken last and for moments, never while anything else is awaited: nothing for a model check.
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,7 +35,7 @@ const KEYS_MIN: usize = KEYS_MAX / 32;
 const READS_MAX: f64 = 65_536.0;
 
 /// Samples that wait in a handle.
-const WAITING_MAX: usize = 32;
+pub(super) const WAITING_MAX: usize = 32;
 
 /// What the hit ratio of look-ups would be under other memory limits, if the cache were LRU.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +55,7 @@ pub struct MissRatioCurve {
 #[derive(Debug)]
 pub(super) struct Mrc {
     /// Keys with a hash below are sampled: [`Curve::threshold`], for reading without the lock.
-    threshold: AtomicU64,
+    pub(super) threshold: AtomicU64,
     curve: Mutex<Curve>,
 }
 
@@ -68,7 +66,7 @@ impl Mrc {
         Self { threshold: AtomicU64::new(THRESHOLD_MAX), curve }
     }
 
-    fn curve(&self) -> MutexGuard<'_, Curve> {
+    pub(super) fn curve(&self) -> MutexGuard<'_, Curve> {
         self.curve.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -100,19 +98,19 @@ pub(super) struct Sampler {
     /// [`Mrc::threshold`] at the beginning of the batch.
     threshold: u64,
     /// Look-ups, sampled or not.
-    reads: u64,
-    waiting: Vec<Sample>,
+    pub(super) reads: u64,
+    pub(super) waiting: Vec<Sample>,
 }
 
 /// A sampled key was used.
 #[derive(Debug)]
-struct Sample {
-    hash: u64,
+pub(super) struct Sample {
+    pub(super) hash: u64,
     /// How often it was looked up, in a row; 0 if it was written.
-    reads: u32,
+    pub(super) reads: u32,
     /// What is there afterwards.
-    found: Option<Extent>,
-    now: Seconds,
+    pub(super) found: Option<Extent>,
+    pub(super) now: Seconds,
 }
 
 impl Sampler {
@@ -123,71 +121,22 @@ impl Sampler {
     }
 
     #[inline]
-    fn wants(&self, hash: u64) -> bool {
+    pub(super) fn wants(&self, hash: u64) -> bool {
         hash < self.threshold
     }
 
     /// Counts a look-up that repeats the last sample. So the hottest of all keys is no burden, even
     /// if it is sampled.
-    fn repeats(&mut self, hash: u64) -> bool {
+    pub(super) fn repeats(&mut self, hash: u64) -> bool {
         let last = self.waiting.last_mut().filter(|last| last.hash == hash && last.reads > 0);
         last.map(|last| last.reads += 1).is_some()
     }
 }
 
-impl Handle {
-    /// A key was looked up.
-    #[inline]
-    pub(super) fn sample_read(&mut self, key: HashedKey<'_>) {
-        self.sampler.reads += 1;
-        if self.sampler.wants(key.hash) {
-            self.sample(key, true);
-        }
-    }
-
-    /// A key was written, or could not be.
-    #[inline]
-    pub(super) fn sample_write(&mut self, key: HashedKey<'_>) {
-        if self.sampler.wants(key.hash) {
-            self.sample(key, false);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn sample(&mut self, key: HashedKey<'_>, read: bool) {
-        if read && self.sampler.repeats(key.hash) {
-            return;
-        }
-        let (found, reads) = (self.extent(key), read.into());
-        let sample = Sample { hash: key.hash, reads, found, now: self.now };
-        self.sampler.waiting.push(sample);
-        if self.sampler.waiting.len() == WAITING_MAX {
-            let mut curve = self.shared.mrc.curve();
-            curve.take(&mut self.sampler);
-            self.shared.mrc.threshold.store(curve.threshold, Relaxed);
-        }
-    }
-
-    /// What is there under a key, without a trace.
-    fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
-        self.pinned(|shared, pinned, now| {
-            let witness = Witness::pinned(pinned);
-            let record = shared.index.lookup(key.hash, |_, slot| {
-                let record = shared.record(slot, witness);
-                (record.key() == key.bytes).then_some(record)
-            })?;
-            let len = record.key().len() + record.value_len() + shared.config.overhead();
-            let is_live = liveness(shared, &record, now).is_live();
-            is_live.then(|| Extent { len: len as u64, expiry: record.expiry() })
-        })
-    }
-}
-
 #[derive(Debug)]
-struct Curve {
+pub(super) struct Curve {
     stack: Stack,
-    threshold: u64,
+    pub(super) threshold: u64,
     limit_bytes: usize,
     counts: Counts,
 }
@@ -233,7 +182,7 @@ impl Curve {
         self.limit_bytes as f64 * LIVE_SHARE
     }
 
-    fn take(&mut self, sampler: &mut Sampler) {
+    pub(super) fn take(&mut self, sampler: &mut Sampler) {
         self.counts.due += std::mem::take(&mut sampler.reads) as f64 * self.rate();
         for sample in sampler.waiting.drain(..) {
             if sample.hash < self.threshold {

@@ -7,12 +7,12 @@
 //! turns: none holds anything but during an update, nor a pin then, and one at a time empties
 //! segments.
 
-use super::Shared;
 use super::chain::Upload;
-use super::evacuate::Evacuation;
+use super::evacuation::Evacuation;
 use super::handle::Handle;
 use super::member::Writing;
-use super::open::Open;
+use super::open_segment::Open;
+use super::shared::Shared;
 use super::sync::{Ordering, wait_for_others};
 use super::table::SegmentState;
 use crate::Refusal;

@@ -2,13 +2,12 @@
 //! They are copied before the stripe is locked, so that nobody waits for it, and stored only if the
 //! old value is still what it was.
 
-use super::Shared;
 use super::chain::Upload;
-use super::handle::{Handle, liveness};
 use super::record::{Record, Witness};
+use super::shared::Shared;
 use super::sync::Ordering;
 use super::table::{SegmentState, Sequence};
-use crate::{HashedKey, NewValue, Refusal};
+use crate::NewValue;
 use std::ops::Range;
 
 /// What is put together.
@@ -127,42 +126,6 @@ pub(super) fn for_added(
         (Some(bytes), _) => piece(bytes),
         (None, Some(upload)) => (0..upload.segments.len()).for_each(|i| piece(upload.piece(i))),
         (None, None) => (),
-    }
-}
-
-impl Handle {
-    /// Puts a large value together, without a lock. Where the item changes in the meantime the update
-    /// finds out and asks again.
-    pub(super) fn stage(
-        &mut self,
-        key: HashedKey<'_>,
-        plan: Plan,
-        value: NewValue<'_>,
-        upload: Option<&Upload>,
-    ) -> Result<(), Refusal> {
-        let mut staging = match self.staging.take().filter(|staging| staging.plan == plan) {
-            Some(staging) => staging,
-            None => Staging::filled(plan, self.segments_for(plan.len)?, None),
-        };
-        self.pinned(|shared, pinned, now| {
-            let witness = Witness::pinned(pinned);
-            let old = shared.index.lookup(key.hash, |_, slot| {
-                let record = shared.record(slot, witness);
-                (record.key() == key.bytes).then_some(record)
-            });
-            let old = old.filter(|old| liveness(shared, old, now).is_live());
-            staging.fill(shared, old.as_ref(), witness, value, upload);
-        });
-        self.staging = Some(staging);
-        Ok(())
-    }
-
-    fn segments_for(&mut self, len: usize) -> Result<Upload, Refusal> {
-        let mut upload = Upload::new(&self.shared, len);
-        while upload.segments.len() < upload.segments_wanted() {
-            self.extend_segments(&mut upload)?;
-        }
-        Ok(upload)
     }
 }
 

@@ -2,7 +2,7 @@
 //! index word, under the lock of its stripe.
 
 use super::chain::{ChainLease, Upload};
-use super::{AbortOnUnwind, Shared};
+use super::shared::{AbortOnUnwind, Shared};
 
 use super::handle::{Handle, lend, liveness};
 use super::header::State;
@@ -117,9 +117,7 @@ impl Writer<'_> {
         let (change, result) = match (&found, state) {
             (_, Some(Liveness::Expired)) => decide(Lookup::Expired),
             (_, Some(Liveness::Flushed)) => decide(Lookup::Flushed),
-            (Some(found), _) if is_shown => {
-                lend(shared, &found.record, |item| decide(Lookup::Hit(item)))
-            }
+            (Some(found), _) if is_shown => decide(Lookup::Hit(&lend(shared, &found.record))),
             _ => decide(Lookup::Miss),
         };
         if let (Change::Put { .. }, None) = (&change, &found) {

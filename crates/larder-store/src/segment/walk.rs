@@ -4,7 +4,7 @@
 //! bucket that comes later, and a crowded one moves some to the other bucket they may be in. The
 //! first kind may be shown twice, the second twice or not at all.
 
-use super::ChainLease;
+use super::chain::ChainLease;
 use super::handle::{Handle, lend, liveness};
 use super::index::{BUCKET_SLOTS, Buckets};
 use super::record::Witness;
@@ -58,7 +58,7 @@ impl Handle {
             for slot in slots() {
                 let record = shared.record(slot, Witness::pinned(pinned));
                 if liveness(shared, &record, now).is_live() {
-                    lend(shared, &record, |item| visit(record.key(), item));
+                    visit(record.key(), &lend(shared, &record));
                     shown += 1;
                 }
             }

@@ -1,0 +1,309 @@
+//! The operations of a handle: the segment engine's part of [`Engine`].
+
+use super::chain::{ChainLease, Upload};
+use super::handle::{Handle, Hint, lend, liveness, value};
+use super::index::{count_hit, scan};
+use super::record::{Record, Witness};
+use super::shared::Shared;
+use super::slot::{Slot, tag};
+use super::sync::{AtomicU64, Ordering};
+use super::walk::Walk;
+use crate::{
+    Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal, Seconds,
+    Updated,
+};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+impl Engine for Handle {
+    type Lease = ChainLease;
+    type Upload = Upload;
+    type Walk = Walk;
+    type Fetch = std::convert::Infallible;
+    type Position = std::convert::Infallible;
+
+    fn overheld(&self) -> Overheld {
+        self.shared.overheld()
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.shared.hash(key)
+    }
+
+    #[expect(clippy::inline_always, reason = "a call costs `get` 1 % of its instructions")]
+    #[inline(always)]
+    fn announce(&mut self, hash: u64) {
+        if self.hinted {
+            self.hints.clear();
+            (self.next_hint, self.hinted) = (0, false);
+        }
+        let table = self.shared.table();
+        let index = &self.shared.index;
+        let buckets = index.candidates_of(hash).map(|bucket| table.bucket_offset(bucket));
+        for bucket in buckets {
+            table.region.prefetch(bucket);
+        }
+        let patterns = index.patterns(hash);
+        self.hints.push(Hint { hash, patterns, buckets, word: None });
+    }
+
+    #[inline]
+    fn prefetch_announced(&mut self) {
+        self.hinted = true;
+        let region = &self.shared.table().region;
+        for hint in &mut self.hints {
+            let probes = hint.buckets.into_iter().zip(hint.patterns);
+            let guess = probes.into_iter().find_map(|(bucket, pattern)| {
+                scan(region.bucket(bucket), pattern, |word, slot| Some((word, slot)))
+            });
+            if let Some((word, slot)) = guess {
+                region.prefetch(slot.offset());
+                region.prefetch(slot.offset() + 64);
+                hint.word = NonZeroUsize::new(region.offset_of(word));
+            }
+        }
+    }
+
+    fn begin_batch(&mut self, now: Seconds) {
+        self.now = now;
+        self.shared.flush_if_due(now);
+        self.sampler.follow(&self.shared.mrc);
+        self.pin.begin_batch(&self.shared.epoch);
+    }
+
+    fn end_batch(&mut self) {
+        self.end_writing();
+        self.pin.end_batch();
+    }
+
+    #[inline]
+    fn get<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: impl FnOnce(&Item<'_, ChainLease>) -> R,
+    ) -> Lookup<R> {
+        if access == Access::Tracked {
+            self.sample_read(key);
+        }
+        self.find(key, |shared, found, now| {
+            let item = lend(shared, &found.record);
+            if access == Access::Tracked {
+                found.count_access(now);
+            }
+            read(&item)
+        })
+    }
+
+    #[inline]
+    fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Content<'_, ChainLease>) -> R,
+    ) -> Lookup<R> {
+        self.sample_read(key);
+        self.find(key, |shared, found, now| {
+            found.count_access(now);
+            let record = &found.record;
+            let (client_flags, cas) = (record.client_flags(), record.cas());
+            read(&Content { client_flags, cas, value: value(shared, record) })
+        })
+    }
+
+    fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        self.update_shown(key, upload, true, decide)
+    }
+
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        self.update_shown(key, upload, false, decide)
+    }
+
+    fn upload_len_min(&self) -> usize {
+        self.shared.table().layout.inline_max() + 1
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
+        let max = self
+            .shared
+            .config
+            .item_size_max
+            .min(self.shared.limit_bytes.load(Ordering::Relaxed) / 2);
+        if len > max {
+            return Err(Refusal::TooLarge);
+        }
+        Ok(Upload::new(&self.shared, len))
+    }
+
+    fn extend(&mut self, upload: &mut Upload, mut bytes: &[u8]) -> Result<(), Refusal> {
+        upload.check_owner(&self.shared)?;
+        loop {
+            bytes = &bytes[upload.fill(bytes)..];
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            if upload.filled == upload.len {
+                return Err(Refusal::TooLarge);
+            }
+            let extended = self.extend_segments(upload);
+            if !self.pin.is_in_batch() {
+                self.end_writing();
+            }
+            self.pin.resume(&self.shared.epoch);
+            extended?;
+        }
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        match at {
+            Some(at) => self.shared.flush_later(at),
+            None => self.shared.flush_now(),
+        }
+    }
+
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.now = now;
+        self.shared.flush_if_due(now);
+        self.shared.collect();
+        let crawling = self.crawl_on();
+        let shrinking = self.shrink();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        shrinking || crawling
+    }
+
+    fn shrink(&mut self) -> bool {
+        let limits = self.shared.limits.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.limits, limits) != limits {
+            self.seal_all();
+        }
+        let more = self.give_back();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        more
+    }
+
+    fn crawl_soon(&mut self) {
+        self.shared.crawls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::default()
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
+    ) -> bool {
+        self.walk_buckets(walk, items, visit)
+    }
+
+    fn gauges(&self) -> Gauges {
+        self.shared.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.shared.reset_counters();
+    }
+}
+
+impl Handle {
+    /// The index word that was seen to fit when the items of this batch were prefetched.
+    #[inline]
+    fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
+        match self.hints.get(self.next_hint) {
+            Some(hint) if hint.hash == hash => {
+                self.next_hint += 1;
+                hint.word
+            }
+            _ => self.seek_hint(hash),
+        }
+    }
+
+    /// The hint of a look-up that is not the next that was announced: it is the second of its
+    /// request, or others in between were not done. The hints of those to come are kept.
+    #[cold]
+    fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
+        let first = self.next_hint.saturating_sub(1);
+        let ahead = self.hints.get(first..)?.iter().position(|hint| hint.hash == hash)?;
+        self.next_hint = first + ahead + 1;
+        self.hints.get(first + ahead)?.word
+    }
+
+    /// Looks a key up, without a lock, for `read`.
+    #[inline]
+    fn find<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Arc<Shared>, &Found<'_>, Seconds) -> R,
+    ) -> Lookup<R> {
+        let hint = self.hint(key.hash);
+        self.pinned(|shared, guard, now| {
+            let witness = Witness::pinned(guard);
+            let verify = |word, slot| {
+                let record = shared.record(slot, witness);
+                if record.key() == key.bytes { Some(Found { word, slot, record }) } else { None }
+            };
+            let hinted = hint.and_then(|word| {
+                let word = shared.table().region.word(word.get());
+                let slot = Slot(word.load(Ordering::Acquire));
+                if slot.tag() == tag(key.hash) { verify(word, slot) } else { None }
+            });
+            let found = hinted.or_else(|| shared.index.lookup(key.hash, verify));
+            let Some(found) = found else { return Lookup::Miss };
+            liveness(shared, &found.record, now).lookup(|| read(shared, &found, now))
+        })
+    }
+
+    fn update_shown<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        is_shown: bool,
+        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        let is_tight = self.shared.is_tight();
+        if is_tight {
+            self.pin.pause();
+        }
+        let updated = self.update_item(key, upload, is_shown, decide);
+        if is_tight || !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        self.pin.resume(&self.shared.epoch);
+        self.sample_write(key);
+        updated
+    }
+}
+
+/// An item that a look-up has found, and the index word that led to it.
+struct Found<'p> {
+    word: &'p AtomicU64,
+    slot: Slot,
+    record: Record<'p>,
+}
+
+impl Found<'_> {
+    #[expect(clippy::inline_always, reason = "a call costs `get` 1 % of its instructions")]
+    #[inline(always)]
+    fn count_access(&self, now: Seconds) {
+        if count_hit(self.word, self.slot) {
+            self.record.count_first_hit();
+        }
+        self.record.note_access(now);
+    }
+}

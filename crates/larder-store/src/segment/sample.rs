@@ -1,0 +1,57 @@
+//! Telling the miss-ratio curve which keys a handle has used.
+
+use super::handle::{Handle, liveness};
+use super::mrc::{Sample, WAITING_MAX};
+use super::record::Witness;
+use super::stack::Extent;
+use super::sync::Ordering::Relaxed;
+use crate::HashedKey;
+
+impl Handle {
+    /// A key was looked up.
+    #[inline]
+    pub(super) fn sample_read(&mut self, key: HashedKey<'_>) {
+        self.sampler.reads += 1;
+        if self.sampler.wants(key.hash) {
+            self.sample(key, true);
+        }
+    }
+
+    /// A key was written, or could not be.
+    #[inline]
+    pub(super) fn sample_write(&mut self, key: HashedKey<'_>) {
+        if self.sampler.wants(key.hash) {
+            self.sample(key, false);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sample(&mut self, key: HashedKey<'_>, read: bool) {
+        if read && self.sampler.repeats(key.hash) {
+            return;
+        }
+        let (found, reads) = (self.extent(key), read.into());
+        let sample = Sample { hash: key.hash, reads, found, now: self.now };
+        self.sampler.waiting.push(sample);
+        if self.sampler.waiting.len() == WAITING_MAX {
+            let mut curve = self.shared.mrc.curve();
+            curve.take(&mut self.sampler);
+            self.shared.mrc.threshold.store(curve.threshold, Relaxed);
+        }
+    }
+
+    /// What is there under a key, without a trace.
+    fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
+        self.pinned(|shared, pinned, now| {
+            let witness = Witness::pinned(pinned);
+            let record = shared.index.lookup(key.hash, |_, slot| {
+                let record = shared.record(slot, witness);
+                (record.key() == key.bytes).then_some(record)
+            })?;
+            let len = record.key().len() + record.value_len() + shared.config.overhead();
+            let is_live = liveness(shared, &record, now).is_live();
+            is_live.then(|| Extent { len: len as u64, expiry: record.expiry() })
+        })
+    }
+}

@@ -1,0 +1,425 @@
+//! What all handles of a cache share.
+
+use super::alloc::{Alloc, DEAD_LEVELS, Retired};
+use super::config::{Config, ConfigError};
+use super::epoch::Epoch;
+use super::header_page::Made;
+use super::index::{self, Index};
+use super::layout::{Layout, REGION_MIN, SEGMENTS_MIN, STRIPES_MAX};
+use super::member::Member;
+use super::mrc::Mrc;
+use super::open_segment::{OPEN_SHARE_MAX, lifetime_count};
+use super::raw::{self, Region};
+use super::record::{Record, Witness};
+use super::slot::{self, Slot};
+use super::stats::HandleStats;
+use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use super::table::{RETIRED, SegmentState, Table};
+use crate::eviction::{GhostEpoch, Ghosts};
+use crate::{EvictionObserver, Gauges, LimitRefused, Overheld};
+use rapidhash::v3::RapidSecrets;
+use std::fmt;
+use std::sync::{Arc, OnceLock, PoisonError};
+
+/// What all handles share. Apart from its count of references, which changes.
+#[repr(align(128))]
+pub(super) struct Shared {
+    pub(super) index: Index<Table>,
+    pub(super) alloc: Mutex<Alloc>,
+    /// Held by the one handle that grows the index.
+    pub(super) growth: Mutex<()>,
+    pub(super) members: Mutex<Vec<Arc<Member>>>,
+    /// Counts of handles that are gone.
+    pub(super) departed: HandleStats,
+    pub(super) epoch: Epoch,
+    /// How many handles there are.
+    pub(super) handles: AtomicUsize,
+    /// Held by the one handle that empties segments where they take turns.
+    pub(super) evacuating: Mutex<()>,
+    /// Memory of this epoch was waited for in vain: a reader is asleep. 0 if none was.
+    pub(super) stalled_epoch: AtomicU64,
+    pub(super) secrets: RapidSecrets,
+    pub(super) config: Config,
+    /// The limit as it is now, in bytes.
+    pub(super) limit_bytes: AtomicUsize,
+    /// The same in segments.
+    pub(super) limit_segments: AtomicUsize,
+    /// Segments from this number on have never been in use.
+    pub(super) segments_seen: AtomicUsize,
+    /// Lifetime classes in use, 1 to 8.
+    pub(super) lifetimes: AtomicU32,
+    /// Segments that one handle may have open.
+    pub(super) open_budget: AtomicUsize,
+    /// Index words in use, in steps.
+    pub(super) slots_used: AtomicUsize,
+    /// Segments under lease, each counted once however many leases are on it.
+    pub(super) leased: AtomicUsize,
+    /// Told of evictions.
+    pub(super) observer: OnceLock<EvictionObserver>,
+    /// How often operators asked for a crawl.
+    pub(super) crawls: AtomicU32,
+    /// How often they changed the limit.
+    pub(super) limits: AtomicU32,
+    /// Keys that are followed to know what other limits would do.
+    pub(super) mrc: Mrc,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Buckets that share a stripe at first. With fewer, chance fills some stripes long before the rest.
+const STRIPE_BUCKETS: usize = 64;
+
+/// Share of all segments that index and ghosts may have after the limit was lowered, in percent:
+/// the index does not shrink, and items need the rest.
+const INDEX_SHARE_MAX: usize = 60;
+
+/// Where there are fewer segments than this for each handle, handles take turns.
+const TIGHT_SHARE: usize = 8;
+
+/// Ends the process if it is dropped: what was being changed is neither as before nor as wanted.
+pub(super) struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+impl Shared {
+    pub(super) fn new(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
+        let refused = || ConfigError::Limit { min: REGION_MIN, max: slot::REGION_MAX };
+        let page_len = raw::page_len();
+        let layout =
+            Layout::new(config.limit_bytes, limit_bytes_max, page_len).ok_or_else(refused)?;
+        // A system that gives no address space beyond its memory gives what is needed at first.
+        let (layout, region) = match Region::new(layout.region_len()) {
+            Ok(region) => (layout, region),
+            Err(_) => {
+                let layout = Layout::new(config.limit_bytes, 0, page_len).ok_or_else(refused)?;
+                (layout, Region::new(layout.region_len()).map_err(ConfigError::Map)?)
+            }
+        };
+        let table = Table::new(region, layout);
+        let narrow = |segments| u32::try_from(segments).map_err(|_| refused());
+        let (limit, segments) = (narrow(layout.segments_first)?, narrow(layout.segments)?);
+        let mut alloc = Alloc::new(limit, segments, config.size_exponent);
+        let buckets = layout.buckets_per_segment() * layout.index_segments_first();
+        for bucket in (0..buckets).step_by(layout.buckets_per_segment()) {
+            let wants = table.wants(bucket);
+            table.extend(bucket, std::iter::from_fn(|| alloc.take(0)).take(wants));
+            alloc.indexing += wants;
+        }
+        let (seed, cas) = (config.seed, config.cas);
+        table.header_page().begin(Made {
+            segment_len: layout.segment_len,
+            segments: layout.segments,
+            seed,
+            cas,
+            buckets_first: buckets,
+        });
+        let stripes = (buckets / STRIPE_BUCKETS).clamp(1, STRIPES_MAX);
+        let shared = Self {
+            index: Index::new(table, buckets, stripes),
+            alloc: Mutex::new(alloc),
+            growth: Mutex::new(()),
+            members: Mutex::default(),
+            departed: HandleStats::new(config.classes.count()),
+            epoch: Epoch::new(),
+            handles: AtomicUsize::new(0),
+            evacuating: Mutex::new(()),
+            stalled_epoch: AtomicU64::new(0),
+            secrets: RapidSecrets::seed(seed),
+            limit_bytes: AtomicUsize::new(config.limit_bytes),
+            limit_segments: AtomicUsize::new(0),
+            segments_seen: AtomicUsize::new(0),
+            lifetimes: AtomicU32::new(1),
+            open_budget: AtomicUsize::new(0),
+            mrc: Mrc::new(config.limit_bytes),
+            config,
+            slots_used: AtomicUsize::new(0),
+            leased: AtomicUsize::new(0),
+            observer: OnceLock::new(),
+            crawls: AtomicU32::new(0),
+            limits: AtomicU32::new(0),
+        };
+        shared.divide(layout.segments_first);
+        Ok(shared)
+    }
+
+    /// Works out what follows from the number of segments that there may be.
+    pub(super) fn divide(&self, segments: usize) {
+        let threads = self.config.threads;
+        self.limit_segments.store(segments, Ordering::Relaxed);
+        self.segments_seen.fetch_max(segments, Ordering::Relaxed);
+        self.lifetimes.store(lifetime_count(segments, threads), Ordering::Relaxed);
+        let budget = crate::eviction::open_budget(segments, threads);
+        self.open_budget.store(budget, Ordering::Relaxed);
+    }
+
+    /// Whether there are so many handles for so few segments that they take turns; see `room`.
+    pub(super) fn is_tight(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
+    }
+
+    pub(super) fn join(&self, member: Arc<Member>) {
+        self.members().push(member);
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn table(&self) -> &Table {
+        &self.index.buckets
+    }
+
+    pub(super) fn segment_len(&self) -> usize {
+        self.table().layout.segment_len
+    }
+
+    /// Segments that there may be.
+    pub(super) fn limit_segments(&self) -> usize {
+        self.limit_segments.load(Ordering::Relaxed)
+    }
+
+    /// Segments that may be open before handles append to what others have left open.
+    pub(super) fn open_max(&self) -> usize {
+        let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
+        budget.min(self.limit_segments() / OPEN_SHARE_MAX)
+    }
+
+    /// Segments that ordinary writes leave to those that make room.
+    pub(super) fn reserve(&self) -> usize {
+        (2 + 2 * self.config.threads).min(self.limit_segments() / 8)
+    }
+
+    pub(super) fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        let layout = &self.table().layout;
+        let mut alloc = self.alloc();
+        let segments_min = SEGMENTS_MIN.max((alloc.indexing * 100).div_ceil(INDEX_SHARE_MAX));
+        let min = layout.limit_for(segments_min);
+        // What no segment fits in is none's loss.
+        let max = layout.limit_for(layout.segments + 1) - 1;
+        if bytes > max || bytes < min {
+            return Err(LimitRefused { min, max });
+        }
+        let segments = layout.segments_within(bytes);
+        alloc.set_limit(segments);
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.divide(segments);
+        // Threads seal what they have open: it may be too much under the new limit.
+        self.limits.fetch_add(1, Ordering::Release);
+        drop(alloc);
+        self.mrc.set_limit(bytes);
+        Ok(())
+    }
+
+    pub(super) fn alloc(&self) -> MutexGuard<'_, Alloc> {
+        // Nothing panics while it is held; were it so, its content would still be whole.
+        self.alloc.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn members(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle is gone: its counts stay.
+    pub(super) fn depart(&self, member: &Arc<Member>) {
+        let mut members = self.members();
+        members.retain(|other| !Arc::ptr_eq(other, member));
+        self.handles.fetch_sub(1, Ordering::Relaxed);
+        // Under the lock of the list, so that the counts are seen once.
+        self.departed.absorb(&member.stats);
+    }
+
+    /// The oldest epoch that some handle may still be reading in; see [`Epoch::oldest`].
+    pub(super) fn oldest_pin(&self) -> u64 {
+        self.epoch.oldest(self.members().iter().map(|member| &member.pin))
+    }
+
+    #[inline]
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        rapidhash::v3::rapidhash_v3_seeded(key, &self.secrets)
+    }
+
+    #[inline]
+    pub(super) fn record<'p>(&'p self, slot: Slot, witness: Witness<'p>) -> Record<'p> {
+        let record = Record::at(self.table(), slot.offset(), self.config.cas, witness);
+        strict_assert!(
+            slot::tag(self.hash(record.key())) == slot.tag(),
+            "index word and item are of one key"
+        );
+        record
+    }
+
+    pub(super) fn ghost_epoch(&self) -> GhostEpoch {
+        let epoch = self.table().header_page().order.ghost_epoch.load(Ordering::Relaxed);
+        GhostEpoch::from_index(u8::try_from(epoch).unwrap_or_default())
+    }
+
+    /// The ghosts of a bucket. Under the lock of its stripe.
+    pub(super) fn ghosts(&self, words: [&AtomicU64; 2]) -> Ghosts {
+        Ghosts(words.map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn set_ghosts(&self, words: [&AtomicU64; 2], ghosts: Ghosts) {
+        words.iter().zip(ghosts.0).for_each(|(word, new)| word.store(new, Ordering::Relaxed));
+    }
+
+    pub(super) fn class_of(&self, record: &Record<'_>) -> (usize, usize) {
+        self.class_of_parts(record.key().len(), record.value_len(), record.client_flags())
+    }
+
+    /// The statistics class of an item and the bytes that it counts for.
+    pub(super) fn class_of_parts(
+        &self,
+        key_len: usize,
+        value_len: usize,
+        flags: u32,
+    ) -> (usize, usize) {
+        let footprint = self.config.classes.footprint(key_len, value_len, flags);
+        (self.config.classes.class_of(footprint), footprint)
+    }
+
+    /// The level of a segment's dead share: all of them if nothing in it lives, else by its length.
+    pub(super) fn dead_level(&self, dead: u32, written: u32) -> usize {
+        if dead >= written {
+            return DEAD_LEVELS;
+        }
+        (dead as usize * DEAD_LEVELS) >> self.table().layout.segment_shift
+    }
+
+    /// Marks a record that no index word refers to any more, and lets go of its chain, unless
+    /// another record has taken that over.
+    pub(super) fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
+        if let (Some(chain), false) = (record.chain(), keep_chain) {
+            let segments = self.chain_segments_of(record);
+            strict_assert!(self.chain_segments(chain.first).count() == segments, "none is lost");
+            self.take_chain_off(record.segment(), segments);
+            self.retire(chain.first, segments);
+        }
+        let (dead, before) = record.mark_dead();
+        let entry = record.entry();
+        if !entry.is(SegmentState::Sealed) {
+            return;
+        }
+        let written = entry.written().load(Ordering::Relaxed);
+        if self.dead_level(dead, written) != self.dead_level(before, written) {
+            let mut alloc = self.alloc();
+            // As it is by now: others may have been here first.
+            let dead = entry.dead().load(Ordering::Relaxed);
+            alloc.set_dead_level(record.segment(), self.dead_level(dead, written));
+        }
+    }
+
+    /// The chain of an item in `segment` has moved or gone.
+    pub(super) fn take_chain_off(&self, segment: u32, segments: usize) {
+        let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
+        self.alloc().queues.remove_chain(segment, segments);
+    }
+
+    /// A segment that was emptied: free when the epoch and the last lease have passed.
+    pub(super) fn retire_segment(&self, segment: u32) {
+        let entry = self.table().entry(segment);
+        strict_assert!(
+            entry.dead().load(Ordering::Acquire) == entry.written().load(Ordering::Relaxed),
+            "nothing in it lives"
+        );
+        entry.set_state(SegmentState::Retired);
+        self.retire(segment, 1);
+    }
+
+    pub(super) fn retire(&self, first: u32, segments: usize) {
+        let mut alloc = self.alloc();
+        let epoch = self.epoch.advance();
+        alloc.retire(Retired { epoch, first, segments });
+    }
+
+    /// No reader can find it any more, but leases may hold it as long as they like.
+    pub(super) fn release(&self, first: u32) {
+        let leases = self.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
+        if leases == 0 {
+            self.recycle(first);
+        }
+    }
+
+    /// Makes a segment, or the chain that begins there, free again.
+    pub(super) fn recycle(&self, first: u32) {
+        let segments: Vec<u32> = self.chain_segments(first).collect();
+        self.free(&segments);
+    }
+
+    /// Makes segments free again that nobody refers to.
+    pub(super) fn free(&self, segments: &[u32]) {
+        for &segment in segments {
+            self.table().entry(segment).set_state(SegmentState::Free);
+        }
+        self.alloc().give_back(segments);
+    }
+
+    /// The segments of a chain, in order.
+    pub(super) fn chain_segments(&self, first: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(first), |&segment| {
+            self.table().entry(segment).next().load(Ordering::Relaxed).checked_sub(1)
+        })
+    }
+
+    /// Counts `segments` as leased; false if that is now more than half of all.
+    pub(super) fn charge_lease(&self, segments: usize) -> bool {
+        let leased = self.leased.fetch_add(segments, Ordering::Relaxed) + segments;
+        leased <= self.limit_segments() / 2
+    }
+
+    /// What leases and uploads keep beyond the shares from which slow peers are closed. What is left
+    /// up to their limits (half, and `room::UPLOAD_SHARE`) is for peers that do read and send.
+    pub(super) fn overheld(&self) -> Overheld {
+        let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
+        let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();
+        Overheld {
+            leased: over(self.leased.load(Ordering::Relaxed), limit * 3 / 8),
+            uploaded: over(uploading, limit / 2),
+            uploaded_by_any: over(uploading, limit * 9 / 16),
+        }
+    }
+
+    pub(super) fn unlease(&self, segments: usize) {
+        self.leased.fetch_sub(segments, Ordering::Relaxed);
+    }
+
+    pub(super) fn reset_counters(&self) {
+        self.members().iter().for_each(|member| member.stats.reset());
+        self.departed.reset();
+        self.mrc.reset();
+    }
+
+    pub(super) fn gauges(&self) -> Gauges {
+        let layout = &self.table().layout;
+        let slots = self.index.len() * index::BUCKET_SLOTS;
+        let gauges = {
+            let members = self.members();
+            let present = members.iter().map(|member| &member.stats);
+            HandleStats::total(self.config.classes.count(), present.chain([&self.departed]))
+        };
+        let sum = |field: fn(&crate::ClassGauges) -> u64| {
+            gauges.classes.iter().map(field).fold(0, u64::wrapping_add)
+        };
+        let (items, bytes, evictions) = (sum(|c| c.items), sum(|c| c.bytes), sum(|c| c.evicted));
+        Gauges {
+            items,
+            bytes,
+            evictions,
+            index_bytes: (slots * size_of::<Slot>()) as u64,
+            index_power: slots.ilog2(),
+            index_growing: self.growth.try_lock().is_err(),
+            limit_bytes: self.limit_bytes.load(Ordering::Relaxed) as u64,
+            used_bytes: (self.alloc().used() * layout.segment_len) as u64,
+            ..gauges
+        }
+    }
+
+    /// Calls `f` for each handle that there is.
+    pub(super) fn for_each_member(&self, mut f: impl FnMut(&Member)) {
+        self.members().iter().for_each(|member| f(member));
+    }
+}
