@@ -1,18 +1,18 @@
-//! A cache as its threads share it: where their handles come from, and what can be asked of all of
-//! it at once.
+//! A cache as its threads share it: it makes their handles, and reports and controls the cache as a
+//! whole.
 
 use crate::segment::MissRatioCurve;
 use crate::{Engine, EvictionObserver, Gauges, LimitRefused};
 
-/// What can be asked of a cache from any thread, without a handle.
+/// Operations on a whole cache, from any thread and without a handle.
 pub trait CacheControl: Send + Sync {
-    /// The totals.
+    /// The cache's totals.
     fn gauges(&self) -> Gauges;
 
-    /// Zeroes what `stats reset` zeroes.
+    /// Zeroes the counters that `stats reset` zeroes.
     fn reset_counters(&self);
 
-    /// What the hit ratio would be under other limits, from an engine that knows.
+    /// An estimate of the hit ratio under other limits; `None` from engines that have none.
     fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
         None
     }
@@ -20,16 +20,17 @@ pub trait CacheControl: Send + Sync {
     /// Changes the memory for items, in bytes.
     ///
     /// # Errors
-    /// [`LimitRefused`]: it stays as it was.
+    /// [`LimitRefused`]: the limit stays as it was.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// Has `observer` told of every eviction. Only the first observer is.
+    /// Has `observer` called for every eviction. Only the first observer counts: later calls have no
+    /// effect.
     fn observe_evictions(&self, observer: EvictionObserver);
 }
 
-/// A cache that threads can make handles of.
+/// A cache that makes a handle for each thread.
 pub trait Cache: CacheControl + Clone + 'static {
-    /// One thread's way in, made and used on that thread.
+    /// The handle of a thread, made and used on that thread.
     type Engine: Engine + 'static;
 
     /// Makes a handle for the thread that calls.

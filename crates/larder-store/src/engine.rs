@@ -1,33 +1,33 @@
-//! What a session needs of a cache, and no more.
+//! The interface between a session and a cache.
 //!
 //! Two verbs carry every command: [`Engine::get`] reads without a lock, [`Engine::update`] reads,
 //! decides and writes one key as one step. What memcached's commands mean is decided by the caller's
-//! closure; an engine only keeps items, lets them expire, and evicts.
+//! closure; an engine keeps items, expires them, and evicts them.
 
 use std::task::Waker;
 
-/// Whole seconds on the caller's clock. An engine never reads a clock; it is told.
+/// Whole seconds on the caller's clock. An engine reads no clock: callers pass the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seconds(pub u32);
 
-/// When an item ends. It is gone in the very second it names.
+/// When an item expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Expiry {
-    /// Lives until it is evicted.
+    /// The item stays until it is evicted or removed.
     #[default]
     Never,
-    /// Gone from this second on.
+    /// The item has expired from this second on.
     At(Seconds),
 }
 
 impl Expiry {
-    /// Whether an item with this expiry is gone at `now`.
+    /// Whether an item with this expiry has expired at `now`.
     #[must_use]
     pub fn is_past(self, now: Seconds) -> bool {
         matches!(self, Self::At(at) if at <= now)
     }
 
-    /// Seconds left at `now`; `None` is for ever.
+    /// Seconds left at `now`; `None` if the item never expires.
     #[must_use]
     pub fn left(self, now: Seconds) -> Option<u32> {
         match self {
@@ -42,63 +42,64 @@ impl Expiry {
 pub struct HashedKey<'k> {
     /// 1 to 250 bytes.
     pub bytes: &'k [u8],
-    /// What [`Engine::hash`] said of them.
+    /// The result of [`Engine::hash`] for these bytes.
     pub hash: u64,
 }
 
-/// What an item carries besides key and value.
+/// The attributes of an item: all of it but key, value and CAS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Opaque to the cache.
+    /// A number of the client's. The cache does not interpret it.
     pub client_flags: u32,
-    /// When it ends.
+    /// When the item expires.
     pub expiry: Expiry,
-    /// Kept for the caller: invalidated, but still shown.
+    /// Kept for the caller: the item was invalidated, but is still shown.
     pub stale: bool,
-    /// Kept for the caller: somebody was told to recache it.
+    /// Kept for the caller: a client was told to recache the item.
     pub won: bool,
-    /// Kept for the caller: its key came in base64.
+    /// Kept for the caller: the client sent the key in base64.
     pub binary_key: bool,
 }
 
-/// An item as lent to a closure.
+/// An item, borrowed for the time of a closure.
 #[derive(Debug)]
 pub struct Item<'a, L> {
-    /// What it carries.
+    /// Client flags, expiry and marks.
     pub attributes: Attributes,
     /// Changes with every write; 0 where the engine keeps none.
     pub cas: u64,
-    /// It was read since it was stored.
+    /// Whether the item was read since it was stored.
     pub fetched: bool,
-    /// When it was last read, or else stored; coarse for items that live long.
+    /// When the item was last read, or stored if it was never read. The time is approximate for items
+    /// that live long.
     pub accessed: Seconds,
-    /// The value.
+    /// The value, or a lease on it.
     pub value: Value<'a, L>,
 }
 
-/// What a plain look-up shows of an item.
+/// The part of an item that [`Engine::content`] shows.
 #[derive(Debug)]
 pub struct Content<'a, L> {
-    /// Opaque to the cache.
+    /// A number of the client's.
     pub client_flags: u32,
     /// Changes with every write; 0 where the engine keeps none.
     pub cas: u64,
-    /// The value.
+    /// The value, or a lease on it.
     pub value: Value<'a, L>,
 }
 
-/// A value as lent.
+/// A borrowed value.
 #[derive(Clone, Debug)]
 pub enum Value<'a, L> {
-    /// All of it.
+    /// The whole value.
     Whole(&'a [u8]),
-    /// Too large to be copied at once: a lease that may outlive the closure.
+    /// A value that is too large to be copied at once: a lease on it, which may outlive the closure.
     Large(L),
 }
 
 impl<L: Lease> Value<'_, L> {
-    /// Bytes.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    /// The length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "no caller asks whether a value is empty")]
     pub fn len(&self) -> usize {
         match self {
             Self::Whole(bytes) => bytes.len(),
@@ -107,15 +108,16 @@ impl<L: Lease> Value<'_, L> {
     }
 }
 
-/// A large value, readable piece by piece for as long as it is held, whatever happens to its item.
+/// Access to a large value, piece by piece. The value stays as it is for as long as the lease lives,
+/// even if its item is replaced or removed.
 #[expect(clippy::len_without_is_empty, reason = "a large value is not empty")]
 pub trait Lease: Clone {
-    /// Bytes.
+    /// The length of the value in bytes.
     fn len(&self) -> usize;
-    /// The piece at `offset`: as much as lies in one place, at least one byte while `offset < len`.
+    /// The bytes from `offset` on that are contiguous in memory: at least one while `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
-    /// Whether it may outlive the batch. Where so much is leased already that it must not, the value
-    /// is copied now, or not at all.
+    /// Whether the lease may outlive the batch. If so much memory is leased already that it may not,
+    /// the caller copies the value now, or refuses the request.
     fn may_be_kept(&self) -> bool {
         true
     }
@@ -124,20 +126,22 @@ pub trait Lease: Clone {
 /// What [`Engine::get`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup<R> {
-    /// The item was there; this is what the closure made of it.
+    /// The item was there. This is the result of the closure.
     Hit(R),
-    /// Nothing of that name.
+    /// There is no item with that key.
     Miss,
-    /// It is there no more: its time had come.
+    /// There was an item, which has expired.
     Expired,
-    /// It is there no more: [`Engine::flush`] came after it.
+    /// There was an item, which [`Engine::flush`] has invalidated.
     Flushed,
-    /// It is on slower storage: nothing was read. [`Engine::fetch`] brings it, then ask again.
+    /// The item is on slower storage and the closure was not called. Begin to read it with
+    /// [`Engine::fetch`], and repeat the look-up when the waker was called. The closure of
+    /// [`Engine::update`] is never shown this: see [`Refusal::Pending`].
     Pending,
 }
 
 impl<R> Lookup<R> {
-    /// The same, with what a hit holds made into something else.
+    /// The same outcome with `f` applied to the content of a hit.
     pub fn map<S>(self, f: impl FnOnce(R) -> S) -> Lookup<S> {
         match self {
             Self::Hit(hit) => Lookup::Hit(f(hit)),
@@ -179,174 +183,178 @@ impl Liveness {
 /// Whether a read leaves traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It counts for eviction, `fetched` and `accessed`.
+    /// The read counts for eviction, [`Item::fetched`] and [`Item::accessed`].
     Tracked,
-    /// It leaves no trace.
+    /// The read leaves no trace.
     Untracked,
 }
 
-/// What an update wants done with the item it was shown.
+/// What the closure of an update decides about the item that it was shown.
 #[derive(Debug)]
 pub enum Change<'v> {
-    /// Nothing.
+    /// Leave the item as it is.
     Keep,
-    /// Nothing, but count it as an access.
+    /// Leave the item as it is, and count an access.
     MarkAccessed,
-    /// Nothing, but whoever evicts knows that somebody cares; no access is marked.
+    /// Leave the item as it is, and count a use for eviction. Neither [`Item::fetched`] nor
+    /// [`Item::accessed`] change.
     Promote,
-    /// Remove it.
+    /// Remove the item.
     Remove,
-    /// Keep the value, change what goes with it.
+    /// Keep the value and replace the attributes.
     SetAttributes {
-        /// The new attributes, all of them.
+        /// All attributes that the item has afterwards.
         attributes: Attributes,
-        /// Which CAS it gets.
+        /// The CAS that the item has afterwards.
         cas: NewCas,
-        /// Counts as an access.
+        /// Whether this counts as an access.
         access: Access,
     },
-    /// Store a value.
+    /// Store an item in place of the one that is there, if there is one.
     Put {
-        /// The attributes, all of them.
+        /// All attributes of the new item.
         attributes: Attributes,
-        /// Which CAS it gets.
+        /// The CAS of the new item.
         cas: NewCas,
-        /// The value.
+        /// The value of the new item, or how it is made from the old one.
         value: NewValue<'v>,
-        /// Mark the item as read already (a created item that its creator was just shown).
+        /// Whether the new item counts as read already (the client that created it was shown it).
         fetched: bool,
     },
 }
 
-/// Which CAS a changed item gets.
+/// The CAS of an item that is changed or stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCas {
-    /// A fresh one, higher than the item's old one.
+    /// A CAS that no other item has had, higher than the item's old one.
     Fresh,
-    /// The one it has.
+    /// The CAS that the item has.
     Same,
-    /// This one.
+    /// This CAS, which the client has chosen.
     Exactly(u64),
 }
 
-/// Where a new value comes from.
+/// The source of a new value.
 #[derive(Clone, Copy, Debug)]
 pub enum NewValue<'v> {
     /// These bytes.
     Bytes(&'v [u8]),
     /// A number: the first `len` bytes of `digits`, then spaces up to `width` bytes in all.
     Number {
-        /// Its digits.
+        /// Its decimal digits, followed by unused bytes.
         digits: [u8; 20],
-        /// How many there are.
+        /// The number of digits.
         len: u8,
-        /// Bytes in all; at most [`NUMBER_WIDTH_MAX`].
+        /// The length of the value in bytes, at most [`NUMBER_WIDTH_MAX`].
         width: usize,
     },
     /// The item's value, then these bytes.
     Append(&'v [u8]),
     /// These bytes, then the item's value.
     Prepend(&'v [u8]),
-    /// What was uploaded.
+    /// The uploaded value.
     Uploaded,
-    /// The item's value, then what was uploaded.
+    /// The item's value, then the uploaded one.
     AppendUploaded,
-    /// What was uploaded, then the item's value.
+    /// The uploaded value, then the item's.
     PrependUploaded,
 }
 
-/// The widest that a number is padded to, in bytes.
+/// The greatest width to which a number is padded, in bytes.
 pub const NUMBER_WIDTH_MAX: usize = 4096;
 
 /// The padding of the widest number.
 pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 
-/// Why an update did not happen. The item that was there is still there.
+/// Why an update was refused. The item that was there is still there, unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nothing can be evicted to make room. Trying again may work.
+    /// There is no room and nothing can be evicted. A later attempt may succeed.
     OutOfMemory,
-    /// It fits no configuration of this engine, or its key has no byte or more than 255. Trying again
-    /// will not work.
+    /// The item is larger than this cache can store, or its key has no bytes or more than 255. A later
+    /// attempt will not succeed.
     TooLarge,
-    /// The upload is of another cache, or a part of its announced length is missing.
+    /// The upload belongs to another cache, or is shorter than its announced length.
     WrongUpload,
-    /// The item is on slower storage: nothing was decided. [`Engine::fetch`] brings it, then ask
-    /// again.
+    /// The item is on slower storage: the closure was not called, or its answer does not count. Begin
+    /// to read the item with [`Engine::fetch`], and repeat the update when the waker was called.
     Pending,
 }
 
-/// What [`Engine::fetch`] did.
+/// The result of [`Engine::fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// Nothing under this hash is on slower storage, or what was is there already: ask again.
+    /// There is nothing to wait for: no item with this hash is on slower storage, or it has been
+    /// delivered already. Repeat the request at once.
     Nothing,
-    /// It is being read; the waker will be called.
+    /// A read has begun. The waker will be called when it ends.
     Begun,
-    /// Too much is being read already; the waker will be called when asking again may work.
+    /// Too many reads are under way. The waker will be called when another attempt may succeed.
     Later,
 }
 
-/// An item that is dropped for room, as an observer sees it.
+/// An evicted item, as an [`EvictionObserver`] sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction<'e> {
-    /// Its key.
+    /// The key of the item.
     pub key: &'e [u8],
-    /// What it carries.
+    /// Client flags, expiry and marks.
     pub attributes: Attributes,
-    /// It was read since it was stored.
+    /// Whether the item was read since it was stored.
     pub fetched: bool,
-    /// When it was last read, or else stored.
+    /// When the item was last read, or stored if it was never read.
     pub accessed: Seconds,
-    /// Bytes of its value.
+    /// The length of the value in bytes.
     pub value_len: usize,
-    /// When it is dropped.
+    /// When the item is evicted.
     pub now: Seconds,
 }
 
-/// Told of every eviction, under locks: it must be quick, and use no cache.
+/// A function that is called for every eviction. It is called under locks, so it must be quick and
+/// must not use a cache.
 pub type EvictionObserver = Box<dyn Fn(&Eviction<'_>) + Send + Sync>;
 
-/// A memory limit that an engine can't work under.
+/// An engine can't work under a memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitRefused {
-    /// The lowest that it can for now, in bytes.
+    /// The lowest limit that would be accepted now, in bytes.
     pub min: usize,
-    /// The highest, in bytes.
+    /// The highest limit that would be accepted, in bytes.
     pub max: usize,
 }
 
-/// What an update did.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Updated<R> {
-    /// What the closure returned the last time it was asked.
+    /// The result of the closure's last call.
     pub result: R,
-    /// The item's CAS afterwards; 0 if it has none or is gone.
+    /// The item's CAS afterwards; 0 if it has none or was removed.
     pub cas: u64,
 }
 
-/// What leases and uploads hold beyond their shares, in bytes.
+/// How much leases and uploads hold above their shares of memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overheld {
-    /// By leases, of peers that have stalled.
+    /// Held by leases above the share from which stalled peers are disconnected.
     pub leased: usize,
-    /// By uploads, of peers that have stalled.
+    /// Held by uploads above the share from which stalled peers are disconnected.
     pub uploaded: usize,
-    /// By uploads, of any peers: soon others have to be refused.
+    /// Held by uploads above the share from which any peers are disconnected, lest new uploads have to
+    /// be refused.
     pub uploaded_by_any: usize,
 }
 
-/// One thread's way into a cache. Cheap calls, no locks on the read path; a thread keeps its own.
-/// What lives longer than a call may go on with another thread's.
+/// One thread's handle to a cache. Reads take no locks; each thread has a handle of its own. Leases,
+/// uploads, walks and fetches may be used with the handle of another thread later.
 pub trait Engine {
-    /// A large value that is being read.
+    /// Access to a large value.
     type Lease: Lease + Send;
-    /// A value that arrives in pieces. Dropping it gives its memory back.
+    /// A value that arrives in pieces. Its memory is freed when it is dropped.
     type Upload: Send;
     /// A walk over all items.
     type Walk: Send;
-    /// A read of slower storage that was begun; dropping it only stops waiting for it.
-    /// [`std::convert::Infallible`] where there is no slower storage.
+    /// A read of slower storage that was begun. Dropping it does not stop the read.
+    /// [`std::convert::Infallible`] for engines without slower storage.
     type Fetch: Send;
     /// A point in the history of changes up to which others have to acknowledge them before the
     /// answers are sent. [`std::convert::Infallible`] where nothing is acknowledged.
@@ -355,21 +363,22 @@ pub trait Engine {
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// `hash` will be looked up: starts fetching what that reads first. Hashes are announced in the
-    /// order of their look-ups, and before any of these.
+    /// Prefetches what a look-up of `hash` reads first. Hashes are announced in the order of their
+    /// look-ups, and before the first of them.
     fn announce(&mut self, _hash: u64) {}
 
-    /// Starts fetching the items that were announced; useful some time after that.
+    /// Prefetches the announced items. It is called after all of a batch were announced, when their
+    /// index buckets have come from memory.
     fn prefetch_announced(&mut self) {}
 
-    /// Opens a batch: from here on reads cost no synchronisation, until [`Engine::end_batch`].
-    /// Moves the engine's time on to `now`.
+    /// Begins a batch: until [`Engine::end_batch`], reads need no synchronisation of their own. Sets
+    /// the engine's time to `now`.
     fn begin_batch(&mut self, now: Seconds);
 
-    /// Closes a batch. Memory that was let go during it can be used again.
+    /// Ends a batch. Memory that was freed during it can be used again.
     fn end_batch(&mut self);
 
-    /// Looks `key` up and lends the item to `read`. Takes no lock.
+    /// Looks `key` up and shows the item to `read`. Takes no lock.
     fn get<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -377,8 +386,8 @@ pub trait Engine {
         read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
     ) -> Lookup<R>;
 
-    /// [`Engine::get`] for who wants no more than an item's content: what else there is to it is not
-    /// worked out.
+    /// [`Engine::get`] for callers that need only an item's content. It is faster because the other
+    /// attributes are not decoded.
     #[inline]
     fn content<R>(
         &mut self,
@@ -391,12 +400,11 @@ pub trait Engine {
         })
     }
 
-    /// Shows `decide` what is under `key` (`Hit`), or why nothing is, and does what it says, as one
-    /// step: no other write to the key happens in between. `decide` may be asked again when room
-    /// had to be made first, so it must depend on nothing but what it is shown; its last answer
-    /// counts.
+    /// Shows `decide` the item under `key` (`Hit`), or why there is none, and applies its answer
+    /// atomically: no other write to the key happens in between. `decide` is called again if room had
+    /// to be made first, so it must depend on nothing but what it is shown; its last answer counts.
     ///
-    /// `upload` is used up by a `Put` of an uploaded value, otherwise given back unused.
+    /// A `Put` of an uploaded value takes `upload`; otherwise it stays where it is.
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -407,8 +415,8 @@ pub trait Engine {
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal>;
 
-    /// [`Engine::update`] for a decision that does not depend on what is there: a blind write. What
-    /// is there may be shown as a `Miss`, as an item on slower storage always is, so this is never
+    /// [`Engine::update`] for a decision that does not depend on the old item. An old item may be shown
+    /// as a `Miss`, and one on slower storage always is, so this is never refused with
     /// [`Refusal::Pending`].
     ///
     /// # Errors
@@ -423,19 +431,20 @@ pub trait Engine {
         self.update(key, upload, decide)
     }
 
-    /// Begins to read what is under `hash` from slower storage, as `Pending` has asked for. `waker`
-    /// is called when it is there or can't be had. What was begun is pushed to `into`.
+    /// Begins to read the item with this `hash` from slower storage, after a request was answered with
+    /// `Pending`. `waker` is called when the read has ended, also if it failed. The read is pushed to
+    /// `into`.
     fn fetch(&mut self, _hash: u64, _waker: &Waker, _into: &mut Vec<Self::Fetch>) -> Begun {
         Begun::Nothing
     }
 
-    /// Hands over a read, if it has ended: look-ups find what it brought until the batch ends. False
-    /// if it is still under way.
+    /// Makes the result of a read visible, if the read has ended: look-ups find the item until the
+    /// batch ends. False if the read is still under way.
     fn deliver(&mut self, _fetch: &Self::Fetch) -> bool {
         true
     }
 
-    /// Hands reads that were begun to the device; called once after those of a batch.
+    /// Submits the reads that were begun to the device. It is called once for the reads of a batch.
     fn submit(&mut self) {}
 
     /// The position that has to be acknowledged before answers of this batch are sent: that of the
@@ -449,50 +458,50 @@ pub trait Engine {
         true
     }
 
-    /// The length from which a value should come as an upload rather than in one piece.
+    /// The length in bytes from which a value should be uploaded rather than passed in one piece.
     fn upload_len_min(&self) -> usize;
 
-    /// Begins a value of `len` bytes that arrives in pieces. Memory is taken as they arrive.
+    /// Begins a value of `len` bytes that arrives in pieces. Memory is taken as the pieces arrive.
     ///
     /// # Errors
-    /// [`Refusal`] if it can never fit.
+    /// [`Refusal::TooLarge`] if the cache can't store a value of this length.
     fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal>;
 
     /// Takes the next piece of an upload.
     ///
     /// # Errors
-    /// [`Refusal`]: no memory for it; drop the upload.
+    /// [`Refusal`]: there is no memory for the piece. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
-    /// What leases and uploads hold beyond what should wait for slow peers: some of these are to be
-    /// closed, before others have to be refused.
+    /// How much memory leases and uploads hold above the shares that slow peers may hold. The server
+    /// disconnects some of these peers before it has to refuse others.
     fn overheld(&self) -> Overheld {
         Overheld::default()
     }
 
-    /// Forgets everything stored before `at`, or before now. A call
-    /// takes the place of an earlier one whose time has not come.
+    /// Invalidates everything that was stored before `at`, or before now. A call replaces an earlier
+    /// one that has not taken effect.
     fn flush(&mut self, at: Option<Seconds>);
 
-    /// Does a little housekeeping (expired items, growth, [`Engine::shrink`]); true if more is
-    /// waiting.
+    /// Does a short step of maintenance (removing expired items, [`Engine::shrink`]); true if there is
+    /// more to do now.
     fn maintain(&mut self, now: Seconds) -> bool;
 
-    /// Gives a little of the memory back that a lowered limit no longer allows; true if there is
-    /// more.
+    /// Returns some of the memory above a lowered limit to the system; true if there is more to
+    /// return.
     fn shrink(&mut self) -> bool {
         false
     }
 
-    /// Looks for dead items soon rather than in its own time: the next [`Engine::maintain`] begins.
+    /// Makes the next [`Engine::maintain`] begin a search for expired items, whether one is due or not.
     fn crawl_soon(&mut self) {}
 
     /// Begins a walk over all items.
     fn walk(&self) -> Self::Walk;
 
-    /// Shows the next live items to `visit`, about `items` of them; false when all were shown. No
-    /// access is marked. What is there during the whole walk is shown once, unless writes move it
-    /// in the meantime.
+    /// Shows the next live items to `visit`, about `items` of them; false when all were shown. This
+    /// counts as no access. An item that is there during the whole walk is shown once, unless writes
+    /// move it meanwhile.
     fn walk_on(
         &mut self,
         walk: &mut Self::Walk,
@@ -500,7 +509,7 @@ pub trait Engine {
         visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
     ) -> bool;
 
-    /// Adds this cache's totals up. All threads' handles give the same answer.
+    /// The cache's totals, the same from each handle.
     fn gauges(&self) -> Gauges;
 
     /// Zeroes what `stats reset` zeroes.
@@ -510,29 +519,29 @@ pub trait Engine {
 /// A cache's totals, for `stats`. Lengths of [`Gauges::classes`] follow [`SizeClasses`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Live items, and those dead ones that nothing has come across yet.
+    /// Live items, and expired or flushed ones that were not removed yet.
     pub items: u64,
-    /// Bytes that memcached would count for them: see [`SizeClasses::footprint`].
+    /// Bytes that memcached would count for these items: see [`SizeClasses::footprint`].
     pub bytes: u64,
-    /// Items ever stored.
+    /// Items stored since the start, or since the last reset.
     pub items_total: u64,
-    /// Live items dropped for room.
+    /// Live items that were dropped to make room.
     pub evictions: u64,
-    /// The same, per class and more.
+    /// The totals of each size class.
     pub classes: Vec<ClassGauges>,
-    /// Index slots in bytes, and whether it is growing.
+    /// Memory for index slots, in bytes.
     pub index_bytes: u64,
     /// log2 of the number of slots.
     pub index_power: u32,
-    /// A growth step is waiting.
+    /// Whether the index is growing at the moment.
     pub index_growing: bool,
-    /// Memory the engine may use, and has taken so far, in bytes.
+    /// Memory that the engine may use, in bytes.
     pub limit_bytes: u64,
-    /// Memory taken so far.
+    /// Memory that the engine uses, in bytes.
     pub used_bytes: u64,
 }
 
-/// One size class's totals.
+/// The totals of a size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own, from `stats items`")]
 pub struct ClassGauges {
@@ -550,20 +559,19 @@ pub struct ClassGauges {
     pub out_of_memory: u64,
 }
 
-/// How items are sorted by size for statistics. The caller brings the bounds (memcached's slab
-/// classes), the engine only counts.
+/// The size classes of the statistics. The caller chooses their bounds (memcached's slab classes).
 #[derive(Clone, Debug)]
 pub struct SizeClasses {
     bounds: Vec<usize>,
     /// Bytes added to key and value: memcached's header, terminator, CAS.
     overhead: usize,
-    /// Class by footprint in units of 8 bytes, for the common sizes.
+    /// The class of each footprint below [`Self::TABLE_LEN`] units of 8 bytes.
     table: Box<[u8]>,
 }
 
 impl SizeClasses {
-    /// `bounds` are the largest footprints of each class, ascending; what exceeds the last one
-    /// belongs to it still. At most 255 classes.
+    /// `bounds` are the largest footprints of each class, ascending, at most 255. Larger items belong
+    /// to the last class. `overhead` bytes are added to each key and value.
     #[must_use]
     pub fn new(bounds: Vec<usize>, overhead: usize) -> Self {
         assert!(!bounds.is_empty() && bounds.len() < 256, "1 to 255 classes");
@@ -578,13 +586,13 @@ impl SizeClasses {
 
     const TABLE_LEN: usize = 512;
 
-    /// How many classes.
+    /// The number of classes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.bounds.len()
     }
 
-    /// The bytes an item counts for.
+    /// The bytes that an item counts for in statistics.
     #[inline]
     #[must_use]
     pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {

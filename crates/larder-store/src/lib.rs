@@ -1,12 +1,12 @@
-//! The cache itself: the [`Engine`] trait and the engines behind it. Usable alone, as an embedded
-//! cache.
+//! The cache itself: the [`Engine`] trait and the engines that implement it. The crate can be used
+//! alone, as an embedded cache: see [`segment::Cache`].
 //!
 //! | engine | evicts | what it is for |
 //! |---|---|---|
-//! | [`segment`] | S3-FIFO | the default: one region, exact limit, reads without locks |
+//! | [`segment`] | S3-FIFO | the default: one region of memory, an exact limit, reads without locks |
 //! | `moka` | LRU or TinyLFU | a cache as it is usually built in Rust |
 //! | `dashmap` | no | a concurrent map: it refuses stores when it is full |
-//! | [`delayed`] | as another | for tests: any of them, with answers that are late at random |
+//! | [`delayed`] | as the engine behind it | for tests: any engine, with answers that are late at random |
 //!
 //! `moka` and `dashmap` are features of that name, on by default.
 

@@ -1,4 +1,4 @@
-//! The engine that Larder is for: one region, cut into segments.
+//! The default engine: one region of memory, divided into segments.
 //!
 //! Items are appended to open segments, found through an index of 8-byte words, evicted by S3-FIFO
 //! a segment at a time, and read without a lock. Nothing but offsets is stored in the region.
@@ -31,17 +31,17 @@
 //!
 //! # Invariants
 //! 1. The three sentences of `raw`.
-//! 2. At most one index word refers to a live key, but for the moment of a move, when two equal words
-//!    do. Index words change only under the lock of their stripe; readers only raise frequencies.
+//! 2. At most one index word refers to a live key, except during a move, when two equal words do.
+//!    Index words change only under the lock of their stripe; readers only raise frequencies.
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
 //! 4. A segment is retired when no index word refers into it, and free one epoch and its last lease
 //!    later; so is a chain.
-//! 5. Lock order: growth, then a stripe, then the allocator. No two stripes at once. The list of
-//!    members comes before what a member leaves idle, and that before the allocator; who holds the
-//!    allocator takes no other lock.
-//! 6. Whatever was stored before a flush is in segments whose sequence is below the floor, and
-//!    nobody appends to these or copies out of these afterwards: the floor rises, and segments get
-//!    their sequence, under the allocator's lock, and who writes looks at the floor after its segment
+//! 5. Lock order: growth, then a stripe, then the allocator. No thread holds two stripes. The list of
+//!    members is locked before the idle state of a member, and that before the allocator; a thread
+//!    that holds the allocator takes no other lock.
+//! 6. All items that were stored before a flush are in segments whose sequence is below the floor,
+//!    and no thread appends to these or copies out of them afterwards: the floor rises, and segments
+//!    get their sequence, under the allocator's lock, and a writer reads the floor after its segment
 //!    was opened.
 
 mod alloc;
@@ -93,39 +93,83 @@ use std::sync::Arc;
 use sync::Ordering;
 
 /// A cache. Clones are the same cache.
+///
+/// ```
+/// use larder_store::segment::{Cache, Config};
+/// use larder_store::{
+///     Access, Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewValue, Seconds, SizeClasses,
+///     Value,
+/// };
+///
+/// let cache = Cache::new(Config {
+///     limit_bytes: 8 << 20,
+///     cas: true,
+///     classes: SizeClasses::new(vec![1024, 1 << 20], 56),
+///     seed: 42, // Draw it at random where clients choose the keys.
+///     evict: true,
+///     item_size_max: 1 << 20,
+///     threads: 1,
+///     size_exponent: larder_store::eviction::SIZE_EXPONENT,
+/// })?;
+/// let mut handle = cache.handle();
+/// let bytes = b"greeting";
+/// let key = HashedKey { bytes, hash: handle.hash(bytes) };
+///
+/// // A batch: reads in it need no synchronisation of their own.
+/// handle.begin_batch(Seconds(1_000));
+/// let stored = handle.update(key, &mut None, |found| {
+///     let put = Change::Put {
+///         attributes: Attributes::default(),
+///         cas: NewCas::Fresh,
+///         value: NewValue::Bytes(b"hello"),
+///         fetched: false,
+///     };
+///     // `add` in memcached's terms: an item that is there stays.
+///     if let Lookup::Hit(_) = found { (Change::Keep, false) } else { (put, true) }
+/// });
+/// assert!(stored.is_ok_and(|updated| updated.result));
+///
+/// let value = handle.get(key, Access::Tracked, |item| match &item.value {
+///     Value::Whole(bytes) => bytes.to_vec(),
+///     Value::Large(_) => unreachable!("only long values are leased"),
+/// });
+/// assert_eq!(value, Lookup::Hit(b"hello".to_vec()));
+/// handle.end_batch();
+/// # Ok::<(), larder_store::segment::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cache {
     shared: Arc<Shared>,
 }
 
 impl Cache {
-    /// Sets a cache up. Memory is reserved now, and taken from the system as it fills.
+    /// Sets a cache up. Address space is reserved now, and memory is taken as the cache fills.
     ///
     /// # Errors
-    /// [`ConfigError`].
+    /// [`ConfigError`]: the limit is out of range, or the system refuses the memory.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         Self::growable(config, 0)
     }
 
-    /// The same, with address space for a limit that [`Cache::set_limit`] may raise to
-    /// `limit_bytes_max`, if the system gives so much.
+    /// Like [`Cache::new`], with address space for a limit that [`Cache::set_limit`] may raise to
+    /// `limit_bytes_max`, if the system grants that much.
     ///
     /// # Errors
-    /// [`ConfigError`].
+    /// [`ConfigError`], as for [`Cache::new`].
     pub fn growable(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
         Shared::new(config, limit_bytes_max).map(|shared| Self { shared: Arc::new(shared) })
     }
 
-    /// Asks the system for huge pages, for all memory that is not in use yet: fewer misses of the
-    /// processor's page tables, for memory that is taken in larger pieces.
+    /// Asks the system for huge pages, for all memory that is not in use yet. There are fewer TLB
+    /// misses with them, but memory is taken in larger pieces.
     ///
     /// # Errors
-    /// The system has none to give; all works without.
+    /// The system has no huge pages. The cache works without them.
     pub fn use_huge_pages(&self) -> std::io::Result<()> {
         self.shared.table().region.use_huge_pages()
     }
 
-    /// A way in for one thread, made on that thread.
+    /// A handle for one thread, made on that thread.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle::new(Arc::clone(&self.shared))
@@ -137,8 +181,7 @@ impl Cache {
         self.shared.gauges()
     }
 
-    /// What the hit ratio would be with less memory or more, going by a sample of what was looked up
-    /// lately.
+    /// An estimate of the hit ratio with less or more memory, from a sample of recent look-ups.
     #[must_use]
     pub fn miss_ratio_curve(&self) -> MissRatioCurve {
         self.shared.mrc.estimate()
@@ -148,12 +191,13 @@ impl Cache {
     /// evicted and memory is given back step by step, by [`crate::Engine::maintain`].
     ///
     /// # Errors
-    /// [`LimitRefused`]: beyond what was reserved, or below what the index holds.
+    /// [`LimitRefused`]: the limit is above what was reserved, or too low for the index.
     pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         self.shared.set_limit(bytes)
     }
 
-    /// How many flushes took effect, delayed ones too. Each is counted after it took effect.
+    /// The number of flushes that took effect, delayed ones included. Each is counted after it took
+    /// effect.
     #[must_use]
     pub fn flush_generation(&self) -> u64 {
         self.shared.table().header_page().order.flush_generation.load(Ordering::Acquire)
@@ -166,14 +210,14 @@ impl Cache {
         u32::try_from(at).ok().filter(|at| *at != 0).map(Seconds)
     }
 
-    /// Has `observer` told of every eviction from now on. The first one stays. An observer that
-    /// panics ends the process: the item is half gone.
+    /// Has `observer` called for every eviction from now on. Only the first observer counts. If it
+    /// panics, the process is aborted, because the item is half removed.
     pub fn observe_evictions(&self, observer: EvictionObserver) {
-        // Who comes second is told nothing.
+        // An error says that there is an observer already.
         let _ = self.shared.observer.set(observer);
     }
 
-    /// Zeroes counters, but not what is there.
+    /// Zeroes the counters that `stats reset` zeroes: not the number and bytes of items.
     pub fn reset_counters(&self) {
         self.shared.reset_counters();
     }
