@@ -1,5 +1,6 @@
-//! Which segment is free, which waits in which queue, and which goes next. Taken under one lock,
-//! once a segment: never on the path of a request that finds room in its open segment.
+//! Which segments are free, which wait in which queue, and which is emptied next. All of it is under
+//! one lock, which is taken about once per segment: a request that finds room in its open segment does
+//! not take it.
 
 use super::open_segment::Open;
 use super::table::Sequence;
@@ -7,17 +8,17 @@ use crate::eviction::lists::Lists;
 use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};
 use std::collections::{BTreeSet, VecDeque};
 
-/// How many steps there are in the dead share of a segment. With 35, the sixth begins at 17 %.
+/// The number of levels of the dead share of a segment. With 35, level 6 begins at 17 %.
 pub(super) const DEAD_LEVELS: usize = 35;
 
-/// Memory that nothing in the index refers to any more, from an epoch on that has ended.
+/// Memory that no index word refers to any more, and that readers may have found until an epoch ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retired {
     /// The last epoch in which readers could find it.
     pub(super) epoch: u64,
     /// The segment, or the first of a chain.
     pub(super) first: u32,
-    /// How many segments it is.
+    /// The number of segments.
     pub(super) segments: usize,
 }
 
@@ -27,52 +28,52 @@ pub(super) struct Queued {
     pub(super) segment: u32,
     /// See [`DEAD_LEVELS`].
     pub(super) dead_level: usize,
-    /// When all of its items have ended, in seconds; `None` if some never do.
+    /// When all of its items have expired, in seconds; `None` if some never expire.
     pub(super) last_expiry: Option<u32>,
 }
 
 /// Free segments and queues.
 #[derive(Debug)]
 pub(super) struct Alloc {
-    /// The last one goes first. Those that were never in use come last.
+    /// A stack: the last one is taken first. Segments that were never used are at the bottom.
     free: Vec<u32>,
-    /// Segments from this number on were never in use: their memory was never touched.
+    /// Segments from this number on were never used: their memory was never touched.
     never_used_from: u32,
     /// Sealed segments, in the order of eviction.
     pub(super) queues: Queues,
-    /// The same segments by their dead share: a list for each level.
+    /// The sealed segments by their dead share: a list for each level.
     dead_levels: Lists<{ DEAD_LEVELS + 1 }>,
-    /// The level of each.
+    /// The level of each segment plus one; 0 if it is not queued.
     dead_level: Vec<u8>,
-    /// Those of them that end whole, by when they do.
+    /// The sealed segments whose items all expire, by the time when the last one does.
     expiries: BTreeSet<(u32, u32)>,
-    /// Under which time each is in `expiries`; 0 if it is not.
+    /// The time under which each segment is in `expiries`; 0 if it is not there.
     expiry: Vec<u32>,
-    /// What waits for readers to let go of it, in the order of epochs.
+    /// Retired memory that readers may still see, in the order of epochs.
     limbo: VecDeque<Retired>,
     limbo_segments: usize,
-    /// Open segments of handles that are gone.
+    /// Open segments of handles that were dropped.
     pub(super) orphans: Vec<Open>,
-    /// Segments that are open.
+    /// The number of open segments.
     pub(super) open: usize,
-    /// Segments held by uploads.
+    /// The number of segments that uploads hold.
     pub(super) uploading: usize,
-    /// Segments that the index and the ghosts have.
+    /// The number of segments that the index and the ghosts use.
     pub(super) indexing: usize,
-    /// Segments without memory: what the limit may yet grow by.
+    /// Segments above the limit, whose memory was given back. A higher limit takes them from here.
     decommissioned: Vec<u32>,
-    /// Segments that there may be.
+    /// The number of segments within the limit.
     limit: usize,
-    /// Segments that there are. More than the limit after it was lowered.
+    /// The number of segments in use or free: more than the limit after it was lowered.
     present: usize,
-    /// Segments opened before this may be flushed whole; 0 if none is.
+    /// Segments with a lower sequence are flushed; 0 if no such segment is queued.
     flushed_before: Sequence,
-    /// When ghosts go.
+    /// When ghosts are outdated.
     pub(super) ghosts: GhostClock,
 }
 
 impl Alloc {
-    /// `limit` free segments, of up to `segments` that there may be later.
+    /// An allocator of `limit` free segments, and of up to `segments` after the limit was raised.
     pub(super) fn new(limit: u32, segments: u32, size_exponent: f64) -> Self {
         let present = limit as usize;
         Self {
@@ -97,7 +98,7 @@ impl Alloc {
         }
     }
 
-    /// Takes a free segment if more than `reserve` are.
+    /// Takes a free segment if more than `reserve` are free.
     pub(super) fn take(&mut self, reserve: usize) -> Option<u32> {
         let segment = if self.free.len() > reserve { self.free.pop()? } else { return None };
         self.never_used_from = self.never_used_from.max(segment + 1);
@@ -110,15 +111,15 @@ impl Alloc {
         if !is_fresh || self.free.len() <= reserve {
             return None;
         }
-        // Those that were used lie above the others.
+        // Segments that were used are above the others.
         let at = self.free.partition_point(|segment| *segment >= self.never_used_from);
         let segment = self.free.remove(at - 1);
         self.never_used_from = segment + 1;
         Some(segment)
     }
 
-    /// Whether fewer than two of the free segments, now or soon, have been in use before, while there
-    /// are others.
+    /// Whether fewer than two segments that were used before are free or will be soon, while there are
+    /// free segments that were never used.
     pub(super) fn is_about_to_use_more_memory(&self) -> bool {
         let was_used = |segment: &&u32| **segment < self.never_used_from;
         let used = self.free.iter().rev().take(2).filter(was_used).count();
@@ -130,29 +131,29 @@ impl Alloc {
         self.free.extend_from_slice(segments);
     }
 
-    /// Free segments.
+    /// The number of free segments.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Segments that wait for readers.
+    /// The number of retired segments that readers may still see.
     pub(super) fn limbo(&self) -> usize {
         self.limbo_segments
     }
 
-    /// Free segments, and those that will be when all readers of now are done.
+    /// The number of segments that are free, or will be when all present readers have ended.
     pub(super) fn free_or_pending(&self) -> usize {
         self.free.len() + self.limbo_segments
     }
 
-    /// Keeps memory until the epoch has passed.
+    /// Keeps memory from reuse until its epoch is over.
     pub(super) fn retire(&mut self, retired: Retired) {
         strict_assert!(self.limbo.back().is_none_or(|last| last.epoch <= retired.epoch));
         self.limbo_segments += retired.segments;
         self.limbo.push_back(retired);
     }
 
-    /// The epoch that has to pass before anything else is free.
+    /// The epoch that has to end before more memory is free.
     pub(super) fn next_epoch(&self) -> Option<u64> {
         self.limbo.front().map(|retired| retired.epoch)
     }
@@ -165,7 +166,7 @@ impl Alloc {
         Some(retired)
     }
 
-    /// Segments that were ever in use.
+    /// The number of segments that were ever used.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn ever_used(&self) -> usize {
         self.never_used_from as usize
@@ -175,7 +176,7 @@ impl Alloc {
         self.present - self.free.len()
     }
 
-    /// Changes how many segments there may be. New ones are free at once; for a lower limit see
+    /// Changes the limit in segments. Additional segments are free at once; for a lower limit see
     /// [`Alloc::excess`].
     pub(super) fn set_limit(&mut self, segments: usize) {
         self.limit = segments;
@@ -192,13 +193,13 @@ impl Alloc {
         self.present += more;
     }
 
-    /// Segments above the limit.
+    /// The number of segments above the limit.
     pub(super) fn excess(&self) -> usize {
         self.present.saturating_sub(self.limit)
     }
 
-    /// Takes in a segment that was free and has given its memory back. The limit may have been
-    /// raised in the meantime.
+    /// Takes a segment out of use that was free and whose memory was given back. If the limit was
+    /// raised meanwhile, the segment is free again.
     pub(super) fn decommission(&mut self, segment: u32) {
         if self.excess() == 0 {
             return self.free.push(segment);
@@ -213,7 +214,7 @@ impl Alloc {
         self.list(queued);
     }
 
-    /// Puts a segment into its queue again that could not be emptied.
+    /// Puts a segment back into its queue that could not be emptied.
     pub(super) fn put_back(&mut self, queued: Queued) {
         self.queues.put_back(queued.segment);
         self.list(queued);
@@ -240,12 +241,13 @@ impl Alloc {
         }
     }
 
-    /// The level of a segment that is queued.
+    /// The dead level of a queued segment.
     fn level_of(&self, segment: u32) -> Option<usize> {
         usize::from(self.dead_level[segment as usize]).checked_sub(1)
     }
 
-    /// A segment has reached another level of its dead share; nothing happens unless it is queued.
+    /// Notes that a segment has reached another dead level. It has no effect unless the segment is
+    /// queued.
     pub(super) fn set_dead_level(&mut self, segment: u32, level: usize) {
         if let Some(old) = self.level_of(segment).filter(|old| *old != level) {
             self.dead_levels.remove(old, segment);
@@ -263,13 +265,14 @@ impl Alloc {
         Some(segment)
     }
 
-    /// A flush took effect on all segments opened before `sequence`.
+    /// Notes that a flush took effect on all segments with a lower sequence.
     pub(super) fn note_flush(&mut self, sequence: Sequence) {
         self.flushed_before = sequence;
     }
 
-    /// Takes a segment with nothing alive in it: all has ended by `now`, or was flushed. What is
-    /// known of it by now is asked: `last_expiry` may have moved, `sequence` says when it was opened.
+    /// Takes a segment without live items: all have expired by `now`, or were flushed. `last_expiry` is
+    /// asked again, because it may be later than when the segment was queued; `sequence` says when
+    /// the segment was opened.
     pub(super) fn take_expired(
         &mut self,
         now: u32,
@@ -296,14 +299,14 @@ impl Alloc {
         self.dequeue(flushed?)
     }
 
-    /// Takes a segment of which most is dead, at least `level`.
+    /// Takes the segment with the highest dead level, if that is at least `level`.
     pub(super) fn take_dead(&mut self, level: usize) -> Option<u32> {
         let mut levels = (level..=DEAD_LEVELS).rev();
         let segment = levels.find_map(|level| self.dead_levels.front(level))?;
         self.dequeue(segment)
     }
 
-    /// Takes the segment that is evicted next. `hit_bytes` says how many bytes of a segment's items
+    /// Takes the segment that is evicted next. `hit_bytes` returns how many bytes of a segment's items
     /// were hit since they were written.
     pub(super) fn take_victim(&mut self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
         let victim = self.queues.victim(hit_bytes)?;
@@ -311,12 +314,12 @@ impl Alloc {
         Some(victim)
     }
 
-    /// Counts evicted items; which buckets to sweep of outdated ghosts.
+    /// Counts evicted items, and returns the buckets to sweep of outdated ghosts.
     pub(super) fn count_evictions(&mut self, evicted: u64, live: u64, buckets: usize) -> Sweep {
         self.ghosts.count_evictions(evicted, live, buckets)
     }
 
-    /// Takes an open segment of this kind from handles that are gone.
+    /// Takes an open segment of this kind that a dropped handle has left, with room for `len` bytes.
     pub(super) fn adopt(&mut self, kind: Kind, len: usize, floor: Sequence) -> Option<Open> {
         let fits = |open: &Open| open.kind == kind && open.has_room(len) && open.sequence >= floor;
         let i = self.orphans.iter().position(fits)?;
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_dead_is_taken_first_and_only_where_enough_is() {
+    fn the_segment_with_the_highest_dead_share_is_taken_first() {
         let mut alloc = alloc();
         (0..4).for_each(|segment| alloc.enqueue(queued(segment), small()));
         alloc.set_dead_level(2, 7);
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_or_was_flushed_is_taken_whole() {
+    fn segments_without_live_items_are_taken() {
         let mut alloc = alloc();
         for segment in 0..4 {
             let last_expiry = (segment < 3).then_some(100 + segment);
@@ -389,14 +392,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_is_left() {
+    fn the_reserve_is_not_taken() {
         let mut alloc = alloc();
         assert_eq!((0..40).filter_map(|_| alloc.take(5)).count(), 27);
         assert_eq!(alloc.used(), 27);
     }
 
     #[test]
-    fn what_was_never_used_is_taken_last() {
+    fn segments_that_were_never_used_are_taken_last() {
         let mut alloc = alloc();
         let taken: Vec<u32> = (0..16).filter_map(|_| alloc.take(0)).collect();
         assert!(alloc.is_about_to_use_more_memory());
@@ -427,8 +430,8 @@ mod tests {
         assert_eq!(alloc.free(), 31);
     }
 
-    /// Times of single choices, sorted: among so many segments, each evicted, cleaned or void in turn
-    /// and then queued again.
+    /// The sorted times of single choices among `segments` segments. In turn one with expired items, a
+    /// dead one and the next victim is taken, and queued again.
     #[expect(clippy::disallowed_methods, reason = "it measures")]
     fn choices(segments: u32) -> Vec<std::time::Duration> {
         let mut alloc = Alloc::new(segments, segments, 0.7);
@@ -457,7 +460,7 @@ mod tests {
         times
     }
 
-    /// The median alone is judged: the highest times are the machine's.
+    /// Only the median is judged, because the highest times depend on what else the machine does.
     #[test]
     fn a_choice_takes_about_the_same_time_among_a_thousand_segments_and_among_128_thousand() {
         let rounds = (0..5).map(|_| [1 << 10, 1 << 17].map(choices));

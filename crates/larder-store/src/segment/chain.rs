@@ -1,5 +1,5 @@
-//! Large values: whole segments of their own for the front, the rest inline in the item. An upload
-//! fills them as the bytes arrive; a lease reads them for as long as it takes.
+//! Large values: the front is in whole segments of its own, the rest is inline in the item. An upload
+//! fills the segments as bytes arrive; a lease keeps them while a reader needs them.
 
 use super::record::{Chain, Record};
 use super::shared::Shared;
@@ -9,13 +9,13 @@ use crate::{Lease, Refusal};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// A value that arrives in pieces. Its segments belong to nobody else until it is stored; dropped
-/// before, they are free again at once, for nobody has ever seen them.
+/// A value that arrives in pieces. Its segments belong to it alone until it is stored. If it is dropped
+/// before, they are free again at once, because no reader has seen them.
 #[derive(Debug)]
 pub struct Upload {
     shared: Arc<Shared>,
     pub(super) segments: Vec<u32>,
-    /// The announced length.
+    /// The announced length in bytes.
     pub(super) len: usize,
     pub(super) filled: usize,
 }
@@ -25,23 +25,23 @@ impl Upload {
         Self { shared: Arc::clone(shared), segments: Vec::new(), len, filled: 0 }
     }
 
-    /// Refuses an upload of another cache: its segments mean nothing in this one.
+    /// Refuses an upload of another cache, whose segments have no meaning in this one.
     pub(super) fn check_owner(&self, shared: &Arc<Shared>) -> Result<(), Refusal> {
         if Arc::ptr_eq(&self.shared, shared) { Ok(()) } else { Err(Refusal::WrongUpload) }
     }
 
-    /// Refuses an upload that can't be stored: of another cache, or of which something is missing.
+    /// Refuses an upload that can't be stored, because it is of another cache or incomplete.
     pub(super) fn check_complete(&self, shared: &Arc<Shared>) -> Result<(), Refusal> {
         self.check_owner(shared)?;
         if self.filled == self.len { Ok(()) } else { Err(Refusal::WrongUpload) }
     }
 
-    /// Segments that it will hold when all has arrived.
+    /// The number of segments for the announced length.
     pub(super) fn segments_wanted(&self) -> usize {
         self.len.div_ceil(self.shared.segment_len())
     }
 
-    /// Takes as many of `bytes` as its segments have room for.
+    /// Copies as many of `bytes` as fit into its segments, and returns how many these are.
     pub(super) fn fill(&mut self, bytes: &[u8]) -> usize {
         let segment_len = self.shared.segment_len();
         let room = self.segments.len() * segment_len - self.filled;
@@ -49,14 +49,14 @@ impl Upload {
         let taken = bytes.len().min(room).min(segment_len - at).min(self.len - self.filled);
         if let Some(&segment) = self.segments.get(self.filled / segment_len) {
             let start = self.shared.table().layout.start(segment);
-            // SAFETY: the segment is this upload's own, and unpublished.
+            // SAFETY: the segment belongs to this upload and is not published.
             unsafe { self.shared.table().region.write(start + at, &bytes[..taken]) };
         }
         self.filled += taken;
         taken
     }
 
-    /// Takes all of `bytes`, for which it has room.
+    /// Copies all of `bytes`. The caller has taken enough segments.
     pub(super) fn fill_all(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let taken = self.fill(bytes);
@@ -65,29 +65,30 @@ impl Upload {
         }
     }
 
-    /// What lies in its `i`th segment.
+    /// The bytes in its `i`th segment.
     pub(super) fn piece(&self, i: usize) -> &[u8] {
         let Some(&segment) = self.segments.get(i) else { return &[] };
         let table = self.shared.table();
         let segment_len = self.shared.segment_len();
         let len = (self.filled - i * segment_len).min(segment_len);
-        // SAFETY: this upload wrote these bytes and nobody else can.
+        // SAFETY: this upload wrote these bytes and no other thread can change them.
         unsafe { table.region.bytes(table.layout.start(segment), len) }
     }
 
-    /// How many segments stay a chain: all, unless the last one's content fits in the item.
+    /// The number of segments that become the chain: all, unless the content of the last one fits into
+    /// the item.
     pub(super) fn chain_len(&self) -> usize {
         let rest = self.len % self.shared.segment_len();
         let inline = rest <= self.shared.table().layout.inline_max();
         self.segments.len() - usize::from(inline && rest > 0)
     }
 
-    /// The part of the value that goes into the item.
+    /// The part of the value that is stored inline in the item.
     pub(super) fn tail(&self) -> &[u8] {
         if self.chain_len() < self.segments.len() { self.piece(self.chain_len()) } else { &[] }
     }
 
-    /// Links up the segments that stay a chain; the first of them.
+    /// Links the segments that become the chain, and returns the first of them.
     pub(super) fn link_chain(&self) -> Option<u32> {
         let chain = self.segments.get(..self.chain_len())?;
         let table = self.shared.table();
@@ -101,12 +102,13 @@ impl Upload {
         let first = chain.first().copied();
         strict_assert!(
             first.is_none_or(|first| self.shared.chain_segments(first).eq(chain.iter().copied())),
-            "what was linked up is read"
+            "the chain that was linked is read back"
         );
         first
     }
 
-    /// Lets go of the chain, which an item owns now, and gives the rest back; the chain's segments.
+    /// Gives up the chain, which an item owns now, and frees the other segments; returns the number of
+    /// segments in the chain.
     pub(super) fn release_chain(mut self) -> usize {
         let chain_len = self.chain_len();
         self.segments.drain(..chain_len);
@@ -124,8 +126,9 @@ impl Drop for Upload {
     }
 }
 
-/// A large value under a reader: its chain, and the segment that the item with the value's tail is
-/// in, are not used again as long as the lease lives. Making one takes the same time for any length.
+/// A reader's access to a large value. The segments of its chain, and the segment of the item with its
+/// tail, are not reused as long as the lease lives. Making a lease takes the same time for any
+/// length.
 #[derive(Debug)]
 pub struct ChainLease {
     shared: Arc<Shared>,
@@ -133,18 +136,18 @@ pub struct ChainLease {
     first: u32,
     /// Bytes in the chain.
     chain_len: usize,
-    /// Where the tail is in the region, and how long.
+    /// Offset of the tail in the region, and its length.
     tail: (usize, usize),
-    /// A piece of the chain that was read lately, by its number, and its segment: the next one is
-    /// found from here.
+    /// The number and the segment of the piece of the chain that was read last. Later pieces are
+    /// found from it.
     cursor: Cell<(usize, u32)>,
-    /// Not if too much of the memory was leased already when it was made.
+    /// False if too much memory was leased already when it was made.
     may_be_kept: bool,
 }
 
 impl ChainLease {
-    /// A lease on the value of `record`, most of which is in `chain`. The record's witness keeps it
-    /// alive for now.
+    /// A lease on the value of `record`, most of which is in `chain`. The record's witness
+    /// protects it meanwhile.
     #[cold]
     #[inline(never)]
     pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>, chain: Chain) -> Self {
@@ -161,16 +164,16 @@ impl ChainLease {
         (self.tail.1 > 0).then(|| self.shared.table().layout.segment_of(self.tail.0))
     }
 
-    /// Segments that have a count of leases, with the number of segments that it keeps from being
-    /// used again.
+    /// The segments whose entries count this lease, each with the number of segments that it protects:
+    /// the first of the chain for all of them, and that of the tail.
     fn counted(&self) -> impl Iterator<Item = (u32, usize)> {
         let chain = (self.first, self.chain_len.div_ceil(self.shared.segment_len()));
         [chain].into_iter().chain(self.tail_segment().map(|segment| (segment, 1)))
     }
 
-    /// Keeps the value's segments from being used again. The first lease on a segment is charged for
-    /// it, and others are not: however often a value is leased, it keeps the same memory. False if
-    /// more is charged now than may be, and this lease added to it.
+    /// Protects the value's segments from reuse. Only the first lease on a segment is charged for it,
+    /// because further leases hold no more memory. False if this lease was charged and more is leased
+    /// now than may be.
     fn hold(&self) -> bool {
         let mut fits = true;
         for (segment, charge) in self.counted() {
@@ -184,9 +187,9 @@ impl ChainLease {
         fits
     }
 
-    /// Ends a hold on `segment`. The last one gives back the charge, and the segment if nothing else
-    /// refers to it.
-    fn let_go(&self, segment: u32) {
+    /// Releases `segment`. The last lease returns the charge, and recycles the segment if it was
+    /// retired.
+    fn release(&self, segment: u32) {
         let leases = self.shared.table().entry(segment).leases();
         let count = |word: u64| word % LEASE_CHARGE;
         let without = |word: u64| if count(word) == 1 { word & RETIRED } else { word - 1 };
@@ -202,7 +205,7 @@ impl ChainLease {
         }
     }
 
-    /// The segment of the `piece`th part of the chain.
+    /// The `piece`th segment of the chain.
     fn segment(&self, piece: usize) -> u32 {
         let (at, segment) = self.cursor.get();
         let (at, segment) = if at <= piece { (at, segment) } else { (0, self.first) };
@@ -216,7 +219,7 @@ impl ChainLease {
 
 impl Clone for ChainLease {
     fn clone(&self) -> Self {
-        // Never the first one: `self` holds the same segments.
+        // It is never the first lease, so it is not charged: `self` holds the same segments.
         self.hold();
         let cursor = self.cursor.clone();
         Self { shared: Arc::clone(&self.shared), cursor, ..*self }
@@ -253,7 +256,7 @@ impl Lease for ChainLease {
 impl Drop for ChainLease {
     fn drop(&mut self) {
         for (segment, _) in self.counted() {
-            self.let_go(segment);
+            self.release(segment);
         }
     }
 }

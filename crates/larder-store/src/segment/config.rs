@@ -6,29 +6,29 @@ use std::fmt;
 /// How a cache is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// All memory that items, index and bookkeeping may use, in bytes.
+    /// The memory for items, index and bookkeeping together, in bytes.
     pub limit_bytes: usize,
     /// Keep a CAS for each item: 8 bytes.
     pub cas: bool,
     /// How items are counted by size.
     pub classes: SizeClasses,
-    /// For the hash function. Drawn at random by who starts a cache, so that nobody can choose keys
-    /// that collide.
+    /// The seed of the hash function. The program that starts a cache draws it at random, so that
+    /// clients can't choose keys that collide.
     pub seed: u64,
-    /// Drop items to make room. Else a full cache refuses.
+    /// Evict items to make room. Otherwise a full cache refuses stores.
     pub evict: bool,
-    /// The largest value in bytes; at most half of the limit can be stored.
+    /// The largest value, in bytes. Values above half of the limit are refused in any case.
     pub item_size_max: usize,
-    /// How many handles will write: sizes the reserve and how many segments each may have open.
+    /// The number of handles that write. It determines the reserve of free segments, and how many
+    /// segments each handle may have open.
     pub threads: usize,
-    /// How much the size of items counts when room is made: 0, not at all; 1, as few items as
-    /// possible are dropped, however many bytes these are. [`crate::eviction::SIZE_EXPONENT`] is
-    /// between the two.
+    /// How much item size counts in eviction, from 0, not at all, to 1: as few items as possible are
+    /// evicted, however large they are. The default is [`crate::eviction::SIZE_EXPONENT`].
     pub size_exponent: f64,
 }
 
 impl Config {
-    /// Bytes that an item takes beside key and value, index word and ghosts included, as a rule.
+    /// The bytes that a typical item takes beside key and value, index word and ghosts included.
     pub(super) fn overhead(&self) -> usize {
         if self.cas { 31 } else { 23 }
     }
@@ -37,14 +37,14 @@ impl Config {
 /// Why a cache could not be set up.
 #[derive(Debug)]
 pub enum ConfigError {
-    /// The limit is below what index, queues and reserve need, or beyond what locations reach.
+    /// The limit is too low for index, queues and reserve, or higher than index words can address.
     Limit {
-        /// The smallest limit in bytes.
+        /// The smallest limit, in bytes.
         min: usize,
-        /// The largest, of what it may ever be raised to.
+        /// The largest limit, also for what it may be raised to later, in bytes.
         max: u64,
     },
-    /// The system gave no memory.
+    /// The system refused the memory.
     Map(std::io::Error),
 }
 

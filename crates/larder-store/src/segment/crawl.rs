@@ -1,15 +1,15 @@
 //! How far a handle's search for expired items is; see `expire`.
 
-/// Where a handle's search is.
+/// How far a handle's search is.
 #[derive(Debug, Default)]
 pub(super) struct Crawl {
-    /// The next segment.
+    /// The segment to look at next.
     pub(super) segment: u32,
-    /// A segment that is being walked.
+    /// The segment whose records are being read.
     pub(super) walk: Option<SegmentWalk>,
-    /// Of [`Shared::crawls`], those that it has begun.
+    /// The count of requested searches (`Shared::crawls`) at the last look.
     pub(super) begun: u32,
-    /// Pauses are left out on this round: somebody has asked for it.
+    /// Pauses are skipped in this round, because an operator has asked for it.
     pub(super) at_once: bool,
 }
 
@@ -19,6 +19,6 @@ pub(super) struct SegmentWalk {
     pub(super) sequence: u64,
     /// The next record's offset in the region.
     pub(super) at: usize,
-    /// The earliest expiry that was left.
+    /// The earliest expiry among the items that have not expired.
     pub(super) first_expiry: u32,
 }

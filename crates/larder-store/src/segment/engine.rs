@@ -222,7 +222,7 @@ impl Engine for Handle {
 }
 
 impl Handle {
-    /// The index word that was seen to fit when the items of this batch were prefetched.
+    /// The index word with the key's tag that was found when the items of this batch were prefetched.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         match self.hints.get(self.next_hint) {
@@ -234,8 +234,9 @@ impl Handle {
         }
     }
 
-    /// The hint of a look-up that is not the next that was announced: it is the second of its
-    /// request, or others in between were not done. The hints of those to come are kept.
+    /// The hint of a look-up that is not the next announced one, because it is the second look-up of
+    /// its request, or because look-ups in between were left out. The hints of later look-ups are
+    /// kept.
     #[cold]
     fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);
@@ -244,7 +245,7 @@ impl Handle {
         self.hints.get(first + ahead)?.word
     }
 
-    /// Looks a key up, without a lock, for `read`.
+    /// Looks a key up without a lock, and shows a live item to `read`.
     #[inline]
     fn find<R>(
         &mut self,
@@ -290,7 +291,7 @@ impl Handle {
     }
 }
 
-/// An item that a look-up has found, and the index word that led to it.
+/// An item that a look-up has found, and its index word.
 struct Found<'p> {
     word: &'p AtomicU64,
     slot: Slot,

@@ -1,8 +1,8 @@
 //! When memory that was taken out of the index can be used again: epoch-based reclamation (Fraser
 //! 2004), with one slot for each handle instead of one for each thread.
 //!
-//! A reader announces the current epoch in its slot before it looks at the index, and clears the slot
-//! when it has let go of everything that it found. A writer that has removed the last index word into
+//! A reader announces the current epoch in its slot before it reads the index, and clears the slot
+//! when it no longer uses anything that it found. A writer that has removed the last index word into
 //! a segment ends the epoch with [`Epoch::advance`]: readers that announce a later epoch cannot find
 //! the segment any more, so it is free once [`Epoch::oldest`] has passed the epoch that ended.
 //!
@@ -16,7 +16,7 @@
 use super::sync::{AtomicU64, Ordering, fence};
 use std::marker::PhantomData;
 
-/// What a slot holds while its handle reads nothing.
+/// The content of a slot while its handle does not read.
 const NOT_PINNED: u64 = 0;
 
 /// The current epoch, from 1.
@@ -28,16 +28,16 @@ impl Epoch {
         Self(AtomicU64::new(1))
     }
 
-    /// Ends the current epoch and returns it. What the caller made unreachable before this call can
-    /// be used again once [`Epoch::oldest`] returns a later one.
+    /// Ends the current epoch and returns it. Memory that the caller made unreachable before this call
+    /// can be reused once [`Epoch::oldest`] returns a later epoch.
     pub(super) fn advance(&self) -> u64 {
         fence(Ordering::SeqCst);
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The oldest epoch in which some reader of these slots may still be, or the current one if
-    /// nobody reads. It is never later than the current epoch at the time of the call: what others
-    /// retire while the slots are read may be found by readers that began after that.
+    /// The oldest epoch in which a reader of these slots may still be, or the current one if no handle
+    /// reads. It is never later than the current epoch at the time of the call, because memory that
+    /// is retired while the slots are read may be found by readers that began meanwhile.
     pub(super) fn oldest<'s>(&self, slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
         let current = self.0.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -46,31 +46,32 @@ impl Epoch {
     }
 }
 
-/// The epoch in which a handle began to read, visible to all.
+/// The epoch in which a handle began to read, visible to all handles.
 #[derive(Debug, Default)]
 pub(super) struct PinSlot(AtomicU64);
 
 impl PinSlot {
-    /// Begins to read. Only the owner of the slot calls it. A slot that was entered before is given
-    /// up for the new epoch: `Release`, for whoever sees that may use again what was read until now.
+    /// Begins to read. Only the owner of the slot calls this. If the slot was entered before, the old
+    /// epoch is given up: the store is `Release`, because a thread that sees the new epoch may reuse
+    /// memory that was read until now.
     #[inline]
     pub(super) fn enter(&self, epoch: &Epoch) {
         self.0.store(epoch.0.load(Ordering::Acquire), Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Has let go of everything that was read.
+    /// Ends reading: nothing that was read is used any more.
     #[inline]
     pub(super) fn leave(&self) {
         self.0.store(NOT_PINNED, Ordering::Release);
     }
 }
 
-/// Proof that the slot of the handle at hand is entered for `'p`.
+/// Proof that the slot of a handle is entered for `'p`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pinned<'p>(PhantomData<&'p PinSlot>);
 
-/// A slot as its one owner holds it: entered for a batch, or for single reads outside one.
+/// The owner's access to a slot, which is entered for a batch, or for single reads outside a batch.
 #[derive(Debug)]
 pub(super) struct Pin<S: AsRef<PinSlot>> {
     slot: S,
@@ -85,7 +86,7 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         Self { slot, in_batch: false, is_entered: false }
     }
 
-    /// Enters until [`Pin::end_batch`]. A batch that is open goes on.
+    /// Enters the slot until [`Pin::end_batch`]. An open batch continues.
     pub(super) fn begin_batch(&mut self, epoch: &Epoch) {
         self.in_batch = true;
         self.resume(epoch);
@@ -100,14 +101,14 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         self.in_batch
     }
 
-    /// Lets go of what was read so far. Nobody waits for this pin until [`Pin::resume`], though a
-    /// batch is open.
+    /// Leaves the slot until [`Pin::resume`], though a batch is open. Nothing that was read so far may
+    /// be used any more, and no thread waits for this pin meanwhile.
     pub(super) fn pause(&mut self) {
         self.slot.as_ref().leave();
         self.is_entered = false;
     }
 
-    /// Goes on with the batch that is open, if one is.
+    /// Enters the slot again if a batch is open.
     #[inline]
     pub(super) fn resume(&mut self, epoch: &Epoch) {
         if self.in_batch && !self.is_entered {
@@ -116,15 +117,15 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         }
     }
 
-    /// Lets go of what was read so far, so that it can be used again. A batch that is open goes on,
-    /// from now.
+    /// Enters the slot in the current epoch, if it is entered, so that memory that was read so far can
+    /// be reused.
     pub(super) fn renew(&mut self, epoch: &Epoch) {
         if self.is_entered {
             self.slot.as_ref().enter(epoch);
         }
     }
 
-    /// Reads under the pin of the batch, or under one that ends with the guard.
+    /// Reads under the pin of the batch, or under a pin that ends with the guard.
     #[inline]
     pub(super) fn read(&mut self, epoch: &Epoch) -> Reading<'_, S> {
         if !self.is_entered {
@@ -140,7 +141,7 @@ impl<S: AsRef<PinSlot>> Drop for Pin<S> {
     }
 }
 
-/// A pin that is entered.
+/// A guard of an entered pin.
 pub(super) struct Reading<'p, S: AsRef<PinSlot>> {
     pin: &'p Pin<S>,
 }
@@ -201,7 +202,7 @@ mod tests {
         let epoch = Epoch::new();
         let slots = [PinSlot::default()];
         let oldest = epoch.oldest(slots.iter());
-        // It finds something that is retired afterwards.
+        // This reader finds memory that is retired afterwards.
         slots[0].enter(&epoch);
         assert!(epoch.advance() >= oldest, "whoever read the slots before does not know of it");
     }

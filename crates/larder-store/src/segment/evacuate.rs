@@ -1,8 +1,8 @@
 //! Emptying a segment: cleaning one that is partly dead, or evicting one by the policy.
 //!
-//! An evacuation goes through one sealed segment from front to back and moves or drops each item
-//! under the lock of its stripe. It is done a few items at a time, by the writes that cause it, so
-//! that none of them waits long; only a write that finds no free segment at all empties one whole.
+//! An evacuation reads one sealed segment from front to back and moves or drops each item under the
+//! lock of its stripe. The writes that need room do it, a few items each, so that none of them takes
+//! long; only a write that finds no free segment at all empties a whole one.
 
 use super::alloc::Alloc;
 use super::evacuation::{Evacuation, Reason};
@@ -13,18 +13,18 @@ use super::shared::Shared;
 use super::sync::Ordering;
 use crate::eviction::{Kind, Queue, Verdict};
 
-/// The level of the dead share (see `alloc`) from which cleaning beats evicting: 17 %. By
-/// measurement: where three sets in ten overwrite, live items have 90 % of the segments, and 83 %
-/// with 20 % here, for a tenth more time a set.
+/// The dead level (see `alloc`) from which a segment is cleaned before anything is evicted: 17 %. By
+/// measurement: with three overwrites in ten sets, live items have 90 % of the segments, and 83 % with
+/// 20 % here; in return a set takes a tenth more time.
 const CLEAN_LEVEL: usize = 6;
-/// The same where nothing may be evicted: any gain counts, from 3 % on.
+/// The dead level for cleaning in a cache that does not evict: any gain counts, from 3 % on.
 const CLEAN_LEVEL_FULL: usize = 1;
-/// The same before memory is used that never was, 91 %: little may be moved for it. Where keys are
-/// overwritten at random live items then have a third of the memory in use. By measurement: with
-/// 75 % they have half, but sets of keys by Zipf take a third longer.
+/// The dead level for cleaning before memory is used that was never used, 91 %: it may move few items.
+/// With random overwrites, live items then have a third of the used memory. By measurement: with 75 %
+/// they have half of it, but sets with Zipf-distributed keys take a third longer.
 const CLEAN_LEVEL_EARLY: usize = 32;
-/// Records that a write empties on its way: as a rule, so few that each has come from memory by the
-/// time it is looked at; and where segments are wanted faster.
+/// Records that a write evacuates: usually so few that each was prefetched before it is read, and more
+/// if free segments run short.
 const RATE: usize = 2;
 const RATE_SHORT: usize = 8;
 
@@ -33,7 +33,7 @@ impl Handle {
         &mut self.writer().1.writing.evacuation
     }
 
-    /// Chooses a segment to empty, unless one is chosen; whether there is one.
+    /// Chooses a segment to empty, unless one is being emptied; true if there is one.
     pub(super) fn begin_evacuation(&mut self) -> bool {
         if self.evacuation().is_some() {
             return true;
@@ -53,8 +53,8 @@ impl Handle {
         true
     }
 
-    /// Chooses a segment of which hardly anything lives, if nearly all that were ever in use are
-    /// taken: a small cache under a large limit stays small.
+    /// Chooses a segment with hardly any live items, if nearly all segments that were ever used are
+    /// taken. So a small cache under a large limit stays small.
     pub(super) fn begin_early_cleaning(&mut self) {
         if self.evacuation().is_some() {
             return;
@@ -106,11 +106,11 @@ impl Handle {
         )
     }
 
-    /// Goes faster where few segments are free.
+    /// Raises the rate of evacuation if few segments are free.
     pub(super) fn set_evacuation_rate(&mut self, free_or_pending: usize, reserve: usize) {
         if let Some(evacuation) = self.evacuation() {
             let is_short = match evacuation.reason {
-                // It gains little of what it goes through.
+                // Cleaning frees only a small part of what it reads.
                 Reason::Clean => free_or_pending <= reserve,
                 Reason::Evict(_) => free_or_pending < reserve * 3 / 4,
             };
@@ -118,23 +118,23 @@ impl Handle {
         }
     }
 
-    /// Empties a record, before a write. What the next one says is fetched meanwhile.
+    /// Evacuates one record before a write, during which the next one is prefetched.
     pub(super) fn evacuate_before_write(&mut self) {
         if self.evacuation().is_some() {
-            self.evacuate_on_the_way(1);
+            self.evacuate_records(1);
         }
     }
 
-    /// The other records that a write empties on its way.
+    /// Evacuates the remaining records of a write's share.
     pub(super) fn evacuate_after_write(&mut self) {
         if let Some(rate) = self.evacuation().as_ref().map(|evacuation| evacuation.rate) {
-            self.evacuate_on_the_way(rate - 1);
+            self.evacuate_records(rate - 1);
         }
     }
 
-    /// Empties up to `records` records, but no large ones: one of them is worth many segments, which
+    /// Evacuates up to `records` records, but no large items: dropping one frees many segments, which
     /// may not be needed.
-    fn evacuate_on_the_way(&mut self, records: usize) {
+    fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
             let Some(evacuation) = self.evacuation() else { return };
             let (at, end) = (evacuation.at, evacuation.end);
@@ -146,8 +146,8 @@ impl Handle {
         }
     }
 
-    /// Deals with the next record of the segment that is being emptied, or with its end; false if it
-    /// can't go on for now.
+    /// Evacuates the next record of the segment that is being emptied, or ends the evacuation; false if
+    /// a record can be neither moved nor dropped now.
     pub(super) fn evacuate_next(&mut self) -> bool {
         let Some(mut evacuation) = self.evacuation().take() else { return false };
         if evacuation.at >= evacuation.end {
@@ -161,7 +161,7 @@ impl Handle {
                 *self.evacuation() = Some(evacuation);
                 true
             }
-            // Nowhere to move to: it stays as it is for now.
+            // There is no room to move it: the segment is put back.
             None => {
                 self.shared.put_back(&evacuation);
                 false
@@ -195,12 +195,12 @@ impl Handle {
         }
         self.pin.renew(&self.shared.epoch);
         self.shared.collect();
-        // What was moved has taken some of what is gained. Where memory is full another is emptied
-        // only once it is wanted: until then more of it dies.
+        // The moved items have used some of the freed memory. If memory is full, the next segment is
+        // emptied only when it is needed, because until then more of it may die.
         self.begin_early_cleaning();
     }
 
-    /// Deals with the record at the front; its length, or `None` if it can neither move nor go.
+    /// Moves or drops the next record, and returns its length; `None` if neither is possible.
     fn evacuate_one(&mut self, evacuation: &mut Evacuation) -> Option<usize> {
         let (cas, at) = (self.shared.config.cas, evacuation.at);
         let witness = Witness::owner(&evacuation.segment);
@@ -217,12 +217,12 @@ impl Handle {
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));
         let (shared, writer) = self.writer();
         let kind = writer.kind(shared, queue, expiry, item_len);
-        // The record may need more room where it goes: the exact expiry.
+        // The copy may need 4 bytes more for an exact expiry, rounded up to 8.
         let room = self.reserve_room(kind, len + 8);
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
-        // As it is now, under the lock: marks and expiry may just have changed.
+        // Read again under the lock, because attributes may have changed.
         let record = Record::at(shared.table(), at, cas, Witness::locked(&stripe));
         if !liveness(shared, &record, writer.now).is_live() {
             writer.count_reclaimed(shared, &record, false);
@@ -258,7 +258,7 @@ impl Handle {
             return Some(len);
         }
         if !liveness(shared, &record, writer.now).is_live() {
-            // A flush has come since, and made void what it was to be written to.
+            // A flush has taken effect meanwhile, so that the open segment can't be used either.
             writer.count_reclaimed(shared, &record, false);
             writer.remove(shared, &stripe, &place, &record);
             return Some(len);
@@ -276,7 +276,8 @@ impl Handle {
         Some(len)
     }
 
-    /// Makes sure that an item of `len` bytes can move to `kind`, out of the reserve if need be.
+    /// Opens a segment, from the reserve if necessary, if no open segment of `kind` has room for `len`
+    /// bytes; true if there is room.
     fn reserve_room(&mut self, kind: Kind, len: usize) -> bool {
         let (shared, mut writer) = self.writer();
         if writer.has_room(shared, kind, len) {
@@ -291,12 +292,12 @@ impl Handle {
 }
 
 impl Shared {
-    /// Puts a segment back that was not emptied to its end.
+    /// Puts a segment back into its queue that was not emptied completely.
     pub(super) fn put_back(&self, evacuation: &Evacuation) {
         self.alloc().put_back(self.queued(evacuation.segment.0));
     }
 
-    /// Counts evictions in ghost epochs, and clears outdated ghosts of the buckets whose turn it is.
+    /// Counts evictions in ghost epochs, and clears outdated ghosts of the buckets that are due.
     fn age_ghosts(&self, evicted: u64) {
         let live = self.slots_used.load(Ordering::Relaxed).cast_signed().max(0);
         let buckets = self.index.len();
@@ -319,7 +320,7 @@ impl Shared {
     }
 }
 
-/// The same item, to be written elsewhere.
+/// A copy of an item, to be written to another segment.
 fn copy_of<'p>(record: &Record<'p>) -> NewRecord<'p> {
     NewRecord {
         attributes: record.attributes(),

@@ -7,23 +7,23 @@ use crate::eviction::Queue;
 #[derive(Debug)]
 pub(super) struct Evacuation {
     pub(super) segment: OwnedSegment,
-    /// The next item's offset in the region.
+    /// The offset of the next record in the region.
     pub(super) at: usize,
-    /// Its key's hash, once its bucket is on its way.
+    /// The hash of the next record's key, if its buckets were prefetched.
     pub(super) hash: Option<u64>,
     pub(super) end: usize,
     pub(super) reason: Reason,
-    /// Records that each write empties on its way.
+    /// The number of records that each write evacuates.
     pub(super) rate: usize,
-    /// Items that were dropped for room.
+    /// Items that were evicted.
     pub(super) evicted: u64,
 }
 
-/// Why a segment is emptied: what becomes of the live items in it.
+/// Why a segment is emptied, which says what happens to its live items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// Much of it is dead: all that is live moves on.
+    /// Much of it is dead: all live items are moved.
     Clean,
-    /// It is its turn: the policy says what moves on, the rest is dropped.
+    /// It is the next victim of the policy, which says which items are moved; the others are evicted.
     Evict(Queue),
 }

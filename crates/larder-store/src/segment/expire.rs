@@ -1,8 +1,8 @@
-//! Maintenance: looking for expired items, a few at a time.
+//! Maintenance: the search for expired items, a few at a time.
 //!
-//! Each handle goes round all segments. It walks the records of those in which something may have
-//! expired since they were last walked, also of its own open ones; one step looks at so many segments
-//! or records that nobody waits long for it.
+//! Each handle visits all segments in turn. It reads the records of those in which an item may have
+//! expired since they were read last, its own open segments included. The number of segments and
+//! records of one step is bounded, so that requests do not wait long for it.
 
 use super::crawl::SegmentWalk;
 use super::handle::{Handle, liveness};
@@ -20,14 +20,14 @@ use std::sync::Arc;
 const RECORDS_MAX: usize = 256;
 /// Segments that one step looks at.
 const SEGMENTS_MAX: usize = 1024;
-/// A segment is walked again at the soonest after this part of the time since it was opened: so the
-/// work for long lives stays small, and the unnoticed dead are few.
+/// The pause before a segment is searched again is this part of the time since it was opened, so that
+/// long-lived items cost little work and few expired items go unnoticed.
 const PAUSE_PART: u32 = 16;
 /// The longest such pause in seconds.
 const PAUSE_MAX: u32 = 300;
 
 impl Handle {
-    /// Goes on for one step; whether there is more to do now.
+    /// Does one step of the search; true if there is more to do now.
     pub(super) fn crawl_on(&mut self) -> bool {
         let crawls = self.shared.crawls.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.crawl.begun, crawls) != crawls {
@@ -58,12 +58,13 @@ impl Handle {
         end < segments
     }
 
-    /// From here on whatever notes an expiry is heard, even behind the place where the walk is.
+    /// Resets the earliest expiry of a segment. Expiries that are noted from here on are kept, also
+    /// those of records that the search has passed.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
         shared.table().entry(segment).first_expiry().store(u32::MAX, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // Its next item notes its expiry again.
+        // The next item in it notes its expiry again.
         let own = writer.writing.open.iter_mut().find(|open| open.segment == segment);
         if let Some(open) = own {
             open.noted = None;
@@ -84,7 +85,7 @@ impl Handle {
         entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
     }
 
-    /// Where the records of a segment end that may be walked: one that is sealed, or this handle's.
+    /// The end of a segment's records, if it may be searched: it is sealed, or open in this handle.
     fn written_end(&mut self, segment: u32) -> Option<usize> {
         let (shared, writer) = self.writer();
         let own = writer.writing.open.iter().find(|open| open.segment == segment);
@@ -96,10 +97,11 @@ impl Handle {
         })
     }
 
-    /// Drops what has expired among the next records of a segment. It may be emptied by another
-    /// handle meanwhile: the pin keeps its bytes, and the index decides what lives.
+    /// Removes the expired items among the next records of a segment. Another handle may empty the
+    /// segment meanwhile: the pin protects its bytes, and the index says which records are live.
     fn walk_on_segment(&mut self, mut walk: SegmentWalk) {
-        // From before the segment is known to be in use until its last record was read.
+        // The pin begins before the check that the segment is in use, and ends after the last record
+        // was read.
         let was_in_batch = self.pin.is_in_batch();
         self.pin.begin_batch(&self.shared.epoch);
         if let Some(end) = self.written_end(walk.segment)
@@ -139,7 +141,7 @@ impl Handle {
         }
     }
 
-    /// Drops an item that has expired; when it ends if it has not.
+    /// Removes an item if it has expired; otherwise returns when it expires, if it does.
     fn expire(&mut self, shared: &Arc<Shared>, offset: usize, hash: u64) -> Option<u32> {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
@@ -156,7 +158,8 @@ impl Handle {
         }
     }
 
-    /// A segment was walked to its end: when something in it ends next, and when to come back.
+    /// Notes after the last record of a segment when the next item expires, and when to search it
+    /// again.
     fn note_walk(&self, walk: &SegmentWalk) {
         let entry = self.shared.table().entry(walk.segment);
         let age = self.now.0.saturating_sub(entry.base().0);
@@ -165,7 +168,7 @@ impl Handle {
         entry.first_expiry().fetch_min(walk.first_expiry, Ordering::Relaxed);
     }
 
-    /// Leaves a walk that was begun to others.
+    /// Gives up a search of a segment, so that other handles do it.
     pub(super) fn abandon_walk(&mut self) {
         if let Some(walk) = self.crawl.walk.take() {
             let entry = self.shared.table().entry(walk.segment);
@@ -175,8 +178,8 @@ impl Handle {
 }
 
 impl Shared {
-    /// Seals segments that handles have left open that are gone, where something in them has ended:
-    /// others walk sealed segments only.
+    /// Seals the open segments of dropped handles in which an item has expired, because only sealed
+    /// segments are searched by other handles.
     fn seal_expired_orphans(&self, now: Seconds) {
         let has_ended = |open: &mut Open| {
             self.table().entry(open.segment).first_expiry().load(Ordering::Relaxed) <= now.0

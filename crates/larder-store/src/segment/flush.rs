@@ -1,9 +1,9 @@
 //! Flushes. Segments and flushes are ordered by one sequence: a segment takes its number when it is
 //! opened, a flush makes the next one the floor, both under the allocator's lock. What is in segments
-//! below the floor is void.
+//! below the floor is flushed.
 //!
-//! Whoever writes looks at the floor after its segment was opened, so that nothing is appended to what
-//! a flush has made void, nor copied out of it into what comes after.
+//! A writer reads the floor after its segment was opened, so that nothing is appended to a flushed
+//! segment, nor copied out of one into a later segment.
 
 use super::alloc::Alloc;
 use super::header_page::HeaderPage;
@@ -14,25 +14,25 @@ use super::table::{Entry, Sequence};
 use crate::Seconds;
 
 impl HeaderPage {
-    /// Items in segments that were opened before this are flushed.
+    /// Items in segments with a lower sequence are flushed.
     #[inline]
     pub(super) fn flush_floor(&self) -> Sequence {
         self.shared.flush_floor.load(Ordering::Acquire)
     }
 
-    /// Whether a flush has come after a segment was opened.
+    /// Whether the items of a segment are flushed.
     #[inline]
     pub(super) fn is_flushed(&self, entry: Entry<'_>) -> bool {
         let floor = self.flush_floor();
         floor != 0 && entry.sequence().load(Ordering::Acquire) < floor
     }
 
-    /// The sequence of a segment that is opened.
+    /// The sequence for a segment that is opened now.
     pub(super) fn next_sequence(&self, _: &mut Alloc) -> Sequence {
         self.order.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes everything stored so far void, and takes back what is pending.
+    /// Invalidates everything stored so far, and cancels a pending flush.
     pub(super) fn flush(&self, alloc: &mut Alloc) {
         let floor = self.order.sequence.load(Ordering::Relaxed);
         self.shared.flush_floor.store(floor, Ordering::Release);
@@ -55,20 +55,20 @@ impl Shared {
         self.table().header_page().flush_floor()
     }
 
-    /// Whether a flush has come after the item was stored.
+    /// Whether an item was flushed.
     #[inline]
     pub(super) fn is_flushed(&self, record: &Record<'_>) -> bool {
         self.table().header_page().is_flushed(record.entry())
     }
 
-    /// Makes everything stored so far void.
+    /// Invalidates everything stored so far.
     pub(super) fn flush_now(&self) {
         self.table().header_page().flush(&mut self.alloc());
-        // Segments that others hold open are below the floor now; they seal them before they write.
+        // The open segments of all handles are below the floor now: their next write opens others.
         self.mrc.clear();
     }
 
-    /// Flushes at `at`, instead of what was pending.
+    /// Schedules a flush for `at`, in place of a pending one.
     pub(super) fn flush_later(&self, at: Seconds) {
         let _alloc = self.alloc();
         let word = &self.table().header_page().shared.flush_at;
@@ -82,8 +82,8 @@ impl Shared {
             return;
         }
         let mut alloc = self.alloc();
-        // Another thread may have done it in the meantime; who comes late must not flush again what
-        // was stored since.
+        // Another thread may have flushed meanwhile; a second flush would invalidate what was stored
+        // since.
         if page.is_flush_due(now) {
             page.flush(&mut alloc);
             drop(alloc);

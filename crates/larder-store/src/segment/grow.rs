@@ -9,30 +9,31 @@ use super::sync::wait_for_others;
 use crate::Refusal;
 use std::sync::Arc;
 
-/// Share of the index words in use, in percent, from which the index grows.
+/// The share of index words in use, in percent, from which the index grows.
 const INDEX_LOAD: usize = 85;
-/// Buckets added at a time.
+/// The number of buckets that are added at a time.
 const GROWTH_STEP: usize = 4;
-/// Share of all segments that index and ghosts may have, in percent: what the smallest items need.
+/// The share of all segments that index and ghosts may have, in percent. The smallest items need this
+/// much.
 const INDEX_SHARE: usize = 45;
-/// How often a crowded write waits for another handle that grows the index.
+/// How often a write whose buckets are full waits for another handle that grows the index.
 const WAITS_MAX: u32 = 160;
 
-/// What came of growing.
+/// The outcome of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
-    /// There are more buckets.
+    /// Buckets were added.
     Done,
-    /// Another handle is at it.
+    /// Another handle is growing the index.
     Busy,
-    /// No memory is left for it.
+    /// There is no memory for more buckets.
     Full,
 }
 
 impl Handle {
-    /// Finds an index word for a key whose buckets are full, and those that their items could move
-    /// to: adds a bucket to every stripe. Where there is no memory for that, it drops the coldest
-    /// neighbour.
+    /// Makes room in the index for a key whose buckets are full, as are those that their items could
+    /// move to: adds a bucket to every stripe. If there is no memory for that, the item with the
+    /// lowest frequency in the key's buckets is evicted.
     pub(super) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),
@@ -58,7 +59,7 @@ impl Handle {
         writer.remove(shared, &stripe, &place, &record);
     }
 
-    /// Grows the index a little if `used` words are enough for that.
+    /// Grows the index by a step if `used` words are more than [`INDEX_LOAD`] allows.
     pub(super) fn grow_if_full(&mut self, used: usize) {
         let words = self.shared.index.len() * BUCKET_SLOTS;
         if used * 100 > words * INDEX_LOAD {
@@ -94,10 +95,10 @@ impl Handle {
         if !may(&shared.alloc()) {
             return false;
         }
-        // A segment that was used before has to be cleared, so that others are preferred.
+        // Segments that were never used are preferred, because others have to be cleared.
         let taken: Vec<u32> = (0..wants)
             .map_while(|_| {
-                // Out of the reserve if need be: all inserts wait for it.
+                // The reserve may be used, because all inserts wait for the index.
                 let fresh = shared.alloc().take_fresh(shared.reserve() / 2);
                 let free = fresh.or_else(|| shared.alloc().take(1));
                 free.or_else(|| self.take_segment().ok())

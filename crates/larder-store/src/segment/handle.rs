@@ -15,36 +15,37 @@ use crate::{Item, Seconds, Value};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// One thread's way into a [`super::Cache`]: its open segments, its counts, its epoch pin.
+/// One thread's access to a [`super::Cache`]: its open segments, its counters, its epoch pin.
 #[derive(Debug)]
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
     pub(super) pin: Pin<Own>,
     pub(super) member: Arc<Member>,
     pub(super) now: Seconds,
-    /// What this handle writes with; it lies with the [`Member`] until the first write of a batch.
+    /// The state for writing, from the first write of a batch to its end; otherwise it is with the
+    /// [`Member`].
     pub(super) writing: Option<Box<Writing>>,
-    /// Where maintenance goes on looking for expired items.
+    /// How far the search for expired items is.
     pub(super) crawl: Crawl,
-    /// Of [`Shared::limits`], those that it has sealed its segments for.
+    /// The value of [`Shared::limits`] when this handle last sealed its segments.
     pub(super) limits: u32,
-    /// A large value that is put together from pieces, before it is stored.
+    /// A large value that is put together from pieces before it is stored.
     pub(super) staging: Option<Staging>,
-    /// The look-ups that were announced, in their order, and the next of them.
+    /// The announced look-ups in their order, and the position of the next one.
     pub(super) hints: Vec<Hint>,
     pub(super) next_hint: usize,
-    /// No more are announced: the next one begins another batch.
+    /// All look-ups of the batch were announced: the next announcement begins another batch.
     pub(super) hinted: bool,
     pub(super) sampler: Sampler,
 }
 
-/// What is known of a look-up beforehand. Places are offsets in the region.
+/// What is known of an announced look-up. Buckets and word are offsets in the region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hint {
     pub(super) hash: u64,
     pub(super) patterns: [Pattern; 2],
     pub(super) buckets: [usize; 2],
-    /// The index word that seems to be it.
+    /// An index word with the key's tag.
     pub(super) word: Option<NonZeroUsize>,
 }
 
@@ -68,7 +69,7 @@ impl Handle {
         }
     }
 
-    /// Runs `f` under this batch's pin, or one of its own.
+    /// Runs `f` under the pin of the batch, or outside a batch under a pin of its own.
     #[inline]
     pub(super) fn pinned<R>(
         &mut self,
@@ -100,7 +101,7 @@ pub(super) fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, 
     }
 }
 
-/// The item as closures see it.
+/// The item as the closures of callers see it.
 #[inline]
 pub(super) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, ChainLease> {
     let value = value(shared, record);
@@ -114,7 +115,7 @@ pub(super) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, Ch
 }
 
 impl Drop for Handle {
-    /// Gives to the cache what was this handle's own.
+    /// Leaves open segments, counters and unfinished work to the other handles.
     fn drop(&mut self) {
         self.staging = None;
         self.abandon_walk();

@@ -6,49 +6,49 @@
 //! │ key len │ state    │ expiry     │ accessed    │ inline value len│
 //! └─────────┴──────────┴────────────┴─────────────┴─────────────────┘
 //! ```
-//! behind it, each only where it is used: CAS (8 bytes, unless the region keeps none), client flags
+//! After it follow, each only if it is used: CAS (8 bytes, unless the region keeps none), client flags
 //! (4), exact expiry (4), chain (first segment 4, whole length 4); then key and inline value, up to
 //! the next multiple of 8. Expiry and access are seconds after the segment's base.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::Seconds;
 
-/// The longest value that lies whole behind its header.
+/// The longest inline value, in bytes.
 pub(super) const INLINE_LEN_MAX: usize = (1 << 20) - 1;
 
-/// Expiry code: never.
+/// The expiry code of items that never expire.
 const NEVER: u16 = 0;
-/// Expiry code: too far from the base; the exact expiry follows the header.
+/// The expiry code of items that expire too long after the base: the exact expiry follows the header.
 pub(super) const WIDE: u16 = u16::MAX;
 
 /// One bit each of the state byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
-    /// Client flags follow.
+    /// Client flags follow the header.
     Flags = 1,
-    /// The caller's mark.
+    /// See [`crate::Attributes::stale`].
     Stale = 1 << 1,
-    /// The caller's mark.
+    /// See [`crate::Attributes::won`].
     Won = 1 << 2,
-    /// Read since it was stored.
+    /// The item was read since it was stored.
     Fetched = 1 << 3,
-    /// The caller's mark.
+    /// See [`crate::Attributes::binary_key`].
     BinaryKey = 1 << 4,
     /// The value's front is in a chain of segments.
     Chain = 1 << 5,
-    /// An exact expiry follows, used if the code says so.
+    /// An exact expiry follows the header. It counts if the expiry code is [`WIDE`].
     Wide = 1 << 6,
-    /// Nothing refers to it any more. A hint that spares a look into the index: where it is not set
-    /// the index decides.
+    /// No index word refers to the item any more. This saves a look-up in the index, which decides if
+    /// the bit is not set.
     Dead = 1 << 7,
 }
 
-/// The word.
+/// The first word of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header(pub(super) u64);
 
-/// States that something follows the header for.
+/// The states with which more fields follow the header.
 const EXTRAS: u64 = (State::Flags as u64 | State::Wide as u64 | State::Chain as u64) << 48;
 
 impl Header {
@@ -83,7 +83,7 @@ impl Header {
         (self.0 >> 32) as u16
     }
 
-    /// Whether it ends at all.
+    /// Whether the item has an expiry.
     #[inline]
     pub(super) fn may_expire(self) -> bool {
         self.expiry_code() != NEVER
@@ -116,7 +116,7 @@ impl Header {
         cas + len(State::Flags, 4) + len(State::Wide, 4) + len(State::Chain, 8)
     }
 
-    /// The whole item's bytes in its segment, padding included.
+    /// The length of the item in its segment in bytes, padding included.
     #[inline]
     pub(super) fn record_len(self, cas: bool) -> usize {
         let len = 8 + self.extras_len(cas) + self.key_len() + self.inline_len();
@@ -125,8 +125,8 @@ impl Header {
 }
 
 /// The code of an expiry `at`, for a segment that began at `base`; `None` if it needs [`WIDE`].
-/// What ends at or before the base ends one second after it, which is past already: a base is one
-/// second before its segment was opened.
+/// Expiries at or before the base become one second after it, which is past already, because a base is
+/// one second before its segment was opened.
 pub(super) fn expiry_code(base: Seconds, at: Option<Seconds>) -> Option<u16> {
     let Some(at) = at else { return Some(NEVER) };
     let delta = at.0.saturating_sub(base.0).max(1);
@@ -140,11 +140,12 @@ pub(super) fn expiry_of(base: Seconds, code: u16) -> Option<Seconds> {
 }
 
 const ACCESS_MAX: u16 = (1 << 12) - 1;
-/// Access code: before the base, not after it.
+/// The bit of an access code for times before the base.
 const ACCESS_BEFORE: u16 = 1 << 11;
 
-/// When an item was read, as a small float of the seconds between the segment's base and then: exact
-/// up to 255, later with 7 bits behind the first. Items that were moved here were read before it.
+/// The time of an access as a small float: the seconds between the segment's base and the access,
+/// exact up to 255, and with 8 significant bits above. Items that were moved may have been read before
+/// the base.
 #[inline]
 pub(super) fn access_code(base: Seconds, at: Seconds) -> u16 {
     match at.0.checked_sub(base.0) {
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_returns_what_went_in() {
+    fn a_header_returns_its_fields() {
         let header = Header::new(250, INLINE_LEN_MAX)
             .with(State::Chain, true)
             .with_expiry_code(77)
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_item_takes_beside_key_and_value() {
+    fn the_length_of_a_record_counts_all_fields_and_padding() {
         let plain = Header::new(13, 3);
         assert_eq!((plain.record_len(false), plain.record_len(true)), (24, 32));
         let rich = plain.with(State::Flags, true).with(State::Wide, true).with(State::Chain, true);

@@ -1,4 +1,4 @@
-//! What the region says of itself: the first page, in words that a later process could read.
+//! The first page of the region, which describes the region in words that a later process could read.
 //!
 //! ```text
 //! byte    0  magic, layout version, segment length, segments, seed, settings   written once
@@ -6,7 +6,7 @@
 //!       256  sequence, flush generation, ghost epoch                           written once a segment
 //!       384  next CAS, CAS floor                                               written once a block
 //! ```
-//! Words that are written often are apart from those that every request reads.
+//! Words that are written often are on other cache lines than those that every request reads.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -14,10 +14,10 @@ use super::sync::{AtomicU64, Ordering};
 const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
 /// Changes with the meaning of any byte in the region.
 const LAYOUT_VERSION: u64 = 1;
-/// Bytes set aside for the page, whatever the system's pages are.
+/// The bytes of the header page, whatever the length of the system's pages.
 pub(super) const HEADER_PAGE_LEN: usize = 4096;
 
-/// The page. A new region is all zeroes.
+/// The header page. A new region is all zeroes.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C)]
@@ -43,7 +43,7 @@ struct Identity {
     settings: AtomicU64,
 }
 
-/// What every request reads and hardly any writes.
+/// Words that every request reads and that are seldom written.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
@@ -56,8 +56,8 @@ pub(super) struct ReadByAll {
     pub(super) flush_at: AtomicU64,
 }
 
-/// The order in which segments were opened and flushes took effect; changed under the allocator's
-/// lock alone.
+/// The order in which segments were opened and flushes took effect. It changes only under the
+/// allocator's lock.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
@@ -70,7 +70,7 @@ pub(super) struct Order {
     pub(super) ghost_epoch: AtomicU64,
 }
 
-/// Where CAS values come from.
+/// The source of CAS values.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
@@ -82,7 +82,7 @@ pub(super) struct CasWords {
     pub(super) floor: AtomicU64,
 }
 
-/// What is written once, when a region is made.
+/// The parameters of a new region, which are written once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made {
     pub(super) segment_len: usize,

@@ -1,8 +1,8 @@
 //! Which key lives where: buckets of eight words, two candidate buckets a key, growing one bucket at
 //! a time (linear hashing, Litwin 1980; partial-key cuckoo hashing, Fan et al., CoNEXT 2014).
 //!
-//! The index never touches items. Who asks brings a `verify` that says whether a location holds the
-//! key. A `rehash`, which reads an item's key again, is needed only once the index has grown more
+//! The index never touches items. Its callers pass a `verify`, which returns whether a location holds
+//! the key. A `rehash`, which reads an item's key again, is needed only once the index has grown more
 //! than 64-fold.
 //!
 //! **Homes.** A home is a number of 32 bits; as many of its low bits as there are buckets for choose
@@ -29,7 +29,7 @@ pub(super) const BUCKET_SLOTS: usize = 8;
 /// the index fills to 95 %; each may be a miss of the processor's caches, under the stripe's lock.
 const SEARCHED_MAX: usize = 64;
 
-/// Where the buckets, their number and the stripes are. The index decides which, this knows where.
+/// The memory of the buckets, of their number and of the stripes.
 pub(super) trait Buckets {
     /// The words of a bucket. The memory of a bucket below [`Index::len`] never moves.
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS];
@@ -39,7 +39,7 @@ pub(super) trait Buckets {
     fn stripe(&self, stripe: usize) -> &AtomicU32;
 }
 
-/// The index.
+/// The index over its buckets.
 #[derive(Debug)]
 pub(super) struct Index<B> {
     pub(super) buckets: B,
@@ -53,28 +53,28 @@ pub(super) struct Index<B> {
 #[derive(Clone, Copy, Debug)]
 struct Stripe<'i>(&'i AtomicU32);
 
-/// A found word and its place, valid while the stripe is locked.
+/// A word that was found, valid while the stripe is locked.
 #[derive(Debug)]
 pub(super) struct Place<'i> {
     word: &'i AtomicU64,
-    /// What it held when it was found; readers may have raised its frequency since.
+    /// The content of the word when it was found. Readers may have raised its frequency since.
     pub(super) slot: Slot,
 }
 
 impl Place<'_> {
-    /// How often it was read, as counted by now.
+    /// The current frequency.
     pub(super) fn freq(&self) -> u8 {
         Slot(self.word.load(Ordering::Relaxed)).freq()
     }
 }
 
-/// Both candidate buckets are full, and so are those that items could move to.
+/// Both candidate buckets of a key are full, and so are those that their items could move to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl<B: Buckets> Index<B> {
-    /// Over `buckets`, whose number is set by the caller: `len` to begin with, and as many
-    /// `stripes`, both powers of two, `2 * stripes <= len`.
+    /// An index over `buckets`, of which `len` are used at first, with `stripes` stripes. Both are
+    /// powers of two, and `2 * stripes <= len`.
     pub(super) fn new(buckets: B, len: usize, stripes: usize) -> Self {
         assert!(len.is_power_of_two() && stripes.is_power_of_two() && 2 * stripes <= len);
         let index = Self { buckets, stripe_mask: stripes as u32 - 1, growth_shift: len.ilog2() };
@@ -82,13 +82,13 @@ impl<B: Buckets> Index<B> {
         index
     }
 
-    /// Buckets in use.
+    /// The number of buckets in use.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.buckets.len().load(Ordering::Acquire) as usize
     }
 
-    /// How many stripes there are.
+    /// The number of stripes.
     pub(super) fn stripes(&self) -> usize {
         self.stripe_mask as usize + 1
     }
@@ -108,7 +108,7 @@ impl<B: Buckets> Index<B> {
         (u64::from(home) >> self.growth_shift) as u8 & ((1 << GROWTH_BITS) - 1)
     }
 
-    /// What the words of a hash show in the first and in the second of its buckets.
+    /// The patterns of the words of a hash in its first and in its second bucket.
     #[inline]
     pub(super) fn patterns(&self, hash: u64) -> [Pattern; 2] {
         self.homes(hash).map(|home| Pattern::new(tag(hash), self.growth(home)))
@@ -118,7 +118,7 @@ impl<B: Buckets> Index<B> {
         Stripe(self.buckets.stripe((hash as u32 & self.stripe_mask) as usize))
     }
 
-    /// The numbers of the bucket that a look-up reads first, and of the other.
+    /// The numbers of the two candidate buckets, in the order in which a look-up reads them.
     #[inline]
     pub(super) fn candidates_of(&self, hash: u64) -> [usize; 2] {
         let len = self.len();
@@ -154,15 +154,16 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// Takes the lock under which the words of `hash` change.
+    /// Locks the stripe of `hash`, under which its words change.
     pub(super) fn lock(&self, hash: u64) -> Locked<'_, B> {
         let stripe = self.stripe(hash);
         stripe.lock();
         Locked { index: self, stripe, hash }
     }
 
-    /// The home of the bucket that a word is in while there are `len` buckets, as far as it chooses
-    /// among `wanted_len`. `rehash` is asked once that takes more bits than bucket and word tell.
+    /// The home of the bucket that a word is in while there are `len` buckets, with as many bits as
+    /// choose among `wanted_len` buckets. `rehash` is called if bucket and word do not have these
+    /// bits.
     fn home_of(
         &self,
         bucket: usize,
@@ -179,8 +180,8 @@ impl<B: Buckets> Index<B> {
         if is_first { first } else { second }
     }
 
-    /// Adds one bucket, which must exist in [`Buckets`] and be empty. One thread at a time may grow.
-    /// `on_split` is told the old bucket and the new one under their lock.
+    /// Adds one bucket, which must exist in [`Buckets`] and be empty. Only one thread may grow the
+    /// index at a time. `on_split` is called with the old and the new bucket under their lock.
     pub(super) fn grow(&self, rehash: impl Fn(Slot) -> u64, on_split: impl FnOnce(usize, usize)) {
         let new = self.len();
         let source = new - (1 << new.ilog2());
@@ -205,7 +206,7 @@ impl<B: Buckets> Index<B> {
     }
 }
 
-/// The first word of a bucket that shows `pattern` and for which `verify` returns something.
+/// The first word of a bucket that matches `pattern` and for which `verify` returns something.
 #[inline]
 pub(super) fn scan<'i, R>(
     bucket: &'i [AtomicU64; BUCKET_SLOTS],
@@ -223,7 +224,7 @@ pub(super) fn scan<'i, R>(
     None
 }
 
-/// The bits in which the two homes of a tag differ: never those of the stripe, always the one above.
+/// The bits in which the two homes of a tag differ: none of the stripe's, and always the one above.
 #[inline]
 fn flip(tag: u16, stripe_mask: u32) -> u32 {
     let mixed = (u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
@@ -239,8 +240,8 @@ fn fold(home: u32, len: usize) -> usize {
     bucket as usize
 }
 
-/// Raises a slot's frequency unless it is full; whether this was the first hit that was counted. A
-/// lost race loses one count.
+/// Raises a slot's frequency unless it is [`FREQ_MAX`]; true if this was the first counted hit. A lost
+/// race loses one count.
 #[inline]
 pub(super) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
     if slot.freq() == FREQ_MAX {
@@ -251,18 +252,18 @@ pub(super) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
     slot.freq() == 0 && counted.is_ok()
 }
 
-/// The lock on one stripe, and what may be done under it. Dropping it unlocks.
+/// A locked stripe and the operations under its lock. Dropping it unlocks the stripe.
 pub(super) struct Locked<'i, B: Buckets> {
     index: &'i Index<B>,
     stripe: Stripe<'i>,
     hash: u64,
 }
 
-/// A bucket that an insert has come by in its search for a free word.
+/// A bucket that an insert has visited in its search for a free word.
 #[derive(Clone, Copy, Default)]
 struct Visit {
     bucket: u32,
-    /// The visit whose word would move here, and which of its words that is.
+    /// The visit whose word would move to this bucket, and the position of that word.
     from: u16,
     word: u8,
 }
@@ -286,17 +287,17 @@ impl<'i, B: Buckets> Locked<'i, B> {
         fold(self.hash as u32, self.index.len())
     }
 
-    /// Makes a found word refer to another place of the same key.
+    /// Makes a found word refer to another location of the same key.
     pub(super) fn replace(&self, place: &Place<'i>, offset: usize, freq: u8) {
         place.word.store(place.slot.with_place(offset, freq).0, Ordering::Release);
     }
 
-    /// Counts a found item as read; whether for the first time.
+    /// Counts a found item as read; true if this was the first counted hit.
     pub(super) fn count_hit(&self, place: &Place<'i>) -> bool {
         count_hit(place.word, Slot(place.word.load(Ordering::Relaxed)))
     }
 
-    /// Empties a found place.
+    /// Clears a found word.
     pub(super) fn remove(&self, place: &Place<'i>) {
         place.word.store(Slot::EMPTY.0, Ordering::Release);
     }
@@ -321,7 +322,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
         Ok(())
     }
 
-    /// The word with the lowest frequency in either bucket: what goes when there is no room.
+    /// The word with the lowest frequency in either bucket, which is evicted if the index can't grow.
     pub(super) fn coldest(&self) -> Option<Place<'i>> {
         self.words()
             .map(|word| Place { word, slot: Slot(word.load(Ordering::Acquire)) })
@@ -329,8 +330,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
             .min_by_key(|place| place.slot.freq())
     }
 
-    /// A word in one of two full buckets whose content has just moved elsewhere, and which bucket's
-    /// it is. Looks for the shortest way of moves to a free word, breadth first, within this stripe.
+    /// Frees a word in one of two full buckets by moving its content, and returns the bucket's position
+    /// and the word. It searches breadth first for the shortest sequence of moves to a free word,
+    /// within this stripe.
     fn make_room(
         &self,
         buckets: [usize; 2],
@@ -365,8 +367,8 @@ impl<'i, B: Buckets> Locked<'i, B> {
         None
     }
 
-    /// Moves the words on the way from `last` back to one of the first two buckets, each to the place
-    /// that the one before it has left; what is free then.
+    /// Moves the words from `last` back to one of the first two buckets, each to the place that the one
+    /// before it has left. Returns the word that is free then, and its bucket's position.
     fn shift(
         &self,
         visits: &[Visit],
@@ -400,7 +402,7 @@ impl<B: Buckets> Drop for Locked<'_, B> {
     }
 }
 
-/// The first empty word of a bucket, and how many there are.
+/// The first empty word of a bucket, and the number of empty words.
 fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
     let empty = || bucket.iter().filter(|word| word.load(Ordering::Relaxed) == Slot::EMPTY.0);
     (empty().next(), empty().count())
@@ -428,12 +430,13 @@ impl Stripe<'_> {
         }
     }
 
-    /// Nobody but the holder changes what is locked, so it takes no atomic addition.
+    /// Only the holder changes a locked stripe, so an atomic addition is not needed.
     fn unlock(self) {
         self.0.store(self.version(), Ordering::Release);
     }
 
-    /// Between a word's arrival in its new place and its departure from the old one, by the holder.
+    /// Raises the version. The holder calls it after a word was stored in its new place and before it
+    /// is cleared in the old one.
     fn count_move(self) {
         let locked = self.0.load(Ordering::Relaxed);
         self.0.store(locked.wrapping_add(Self::MOVE), Ordering::Release);

@@ -1,4 +1,4 @@
-//! Where everything is in the region, worked out once from the memory limit.
+//! The places of everything in the region, computed once from the memory limit.
 //!
 //! ```text
 //! ┌─────────────┬─────────┬───────────────┬────────────┬───────────┬───────────┬───┐
@@ -24,25 +24,27 @@ pub(super) const BUCKET_LEN: usize = 64;
 /// Bytes of ghosts that go with a bucket.
 pub(super) const GHOSTS_LEN: usize = 16;
 
-/// Stripes at most: enough that two writers seldom meet.
+/// The maximum number of stripes: enough that two writers seldom need the same one.
 pub(super) const STRIPES_MAX: usize = 1024;
 /// Bytes of a stripe.
 const STRIPE_LEN: usize = 4;
-/// What comes before the segment table, in bytes.
+/// The bytes before the segment table.
 pub(super) const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
 
-/// Shorter ones would be no longer than the items that have to fit in. Model checks have to go
-/// through a good many.
+/// The shortest segments, in bytes. Shorter ones could not hold the longest inline items. Model checks
+/// use shorter ones, because they have to fill many of them.
 const SEGMENT_LEN_MIN: usize = if cfg!(any(loom, shuttle)) { 2 << 10 } else { 16 << 10 };
-/// Larger ones gain nothing that could be measured, and chains and uploads come in whole segments.
+/// The longest segments, in bytes. Longer ones gained nothing in measurements, and chains and uploads
+/// take whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
-/// Fewer, and one open segment a queue and thread is too large a share.
+/// The number of segments to aim for. With fewer, one open segment for each queue and thread is too
+/// large a share.
 const SEGMENTS_AIM: usize = 1024;
-/// Fewer will do where segments would be shorter than this: an item that does not fit behind the
-/// others in its segment costs more then than open segments do.
+/// If segments would be shorter than this, [`SEGMENTS_AIM_SHORT`] are enough: the rest of a segment in
+/// which an item does not fit costs more than open segments then.
 const SEGMENT_LEN_SHORT: usize = 64 << 10;
 const SEGMENTS_AIM_SHORT: usize = 256;
-/// Fewer cannot work: index, ghosts, open segments, reserve.
+/// The minimum number of segments for index, ghosts, open segments and reserve.
 pub(super) const SEGMENTS_MIN: usize = 32;
 
 /// The smallest region that works, in bytes.
@@ -52,11 +54,11 @@ pub(super) const REGION_MIN: usize = FIXED_LEN + SEGMENTS_MIN * (SEGMENT_LEN_MIN
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) segment_len: usize,
-    /// log2 of it.
+    /// log2 of `segment_len`.
     pub(super) segment_shift: u32,
-    /// Segments that there may ever be.
+    /// The number of segments after the limit was raised as far as possible.
     pub(super) segments: usize,
-    /// Segments that there are at first.
+    /// The number of segments at first.
     pub(super) segments_first: usize,
     first_hits: usize,
     first_segment: usize,
@@ -137,14 +139,16 @@ impl Layout {
         ((offset - self.first_segment) >> self.segment_shift) as u32
     }
 
-    /// The largest value that is kept whole in one place. Larger ones have a chain of segments for
-    /// their front. A value of L bytes in a segment of S wastes S - L in a chain; among others, where
-    /// it does not fit any more, about L² / 2S: the same at 0.73 S.
+    /// The largest value that is stored inline as a whole. Larger ones have a chain of segments for
+    /// their front. A value of L bytes in a segment of S bytes wastes S - L bytes in a chain. Inline it
+    /// wastes about L² / 2S bytes at the end of segments in which it does not fit. Both are equal at
+    /// 0.73 S.
     pub(super) fn inline_max(&self) -> usize {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
 
-    /// Segments that the index begins with: a power of two, under 1 % of all but in small regions.
+    /// The number of segments that the index has at first: a power of two, under 1 % of all segments
+    /// except in small regions.
     pub(super) fn index_segments_first(&self) -> usize {
         1 << (self.segments_first / 128).clamp(1, 8).ilog2()
     }
@@ -154,7 +158,8 @@ impl Layout {
     }
 }
 
-/// The most that an item takes beside its value: header, CAS, flags, expiry, chain, key, padding.
+/// The maximum that an item takes beside its value, in bytes: header, CAS, flags, expiry, chain, key
+/// and padding.
 pub(super) const ITEM_HEAD_MAX: usize = 8 + 8 + 4 + 4 + 8 + 255 + 7;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! What the cache knows of each of its handles: what the others have to see, and what a handle leaves
-//! here between two batches, so that others can use it when memory is short.
+//! What the cache knows of each of its handles: the state that other handles read, and the state for
+//! writing that a handle leaves here between two batches, so that others can use it when memory is
+//! short.
 
 use super::cas::CasBlock;
 use super::epoch::PinSlot;
@@ -10,7 +11,7 @@ use super::sync::Mutex;
 use crate::eviction::KeepLimit;
 use std::sync::{Arc, PoisonError};
 
-/// A handle, as the others see it.
+/// A handle as the other handles see it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Member {
@@ -19,22 +20,23 @@ pub(super) struct Member {
     idle: Mutex<Option<Box<Writing>>>,
 }
 
-/// What a handle writes with. A handle that is in a batch and has written in it has this for itself;
-/// otherwise it lies with its [`Member`], and others may take of it.
+/// The state of a handle for writing. A handle has it for itself from the first write of a batch to the
+/// end of the batch. Otherwise it is with its [`Member`], and other handles may take parts of it.
 #[derive(Debug, Default)]
 pub(super) struct Writing {
-    /// Segments that are appended to, at most one of a kind.
+    /// The open segments, at most one of each kind.
     pub(super) open: Vec<Open>,
     /// The segment that is being emptied.
     pub(super) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,
     pub(super) cas: CasBlock,
-    /// Index words taken less words given up, not yet told to the others.
+    /// Index words that were taken, less those that were cleared, since the last
+    /// `Shared::count_slots`.
     pub(super) slots: isize,
 }
 
 impl Writing {
-    /// What bounds how much main keeps in a row.
+    /// The limit on items that the main queue keeps in succession.
     pub(super) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
         self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
     }
@@ -45,28 +47,28 @@ impl Member {
         Self { pin: PinSlot::default(), stats: HandleStats::new(classes), idle: Mutex::default() }
     }
 
-    /// Takes what was left here, for this handle to write with.
+    /// Takes the state for writing, for the handle that it belongs to.
     pub(super) fn take_writing(&self) -> Box<Writing> {
         self.idle(|idle| idle.take()).unwrap_or_default()
     }
 
-    /// Leaves it here until the next batch.
+    /// Leaves the state for writing here until the next batch.
     pub(super) fn leave_writing(&self, writing: Box<Writing>) {
         self.idle(|idle| *idle = Some(writing));
     }
 
-    /// Lets another handle take of what lies here; `None` if nothing does.
+    /// Lets another handle take parts of the state; `None` if its handle is using it.
     pub(super) fn with_idle<R>(&self, f: impl FnOnce(&mut Writing) -> R) -> Option<R> {
         self.idle(|idle| idle.as_deref_mut().map(f))
     }
 
     fn idle<R>(&self, f: impl FnOnce(&mut Option<Box<Writing>>) -> R) -> R {
-        // Nothing panics while it is held; were it so, its content would still be whole.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
         f(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The pin slot of a member, for the one handle that it belongs to.
+/// The pin slot of a member, for the handle that it belongs to.
 #[derive(Debug)]
 pub(super) struct Own(pub(super) Arc<Member>);
 

@@ -21,46 +21,48 @@ use rapidhash::v3::RapidSecrets;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
 
-/// What all handles share. Apart from its count of references, which changes.
+/// The state that all handles share. It is aligned so that the reference count of its `Arc`, which
+/// changes often, is on another cache line.
 #[repr(align(128))]
 pub(super) struct Shared {
     pub(super) index: Index<Table>,
     pub(super) alloc: Mutex<Alloc>,
-    /// Held by the one handle that grows the index.
+    /// Locked by the handle that grows the index.
     pub(super) growth: Mutex<()>,
     pub(super) members: Mutex<Vec<Arc<Member>>>,
-    /// Counts of handles that are gone.
+    /// The counters of handles that were dropped.
     pub(super) departed: HandleStats,
     pub(super) epoch: Epoch,
-    /// How many handles there are.
+    /// The number of handles.
     pub(super) handles: AtomicUsize,
-    /// Held by the one handle that empties segments where they take turns.
+    /// Locked by the handle that empties segments while handles take turns (see `room`).
     pub(super) evacuating: Mutex<()>,
-    /// Memory of this epoch was waited for in vain: a reader is asleep. 0 if none was.
+    /// The epoch of retired memory that a write has waited for in vain, because a reader does not end
+    /// its batch; 0 if there was none.
     pub(super) stalled_epoch: AtomicU64,
     pub(super) secrets: RapidSecrets,
     pub(super) config: Config,
-    /// The limit as it is now, in bytes.
+    /// The current limit in bytes.
     pub(super) limit_bytes: AtomicUsize,
-    /// The same in segments.
+    /// The current limit in segments.
     pub(super) limit_segments: AtomicUsize,
-    /// Segments from this number on have never been in use.
+    /// Segments from this number on were never within the limit.
     pub(super) segments_seen: AtomicUsize,
-    /// Lifetime classes in use, 1 to 8.
+    /// The number of lifetime classes, 1 to 8.
     pub(super) lifetimes: AtomicU32,
     /// Segments that one handle may have open.
     pub(super) open_budget: AtomicUsize,
-    /// Index words in use, in steps.
+    /// Index words in use. Handles add to it in steps of several words.
     pub(super) slots_used: AtomicUsize,
-    /// Segments under lease, each counted once however many leases are on it.
+    /// Segments with leases, each counted once however many leases it has.
     pub(super) leased: AtomicUsize,
-    /// Told of evictions.
+    /// Called for each eviction.
     pub(super) observer: OnceLock<EvictionObserver>,
-    /// How often operators asked for a crawl.
+    /// The number of [`crate::Engine::crawl_soon`] calls.
     pub(super) crawls: AtomicU32,
-    /// How often they changed the limit.
+    /// The number of changes of the limit.
     pub(super) limits: AtomicU32,
-    /// Keys that are followed to know what other limits would do.
+    /// The sample of keys for the miss-ratio curve.
     pub(super) mrc: Mrc,
 }
 
@@ -70,17 +72,18 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Buckets that share a stripe at first. With fewer, chance fills some stripes long before the rest.
+/// Buckets per stripe at first. With fewer, some stripes fill up long before the others by chance.
 const STRIPE_BUCKETS: usize = 64;
 
-/// Share of all segments that index and ghosts may have after the limit was lowered, in percent:
-/// the index does not shrink, and items need the rest.
+/// The share of all segments that index and ghosts may have after the limit was lowered, in percent.
+/// The index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
 
-/// Where there are fewer segments than this for each handle, handles take turns.
+/// Handles take turns if there are fewer segments than this for each of them.
 const TIGHT_SHARE: usize = 8;
 
-/// Ends the process if it is dropped: what was being changed is neither as before nor as wanted.
+/// Aborts the process if it is dropped, which happens only while a panic unwinds in the middle of a
+/// change. `std::mem::forget` disarms it after the change.
 pub(super) struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
@@ -95,7 +98,7 @@ impl Shared {
         let page_len = raw::page_len();
         let layout =
             Layout::new(config.limit_bytes, limit_bytes_max, page_len).ok_or_else(refused)?;
-        // A system that gives no address space beyond its memory gives what is needed at first.
+        // A system that does not overcommit address space may still grant the first limit.
         let (layout, region) = match Region::new(layout.region_len()) {
             Ok(region) => (layout, region),
             Err(_) => {
@@ -150,7 +153,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Works out what follows from the number of segments that there may be.
+    /// Sets what depends on the number of segments that there may be.
     pub(super) fn divide(&self, segments: usize) {
         let threads = self.config.threads;
         self.limit_segments.store(segments, Ordering::Relaxed);
@@ -160,7 +163,7 @@ impl Shared {
         self.open_budget.store(budget, Ordering::Relaxed);
     }
 
-    /// Whether there are so many handles for so few segments that they take turns; see `room`.
+    /// Whether there are so few segments for each handle that handles take turns; see `room`.
     pub(super) fn is_tight(&self) -> bool {
         self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
     }
@@ -178,18 +181,18 @@ impl Shared {
         self.table().layout.segment_len
     }
 
-    /// Segments that there may be.
+    /// The current limit in segments.
     pub(super) fn limit_segments(&self) -> usize {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// Segments that may be open before handles append to what others have left open.
+    /// Segments that may be open before a handle appends to an open segment of another.
     pub(super) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)
     }
 
-    /// Segments that ordinary writes leave to those that make room.
+    /// Free segments that are kept for evacuations: ordinary writes leave them.
     pub(super) fn reserve(&self) -> usize {
         (2 + 2 * self.config.threads).min(self.limit_segments() / 8)
     }
@@ -199,7 +202,7 @@ impl Shared {
         let mut alloc = self.alloc();
         let segments_min = SEGMENTS_MIN.max((alloc.indexing * 100).div_ceil(INDEX_SHARE_MAX));
         let min = layout.limit_for(segments_min);
-        // What no segment fits in is none's loss.
+        // A remainder in which no segment fits is accepted.
         let max = layout.limit_for(layout.segments + 1) - 1;
         if bytes > max || bytes < min {
             return Err(LimitRefused { min, max });
@@ -208,7 +211,7 @@ impl Shared {
         alloc.set_limit(segments);
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.divide(segments);
-        // Threads seal what they have open: it may be too much under the new limit.
+        // Handles seal their open segments, which may be too many under the new limit.
         self.limits.fetch_add(1, Ordering::Release);
         drop(alloc);
         self.mrc.set_limit(bytes);
@@ -216,7 +219,7 @@ impl Shared {
     }
 
     pub(super) fn alloc(&self) -> MutexGuard<'_, Alloc> {
-        // Nothing panics while it is held; were it so, its content would still be whole.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
         self.alloc.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -224,16 +227,16 @@ impl Shared {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A handle is gone: its counts stay.
+    /// A handle was dropped: its counters are kept.
     pub(super) fn depart(&self, member: &Arc<Member>) {
         let mut members = self.members();
         members.retain(|other| !Arc::ptr_eq(other, member));
         self.handles.fetch_sub(1, Ordering::Relaxed);
-        // Under the lock of the list, so that the counts are seen once.
+        // Under the lock of the list, so that the counters are summed up once.
         self.departed.absorb(&member.stats);
     }
 
-    /// The oldest epoch that some handle may still be reading in; see [`Epoch::oldest`].
+    /// The oldest epoch in which a handle may still be reading; see [`Epoch::oldest`].
     pub(super) fn oldest_pin(&self) -> u64 {
         self.epoch.oldest(self.members().iter().map(|member| &member.pin))
     }
@@ -258,7 +261,7 @@ impl Shared {
         GhostEpoch::from_index(u8::try_from(epoch).unwrap_or_default())
     }
 
-    /// The ghosts of a bucket. Under the lock of its stripe.
+    /// The ghosts of a bucket. The caller holds the lock of its stripe.
     pub(super) fn ghosts(&self, words: [&AtomicU64; 2]) -> Ghosts {
         Ghosts(words.map(|word| word.load(Ordering::Relaxed)))
     }
@@ -282,7 +285,8 @@ impl Shared {
         (self.config.classes.class_of(footprint), footprint)
     }
 
-    /// The level of a segment's dead share: all of them if nothing in it lives, else by its length.
+    /// The level of a segment's dead share, in proportion to the length of a segment. It is the highest
+    /// if no item in it is live.
     pub(super) fn dead_level(&self, dead: u32, written: u32) -> usize {
         if dead >= written {
             return DEAD_LEVELS;
@@ -290,8 +294,8 @@ impl Shared {
         (dead as usize * DEAD_LEVELS) >> self.table().layout.segment_shift
     }
 
-    /// Marks a record that no index word refers to any more, and lets go of its chain, unless
-    /// another record has taken that over.
+    /// Marks a record dead that no index word refers to any more, and retires its chain, unless
+    /// another record has taken over the chain (`keep_chain`).
     pub(super) fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
         if let (Some(chain), false) = (record.chain(), keep_chain) {
             let segments = self.chain_segments_of(record);
@@ -307,24 +311,25 @@ impl Shared {
         let written = entry.written().load(Ordering::Relaxed);
         if self.dead_level(dead, written) != self.dead_level(before, written) {
             let mut alloc = self.alloc();
-            // As it is by now: others may have been here first.
+            // Read again under the lock: other threads may have set a later level.
             let dead = entry.dead().load(Ordering::Relaxed);
             alloc.set_dead_level(record.segment(), self.dead_level(dead, written));
         }
     }
 
-    /// The chain of an item in `segment` has moved or gone.
+    /// Counts out the chain of an item in `segment`, which has moved or was retired.
     pub(super) fn take_chain_off(&self, segment: u32, segments: usize) {
         let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
         self.alloc().queues.remove_chain(segment, segments);
     }
 
-    /// A segment that was emptied: free when the epoch and the last lease have passed.
+    /// Retires a segment that was emptied. It is free when the epoch is over and the last lease was
+    /// dropped.
     pub(super) fn retire_segment(&self, segment: u32) {
         let entry = self.table().entry(segment);
         strict_assert!(
             entry.dead().load(Ordering::Acquire) == entry.written().load(Ordering::Relaxed),
-            "nothing in it lives"
+            "no item in it is live"
         );
         entry.set_state(SegmentState::Retired);
         self.retire(segment, 1);
@@ -336,7 +341,7 @@ impl Shared {
         alloc.retire(Retired { epoch, first, segments });
     }
 
-    /// No reader can find it any more, but leases may hold it as long as they like.
+    /// Recycles retired memory that no reader can find any more, or leaves that to its last lease.
     pub(super) fn release(&self, first: u32) {
         let leases = self.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
         if leases == 0 {
@@ -350,7 +355,7 @@ impl Shared {
         self.free(&segments);
     }
 
-    /// Makes segments free again that nobody refers to.
+    /// Makes segments free again that nothing refers to.
     pub(super) fn free(&self, segments: &[u32]) {
         for &segment in segments {
             self.table().entry(segment).set_state(SegmentState::Free);
@@ -365,14 +370,15 @@ impl Shared {
         })
     }
 
-    /// Counts `segments` as leased; false if that is now more than half of all.
+    /// Counts `segments` as leased; false if more than half of all segments are leased now.
     pub(super) fn charge_lease(&self, segments: usize) -> bool {
         let leased = self.leased.fetch_add(segments, Ordering::Relaxed) + segments;
         leased <= self.limit_segments() / 2
     }
 
-    /// What leases and uploads keep beyond the shares from which slow peers are closed. What is left
-    /// up to their limits (half, and `room::UPLOAD_SHARE`) is for peers that do read and send.
+    /// How much memory leases and uploads hold above the shares from which slow peers are
+    /// disconnected. The rest up to their limits (half, and `room::UPLOAD_SHARE`) is for peers that
+    /// do read and send.
     pub(super) fn overheld(&self) -> Overheld {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
         let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();
