@@ -30,7 +30,7 @@
 //! | `slot`, `header`, `sync` | the packed words of index and item; atomics and locks |
 //!
 //! # Invariants
-//! 1. The three sentences of `raw`.
+//! 1. The three rules of `raw`.
 //! 2. At most one index word refers to a live key, except during a move, when two equal words do.
 //!    Index words change only under the lock of their stripe; readers only raise frequencies.
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.

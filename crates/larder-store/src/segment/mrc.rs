@@ -1,40 +1,41 @@
-//! What the hit ratio would be with less memory or with more, estimated while the cache runs.
+//! The miss-ratio curve: an estimate of the hit ratio with less or more memory, made while the cache
+//! runs.
 //!
-//! Keys whose hash is below a threshold stand for all others: spatially hashed sampling, with a
-//! sample of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015).
-//! The sampled keys are kept in the order of their last use. The bytes above a key, scaled up, are
-//! the memory that an LRU cache would need to hold it still. Keys stay in the order after the cache
-//! has evicted them, as long as a cache of [`FACTORS`]' last would keep them.
+//! Keys whose hash is below a threshold represent all others: spatially hashed sampling, with a sample
+//! of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015).
+//! The sampled keys are kept in the order of their last use. The bytes above a key, scaled up, are the
+//! memory with which an LRU cache would still hold it. Keys stay in the order after the cache has
+//! evicted them, as long as a cache with the last of [`FACTORS`] would keep them.
 //!
-//! A look-up that is not sampled costs a count and a compare. Those that are wait in their handle
-//! and take the one lock a batch at a time.
+//! A look-up that is not sampled costs a count and a comparison. Samples wait in their handle, which
+//! passes several at a time under the lock.
 
 use super::stack::{Extent, Stack};
 use super::sync::Ordering::Relaxed;
 use crate::Seconds;
 use std::sync::atomic::AtomicU64;
-// Taken last and for moments, never while anything else is awaited: nothing for a model check.
+// The lock is taken last and held briefly, so model checks need not explore it.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The memory sizes that are asked about, as multiples of the limit.
+/// The memory sizes of the curve, as multiples of the limit.
 const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// The part of memory that holds live items in a full cache: the rest is index, reserve, dead.
+/// The part of memory that holds live items in a full cache. The rest is index, reserve and dead items.
 const LIVE_SHARE: f64 = 0.95;
 
-/// One key in this many is sampled at most: more would cost over 1 % of a look-up.
+/// At most one key in this many is sampled. More would cost over 1 % of a look-up.
 const ONE_IN_MIN: u64 = 128;
 const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
 
-/// Keys in the sample at most. The error of SHARDS with 8192 is below 0.01 in most loads.
+/// The maximum number of keys in the sample. The error of SHARDS with 8192 is below 0.01 in most loads.
 const KEYS_MAX: usize = 8192;
-/// With fewer, although memory for them is full, a sample that was thinned starts over.
+/// A thinned sample starts over if it has fewer keys than this although they fill the memory.
 const KEYS_MIN: usize = KEYS_MAX / 32;
 
-/// Counts are halved after this many sampled look-ups, so that they follow the load.
+/// Counts are halved after this many sampled look-ups, so that the estimate follows the load.
 const READS_MAX: f64 = 65_536.0;
 
-/// Samples that wait in a handle.
+/// The number of samples that wait in a handle before they are passed on.
 pub(super) const WAITING_MAX: usize = 32;
 
 /// What the hit ratio of look-ups would be under other memory limits, if the cache were LRU.
@@ -43,18 +44,18 @@ pub struct MissRatioCurve {
     /// Multiples of the present limit, ascending, each with the hit ratio there, 0 to 1. Empty
     /// before any look-up was sampled.
     pub hit_ratios: Vec<(f64, f64)>,
-    /// Sampled look-ups that this rests on. Older ones count less.
+    /// The number of sampled look-ups behind the estimate. Older ones count less.
     pub samples: u64,
-    /// Keys that are followed now.
+    /// The number of keys in the sample.
     pub keys: usize,
     /// The part of all keys that is sampled, 0 to 1.
     pub sampled: f64,
 }
 
-/// What handles share.
+/// The curve and the threshold of sampling, which all handles share.
 #[derive(Debug)]
 pub(super) struct Mrc {
-    /// Keys with a hash below are sampled: [`Curve::threshold`], for reading without the lock.
+    /// A copy of [`Curve::threshold`] that is read without the lock.
     pub(super) threshold: AtomicU64,
     curve: Mutex<Curve>,
 }
@@ -74,47 +75,47 @@ impl Mrc {
         self.curve().estimate()
     }
 
-    /// Follows a new memory limit in bytes.
+    /// Sets a new memory limit in bytes.
     pub(super) fn set_limit(&self, bytes: usize) {
         let mut curve = self.curve();
         curve.limit_bytes = bytes;
         curve.counts = Counts::default();
     }
 
-    /// Zeroes counts; what they are made from stays.
+    /// Zeroes the counts and keeps the sample.
     pub(super) fn reset(&self) {
         self.curve().counts = Counts::default();
     }
 
-    /// All items are gone.
+    /// Empties the sample after a flush.
     pub(super) fn clear(&self) {
         self.curve().stack.clear();
     }
 }
 
-/// What a handle has seen and not told yet.
+/// The samples of a handle that were not passed on yet.
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
     /// [`Mrc::threshold`] at the beginning of the batch.
     threshold: u64,
-    /// Look-ups, sampled or not.
+    /// The number of look-ups, sampled or not.
     pub(super) reads: u64,
     pub(super) waiting: Vec<Sample>,
 }
 
-/// A sampled key was used.
+/// One use of a sampled key.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) hash: u64,
-    /// How often it was looked up, in a row; 0 if it was written.
+    /// The number of look-ups in succession; 0 for a write.
     pub(super) reads: u32,
-    /// What is there afterwards.
+    /// The item afterwards, if there is one.
     pub(super) found: Option<Extent>,
     pub(super) now: Seconds,
 }
 
 impl Sampler {
-    /// Begins to sample as `mrc` says by now.
+    /// Takes over the current threshold.
     #[inline]
     pub(super) fn follow(&mut self, mrc: &Mrc) {
         self.threshold = mrc.threshold.load(Relaxed);
@@ -125,7 +126,7 @@ impl Sampler {
         hash < self.threshold
     }
 
-    /// Counts a look-up that repeats the last sample. So the hottest of all keys is no burden, even
+    /// Counts a look-up that repeats the last sample, so that even the most frequent key costs little
     /// if it is sampled.
     pub(super) fn repeats(&mut self, hash: u64) -> bool {
         let last = self.waiting.last_mut().filter(|last| last.hash == hash && last.reads > 0);
@@ -141,14 +142,14 @@ pub(super) struct Curve {
     counts: Counts,
 }
 
-/// Look-ups. Fractions are from sampling rates that have changed, and from age.
+/// Counts of look-ups. They are fractions after the sampling rate has changed or they were halved.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// Sampled.
+    /// Sampled look-ups.
     reads: f64,
-    /// That should have been sampled: the sampled part of all.
+    /// Look-ups that should have been sampled: the sampled part of all look-ups.
     due: f64,
-    /// Of the sampled ones, hits, by memory size.
+    /// Hits among the sampled look-ups, for each memory size.
     hits: [f64; FACTORS.len()],
 }
 
@@ -167,7 +168,7 @@ impl Counts {
 
 impl Curve {
     fn new(limit_bytes: usize) -> Self {
-        // Twice the keys, and what waits in a handle: it is put in order once a good many samples.
+        // Twice the maximum number of keys and of waiting samples, so that it is compacted rarely.
         let stack = Stack::new(2 * KEYS_MAX + WAITING_MAX);
         Self { stack, threshold: THRESHOLD_MAX, limit_bytes, counts: Counts::default() }
     }
@@ -177,7 +178,7 @@ impl Curve {
         self.threshold as f64 / u64::MAX as f64
     }
 
-    /// Bytes of live items that memory holds.
+    /// The bytes of live items that fit into memory.
     fn capacity(&self) -> f64 {
         self.limit_bytes as f64 * LIVE_SHARE
     }
@@ -212,14 +213,14 @@ impl Curve {
         self.counts.read(1.0, |factor| needed.is_some_and(|bytes| bytes <= capacity * factor));
         let known = touched.map(|(extent, _)| extent);
         if let Some(extent) = sample.found.filter(|&found| known != Some(found)) {
-            // An LRU cache would have missed, and been given it now; or it has changed.
+            // An LRU cache would have missed, and stored the item now; or the item has changed.
             self.stack.put(sample.hash, extent);
         }
         let there = touched.is_some() || sample.found.is_some();
         self.counts.read(f64::from(sample.reads - 1), |_| there);
     }
 
-    /// Lets go what the largest memory would not hold, and what is too much to follow.
+    /// Removes keys that the largest memory would not hold, and keys above [`KEYS_MAX`].
     fn forget(&mut self) {
         let bytes_max = self.capacity() * FACTORS[FACTORS.len() - 1] * self.rate();
         let full = self.stack.bytes() as f64 > bytes_max;
@@ -229,7 +230,7 @@ impl Curve {
         if self.stack.len() > KEYS_MAX {
             self.thin();
         } else if full && self.stack.len() < KEYS_MIN && self.threshold < THRESHOLD_MAX {
-            // Items have become large. Keys that were not sampled can't be caught up with.
+            // Items have become larger. The history of keys that were not sampled is not known.
             *self = Self::new(self.limit_bytes);
         }
     }
@@ -244,7 +245,7 @@ impl Curve {
     #[expect(clippy::cast_possible_truncation, reason = "a count, bounded by READS_MAX")]
     fn estimate(&self) -> MissRatioCurve {
         let Counts { reads, due, hits } = &self.counts;
-        // What was sampled too seldom, or too often, is the hottest keys, which always hit.
+        // The difference is due to the most frequent keys, which always hit (SHARDS_adj).
         let ratio = |hits: f64| ((hits + due - reads) / due).clamp(0.0, 1.0);
         let points = FACTORS.into_iter().zip(hits.iter().map(|&hits| ratio(hits)));
         MissRatioCurve {

@@ -15,17 +15,18 @@ use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, pl
 use crate::{Eviction, Expiry, Refusal, Seconds};
 use std::sync::Arc;
 
-/// How often it looks for either before it is refused: some seconds.
+/// How often a write looks for a segment before it is refused, while handles take turns: some seconds.
 const ROUNDS_MAX: u32 = 10_000;
 
-/// An open segment with chains is not sealed before it has so many items: the largest values of a
-/// small cache would otherwise take a segment each for the little that is not in their chains.
+/// An open segment with chains is not sealed before it has this many items. Otherwise the largest
+/// values of a small cache would take a segment each for the few bytes that are not in their chains.
 const CHAINED_ITEMS_MIN: u32 = 4;
 
-/// Index words are told to the others in steps of this many.
+/// A handle adds its index words to the shared count in steps of this many.
 const SLOTS_STEP: isize = 16;
 
-/// What a handle writes with while a stripe, borrowed from the rest, is locked.
+/// The parts of a handle that write while a stripe is locked, borrowed apart from its reference to the
+/// cache.
 pub(super) struct Writer<'h> {
     pub(super) writing: &'h mut Writing,
     pub(super) staging: &'h mut Option<Staging>,
@@ -34,21 +35,21 @@ pub(super) struct Writer<'h> {
 }
 
 impl Handle {
-    /// Takes what this handle writes with out of the reach of others.
+    /// Takes the state for writing from the [`Member`], where other handles can reach it.
     pub(super) fn begin_writing(&mut self) {
         if self.writing.is_none() {
             self.writing = Some(self.member.take_writing());
         }
     }
 
-    /// Leaves it to others until the next write.
+    /// Leaves the state for writing with the [`Member`] until the next write.
     pub(super) fn end_writing(&mut self) {
         if let Some(writing) = self.writing.take() {
             self.member.leave_writing(writing);
         }
     }
 
-    /// The parts of a handle that write, apart from the rest.
+    /// The cache and the [`Writer`] of this handle.
     pub(super) fn writer(&mut self) -> (&Arc<Shared>, Writer<'_>) {
         self.begin_writing();
         let writing = self.writing.as_deref_mut().expect("it was just taken");
@@ -56,7 +57,7 @@ impl Handle {
         (&self.shared, Writer { writing, staging, member, now })
     }
 
-    /// Has a segment ready in which an item of this kind and length finds room.
+    /// Makes sure that an open segment has room for an item of this kind and length.
     pub(super) fn open_segment(&mut self, kind: Kind, len: usize) -> Result<(), Refusal> {
         for round in 0.. {
             let (shared, mut writer) = self.writer();
@@ -64,7 +65,7 @@ impl Handle {
                 return Ok(());
             }
             let shared = Arc::clone(shared);
-            // Where handles take turns, one that others leave may come first.
+            // While handles take turns, another handle may leave an open segment first.
             let takes_turns = shared.is_tight() && round < ROUNDS_MAX;
             if !takes_turns || shared.alloc().open < shared.open_max() {
                 let taken = if takes_turns { self.try_segment() } else { self.take_segment() };
@@ -84,7 +85,7 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Tells the others how many index words were taken, and grows the index if they are many.
+    /// Adds the index words that were taken to the shared count, and grows the index if that is high.
     pub(super) fn flush_slot_delta(&mut self) {
         let (shared, writer) = self.writer();
         if writer.writing.slots.abs() < SLOTS_STEP {
@@ -103,12 +104,12 @@ impl Handle {
 }
 
 impl Shared {
-    /// Counts the index words that a handle has taken; how many are in use, if any are.
+    /// Adds the index words that a handle has taken to the shared count; returns how many are in use.
     pub(super) fn count_slots(&self, writing: &mut Writing) -> Option<usize> {
         let slots = std::mem::take(&mut writing.slots);
         let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
         let used = before.wrapping_add_signed(slots);
-        // A sum of differences may pass below zero for a moment.
+        // The sum of differences may be below zero for a moment.
         usize::try_from(used.cast_signed()).ok()
     }
 
@@ -116,7 +117,7 @@ impl Shared {
         writing.open.drain(..).for_each(|open| self.seal(&open));
     }
 
-    /// Ends a segment and puts it into its queue.
+    /// Seals a segment and puts it into its queue.
     pub(super) fn seal(&self, open: &Open) {
         let table = self.table();
         let entry = table.entry(open.segment);
@@ -131,14 +132,14 @@ impl Shared {
         alloc.enqueue(self.queued(open.segment), sealed);
     }
 
-    /// What its queue wants to know of a segment, as it is now. The state was changed before: who
-    /// marks an item dead afterwards sees it and comes to change the level.
+    /// The current properties of a segment for its queue. The caller has set its state before: a thread
+    /// that marks an item dead afterwards sees the state and changes the level.
     pub(super) fn queued(&self, segment: u32) -> Queued {
         let entry = self.table().entry(segment);
         let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
         let dead = entry.dead().fetch_add(0, Ordering::AcqRel);
         let dead_level = self.dead_level(dead, entry.written().load(Ordering::Relaxed));
-        // A segment that was sealed without an item has none; 0 means that it is not noted.
+        // The last expiry is 0 if the segment was sealed without an item; `Alloc` uses 0 for none.
         let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
         Queued { segment, dead_level, last_expiry }
     }
@@ -152,7 +153,7 @@ impl Writer<'_> {
         Kind { queue, lifetime, size: SizeClass::of(bytes as u64) }
     }
 
-    /// Which open segment an item of this kind goes to: not all kinds can have one.
+    /// The open segment for items of this kind. Not all kinds can have one of their own.
     fn place(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
         let open = &self.writing.open;
         let own = open.iter().position(|open| open.kind == wanted);
@@ -165,7 +166,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The open segment for items of a kind, unless a flush has made it void.
+    /// The open segment for items of a kind, unless it is flushed.
     fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
         let floor = shared.flush_floor();
         let i = self.place(shared, kind)?;
@@ -176,8 +177,8 @@ impl Writer<'_> {
         self.open_of(shared, kind).is_some_and(|open| open.has_room(len))
     }
 
-    /// Takes over an open segment of this kind that another handle has left, if too many are open or
-    /// the handle is gone.
+    /// Takes over an open segment of this kind from a handle that was dropped, or, if too many segments
+    /// are open, from one that is between two batches.
     fn adopt(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
         let floor = shared.flush_floor();
         let (adopted, crowded) = {
@@ -198,7 +199,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Makes `segment` an open one of `kind`, in place of what was.
+    /// Opens `segment` for items of `kind`, in place of the segment that they went to.
     pub(super) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
         let table = shared.table();
         let entry = table.entry(segment);
@@ -217,7 +218,7 @@ impl Writer<'_> {
         );
     }
 
-    /// Puts an open segment in the place of the one that its items went to.
+    /// Replaces the open segment that items of its kind went to, which is sealed.
     fn replace(&mut self, shared: &Shared, open: Open) {
         match self.place(shared, open.kind) {
             Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
@@ -225,7 +226,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes an item where nobody sees it yet; its offset. [`Writer::unwrite`] takes it back.
+    /// Writes an item that no index word refers to yet, and returns its offset; `None` if the open
+    /// segment has no room. [`Writer::unwrite`] takes the item back.
     pub(super) fn write(
         &mut self,
         shared: &Shared,
@@ -243,7 +245,7 @@ impl Writer<'_> {
         if open.noted.replace(expiry) != Some(expiry) {
             table.entry(open.segment).note_expiry(expiry);
         }
-        // SAFETY: the place is in this handle's own open segment, behind all that was published.
+        // SAFETY: the place is in this handle's own open segment, behind all published items.
         let written = unsafe { record.write(table, offset, open.base, cas) };
         strict_assert!(written == len, "there was room for {len} bytes, not {written}");
         open.at += len;
@@ -251,7 +253,7 @@ impl Writer<'_> {
         Some(offset)
     }
 
-    /// Takes back what was written last and not published.
+    /// Takes back the item that was written last and not published.
     pub(super) fn unwrite(&mut self, shared: &Shared, offset: usize) {
         let segment = shared.table().layout.segment_of(offset);
         let open = self.writing.open.iter_mut().find(|open| open.segment == segment);
@@ -278,15 +280,15 @@ impl Writer<'_> {
         }
     }
 
-    /// Forgets an item that its index word no longer refers to. `keep_chain`: another item has taken
-    /// over its chain.
+    /// Counts out an item that no index word refers to any more, and marks it dead. `keep_chain`:
+    /// another item has taken over its chain.
     pub(super) fn mark_dead(&self, shared: &Arc<Shared>, record: &Record<'_>, keep_chain: bool) {
         let (class, footprint) = shared.class_of(record);
         self.member.stats.remove_item(class, footprint);
         shared.mark_dead(record, keep_chain);
     }
 
-    /// Counts an item that is dropped for room, and tells who observes it.
+    /// Counts an evicted item, and calls the observer.
     pub(super) fn count_evicted(&self, shared: &Shared, record: &Record<'_>) {
         let (attributes, accessed) = (record.attributes(), record.accessed());
         let fetched = record.header.has(State::Fetched);
@@ -302,7 +304,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts an expired or flushed item that gave its place up.
+    /// Counts an expired or flushed item that is removed. `crawled`: maintenance has found it.
     pub(super) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
         let (class, _) = shared.class_of(record);
         self.member.stats.reclaim(class, record.header.has(State::Fetched), crawled);

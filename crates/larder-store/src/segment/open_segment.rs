@@ -1,4 +1,4 @@
-//! A segment that is open for appending, and how many of them there may be.
+//! Open segments, to which items are appended, and their lifetime classes.
 
 use super::table::Sequence;
 use crate::eviction::{Kind, Queue, open_budget};
@@ -11,13 +11,13 @@ pub(super) struct Open {
     pub(super) kind: Kind,
     pub(super) sequence: Sequence,
     pub(super) base: Seconds,
-    /// The next item's offset in the region.
+    /// The offset of the next item in the region.
     pub(super) at: usize,
     pub(super) end: usize,
-    /// The last expiry that was noted in its entry. Other threads write there whenever an item of it
-    /// dies, so it is left alone where it says what it should already.
+    /// The last expiry that was noted in its table entry. Other threads write to that cache line
+    /// whenever an item of the segment dies, so an expiry is not noted twice in succession.
     pub(super) noted: Option<Expiry>,
-    /// Segments in the chains of its items.
+    /// The number of segments in the chains of its items.
     pub(super) chained: usize,
     pub(super) items: u32,
 }
@@ -28,21 +28,22 @@ impl Open {
     }
 }
 
-/// The most segments that are open before a write takes one that another handle leaves, and waits
-/// for it where handles take turns (see `room`): one in this many.
+/// One segment in this many may be open. Above that a write takes over an open segment that another
+/// handle has left, and waits for one while handles take turns (see `room`).
 pub(super) const OPEN_SHARE_MAX: usize = 3;
 
-/// Lifetime classes at most.
+/// The maximum number of lifetime classes.
 const LIFETIMES_MAX: usize = 8;
 
-/// How many lifetime classes there are: few where few segments may be open.
+/// The number of lifetime classes, which is low if few segments may be open.
 pub(super) fn lifetime_count(segments: usize, threads: usize) -> u32 {
     let each = open_budget(segments, threads) / Queue::ALL.len();
     u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("at most 8")
 }
 
-/// The lifetime class: items that end at about the same time share segments, so that these end
-/// whole. Class 0 never ends; the others are log-spaced up to about 50 days.
+/// The lifetime class of an item. Items that expire at about the same time share segments, so that all
+/// items of a segment expire together. Items of class 0 never expire; the other classes are spaced
+/// logarithmically up to about 50 days.
 pub(super) fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
     let mortal = classes - 1;

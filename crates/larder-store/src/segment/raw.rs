@@ -1,17 +1,17 @@
-//! The region: one anonymous mapping, addressed by offsets. All access to its memory goes through
-//! here. This is not the only file with `unsafe` in it: `record`, `chain`, `staging`, `open`,
-//! `update` and `shrink` read, write and discard bytes through what is unsafe to call here, each with
-//! the reason why it may.
+//! The region: memory that is addressed by offsets. All access to it goes through the functions of
+//! [`Region`]. Other files contain `unsafe` too: `record`, `chain`, `staging`, `open`, `update` and
+//! `shrink` call the unsafe ones to read, write and discard bytes, each with the reason why it may.
 //!
-//! It rests on three sentences.
-//! 1. *Words*: headers, CAS and expiries of items, the index, the segment table are only ever read
-//!    and written through atomics.
+//! The safety of all this depends on three rules.
+//! 1. *Words*: headers, CAS and expiries of items, the index and the segment table are read and written
+//!    through atomics only.
 //! 2. *Bytes*: keys and values are written by the one handle that owns the open segment (or upload),
 //!    before an index word with their location is stored with `Release`; after that they do not
 //!    change until the segment is recycled.
 //! 3. *Recycling*: a segment is recycled only after no index word refers to it and every epoch pin
-//!    that could have seen one is gone (or it never had one). Who reads bytes holds such a pin, or
-//!    the lock of the key's stripe, without which its index word does not change, or a lease.
+//!    that could have seen one has ended (or no index word ever referred to it). A reader of bytes
+//!    holds such a pin, or the lock of the key's stripe, without which its index word does not change,
+//!    or a lease.
 
 #[cfg(not(loom))]
 mod mapped;
@@ -25,11 +25,11 @@ pub(super) use mapped::Region;
 #[cfg(loom)]
 pub(super) use modelled::Region;
 
-/// Starts fetching the line that `pointer` is in.
+/// Prefetches the cache line of `pointer`.
 #[inline]
 pub(super) fn prefetch<T>(pointer: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect that the program could see, wherever it points.
+    // SAFETY: a prefetch of any address has no effect that the program could observe.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
     }

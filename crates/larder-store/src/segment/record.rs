@@ -8,28 +8,28 @@ use super::table::{Entry, Table};
 use crate::{Attributes, Expiry, Seconds};
 use std::marker::PhantomData;
 
-/// Proof that published bytes stay what they are for `'p`; see `raw`, sentence 3.
+/// Proof that published bytes do not change for `'p`; see `raw`, rule 3.
 #[derive(Clone, Copy)]
 pub(super) struct Witness<'p>(PhantomData<&'p ()>);
 
 impl<'p> Witness<'p> {
-    /// By an epoch pin: what could be found under it is not recycled before it is gone.
+    /// By an epoch pin: memory that could be found under it is not recycled before it ends.
     pub(super) fn pinned(_: Pinned<'p>) -> Self {
         Self(PhantomData)
     }
 
-    /// By the stripe lock, for the keys of that stripe: their index words do not change.
+    /// By the stripe lock, for the keys of that stripe, whose index words do not change.
     pub(super) fn locked<B: Buckets>(_: &'p Locked<'_, B>) -> Self {
         Self(PhantomData)
     }
 
-    /// By owning the sealed segment: only its owner retires it.
+    /// By owning the sealed segment, which only its owner retires.
     pub(super) fn owner(_: &'p OwnedSegment) -> Self {
         Self(PhantomData)
     }
 }
 
-/// A sealed segment taken out of its queue. Whoever has it empties it and retires it, or puts it back.
+/// A sealed segment that was taken out of its queue. Its owner empties and retires it, or puts it back.
 #[derive(Debug)]
 pub(super) struct OwnedSegment(pub(super) u32);
 
@@ -46,14 +46,14 @@ pub(super) struct Record<'p> {
 /// The front of a large value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chain {
-    /// Its first segment.
+    /// The first segment of the chain.
     pub(super) first: u32,
-    /// Bytes of the whole value, what is inline included.
+    /// The length of the whole value in bytes, the inline part included.
     pub(super) value_len: u32,
 }
 
 impl<'p> Record<'p> {
-    /// The item at `offset`, where one begins; `cas` if the region keeps them.
+    /// The item that begins at `offset`; `cas` says whether items have a CAS.
     #[inline]
     pub(super) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
         let header = Header(table.region.word(offset).load(Ordering::Acquire));
@@ -65,7 +65,7 @@ impl<'p> Record<'p> {
         self.table.region.word(self.offset)
     }
 
-    /// Bytes it takes in its segment.
+    /// The length of the item in its segment, in bytes.
     pub(super) fn len(&self) -> usize {
         self.header.record_len(self.cas)
     }
@@ -98,19 +98,19 @@ impl<'p> Record<'p> {
         self.published(self.key_offset(), self.header.key_len())
     }
 
-    /// Where the value begins in the region, or the tail of it if there is a chain.
+    /// The offset of the value in the region, or of its tail if there is a chain.
     #[inline]
     pub(super) fn value_offset(&self) -> usize {
         self.key_offset() + self.header.key_len()
     }
 
-    /// The value; the tail of it if there is a chain.
+    /// The value, or its tail if there is a chain.
     #[inline]
     pub(super) fn inline_value(&self) -> &'p [u8] {
         self.published(self.value_offset(), self.header.inline_len())
     }
 
-    /// The whole value's length.
+    /// The length of the whole value in bytes.
     pub(super) fn value_len(&self) -> usize {
         self.chain().map_or(self.header.inline_len(), |chain| chain.value_len as usize)
     }
@@ -147,7 +147,7 @@ impl<'p> Record<'p> {
         })
     }
 
-    /// Whether it has ended.
+    /// Whether the item has expired.
     #[inline]
     pub(super) fn is_past(&self, now: Seconds) -> bool {
         self.header.may_expire() && self.expiry().is_past(now)
@@ -178,7 +178,7 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Marks it read at `now`: at most one write a second, and none that others wait for.
+    /// Marks the item read at `now`. That is at most one write a second, and no thread waits for it.
     #[inline]
     pub(super) fn note_access(&self, now: Seconds) {
         let word = self.word();
@@ -191,23 +191,22 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Counts that it was hit for the first time since it was written here.
+    /// Counts the first hit of the item since it was written to this segment.
     pub(super) fn count_first_hit(&self) {
         let len = u32::try_from(self.item_len()).unwrap_or(u32::MAX);
         self.entry().first_hits().fetch_add(len, Ordering::Relaxed);
     }
 
-    /// Bytes of the item, chain included.
+    /// The length of the item in bytes, chain included.
     pub(super) fn item_len(&self) -> usize {
         let in_chain = self.chain().map_or(0, |_| self.value_len() - self.header.inline_len());
         self.len() + in_chain
     }
 
-    /// Marks that no index word refers to it any more: whoever empties the segment need not ask the
-    /// index. The mark is read with `Acquire`, so that whoever sees it also sees the index without
-    /// the word. Its bytes are counted before it is marked: whoever comes to the end of the segment by
-    /// way of marks finds all of them counted. Returns how many bytes of the segment are dead now, and
-    /// how many were before.
+    /// Marks that no index word refers to the item any more, so that an evacuation need not look it up.
+    /// The mark is read with `Acquire`, so that a thread that sees it also sees the index without the
+    /// word. The bytes are counted before the mark is set, so that an evacuation that passes over marked
+    /// records finds all of them counted at the end of the segment. Returns how many bytes of the segment are dead now, and how many were before.
     pub(super) fn mark_dead(&self) -> (u32, u32) {
         let len = u32::try_from(self.len()).expect("an item fits a segment");
         let before = self.entry().dead().fetch_add(len, Ordering::AcqRel);
@@ -215,8 +214,8 @@ impl<'p> Record<'p> {
         (before + len, before)
     }
 
-    /// Changes attributes where the item is, in one word, so that readers see all of the change or
-    /// nothing of it; false if that is not possible. Under the lock of its stripe.
+    /// Changes attributes in place, in one word, so that readers see all of the change or nothing of
+    /// it; false if that is not possible. The caller holds the lock of the stripe.
     pub(super) fn set_attributes(&self, attributes: &Attributes) -> bool {
         if attributes.client_flags != self.client_flags() {
             return false;
@@ -241,7 +240,7 @@ impl<'p> Record<'p> {
                 return true;
             }
         }
-        // Readers mark accesses in the same word meanwhile.
+        // Readers may mark accesses in the same word meanwhile.
         let _ = self
             .word()
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(changed(seen)));
@@ -250,8 +249,8 @@ impl<'p> Record<'p> {
     }
 }
 
-/// Whether an item with this header can be at `offset`: it has a key and ends in the segment where it
-/// begins, in which items are kept.
+/// Whether an item with this header can be at `offset`: it has a key, ends in the segment where it
+/// begins, and that segment holds items.
 fn is_in_place(table: &Table, offset: usize, header: Header, cas: bool) -> bool {
     let segment = table.layout.segment_of(offset);
     let end = table.layout.start(segment) + table.layout.segment_len;
@@ -262,8 +261,8 @@ fn is_in_place(table: &Table, offset: usize, header: Header, cas: bool) -> bool 
         && table.entry(segment).holds_items()
 }
 
-/// Notes an expiry after the item has it. Maintenance forgets what was noted before it reads the
-/// items: either it reads the new expiry, or it hears of it afterwards.
+/// Notes an expiry in the segment's entry after the item has it. Maintenance resets the noted expiry
+/// before it reads the items: either it reads the new expiry, or the expiry is noted afterwards.
 fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
     fence(Ordering::SeqCst);
     entry.note_expiry(expiry);
@@ -301,7 +300,7 @@ impl NewRecord<'_> {
         let inline_len = self.inline_len();
         let code = expiry_code(base, seconds(self.attributes.expiry));
         let flags = self.attributes.client_flags != 0;
-        // A large item always has room for other expiries, so that a touch writes it again less often.
+        // A large item always has a field for an exact expiry, so that a touch rarely has to copy it.
         let wide = code.is_none() || self.chain.is_some();
         marked(Header::new(self.key.len(), inline_len), &self.attributes)
             .with(State::Flags, flags)
@@ -312,29 +311,29 @@ impl NewRecord<'_> {
             .with_access_code(access_code(base, self.accessed))
     }
 
-    /// Bytes it will take in a segment that began at `base`.
+    /// The bytes that it takes in a segment with this base.
     pub(super) fn len(&self, base: Seconds, cas: bool) -> usize {
         self.header(base).record_len(cas)
     }
 
-    /// The most bytes that it takes in any segment.
+    /// The maximum of bytes that it takes in any segment.
     pub(super) fn len_at_most(&self) -> usize {
         let wide = Header::new(self.key.len(), self.inline_len()).with(State::Wide, true);
         let wide = wide.with(State::Chain, self.chain.is_some());
         wide.with(State::Flags, self.attributes.client_flags != 0).record_len(true)
     }
 
-    /// Bytes of the value that lie with the item.
+    /// The bytes of the value that are inline.
     pub(super) fn inline_len(&self) -> usize {
         self.value.iter().map(|piece| piece.len()).sum()
     }
 
-    /// Bytes of the value that lie in its chain.
+    /// The bytes of the value that are in its chain.
     pub(super) fn chain_len(&self) -> usize {
         self.chain.map_or(0, |chain| chain.value_len as usize - self.inline_len())
     }
 
-    /// Writes it at `offset`; how many bytes it takes.
+    /// Writes the item at `offset` and returns how many bytes it takes.
     ///
     /// # Safety
     /// `offset` and the bytes up to [`NewRecord::len`] belong to the caller's open segment, which began
@@ -368,7 +367,10 @@ impl NewRecord<'_> {
             here += piece.len();
         }
         let len = header.record_len(cas);
-        strict_assert!(here.next_multiple_of(8) == offset + len, "its header says how long it is");
+        strict_assert!(
+            here.next_multiple_of(8) == offset + len,
+            "the header says how long the item is"
+        );
         len
     }
 }

@@ -1,10 +1,10 @@
-//! Making room for a write: free segments, those that wait for readers, those that other handles
-//! leave idle, and those that can be cleaned or evicted. All waiting is bounded; a write that finds
-//! no room is refused.
+//! Making room for a write: from free segments, from those that readers may still see, from those that
+//! other handles leave idle, and from those that can be cleaned or evicted. All waiting is bounded; a
+//! write that finds no room is refused.
 //!
-//! Where there are hardly more segments than handles, and more threads than cores, those that have
+//! If there are hardly more segments than handles, and more threads than cores, the threads that have
 //! lost their core hold most of the memory: what they read, append to and empty. Handles then take
-//! turns: none holds anything but during an update, nor a pin then, and one at a time empties
+//! turns: each holds segments only during an update, without a pin, and only one at a time empties
 //! segments.
 
 use super::chain::Upload;
@@ -18,29 +18,29 @@ use super::table::SegmentState;
 use crate::Refusal;
 use std::sync::Arc;
 
-/// Share of all segments that uploads may hold, in percent: one of half the limit always fits.
+/// The share of all segments that uploads may hold, in percent. One of half the limit always fits.
 const UPLOAD_SHARE: usize = 62;
-/// The share of all segments that may wait for readers before no more is evicted for a write, one in
-/// this many: where a reader is asleep, evicting more frees nothing.
+/// If one segment in this many waits for readers, no more is evicted for a write, because evicting more
+/// frees nothing while a reader does not end its batch.
 const LIMBO_SHARE: usize = 8;
-/// How often a write waits for readers to end their batches: 30 to 40 ms in all, longer than a thread
-/// that has lost its core needs to get it back, as a rule.
+/// How often a write waits for readers to end their batches: 30 to 40 ms in all, which is usually longer
+/// than a thread that has lost its core needs to get it back.
 const WAITS_MAX: u32 = 350;
-/// The same where nothing waits for readers, in a cache that evicts: a few milliseconds.
+/// How often it waits if no memory waits for readers, in a cache that evicts: a few milliseconds.
 const WAITS_EARLY: u32 = 64;
-/// The same where handles take turns: up to a second.
+/// How often it waits while handles take turns: up to a second.
 const WAITS_MAX_TIGHT: u32 = 10_000;
-/// How often a write makes room that others take before it is refused.
+/// How often a write makes room that other handles take before it is refused.
 const ROUNDS_MAX: u32 = 1000;
 
 impl Handle {
-    /// A free segment, for a write.
+    /// Takes a free segment for a write.
     pub(super) fn take_segment(&mut self) -> Result<u32, Refusal> {
         let waits_max = if self.shared.is_tight() { WAITS_MAX_TIGHT } else { WAITS_MAX };
         self.take_segment_within(waits_max)
     }
 
-    /// A free segment, for a write that can do without if others take it first.
+    /// Takes a free segment without waiting, for a write that has another choice.
     pub(super) fn try_segment(&mut self) -> Result<u32, Refusal> {
         self.take_segment_within(0)
     }
@@ -60,10 +60,10 @@ impl Handle {
             }
             let next = self.shared.alloc().next_epoch();
             if std::mem::replace(&mut epoch, next) != next {
-                // Readers do end their batches, but others came first.
+                // Readers do end their batches, but other writes took the memory.
                 waits = 0;
             }
-            // Others may be emptying what there is to be emptied.
+            // Other handles may be emptying all the segments that can be emptied.
             let is_early = self.shared.config.evict && waits < WAITS_EARLY;
             let may_come = next.is_some() || is_early || self.shared.is_tight();
             if !may_come || waits == waits_max || !self.wait_for_readers(&mut waits, waits_max) {
@@ -73,8 +73,8 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Makes memory free that no reader sees any more. Nothing is lent while a write is under way, so
-    /// that this handle's own pin can be renewed.
+    /// Frees memory that no reader can see any more. No item is borrowed while a write is under way, so
+    /// this handle's own pin can be renewed.
     fn collect(&mut self) {
         if self.shared.alloc().limbo() > 0 {
             self.pin.renew(&self.shared.epoch);
@@ -82,7 +82,7 @@ impl Handle {
         }
     }
 
-    /// Sees to it that a segment is being emptied where one will be wanted, and how fast.
+    /// Begins an evacuation if free segments will be needed soon, and sets its rate.
     fn ensure_free(&mut self) {
         if self.shared.is_tight() {
             return;
@@ -97,8 +97,8 @@ impl Handle {
         self.set_evacuation_rate(free_or_pending, reserve);
     }
 
-    /// Empties segments until one is free or will be; false if nothing was done for it. It stops
-    /// within a segment: the items in it may each own many others.
+    /// Evacuates records until a segment is free or will be; false if it could not evacuate any. It
+    /// may stop in the middle of a segment, because a single item may own many segments.
     fn evacuate_until_free(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let turn = shared.is_tight().then(|| shared.evacuating.try_lock());
@@ -115,17 +115,18 @@ impl Handle {
         worked
     }
 
-    /// Whether a write is short of segments that evicting more would bring.
+    /// Whether free segments are short and evicting more would help.
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
         let limbo_max = self.shared.reserve().max(self.shared.limit_segments() / LIMBO_SHARE);
         alloc.free() <= self.shared.reserve() / 2 && alloc.limbo() <= limbo_max
     }
 
-    /// Makes use of what other handles have left open or half emptied; whether there was anything.
+    /// Seals and puts back segments that other handles have left open or half emptied; true if there
+    /// were any.
     fn free_idle(&mut self) -> bool {
         if self.shared.is_tight() {
-            // What is open is appended to by the next handle.
+            // The next handle appends to open segments.
             return false;
         }
         let (shared, writer) = self.writer();
@@ -135,8 +136,8 @@ impl Handle {
         shared.seal_idle() || has_orphans || has_own
     }
 
-    /// Waits a little for others to end their batches; false if that is in vain. Others that wait for
-    /// the same reader do not wait again for as long.
+    /// Waits briefly for other handles to end their batches; false if a write has waited for the same
+    /// epoch in vain before, so that only the first write waits for a stalled reader.
     fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let shared = Arc::clone(&self.shared);
@@ -145,7 +146,7 @@ impl Handle {
         if !is_tight && epoch != 0 && stalled.load(Ordering::Relaxed) == epoch {
             return false;
         }
-        // The others may wait for what this handle has.
+        // Other handles may wait for what this handle holds.
         self.pin.pause();
         self.end_writing();
         wait_for_others(*waits);
@@ -169,7 +170,7 @@ impl Handle {
 }
 
 impl Shared {
-    /// Makes memory free that no reader sees any more.
+    /// Frees memory that no reader can see any more.
     pub(super) fn collect(self: &Arc<Self>) {
         if self.alloc().limbo() == 0 {
             return;
@@ -182,8 +183,8 @@ impl Shared {
         }
     }
 
-    /// Takes an open segment that fits from a handle that is between two batches. Where there is none,
-    /// one that does not is sealed.
+    /// Takes an open segment that fits from a handle that is between two batches. If there is none, an
+    /// open segment that does not fit is sealed.
     pub(super) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
             self.members().iter().find_map(|member| {
@@ -203,14 +204,14 @@ impl Shared {
         taken
     }
 
-    /// Takes what a handle that is between two batches was emptying, to go on with it.
+    /// Takes over the evacuation of a handle that is between two batches.
     pub(super) fn take_idle_evacuation(&self) -> Option<Evacuation> {
         let take = |writing: &mut Writing| writing.evacuation.take();
         self.members().iter().find_map(|member| member.with_idle(take).flatten())
     }
 
-    /// Seals what handles that are between two batches have open, and puts what they were emptying
-    /// back; whether there was anything.
+    /// Seals the open segments of handles that are between two batches, and puts back the segments that
+    /// they were emptying; true if there were any.
     fn seal_idle(&self) -> bool {
         let mut any = false;
         self.for_each_member(|member| {
@@ -226,7 +227,7 @@ impl Shared {
         any
     }
 
-    /// Seals what handles have left open that are gone; whether there was anything.
+    /// Seals the open segments of dropped handles; true if there were any.
     fn seal_orphans(&self) -> bool {
         let orphans = std::mem::take(&mut self.alloc().orphans);
         orphans.iter().for_each(|open| self.seal(open));

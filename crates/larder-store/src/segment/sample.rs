@@ -1,4 +1,4 @@
-//! Telling the miss-ratio curve which keys a handle has used.
+//! Samples of the keys that a handle uses, for the miss-ratio curve.
 
 use super::handle::{Handle, liveness};
 use super::mrc::{Sample, WAITING_MAX};
@@ -8,7 +8,7 @@ use super::sync::Ordering::Relaxed;
 use crate::HashedKey;
 
 impl Handle {
-    /// A key was looked up.
+    /// Counts a look-up, and samples it if its key is in the sample.
     #[inline]
     pub(super) fn sample_read(&mut self, key: HashedKey<'_>) {
         self.sampler.reads += 1;
@@ -17,7 +17,7 @@ impl Handle {
         }
     }
 
-    /// A key was written, or could not be.
+    /// Samples a write, refused or not, if its key is in the sample.
     #[inline]
     pub(super) fn sample_write(&mut self, key: HashedKey<'_>) {
         if self.sampler.wants(key.hash) {
@@ -41,7 +41,7 @@ impl Handle {
         }
     }
 
-    /// What is there under a key, without a trace.
+    /// The extent of the live item under a key. This counts as no access.
     fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
         self.pinned(|shared, pinned, now| {
             let witness = Witness::pinned(pinned);

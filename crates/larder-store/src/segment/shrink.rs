@@ -1,14 +1,14 @@
-//! Giving memory back to the system under a lowered limit.
+//! Returning memory to the system after the limit was lowered.
 
 use super::handle::Handle;
 use std::sync::Arc;
 
-/// Records emptied in one step: some hundred microseconds at most.
+/// The number of records that one step evacuates: some hundred microseconds at most.
 const STEP: usize = 256;
 
 impl Handle {
-    /// Gives one segment that the limit no longer allows back to the system, or makes progress
-    /// towards it; whether there is more to do. Writes keep their reserve meanwhile.
+    /// Returns one segment above the limit to the system, or evacuates records to free one; true if
+    /// there is more to do. The reserve for writes is kept meanwhile.
     pub(super) fn give_back(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let free = {
@@ -22,14 +22,14 @@ impl Handle {
             let layout = &shared.table().layout;
             if layout.has_whole_pages {
                 let (start, len) = (layout.start(segment), layout.segment_len);
-                // SAFETY: the segment was free, and is this handle's until it is decommissioned; it
-                // begins and ends at pages.
+                // SAFETY: the segment was free and belongs to this handle until it is decommissioned;
+                // it begins and ends at pages.
                 unsafe { shared.table().region.discard(start, len) };
             }
             shared.alloc().decommission(segment);
             return true;
         }
-        // One record may own many segments: no more of them than it takes.
+        // One record may own many segments, so this is checked before each.
         let enough = || {
             let alloc = shared.alloc();
             alloc.free_or_pending() >= alloc.excess() + shared.reserve()

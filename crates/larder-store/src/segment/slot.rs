@@ -1,4 +1,4 @@
-//! The index word: one item's place and what the index knows of it.
+//! The index word: the location of an item and what the index knows of it.
 //!
 //! ```text
 //! 63        50 49  48 47   46    41 40                    0
@@ -18,28 +18,28 @@ const TIER_SHIFT: u32 = 47;
 const FREQ_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
-/// What a key's word must show: tag, tier and growth.
+/// The bits of a word that must match a key: tag, tier and growth.
 const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | 1 << TIER_SHIFT | GROWTH_MASK << GROWTH_SHIFT;
-/// Bits of growth.
+/// The number of growth bits.
 pub(super) const GROWTH_BITS: u32 = 6;
 const GROWTH_MASK: u64 = (1 << GROWTH_BITS) - 1;
 
-/// The most a frequency counts to.
+/// The maximum frequency.
 pub(super) const FREQ_MAX: u8 = 3;
 
-/// The largest region that locations reach, in bytes.
+/// The largest region that locations can address, in bytes.
 pub(super) const REGION_MAX: u64 = (1 << LOCATION_BITS) * 8;
 
-/// A slot's content. Zero is empty.
+/// The content of an index word. Zero is an empty slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(pub(super) u64);
 
-/// What the word of a key shows in one of its two buckets.
+/// The bits by which the word of a key is recognised in one of its two buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern(u64);
 
 impl Pattern {
-    /// For a key whose hash has this tag, in a bucket whose home has these bits of growth.
+    /// The pattern for a key with this tag, in a bucket whose home has these growth bits.
     #[inline]
     pub(super) fn new(tag: u16, growth: u8) -> Self {
         Self(u64::from(tag) << TAG_SHIFT | u64::from(growth) << GROWTH_SHIFT)
@@ -78,14 +78,14 @@ impl Slot {
         (self.0 >> GROWTH_SHIFT & GROWTH_MASK) as u8
     }
 
-    /// The same word in a bucket whose home has these bits of growth.
+    /// The word for a bucket whose home has these growth bits.
     #[must_use]
     pub(super) fn with_growth(self, growth: u8) -> Self {
         let others = self.0 & !(GROWTH_MASK << GROWTH_SHIFT);
         Self(others | u64::from(growth) << GROWTH_SHIFT)
     }
 
-    /// The same key's word for another place of its item.
+    /// The word for another location of the same key's item.
     #[must_use]
     pub(super) fn with_place(self, offset: usize, freq: u8) -> Self {
         Self::new(Pattern(self.0 & PATTERN_MASK), offset, freq)
@@ -108,8 +108,8 @@ impl Slot {
     }
 }
 
-/// The tag of a hash: its top bits, and never 0, so that it differs from an empty word. Buckets are
-/// chosen by the bottom ones.
+/// The tag of a hash: its highest bits, and never 0, so that no empty word has a tag. The lowest bits
+/// choose the buckets.
 #[inline]
 pub(super) fn tag(hash: u64) -> u16 {
     ((hash >> TAG_SHIFT) as u16).max(1)
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_returns_what_went_in() {
+    fn a_slot_returns_its_fields() {
         let pattern = Pattern::new(tag(u64::MAX), 63);
         let slot = Slot::new(pattern, 8 * 12345, 2);
         assert_eq!((slot.offset(), slot.freq()), (8 * 12345, 2));

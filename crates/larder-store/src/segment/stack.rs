@@ -1,13 +1,13 @@
-//! A stack in the order of last use, which knows how many bytes lie above each item.
+//! An LRU stack that knows how many bytes are above each item.
 
 use crate::{Expiry, Seconds};
 use rapidhash::fast::RandomState;
 use std::collections::HashMap;
 
-/// What is known of an item.
+/// The size and the expiry of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Bytes.
+    /// The length in bytes, overhead included.
     pub(super) len: u64,
     pub(super) expiry: Expiry,
 }
@@ -16,20 +16,20 @@ pub(super) struct Extent {
 #[derive(Debug)]
 pub(super) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,
-    /// Hashes by place, those used last at the end; [`GONE`] where an item was.
+    /// Hashes in the order of use, the most recent at the end; [`REMOVED`] where an item was removed.
     places: Vec<u64>,
     /// Lengths by place.
     lens: Sums,
-    /// No item is before this place.
+    /// There is no item before this place.
     oldest: usize,
     bytes: u64,
 }
 
-/// No hash that is sampled.
-const GONE: u64 = u64::MAX;
+/// This is no hash of a sampled key.
+const REMOVED: u64 = u64::MAX;
 
 impl Stack {
-    /// An empty one. It is fast as long as there are far fewer items than `places`.
+    /// An empty stack. It is compacted when all `places` are used, so there should be far fewer items.
     pub(super) fn new(places: usize) -> Self {
         Self {
             items: HashMap::default(),
@@ -40,17 +40,18 @@ impl Stack {
         }
     }
 
-    /// How many items there are.
+    /// The number of items.
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// The bytes of all of them.
+    /// The length of all items in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Moves a live item to the top: what it is, and the bytes that were above it.
+    /// Moves an item to the top, and returns its extent and the bytes that were above it. An expired
+    /// item is removed.
     pub(super) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
         let above = |place| self.bytes - self.lens.up_to(place);
         let above = self.items.get(&hash).map(|&(place, _)| above(place))?;
@@ -59,22 +60,22 @@ impl Stack {
         Some((extent, above))
     }
 
-    /// Puts an item on top, in place of what was there of that name.
+    /// Puts an item on top, in place of one with the same hash.
     pub(super) fn put(&mut self, hash: u64, extent: Extent) {
         self.remove(hash);
         self.push(hash, extent);
     }
 
-    /// Takes an item away.
+    /// Removes an item.
     pub(super) fn remove(&mut self, hash: u64) -> Option<Extent> {
         let (place, extent) = self.items.remove(&hash)?;
-        self.places[place] = GONE;
+        self.places[place] = REMOVED;
         self.lens.add(place, extent.len.wrapping_neg());
         self.bytes -= extent.len;
         Some(extent)
     }
 
-    /// Takes the item away that was not used for longest.
+    /// Removes the least recently used item.
     pub(super) fn remove_oldest(&mut self) {
         while let Some(&hash) = self.places.get(self.oldest) {
             self.oldest += 1;
@@ -84,13 +85,13 @@ impl Stack {
         }
     }
 
-    /// Takes all items away whose hash is not below `threshold`.
+    /// Removes all items whose hash is not below `threshold`.
     pub(super) fn retain_below(&mut self, threshold: u64) {
         let kept: Vec<_> = self.in_order().filter(|&(hash, _)| hash < threshold).collect();
         self.refill(kept);
     }
 
-    /// Takes all items away.
+    /// Removes all items.
     pub(super) fn clear(&mut self) {
         self.refill(Vec::new());
     }
@@ -111,7 +112,7 @@ impl Stack {
         self.places.iter().filter_map(|&hash| Some((hash, self.items.get(&hash)?.1)))
     }
 
-    /// Starts over with these items in this order, fewer than there are places.
+    /// Replaces all items by these, in this order. There are fewer than places.
     fn refill(&mut self, items: Vec<(u64, Extent)>) {
         self.items.clear();
         self.places.clear();
@@ -121,7 +122,7 @@ impl Stack {
     }
 }
 
-/// Numbers by place, and the sums of those up to any place: a Fenwick tree, counted from 1.
+/// Numbers by place, and the sums up to any place: a Fenwick tree, whose indices begin at 1.
 #[derive(Debug)]
 struct Sums(Vec<u64>);
 
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_past_its_time_is_gone() {
+    fn an_expired_item_is_removed() {
         let mut stack = Stack::new(8);
         stack.put(1, Extent { len: 10, expiry: Expiry::At(NOW) });
         assert_eq!(stack.touch(1, Seconds(999)), Some((stack.items[&1].1, 0)));
@@ -166,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a plain list, last used first.
+        /// Compares the stack with a list, most recent first.
         #[test]
         fn it_is_a_list_in_order_of_use(
             steps in prop::collection::vec((0..5_u8, 0..12_u64, 1..100_u64), 1..300),

@@ -7,8 +7,8 @@ use super::staging::{Plan, Staging};
 use crate::{HashedKey, NewValue, Refusal};
 
 impl Handle {
-    /// Puts a large value together, without a lock. Where the item changes in the meantime the update
-    /// finds out and asks again.
+    /// Puts a large value together without a lock. If the item changes meanwhile, the update detects it
+    /// and asks for another copy.
     pub(super) fn stage(
         &mut self,
         key: HashedKey<'_>,

@@ -1,6 +1,6 @@
-//! Large values that are put together from pieces: an old value and what is appended or prepended.
-//! They are copied before the stripe is locked, so that nobody waits for it, and stored only if the
-//! old value is still what it was.
+//! Large values that are put together from an old value and the bytes that are appended or prepended.
+//! They are copied before the stripe is locked, so that no other thread waits for the copy, and are
+//! stored only if the old value has not changed.
 
 use super::chain::Upload;
 use super::record::{Record, Witness};
@@ -10,14 +10,14 @@ use super::table::{SegmentState, Sequence};
 use crate::NewValue;
 use std::ops::Range;
 
-/// What is put together.
+/// What a value is put together from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub(super) len: usize,
-    /// Bytes at the front of what is added that go elsewhere.
+    /// Bytes at the front of the added ones that are not part of it.
     pub(super) skipped: usize,
-    /// It follows a chain that stays as it is: of the old value only the tail is part of it.
+    /// Whether it follows a chain that stays as it is: only the tail of the old value is part of it.
     pub(super) is_suffix: bool,
 }
 
@@ -26,10 +26,10 @@ pub(super) struct Plan {
 pub(super) struct Staging {
     pub(super) plan: Plan,
     pub(super) upload: Upload,
-    /// The record that it was made from, if there was one: its place, and when its segment was
-    /// opened, since places are used again.
+    /// The old record, if there was one: its offset, and the sequence of its segment, because offsets
+    /// are reused.
     based_on: Option<(Sequence, usize)>,
-    /// How often it was made already.
+    /// How often it was copied.
     pub(super) rounds: u32,
 }
 
@@ -38,7 +38,7 @@ fn identity(record: &Record<'_>) -> (Sequence, usize) {
 }
 
 impl Staging {
-    /// Copies that were made for nothing before the stripe stays locked while another is made.
+    /// After this many copies of values that changed, the next one is made while the stripe is locked.
     pub(super) const ROUNDS_MAX: u32 = 4;
 
     pub(super) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {
@@ -49,8 +49,8 @@ impl Staging {
         self.upload.filled == self.plan.len && self.based_on == old.map(identity)
     }
 
-    /// Copies all pieces into segments that are there. Stops where the old value is not of the length
-    /// that was planned for.
+    /// Copies all pieces into the segments of the upload. It stops if the old value does not have the
+    /// planned length.
     pub(super) fn fill(
         &mut self,
         shared: &Shared,
@@ -91,7 +91,7 @@ impl Staging {
     }
 }
 
-/// What is added, if it came in one piece.
+/// The bytes that are added, if they came in one piece.
 fn bytes_of(value: NewValue<'_>) -> Option<&[u8]> {
     match value {
         NewValue::Bytes(bytes) | NewValue::Append(bytes) | NewValue::Prepend(bytes) => Some(bytes),
@@ -106,7 +106,7 @@ fn added_len(value: NewValue<'_>, upload: Option<&Upload>) -> usize {
     }
 }
 
-/// A part of what is added to a value, piece by piece.
+/// Calls `f` with the pieces of a range of the added bytes.
 pub(super) fn for_added(
     value: NewValue<'_>,
     upload: Option<&Upload>,
@@ -130,7 +130,7 @@ pub(super) fn for_added(
 }
 
 impl Shared {
-    /// The whole value of an item, in order.
+    /// Calls `piece` with the pieces of the whole value of an item, in order.
     pub(super) fn for_each_piece(
         &self,
         record: &Record<'_>,
@@ -155,7 +155,7 @@ impl Shared {
         piece(tail);
     }
 
-    /// How many segments the chain of an item has.
+    /// The number of segments in the chain of an item.
     pub(super) fn chain_segments_of(&self, record: &Record<'_>) -> usize {
         (record.item_len() - record.len()).div_ceil(self.segment_len())
     }

@@ -1,12 +1,12 @@
-//! What one handle has added and removed. One writer each; sums over all handles are the cache's
-//! totals. Differences are kept wrapping: one handle may remove what another added.
+//! The counters of a handle. Each has one writer; the sums over all handles are the cache's totals. The
+//! counts of items wrap around, because one handle may remove what another has added.
 
 use crate::{ClassGauges, Gauges, Seconds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! class_stats {
     ($($field:ident)*) => {
-        /// One size class.
+        /// The counters of a size class.
         #[derive(Debug, Default)]
         struct ClassStats {
             last_eviction: LastEviction,
@@ -33,7 +33,7 @@ class_stats! {
     expired_unfetched reclaimed crawler_reclaimed out_of_memory
 }
 
-/// A number with one writer.
+/// A counter with one writer.
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
 
@@ -67,7 +67,7 @@ impl LastEviction {
     }
 }
 
-/// One handle's counts. Aligned so that two handles' never share a line.
+/// The counters of a handle. They are aligned so that those of two handles never share a cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct HandleStats {
@@ -75,7 +75,7 @@ pub(super) struct HandleStats {
     classes: Box<[ClassStats]>,
 }
 
-/// What an eviction knows of its item.
+/// The properties of an evicted item that are counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evicted {
     pub(super) fetched: bool,
@@ -118,7 +118,7 @@ impl HandleStats {
         class.last_eviction.set(now, item.idle_secs);
     }
 
-    /// An expired or flushed item gave its place up; `crawled` if nobody had asked for it.
+    /// Counts an expired or flushed item that was removed. `crawled`: maintenance has found it.
     pub(super) fn reclaim(&self, class: usize, fetched: bool, crawled: bool) {
         let class = &self.classes[class];
         class.reclaimed.add(1);
@@ -130,7 +130,7 @@ impl HandleStats {
         self.classes[class].out_of_memory.add(1);
     }
 
-    /// Zeroes all but the live items.
+    /// Zeroes all counters but the number and the bytes of live items.
     pub(super) fn reset(&self) {
         self.stored.set(0);
         for class in &self.classes {
@@ -145,7 +145,7 @@ impl HandleStats {
         }
     }
 
-    /// Takes over the counts of a handle that is gone.
+    /// Adds the counters of a handle that is dropped.
     pub(super) fn absorb(&self, other: &Self) {
         self.stored.add(other.stored.get());
         self.classes.iter().zip(&other.classes).for_each(|(own, other)| own.absorb(other));

@@ -1,6 +1,6 @@
-//! Atomics and locks, and waiting for them. Model checks replace them all: `--cfg shuttle` so that a
-//! scheduler may come in between any two steps, `--cfg loom` so that each load may also return any
-//! older value that its ordering allows.
+//! Atomics, locks, and waiting for them. Model checks replace all of them: with `--cfg shuttle` a
+//! scheduler may switch threads between any two steps, and with `--cfg loom` each load may also return
+//! any older value that its ordering allows.
 
 #[cfg(shuttle)]
 mod modelled;
@@ -26,23 +26,23 @@ mod real {
     };
     pub(in super::super) use std::sync::{Mutex, MutexGuard};
 
-    /// Lets another thread go on while this one waits for its lock.
+    /// Waits briefly for the holder of a lock.
     pub(in super::super) fn wait_a_little(round: u32) {
         if round < 64 {
             std::hint::spin_loop();
         } else {
-            // The holder may have lost its core to this thread.
+            // The holder may wait for the core of this thread.
             std::thread::yield_now();
         }
     }
 
-    /// Lets other threads go on that have to finish a batch: yields, then sleeps.
+    /// Waits for other threads to finish a batch: yields at first, then sleeps.
     #[expect(clippy::disallowed_methods, reason = "a bounded number of times, for other threads")]
     pub(in super::super) fn wait_for_others(round: u32) {
         if round < 32 {
             std::thread::yield_now();
         } else {
-            // Where there are more threads than cores, yielding takes the core from them.
+            // With more threads than cores, a thread that only yields keeps taking the core from them.
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
     }

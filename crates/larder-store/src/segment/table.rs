@@ -1,5 +1,5 @@
-//! The segment table: what is known of each segment, one line of words in the region each; and the
-//! growing table of buckets and ghosts, which live in segments of their own.
+//! The segment table: what is known of each segment, in one cache line of the region each; and the
+//! growing arrays of buckets and ghosts, which are in segments of their own.
 //!
 //! ```text
 //!   Fresh ──▶ Taken                                     never used before
@@ -8,7 +8,7 @@
 //!   Free ─────────▶ Taken ─────────▶ Open ─────────▶ Sealed ─────────────▶ Retired ─────────▶ Free
 //!                     │                                                       ▲
 //!                     ├──▶ Chain (of a large value) ───────── retire() ───────┘
-//!                     └──▶ Buckets, Ghosts (for good)
+//!                     └──▶ Buckets, Ghosts (permanently)
 //! ```
 //! A segment that is being cleaned or evicted stays Sealed, but is out of the queues: it belongs to
 //! the handle that empties it. An upload's segments are Taken until their value is stored.
@@ -25,7 +25,7 @@ use crate::{Expiry, Seconds};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum SegmentState {
-    /// Never used: its memory reads as zeroes and takes none from the system.
+    /// Never used: its memory reads as zeroes and was not taken from the system.
     Fresh = 0,
     Free,
     Taken,
@@ -42,19 +42,19 @@ impl SegmentState {
     fn predecessors(self) -> &'static [Self] {
         match self {
             Self::Fresh => &[],
-            // Who takes a segment to use it at once does not say that it is taken.
+            // A segment that is used at once after it was taken is not marked as taken.
             Self::Taken => &[Self::Fresh, Self::Free],
             Self::Open | Self::Buckets | Self::Ghosts => &[Self::Fresh, Self::Free, Self::Taken],
             Self::Sealed => &[Self::Open],
             Self::Retired => &[Self::Sealed],
-            // A chain that could not be published is linked up again.
+            // A chain that could not be published is linked again.
             Self::Chain => &[Self::Taken, Self::Chain],
             Self::Free => &[Self::Retired, Self::Chain, Self::Taken, Self::Free, Self::Fresh],
         }
     }
 }
 
-/// A segment's words.
+/// The table entry of a segment.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'r> {
     region: &'r Region,
@@ -62,7 +62,7 @@ pub(super) struct Entry<'r> {
     first_hits: usize,
 }
 
-/// The order in which segments were opened; a flush makes every lower one void.
+/// The order in which segments were opened. A flush invalidates those with a lower sequence.
 pub(super) type Sequence = u64;
 
 impl<'r> Entry<'r> {
@@ -70,50 +70,50 @@ impl<'r> Entry<'r> {
         self.region.half(self.at + 4 * i)
     }
 
-    /// When it was opened, in order. 0 for one that holds no items.
+    /// The sequence with which it was opened; 0 for a segment that never held items.
     #[inline]
     pub(super) fn sequence(&self) -> &'r AtomicU64 {
         self.region.word(self.at)
     }
 
-    /// One second before it was opened: what expiry and access codes count from.
+    /// One second before it was opened: expiry and access codes are relative to this.
     #[inline]
     pub(super) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
 
-    /// Bytes of items in it, once sealed.
+    /// The bytes of items in it, after it was sealed.
     pub(super) fn written(&self) -> &'r AtomicU32 {
         self.half(3)
     }
 
-    /// Bytes of items in it that nothing refers to any more.
+    /// The bytes of dead items in it.
     pub(super) fn dead(&self) -> &'r AtomicU32 {
         self.half(4)
     }
 
-    /// No item in it ends before this; `u32::MAX` if none ends.
+    /// No item in it expires before this; `u32::MAX` if none expires.
     pub(super) fn first_expiry(&self) -> &'r AtomicU32 {
         self.half(5)
     }
 
-    /// Every item in it has ended by then; `u32::MAX` if some never end.
+    /// All items in it have expired by then; `u32::MAX` if some never expire.
     pub(super) fn last_expiry(&self) -> &'r AtomicU32 {
         self.half(6)
     }
 
-    /// The next segment of a chain, plus one; 0 ends it, and a segment without one.
+    /// The next segment of a chain plus one; 0 at its end.
     pub(super) fn next(&self) -> &'r AtomicU32 {
         self.half(7)
     }
 
-    /// Leases on a chain that starts here, or on values that end here: their number in the low 32
-    /// bits, what is charged for them together in steps of [`LEASE_CHARGE`], and [`RETIRED`].
+    /// Leases on a chain that begins here, or on values whose tail is here: their number in the low 32
+    /// bits, the segments that are charged for them in units of [`LEASE_CHARGE`], and [`RETIRED`].
     pub(super) fn leases(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 56)
     }
 
-    /// Which queue and classes it belongs to.
+    /// The queue and the classes of its items.
     pub(super) fn kind(&self) -> Kind {
         kind_of(self.half(9).load(Ordering::Relaxed))
     }
@@ -123,7 +123,7 @@ impl<'r> Entry<'r> {
         self.half(10)
     }
 
-    /// Follows one of the arrows in the drawing.
+    /// Changes the state, along one of the arrows in the drawing.
     pub(super) fn set_state(&self, state: SegmentState) {
         strict_assert!(
             state.predecessors().iter().any(|before| self.is(*before)),
@@ -137,30 +137,30 @@ impl<'r> Entry<'r> {
         self.state_word().load(Ordering::Acquire) == state as u32
     }
 
-    /// Whether a reader may find items in it.
+    /// Whether readers may find items in it.
     pub(super) fn holds_items(&self) -> bool {
         [SegmentState::Open, SegmentState::Sealed, SegmentState::Retired]
             .into_iter()
             .any(|state| self.is(state))
     }
 
-    /// Which part of the buckets or ghosts it is.
+    /// The number of its part of the buckets or ghosts.
     fn part(&self) -> &'r AtomicU32 {
         self.half(11)
     }
 
-    /// When maintenance looks for expired items in it next, in seconds.
+    /// When maintenance searches it for expired items next, in seconds.
     pub(super) fn next_crawl(&self) -> &'r AtomicU32 {
         self.half(12)
     }
 
-    /// Bytes of its items that were hit for the first time since they were written here.
+    /// The bytes of its items that were hit since they were written to it.
     #[inline]
     pub(super) fn first_hits(&self) -> &'r AtomicU32 {
         self.region.half(self.first_hits)
     }
 
-    /// Makes it ready for items.
+    /// Resets the entry for a segment that is opened.
     pub(super) fn open(&self, kind: Kind, sequence: Sequence, now: Seconds) {
         self.half(2).store(now.0.saturating_sub(1), Ordering::Relaxed);
         for (word, value) in [
@@ -180,7 +180,7 @@ impl<'r> Entry<'r> {
         self.set_state(SegmentState::Open);
     }
 
-    /// Widens the span of expiries.
+    /// Notes the expiry of an item in the first and the last expiry.
     pub(super) fn note_expiry(&self, at: Expiry) {
         let at = match at {
             Expiry::Never => u32::MAX,
@@ -188,7 +188,7 @@ impl<'r> Entry<'r> {
         };
         self.last_expiry().fetch_max(at, Ordering::Relaxed);
         if self.first_expiry().fetch_min(at, Ordering::Relaxed) > at {
-            // It ends before all others: maintenance has to come by in time.
+            // It expires before all others: maintenance has to search the segment in time.
             self.next_crawl().fetch_min(at, Ordering::Relaxed);
         }
     }
@@ -205,7 +205,7 @@ fn kind_of(word: u32) -> Kind {
     Kind { queue, lifetime, size: SizeClass::from_index(size) }
 }
 
-/// Bit of [`Entry::leases`]: nothing in the index refers to it any more; the last lease frees it.
+/// A bit of [`Entry::leases`]: no index word refers to it any more, and the last lease frees it.
 pub(super) const RETIRED: u64 = 1 << 63;
 /// One charged segment in [`Entry::leases`].
 pub(super) const LEASE_CHARGE: u64 = 1 << 32;
@@ -219,23 +219,23 @@ pub(super) struct Table {
     ghost_segments: Directory,
 }
 
-/// Where the parts of a growing array are, each in a segment of its own.
+/// The places of the parts of a growing array, each of which is in a segment of its own.
 #[derive(Debug)]
 struct Directory {
     /// The first byte of each part, or 0.
     starts: Box<[AtomicUsize]>,
     /// log2 of the elements in a part.
     shift: u32,
-    /// Which bits of a number say which element of its part.
+    /// The bits of an index that choose the element within a part.
     mask: usize,
     /// log2 of an element's length in bytes.
     len_shift: u32,
-    /// What the segments of its parts are.
+    /// The state of the segments of its parts.
     state: SegmentState,
 }
 
 impl Directory {
-    /// For elements of `len` bytes; everything is a power of two.
+    /// A directory for elements of `len` bytes. All lengths are powers of two.
     fn new(layout: &Layout, len: usize, state: SegmentState) -> Self {
         let starts = (0..layout.segments).map(|_| AtomicUsize::new(0)).collect();
         let elements = layout.segment_len / len;
@@ -271,18 +271,18 @@ impl Table {
         self.region.header_page()
     }
 
-    /// How many more segments are wanted before `bucket` can be used: its own, its ghosts'.
+    /// The number of segments that are needed before `bucket` can be used: for it and for its ghosts.
     pub(super) fn wants(&self, bucket: usize) -> usize {
         usize::from(self.bucket_segments.starts_part(bucket))
             + usize::from(self.ghost_segments.starts_part(bucket))
     }
 
-    /// Gives the segments that [`Table::wants`] said to `bucket`. Those that were used before are
-    /// zeroed.
+    /// Adds the segments that [`Table::wants`] has counted for `bucket`. Segments that were used before
+    /// are zeroed.
     pub(super) fn extend(&self, bucket: usize, mut segments: impl Iterator<Item = u32>) {
         for directory in [&self.bucket_segments, &self.ghost_segments] {
             if directory.starts_part(bucket) {
-                let segment = segments.next().expect("as many as wanted");
+                let segment = segments.next().expect("the caller passes as many as are needed");
                 let entry = self.entry(segment);
                 if !entry.is(SegmentState::Fresh) {
                     self.clear(segment);
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_survives_the_table() {
+    fn a_kind_is_read_back_from_its_word() {
         for queue in Queue::ALL {
             let kind = Kind { queue, lifetime: 7, size: SizeClass::from_index(12) };
             assert_eq!(kind_of(word_of(kind)), kind);

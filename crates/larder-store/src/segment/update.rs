@@ -1,5 +1,5 @@
-//! Writing: an item is put together in this handle's open segment and published by one store to its
-//! index word, under the lock of its stripe.
+//! Writing: an item is written to this handle's open segment and published by one store to its index
+//! word, under the lock of its stripe.
 
 use super::chain::{ChainLease, Upload};
 use super::shared::{AbortOnUnwind, Shared};
@@ -20,28 +20,28 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What an item takes beside key and value in bytes, as a rule: what decides about its size class.
+/// The bytes that a typical item takes beside key and value, for its size class.
 const ITEM_HEAD: usize = 16;
 
 /// The longest key in bytes.
 const KEY_LEN_MAX: usize = 255;
 
-/// What an update lacks. It is provided without any lock held, then the update starts over.
+/// What an update lacks. The shortage is resolved without any lock held, then the update starts over.
 #[derive(Debug)]
 pub(super) enum Shortage<'v> {
     /// An open segment with room for an item of this kind and length.
     Room(Kind, usize),
     /// An index word.
     Slot,
-    /// A large value, put together in segments of its own.
+    /// A large value that has to be put together in segments of its own.
     Staging(Plan, NewValue<'v>),
-    /// It can't be done.
+    /// The update is refused.
     Refused(Refusal),
 }
 
 impl Handle {
-    /// Does what `decide` says about what is under `key`: a live item only if it is to be shown, else
-    /// a `Miss`.
+    /// Applies what `decide` answers about the item under `key`. A live item is shown as a `Miss`
+    /// unless `is_shown`.
     pub(super) fn update_item<'v, R>(
         &mut self,
         key: HashedKey<'_>,
@@ -90,7 +90,7 @@ impl Handle {
 
 type Stripe<'i> = Locked<'i, Table>;
 
-/// The item that an update found, live or ended.
+/// The item that an update found. It may have expired or been flushed.
 struct Found<'i> {
     place: Place<'i>,
     record: Record<'i>,
@@ -121,24 +121,24 @@ impl Writer<'_> {
             _ => decide(Lookup::Miss),
         };
         if let (Change::Put { .. }, None) = (&change, &found) {
-            // Under another key's stripe it would be there for nobody, and not be moved when its
-            // segment is emptied.
+            // Under the stripe of another hash no look-up would find it, and an evacuation would not
+            // move it.
             assert_eq!(key.hash, shared.hash(key.bytes), "the hash is not the key's own");
         }
-        // Half a change must not be seen by anybody.
+        // No thread may see half of a change.
         let whole = AbortOnUnwind;
         let cas_before = self.writing.cas;
         let mut update = Update { shared, stripe, key, witness, found, is_live, writer: self };
         let applied = update.apply(change, upload);
         if applied.is_err() {
-            // Nobody saw it: it can be used again.
+            // The CAS was not published, so it can be used again.
             self.writing.cas.put_back_to(cas_before);
         }
         std::mem::forget(whole);
         applied.map(|cas| Updated { result, cas })
     }
 
-    /// Takes an item out of the index and forgets it.
+    /// Removes an item from the index and marks it dead.
     pub(super) fn remove(
         &mut self,
         shared: &Arc<Shared>,
@@ -159,13 +159,13 @@ struct Update<'u, 'h> {
     key: HashedKey<'u>,
     witness: Witness<'u>,
     found: Option<Found<'u>>,
-    /// The item that was found has not ended.
+    /// Whether the item that was found is live.
     is_live: bool,
     writer: &'u mut Writer<'h>,
 }
 
 impl<'u> Update<'u, '_> {
-    /// The item, unless it has ended.
+    /// The item that was found, if it is live.
     fn live(&self) -> Option<&Found<'u>> {
         self.found.as_ref().filter(|_| self.is_live)
     }
@@ -174,7 +174,7 @@ impl<'u> Update<'u, '_> {
         self.live().map_or(0, |found| found.record.cas())
     }
 
-    /// Does what was decided; the item's CAS afterwards.
+    /// Applies a change and returns the item's CAS afterwards.
     fn apply<'v>(
         &mut self,
         change: Change<'v>,
@@ -258,8 +258,8 @@ impl<'u> Update<'u, '_> {
     ) -> Result<u64, Shortage<'v>> {
         let Some(&Found { record, .. }) = self.live() else { return Ok(0) };
         let cas = self.choose_cas(cas);
-        // A reader must not see the attributes of before with the CAS of afterwards, nor the other
-        // way about: with another CAS it is another record.
+        // A reader must not see the old attributes with the new CAS or the other way round, so a new
+        // CAS needs a new record.
         if cas == record.cas() && record.set_attributes(&attributes) {
             if access == Access::Tracked {
                 self.mark_accessed();
@@ -340,8 +340,8 @@ impl<'u> Update<'u, '_> {
         Ok(())
     }
 
-    /// Appends to a large value where it is: the new item takes over the chain, and what does not fit
-    /// into its last segment follows in others and in the item.
+    /// Appends to a large value in place: the new item takes over the chain, and bytes that do not fit
+    /// into its last segment follow in further segments and in the item.
     fn extend_chain<'v>(
         &mut self,
         new: NewRecord<'_>,
@@ -394,7 +394,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Writes behind the end of a chain of `chain_len` bytes, in its last segment.
+    /// Writes after the end of a chain of `chain_len` bytes, into its last segment.
     fn fill_last(
         &self,
         old: &Record<'u>,
@@ -412,7 +412,7 @@ impl<'u> Update<'u, '_> {
         });
     }
 
-    /// A large value that was put together for this very update.
+    /// The large value that was put together for this update, if the old value has not changed.
     fn staged<'v>(
         &mut self,
         plan: Plan,
@@ -423,7 +423,7 @@ impl<'u> Update<'u, '_> {
         let staging = self.writer.staging.take().filter(|staging| staging.plan == plan);
         match staging {
             Some(staging) if staging.is_based_on(old.as_ref()) => Ok(staging.upload),
-            // Others change the item again and again: now that it is locked they can't.
+            // Other threads keep changing the item, but can't while its stripe is locked.
             Some(mut staging) if staging.rounds > Staging::ROUNDS_MAX => {
                 staging.fill(self.shared, old.as_ref(), self.witness, value, upload);
                 Ok(staging.upload)
@@ -435,13 +435,13 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Keeps what was staged for another attempt.
+    /// Keeps a staged value for another attempt.
     fn restage(&mut self, plan: Plan, staged: Option<Upload>) {
         let old = self.live().map(|found| found.record);
         *self.writer.staging = staged.map(|upload| Staging::filled(plan, upload, old.as_ref()));
     }
 
-    /// Publishes an item whose value is `upload`, and takes over what of it stays a chain.
+    /// Publishes an item whose value is `upload`, and takes over its chain.
     fn publish_upload<'v>(
         &mut self,
         new: NewRecord<'_>,
@@ -479,7 +479,8 @@ impl<'u> Update<'u, '_> {
         Ok(())
     }
 
-    /// Writes an item, makes its index word refer to it, and forgets the one before; where it is.
+    /// Writes an item, makes its index word refer to it, and marks the old item dead. Returns the
+    /// offset of the new one.
     fn publish<'v>(
         &mut self,
         new: &NewRecord<'_>,
@@ -518,7 +519,7 @@ impl<'u> Update<'u, '_> {
         }
         strict_assert!(
             Record::at(shared.table(), offset, shared.config.cas, self.witness).key() == new.key,
-            "what was written is read"
+            "the item that was written is read back"
         );
         if let Some((words, ghosts)) = ghosts {
             shared.set_ghosts(words, ghosts.forget(hash));
@@ -527,7 +528,7 @@ impl<'u> Update<'u, '_> {
         Ok(offset)
     }
 
-    /// Counts a published item in, and the one it replaced out.
+    /// Counts a published item, and counts out the one that it replaced.
     fn account(&mut self, new: &NewRecord<'_>, keep_chain: bool) {
         let (shared, attributes) = (self.shared, &new.attributes);
         let value_len = new.chain_len() + new.inline_len();

@@ -1,8 +1,8 @@
-//! Going through all items, a few buckets at a time, without a lock.
+//! The walk over all items, a few buckets at a time and without a lock.
 //!
-//! Items stay in their buckets but for two reasons, both inserts': a growing index moves some to a
-//! bucket that comes later, and a crowded one moves some to the other bucket they may be in. The
-//! first kind may be shown twice, the second twice or not at all.
+//! Inserts may move items to other buckets: when the index grows, to a bucket that comes later, and
+//! when a bucket is full, to the other candidate bucket. An item that moves may be shown twice, and in
+//! the second case not at all.
 
 use super::chain::ChainLease;
 use super::handle::{Handle, lend, liveness};
@@ -12,20 +12,21 @@ use super::slot::Slot;
 use super::sync::Ordering;
 use crate::Item;
 
-/// Where a walk over all items is.
+/// How far a walk over all items is.
 #[derive(Debug, Default)]
 pub struct Walk {
     /// The next bucket.
     bucket: usize,
 }
 
-/// Buckets looked at in one step, for an index that is nearly empty.
+/// The maximum number of buckets in one step, for an index that is nearly empty.
 const BUCKETS_MAX: usize = 2048;
-/// Buckets whose items are fetched together.
+/// The number of buckets whose items are prefetched together.
 const BUCKETS_AHEAD: usize = 4;
 
 impl Handle {
-    /// Shows items until `items` were or many buckets were empty; false when it is through.
+    /// Shows the items of the next buckets, until `items` were shown or [`BUCKETS_MAX`] buckets were
+    /// read; false at the end.
     pub(super) fn walk_buckets(
         &mut self,
         walk: &mut Walk,
@@ -67,4 +68,7 @@ impl Handle {
     }
 }
 
-const _: () = assert!(BUCKETS_AHEAD * BUCKET_SLOTS <= 64, "what is fetched has to stay cached");
+const _: () = assert!(
+    BUCKETS_AHEAD * BUCKET_SLOTS <= 64,
+    "prefetched items have to stay in the processor's cache"
+);

@@ -15,7 +15,7 @@ pub(in super::super) struct Region {
     last: usize,
 }
 
-/// Bytes of a bucket, the longest thing of fixed length.
+/// The bytes of a bucket, the longest object of fixed length.
 const FIXED_LEN: usize = BUCKET_SLOTS * 8;
 
 impl Region {
@@ -26,7 +26,7 @@ impl Region {
         Ok(Self { memory: Memory::new(len + FIXED_LEN)?, last: len })
     }
 
-    /// Where something of at most [`FIXED_LEN`] bytes begins.
+    /// The address of an object of at most [`FIXED_LEN`] bytes.
     #[inline]
     fn fixed(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.last, "inside the region");
@@ -48,17 +48,17 @@ impl Region {
         strict_assert!(offset.is_multiple_of(8));
         let pointer = self.fixed(offset).cast::<AtomicU64>();
         // SAFETY: inside the memory and aligned (the mapping is page-aligned, all users pass
-        // multiples of 8); sentence 1: everybody uses atomics here.
+        // multiples of 8); rule 1: all accesses are atomic.
         unsafe { &*pointer }
     }
 
-    /// Where a word that [`word`](Self::word) or [`bucket`](Self::bucket) gave out is.
+    /// The offset of a word that [`word`](Self::word) or [`bucket`](Self::bucket) has returned.
     #[inline]
     pub(in super::super) fn offset_of(&self, word: &AtomicU64) -> usize {
         std::ptr::from_ref(word).addr() - self.memory.start().addr()
     }
 
-    /// What the region says of itself, at its start.
+    /// The header page, at the start of the region.
     #[inline]
     pub(in super::super) fn header_page(&self) -> &HeaderPage {
         let pointer = self.memory.start().cast::<HeaderPage>();
@@ -89,7 +89,7 @@ impl Region {
     ///
     /// # Safety
     /// The caller holds a pin, stripe lock or lease that keeps these bytes from being recycled for
-    /// as long as the slice is used, and they were published (sentences 2 and 3).
+    /// as long as the slice is used, and they were published (rules 2 and 3).
     #[inline]
     pub(in super::super) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         // SAFETY: inside the memory, initialised (mapped memory is zeroed), unchanging by the
@@ -97,11 +97,11 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.at(offset, len), len) }
     }
 
-    /// Writes bytes that nobody can see yet.
+    /// Writes bytes that no other thread can see yet.
     ///
     /// # Safety
     /// The caller owns the place: it is in its open segment or upload, and no index word refers to
-    /// it (sentence 2).
+    /// it (rule 2).
     #[inline]
     pub(in super::super) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
@@ -120,12 +120,12 @@ impl Region {
         unsafe { self.memory.discard(offset, len) }
     }
 
-    /// Asks the system to back what is touched from now on with huge pages.
+    /// Asks the system for huge pages for memory that is touched from now on.
     pub(in super::super) fn use_huge_pages(&self) -> io::Result<()> {
         self.memory.use_huge_pages()
     }
 
-    /// Starts fetching the line at `offset`.
+    /// Prefetches the cache line at `offset`.
     #[inline]
     pub(in super::super) fn prefetch(&self, offset: usize) {
         prefetch(self.memory.start().wrapping_add(offset));

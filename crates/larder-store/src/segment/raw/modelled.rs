@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The words of a line: a bucket's length.
 type Line = [AtomicU64; BUCKET_SLOTS];
 
-/// Things of one kind, by their offset. None is moved or dropped before the region.
+/// Objects of one kind by their offset. None is moved or dropped before the region.
 #[derive(Debug, Default)]
 struct Made<T>(Mutex<HashMap<usize, Box<T>>>);
 
@@ -60,7 +60,7 @@ impl Region {
         })
     }
 
-    /// From now on nothing is touched that was not touched before.
+    /// From now on, an access to a place that was not touched before fails the model.
     #[cfg(test)]
     pub(in super::super) fn freeze(&self) {
         self.is_frozen.store(true, Ordering::SeqCst);
@@ -94,10 +94,10 @@ impl Region {
         self.accesses.at(offset, self.is_frozen(), || cell::UnsafeCell::new(()))
     }
 
-    /// Published bytes; see the real one.
+    /// Published bytes, as in the region over mapped memory.
     ///
     /// # Safety
-    /// As there.
+    /// As for the region over mapped memory.
     pub(in super::super) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         (offset..offset + len).for_each(|at| self.access(at).with(|_| ()));
         let bytes: *const [UnsafeCell<u8>] = &raw const self.bytes[offset..offset + len];
@@ -106,10 +106,10 @@ impl Region {
         unsafe { &*(bytes as *const [u8]) }
     }
 
-    /// Writes bytes that nobody can see yet; see the real one.
+    /// Writes bytes that no other thread can see yet.
     ///
     /// # Safety
-    /// As there.
+    /// As for the region over mapped memory.
     pub(in super::super) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         for (at, byte) in (offset..).zip(bytes) {
             self.access(at).with_mut(|_| ());
@@ -118,10 +118,10 @@ impl Region {
         }
     }
 
-    /// Gives nothing back.
+    /// Does nothing.
     ///
     /// # Safety
-    /// As the real one.
+    /// As for the region over mapped memory.
     pub(in super::super) unsafe fn discard(&self, _: usize, _: usize) {}
 
     pub(in super::super) fn use_huge_pages(&self) -> io::Result<()> {

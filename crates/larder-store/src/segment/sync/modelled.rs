@@ -1,9 +1,10 @@
-//! The same, for model checks: before each step the scheduler may let another thread run.
+//! Atomics and locks for model checks under shuttle: before each step the scheduler may run another
+//! thread.
 
 pub(in super::super) use shuttle::sync::{Mutex, MutexGuard};
 pub(in super::super) use std::sync::atomic::Ordering;
 
-/// Where the scheduler comes in.
+/// Lets the scheduler choose the next thread.
 fn step() {
     shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
 }
@@ -22,12 +23,12 @@ pub(in super::super) fn wait_for_others(_: u32) {
 
 macro_rules! atomics {
     ($($name:ident $number:ty),*) => {$(
-        /// One of std's, so that mapped memory can be looked at through it.
+        /// An atomic of `std`, so that it can be laid over mapped memory.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(in super::super) struct $name(std::sync::atomic::$name);
 
-        #[allow(dead_code, reason = "each has what one of them needs")]
+        #[allow(dead_code, reason = "all have the methods that any of them needs")]
         impl $name {
             pub(in super::super) fn new(number: $number) -> Self {
                 Self(std::sync::atomic::$name::new(number))
