@@ -1,11 +1,11 @@
-//! Any engine, with items that turn out to be on slower storage at random, and changes that are
-//! acknowledged late: what a flash tier and a replica do to their callers, without either. It is for
-//! tests, which prove with it that whoever waits still answers the same.
+//! Any engine, with items that are on slower storage at random, and changes that are acknowledged late:
+//! to its callers it behaves like an engine with a flash tier and replicas. Tests use it to show that
+//! requests which wait are answered like others.
 //!
-//! A look-up of a key that was not delivered in this batch is `Pending` every other time, and two
-//! batches of three that change something have to be acknowledged. What [`Engine::fetch`] begins and
-//! what is to be acknowledged ends when the test says so ([`Storage::complete`]) or, for a server, on
-//! a thread of its own within two milliseconds, in any order.
+//! A look-up of a key that was not delivered in this batch is `Pending` every other time, and two batches
+//! of three that change something have to be acknowledged. Reads and acknowledgements end when the test
+//! says so ([`Storage::complete`]) or, for a server, on a thread of their own within two milliseconds,
+//! in any order.
 
 use crate::cache::CacheControl;
 use crate::segment::MissRatioCurve;
@@ -18,8 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-/// The slower storage and the replica: reads that were begun and acknowledgements that were asked for,
-/// as long as they have not come.
+/// The slower storage and the replicas: the reads and acknowledgements that are under way.
 #[derive(Debug)]
 pub struct Storage {
     waits: Mutex<Vec<Arc<Wait>>>,
@@ -32,9 +31,9 @@ struct Wait {
     waker: Waker,
 }
 
-/// Reads that are under way at most.
+/// The maximum number of reads under way.
 const READS_MAX: usize = 256;
-/// The longest that a read takes where reads end by themselves.
+/// The longest time that a read takes if reads end by themselves.
 const READ_TIME_MAX: Duration = Duration::from_millis(2);
 
 impl Storage {
@@ -47,7 +46,7 @@ impl Storage {
     /// Storage whose reads end by themselves, on a thread that lives as long as the storage.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system refuses the thread.
     pub fn with_thread(seed: u64) -> std::io::Result<Arc<Self>> {
         let storage = Self::new(seed);
         let weak = Arc::downgrade(&storage);
@@ -55,7 +54,8 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Ends up to `waits` reads and acknowledgements, chosen at random; how many ended.
+    /// Ends up to `waits` reads and acknowledgements that are chosen at random, and returns how many
+    /// ended.
     pub fn complete(&self, waits: usize) -> usize {
         let mut under_way = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let ended: Vec<_> = (0..waits.min(under_way.len()))
@@ -99,7 +99,7 @@ fn run(storage: &Weak<Storage>) {
     }
 }
 
-/// A cache with such storage behind it.
+/// A cache with slower storage behind it.
 #[derive(Clone, Debug)]
 pub struct Cache<C> {
     cache: C,
@@ -143,7 +143,7 @@ impl<C: crate::cache::Cache> CacheControl for Cache<C> {
     }
 }
 
-/// One thread's way into such a cache.
+/// One thread's access to such a cache.
 #[derive(Debug)]
 pub struct Handle<E> {
     engine: E,
@@ -171,7 +171,7 @@ impl<E: Engine> Handle<E> {
         Self { engine, storage, delivered: Vec::new(), has_changed: false }
     }
 
-    /// The storage behind it.
+    /// The storage behind this handle.
     pub fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }

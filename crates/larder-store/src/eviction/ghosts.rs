@@ -13,14 +13,14 @@
 //! swept once in 4 epochs.
 #![expect(clippy::cast_possible_truncation, reason = "ghosts are cut out of a word")]
 
-/// Ghosts of one bucket.
+/// The number of ghosts of one bucket.
 pub const GHOSTS: usize = 8;
 
-/// Number of epochs after which an epoch number is used again.
+/// The number of epochs after which an epoch number is reused.
 const EPOCHS: u8 = 16;
-/// Epochs for which a ghost counts.
+/// The number of epochs for which a ghost counts.
 const EPOCHS_LASTING: u8 = 8;
-/// Epochs in which the whole table is swept.
+/// The number of epochs in which the whole table is swept.
 const EPOCHS_SWEEP: u64 = 4;
 const FINGERPRINT_BITS: u32 = 12;
 const FINGERPRINT_MASK: u16 = (1 << FINGERPRINT_BITS) - 1;
@@ -44,7 +44,7 @@ impl GhostEpoch {
 }
 
 /// The two words of ghosts that belong to a bucket, as values: the engine loads them under the lock
-/// of the bucket's stripe and stores what comes out. The youngest ghost is in the lowest bits of the
+/// of the bucket's stripe and stores the result. The youngest ghost is in the lowest bits of the
 /// first word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ghosts(pub [u64; 2]);
@@ -98,7 +98,7 @@ fn counts(ghost: u16, epoch: GhostEpoch) -> bool {
     ghost & FINGERPRINT_MASK != 0 && age < EPOCHS_LASTING
 }
 
-/// Bits that neither the bucket nor the tag has used; never 0, which is an empty place.
+/// Bits of the hash that are part of neither the bucket number nor the tag; never 0, which is an empty place.
 fn fingerprint(hash: u64) -> u16 {
     ((hash >> 32) as u16 & FINGERPRINT_MASK).max(1)
 }
@@ -131,12 +131,12 @@ pub struct GhostClock {
     evictions: u64,
     /// The bucket to sweep next.
     next_bucket: usize,
-    /// Parts of a bucket that are due, as a fraction of 2^32.
+    /// The part of a bucket that is due to be swept, in units of 2^-32.
     due: u64,
 }
 
 impl GhostClock {
-    /// A clock that goes on in this epoch, after a restart.
+    /// A clock that continues in this epoch, after a restart.
     #[must_use]
     pub fn new(epoch: GhostEpoch) -> Self {
         Self { epoch, ..Self::default() }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bucket_is_swept_before_an_epoch_comes_round() {
+    fn every_bucket_is_swept_before_an_epoch_number_is_reused() {
         for (live, batch, growth) in [(1000, 1, 0), (1000, 300, 0), (10, 1, 0), (1000, 20, 7)] {
             let (mut clock, mut buckets, mut epochs) = (GhostClock::default(), 500, 0u64);
             let mut swept = vec![0; buckets];
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_do_no_harm() {
+    fn extreme_numbers_do_not_overflow() {
         let mut clock = GhostClock::new(GhostEpoch::from_index(15));
         assert_eq!(clock.count_evictions(5, 0, 0).count(), 0);
         assert_eq!(clock.epoch(), GhostEpoch::from_index(0));

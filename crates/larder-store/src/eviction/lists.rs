@@ -1,5 +1,5 @@
-//! Doubly linked lists of segment numbers. A segment is in one list at most, and leaves it from
-//! wherever it is in constant time.
+//! Doubly linked lists of segment numbers. A segment is in one list at most, and is removed from any
+//! position in constant time.
 
 /// No segment.
 const NONE: u32 = u32::MAX;
@@ -11,7 +11,7 @@ struct Links {
     next: u32,
 }
 
-/// First and last segment of a list.
+/// The first and the last segment of a list.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     first: u32,
@@ -32,7 +32,7 @@ impl<const LISTS: usize> Lists<LISTS> {
         lists
     }
 
-    /// From now on there are `segments` segments, if there were fewer.
+    /// Raises the number of segments to `segments`, if there were fewer.
     pub(crate) fn extend(&mut self, segments: usize) {
         let segments = segments.max(self.links.len());
         self.links.resize(segments, Links { previous: NONE, next: NONE });

@@ -1,47 +1,47 @@
-//! Which open segment an item is appended to, where not every kind of item can have one.
+//! Which open segment an item is appended to. Not every kind of item can have one of its own.
 
 use super::{Queue, SizeClass};
 
 /// Items that share segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Where the segment is queued once it is sealed.
+    /// The queue of the segment after it was sealed.
     pub queue: Queue,
-    /// Items of one lifetime class end at about the same time; 0 never ends.
+    /// Items of one lifetime class expire at about the same time; those of class 0 never expire.
     pub lifetime: u8,
-    /// Items of about one size.
+    /// Items of a size class have similar sizes.
     pub size: SizeClass,
 }
 
-/// Share of all segments that may be open, in percent. By simulation: with 3 here, four threads that
+/// The share of all segments that may be open, in percent. By simulation: with 3 here, four threads that
 /// share 25 MiB have too few open segments to keep large and small items apart, and miss 1.5 % more
-/// of items with log-normal sizes; with 8, no more is gained.
+/// of items with log-normal sizes; 8 gains nothing more.
 const OPEN_PERCENT: usize = 4;
 
-/// How many segments each of `threads` handles may have open: together 4 % of all `segments`, but
-/// at least one for each queue.
+/// The number of segments that each of `threads` handles may have open: together 4 % of all
+/// `segments`, but at least one for each queue.
 #[must_use]
 pub fn open_budget(segments: usize, threads: usize) -> usize {
     (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
 }
 
-/// One in this many segments, divided by the threads, may hang on one open segment as chains.
+/// One in this many segments, divided by the threads, may be in the chains of one open segment.
 const CHAINED_SHARE: usize = 64;
 
-/// How many segments of chains may hang on one open segment before it is sealed: what is open can be
-/// evicted by its owner alone. By simulation: four threads with this limit undivided miss 3 % more
+/// The number of segments in chains of one open segment from which it is sealed, because items in an
+/// open segment can't be evicted by other handles. By simulation: four threads with this limit undivided miss 3 % more
 /// of items with log-normal sizes (median 1 KiB, sigma 2).
 #[must_use]
 pub fn chained_max(segments: usize, threads: usize) -> usize {
     (segments / CHAINED_SHARE / threads.max(1)).max(1)
 }
 
-/// Where an item goes.
+/// The segment that an item is appended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// To the open segment with this position among those that were given.
+    /// The open segment at this position among the given ones.
     Open(usize),
-    /// To a new segment, which has the kind that was wanted.
+    /// A new segment of the wanted kind.
     New,
 }
 
@@ -51,8 +51,7 @@ pub enum Placement {
 /// queue. The small queue has at most half of the budget, and the last place is kept for a queue
 /// that has nothing open: the main queue gains more by keeping sizes apart.
 ///
-/// If the segment has no room for the item, it is to be sealed, and the next one has the kind that
-/// was wanted.
+/// If the segment has no room for the item, the caller seals it and opens one of the wanted kind.
 pub fn place(wanted: Kind, open: impl Iterator<Item = Kind> + Clone, budget: usize) -> Placement {
     let of_queue = |queue| open.clone().filter(move |kind: &Kind| kind.queue == queue).count();
     let [own, other] = [wanted.queue, wanted.queue.other()].map(of_queue);

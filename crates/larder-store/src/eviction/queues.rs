@@ -3,42 +3,42 @@
 use super::lists::Lists;
 use super::{Queue, SizeClass};
 
-/// The exponent of item size, unless another is chosen: by simulation, 1 misses fewer items but up
-/// to 11 % more bytes than memcached.
+/// The default exponent of item size. By simulation, 1 misses fewer items but up to 11 % more bytes
+/// than memcached.
 pub const SIZE_EXPONENT: f64 = 0.7;
 
-/// Share of all weight above which the small queue is evicted first, in percent.
+/// The share of the small queue in all segments above which it is evicted first, in percent.
 const SMALL_PERCENT: u64 = 10;
-/// Share that the small queue cannot exceed by the yield rule, in percent.
+/// The maximum share of the small queue, whatever the yield rule says, in percent.
 const SMALL_PERCENT_MAX: u64 = 90;
-/// Main yields where less than this share of its oldest segment's bytes was hit ...
+/// The main queue yields if less than this share of its oldest segment's bytes was hit ...
 const YIELD_SHARE_MIN: f64 = 0.01;
-/// ... or less than this part of the small queue's share.
+/// ... or if less than this part of the small queue's share was hit.
 const YIELD_RATIO: f64 = 0.8;
 
 const LISTS: usize = Queue::ALL.len() * SizeClass::COUNT;
 
-/// A segment that is queued.
+/// The properties of a segment when it is sealed.
 #[derive(Clone, Copy, Debug)]
 pub struct Sealed {
-    /// Where.
+    /// The queue that it is appended to.
     pub queue: Queue,
-    /// Bytes of items that were written: records and chains.
+    /// The bytes of all items that were written to it: records and chains.
     pub bytes: u64,
-    /// Number of items that were written.
+    /// The number of items that were written to it.
     pub items: u32,
 }
 
 /// The segment that is to be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// The queue it is in.
+    /// The queue that the segment is in.
     pub queue: Queue,
-    /// Its number.
+    /// The number of the segment.
     pub segment: u32,
 }
 
-/// What is kept of each segment.
+/// The properties of a segment.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     queue: Queue,
@@ -98,7 +98,7 @@ impl Queues {
         }
     }
 
-    /// From now on there are `segments` segments, if there were fewer.
+    /// Raises the number of segments to `segments`, if there were fewer.
     pub fn extend(&mut self, segments: usize) {
         self.lists.extend(segments);
         self.entries.resize(segments.max(self.entries.len()), NEW);
@@ -153,7 +153,7 @@ impl Queues {
         self.totals[queue as usize].chained += u64::from(chained);
     }
 
-    /// Takes the same segments off, when the item is dropped or moves to another segment.
+    /// Counts out the `chained` segments of an item that is dropped or moves to another segment.
     pub fn remove_chain(&mut self, segment: u32, chained: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };
         let removed = chained.min(entry.chained);
@@ -182,7 +182,7 @@ impl Queues {
         Some(if small_goes { small } else { main })
     }
 
-    /// Segments in the queue, and in chains of its items.
+    /// The number of segments in the queue, and in chains of its items.
     #[must_use]
     pub fn weight(&self, queue: Queue) -> u64 {
         let totals = &self.totals[queue as usize];
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_back_is_the_youngest() {
+    fn a_segment_that_is_put_back_is_the_youngest() {
         let mut queues = queues(&[(Main, 0..3, 10)]);
         assert!(queues.remove(0));
         queues.put_back(0);

@@ -38,7 +38,7 @@ impl SizeClass {
         self.0
     }
 
-    /// Classes between the two.
+    /// The number of steps from one class to the other.
     #[must_use]
     pub fn distance(self, other: Self) -> u8 {
         self.0.abs_diff(other.0)
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_survives_the_segment_table() {
+    fn a_class_is_read_back_from_its_number() {
         (0..13).for_each(|index| assert_eq!(SizeClass::from_index(index).index(), index));
         assert_eq!(SizeClass::from_index(200).index(), 12);
     }

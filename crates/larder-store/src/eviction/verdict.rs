@@ -1,23 +1,24 @@
-//! What becomes of an item when its segment is evicted.
+//! Which items are kept when their segment is evicted.
 
 use super::Queue;
 
-/// An item's fate.
+/// What happens to an item whose segment is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It moves from the small queue to the main queue, with frequency 0.
+    /// The item moves from the small queue to the main queue, with frequency 0.
     Promote,
-    /// It is written to the main queue again, with this frequency.
+    /// The item is written to the main queue again, with this frequency.
     Reinsert(u8),
-    /// It is dropped, and its key leaves a ghost.
+    /// The item is dropped, and its key leaves a ghost.
     Evict,
 }
 
-/// Segments' worth of items that the main queue may keep in a row before it has to evict an item.
+/// The main queue may keep items in succession up to the length of this many segments. Then it has to
+/// evict an item.
 const KEPT_SEGMENTS_MAX: u64 = 16;
 
-/// Bounds the work of an eviction where every item of the main queue was hit: after 16 segments'
-/// worth of kept items, one item is evicted whatever its frequency. Each handle has its own.
+/// Bounds the work of an eviction if every item of the main queue was hit: after kept items of 16
+/// segments in length, one item is evicted whatever its frequency. Each handle has its own limit.
 #[derive(Clone, Debug)]
 pub struct KeepLimit {
     kept_bytes: u64,
@@ -25,7 +26,7 @@ pub struct KeepLimit {
 }
 
 impl KeepLimit {
-    /// For segments of this length in bytes.
+    /// A limit for segments of this length in bytes.
     #[must_use]
     pub fn new(segment_len: usize) -> Self {
         Self { kept_bytes: 0, kept_bytes_max: KEPT_SEGMENTS_MAX * segment_len as u64 }

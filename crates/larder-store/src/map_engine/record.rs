@@ -1,11 +1,12 @@
-//! An item as it is kept: immutable but for the traces of its readers.
+//! A stored item, which is immutable except for the marks of its readers.
 
 use crate::engine::Liveness;
 use crate::{Attributes, Item, Lease, Seconds, Value};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// Values from this length on are leased rather than lent, and uploaded rather than sent whole.
+/// Values from this length on, in bytes, are leased rather than borrowed, and uploaded rather than
+/// passed in one piece.
 pub(crate) const LARGE_LEN_MIN: usize = 64 << 10;
 
 /// An item without its key.
@@ -13,13 +14,13 @@ pub(crate) const LARGE_LEN_MIN: usize = 64 << 10;
 pub struct Record {
     pub(crate) value: Bytes,
     pub(crate) attributes: Attributes,
-    /// 0 where the cache keeps none.
+    /// 0 if the cache keeps none.
     pub(crate) cas: u64,
-    /// Flushes that came before it.
+    /// The number of flushes before it was stored.
     flush_generation: u64,
     fetched: AtomicBool,
     accessed: AtomicU32,
-    /// It was counted as reclaimed.
+    /// Whether it was counted as reclaimed.
     counted: AtomicBool,
 }
 
@@ -53,12 +54,12 @@ impl Record {
         }
     }
 
-    /// Its value is leased rather than lent.
+    /// Whether its value is leased rather than borrowed.
     pub(crate) fn is_large(&self) -> bool {
         self.value.len() >= LARGE_LEN_MIN
     }
 
-    /// The item as closures see it.
+    /// The item as the closures of callers see it.
     pub(crate) fn lend(&self) -> Item<'_, SharedLease> {
         let value = if self.is_large() {
             Value::Large(SharedLease(self.value.clone()))
@@ -69,9 +70,9 @@ impl Record {
         Item { attributes, cas, fetched: self.fetched(), accessed: self.accessed(), value }
     }
 
-    /// Somebody has read it.
+    /// Marks the item read at `now`.
     pub(crate) fn note_access(&self, now: Seconds) {
-        // Readers share the line: leave it alone once it says what it should.
+        // Readers share the cache line, so it is not written if nothing changes.
         if !self.fetched() {
             self.fetched.store(true, Relaxed);
         }
@@ -80,7 +81,7 @@ impl Record {
         }
     }
 
-    /// True the first time: a dead item may be come across more than once.
+    /// True at the first call only, because an expired item may be found more than once.
     pub(crate) fn count_once(&self) -> bool {
         !self.counted.swap(true, Relaxed)
     }
@@ -94,8 +95,8 @@ impl Record {
     }
 }
 
-/// A large value under a reader. It shares the value's memory; once the item is replaced, that
-/// memory is no longer counted, though it is held until the last lease is dropped.
+/// A reader's access to a large value, whose memory it shares. After the item was replaced the memory
+/// is no longer counted, though it is held until the last lease is dropped.
 #[derive(Clone, Debug)]
 pub struct SharedLease(Bytes);
 

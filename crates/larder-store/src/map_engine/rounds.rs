@@ -9,7 +9,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Whether the next round is due; it is taken for begun.
+    /// Whether the next round is due. If so, it begins.
     pub(crate) fn begin(&mut self, now: Seconds, flush_generation: u64) -> bool {
         let due = self.last.is_none_or(|(begun, begun_generation)| {
             begun_generation != flush_generation || now.0.saturating_sub(begun.0) >= ROUND_SECS
@@ -21,5 +21,5 @@ impl Rounds {
     }
 }
 
-/// A round looks at every item, so it should not come too often.
+/// The time between two rounds in seconds. A round looks at every item, so it should be rare.
 const ROUND_SECS: u32 = 30;

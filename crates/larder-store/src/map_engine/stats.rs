@@ -1,11 +1,11 @@
-//! Counts by size class. Writers share them: these engines are for comparison, not for speed.
+//! Counters of the size classes, under locks that all handles share: these engines are for comparison.
 
 use super::Record;
 use crate::{ClassGauges, Gauges, Seconds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What was added and removed, by size class.
+/// The counters of a cache.
 #[derive(Debug)]
 pub(crate) struct MapStats {
     stored: AtomicU64,
@@ -66,7 +66,7 @@ impl MapStats {
         }
     }
 
-    /// Zeroes all but what describes the live items.
+    /// Zeroes all counters but the number and the bytes of live items.
     pub(crate) fn reset(&self) {
         self.stored.store(0, Relaxed);
         for class in &self.classes {
@@ -90,6 +90,6 @@ impl MapStats {
 }
 
 fn lock(class: &Mutex<ClassGauges>) -> MutexGuard<'_, ClassGauges> {
-    // Numbers: whatever a panic left of them is still numbers.
+    // Counters are valid after a panic too.
     class.lock().unwrap_or_else(PoisonError::into_inner)
 }

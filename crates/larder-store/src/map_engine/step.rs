@@ -1,4 +1,5 @@
-//! One update of one key: what the caller's closure is shown, and what the map holds afterwards.
+//! One update of one key: which item the caller's closure is shown, and which record the map holds
+//! afterwards.
 
 use super::record::{Record, SharedLease};
 use super::stats::MapStats;
@@ -18,26 +19,26 @@ use std::sync::{Arc, OnceLock};
 /// Hashes keys with a cache's own seed.
 pub(crate) type Hasher = SeedableState<'static>;
 
-/// What a cache knows beside its items.
+/// The state of a cache beside its items.
 pub struct Core {
     pub(crate) hasher: Hasher,
     pub(crate) classes: SizeClasses,
     pub(crate) stats: MapStats,
-    /// What items are charged to.
+    /// The budget that items are charged to.
     pub(crate) items: Arc<Budget>,
-    /// What uploads are charged to; perhaps the same.
+    /// The budget that uploads are charged to. It may be the same.
     pub(crate) uploads: Arc<Budget>,
-    /// Bytes that an item takes beside key and value.
+    /// The bytes that an item takes beside key and value.
     overhead: usize,
-    /// The last CAS given; `None` if there are none.
+    /// The last CAS; `None` if items have none.
     cas: Option<AtomicU64>,
-    /// Flushes so far. An item of an earlier one is gone.
+    /// The number of flushes that took effect. Records with a lower number are flushed.
     flush_generation: AtomicU64,
     /// When the pending flush is due; 0 if none is.
     flush_at: AtomicU32,
-    /// The latest time that any handle was told.
+    /// The time of the latest batch of any handle.
     now: AtomicU32,
-    /// Told of evictions.
+    /// Called for each eviction.
     observer: OnceLock<EvictionObserver>,
 }
 
@@ -52,7 +53,7 @@ pub enum Verdict {
     Store(Record),
 }
 
-/// A verdict with what the caller of the update is told. A refused update keeps what is there.
+/// A verdict, and the result of the update for its caller. A refused update keeps the old record.
 #[derive(Debug)]
 pub(crate) struct Step<R> {
     pub(crate) verdict: Verdict,
@@ -97,7 +98,7 @@ impl Core {
         self.overhead + key_len + value_len
     }
 
-    /// Moves time on.
+    /// Sets the time, and does a flush that is due.
     pub(crate) fn advance(&self, now: Seconds) {
         if self.now.load(Ordering::Relaxed) != now.0 {
             self.now.store(now.0, Ordering::Relaxed);
@@ -123,8 +124,8 @@ impl Core {
         record.liveness(now, self.flush_generation())
     }
 
-    /// Forgets all that is stored, now or later. Either takes the place of a pending flush, as in
-    /// memcached.
+    /// Invalidates everything that is stored before `at`, or before now. Either replaces a pending
+    /// flush, as in memcached.
     pub(crate) fn flush(&self, at: Option<Seconds>) {
         self.flush_at.store(at.map_or(0, |at| at.0.max(1)), Ordering::Release);
         if at.is_none() {
@@ -139,14 +140,14 @@ impl Core {
         self.stats.remove_item(class, footprint);
     }
 
-    /// Counts an expired or flushed item that gave its place up; `crawled` if nobody asked for it.
+    /// Counts an expired or flushed item that is removed. `crawled`: maintenance has found it.
     pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
         if record.count_once() {
             self.stats.reclaim(self.class_of(key_len, record).0, record.fetched(), crawled);
         }
     }
 
-    /// Counts an item that was dropped for room, and tells who observes it.
+    /// Counts an evicted item, and calls the observer.
     pub(crate) fn count_evicted(&self, key: &[u8], record: &Record) {
         let (class, now) = (self.class_of(key.len(), record).0, self.now());
         self.stats.evict(class, record, now);
@@ -157,9 +158,9 @@ impl Core {
         }
     }
 
-    /// Has `observer` told of every eviction from now on. The first one stays.
+    /// Has `observer` called for every eviction from now on. Only the first observer counts.
     pub(crate) fn observe_evictions(&self, observer: EvictionObserver) {
-        // Who comes second is told nothing.
+        // An error says that there is an observer already.
         let _ = self.observer.set(observer);
     }
 
@@ -170,7 +171,7 @@ impl Core {
         (self.classes.class_of(footprint), footprint)
     }
 
-    /// One update of one key: asks `decide` and works out what the map should hold.
+    /// One update of one key: asks `decide`, and determines which record the map has to hold.
     pub(crate) fn step<'v, R>(
         &self,
         now: Seconds,
@@ -202,15 +203,15 @@ impl Core {
     }
 }
 
-/// One update of one key, while nobody else writes it.
+/// One update of one key, while no other thread writes it.
 struct Update<'u> {
     core: &'u Core,
     now: Seconds,
-    /// Of when the update began: a flush in the meantime takes what it stores along.
+    /// The number of flushes when the update began: a flush meanwhile invalidates what it stores.
     flush_generation: u64,
     key: HashedKey<'u>,
     found: Option<&'u Record>,
-    /// The same, unless it is expired or flushed.
+    /// The found record, if it is live.
     live: Option<&'u Record>,
 }
 
@@ -230,12 +231,12 @@ impl Update<'_> {
             }
             // Looking it up has told the crates that evict.
             (Change::Keep | Change::Promote, Some(_)) => Ok(Verdict::Keep),
-            (_, None) => Ok(self.clear()),
+            (_, None) => Ok(self.remove_expired()),
         }
     }
 
-    /// Takes away what is there no more.
-    fn clear(&self) -> Verdict {
+    /// Removes a record that has expired or was flushed.
+    fn remove_expired(&self) -> Verdict {
         let Some(dead) = self.found else { return Verdict::Keep };
         self.core.count_reclaimed(self.key.bytes.len(), dead, false);
         Verdict::Remove
@@ -286,7 +287,7 @@ impl Update<'_> {
         Ok(Verdict::Store(record))
     }
 
-    /// Charges for a value that takes the place of what is there and of what was uploaded.
+    /// Charges a new value, which replaces the found record and the uploaded value.
     fn take_room(
         &self,
         len: usize,
@@ -322,21 +323,21 @@ impl Update<'_> {
     }
 }
 
-/// A CAS that no other item was given, higher than `old`.
+/// A CAS that no other item has had, higher than `old`.
 fn fresh_cas(last: &AtomicU64, old: u64) -> u64 {
     let next = last.fetch_add(1, Ordering::Relaxed) + 1;
     if next > old || old >= CAS_FOLLOWED_MAX {
         return next;
     }
-    // A client chose a number ahead of ours: go on behind it.
+    // A client has chosen a CAS above the counter, which continues after it.
     last.fetch_max(old, Ordering::Relaxed);
     last.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// Numbers that a client chose are followed up to here only, lest nothing higher be left.
+/// The counter follows a CAS that a client has chosen only below this, so that higher ones are left.
 const CAS_FOLLOWED_MAX: u64 = 1 << 63;
 
-/// What a new value is made of, in order.
+/// The pieces of a new value, in order.
 fn pieces<'b>(value: &'b NewValue<'_>, old: &'b [u8], uploaded: &'b [u8]) -> [&'b [u8]; 2] {
     match value {
         NewValue::Bytes(bytes) => [bytes, &[]],
@@ -358,7 +359,7 @@ fn is_uploaded(value: &NewValue<'_>) -> bool {
 }
 
 impl Core {
-    /// The totals, as far as they do not depend on the map.
+    /// The totals without those of the map's table.
     pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
         let apart = !Arc::ptr_eq(&self.items, &self.uploads);
         let used = self.items.used() + if apart { self.uploads.used() } else { 0 };

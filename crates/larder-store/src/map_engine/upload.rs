@@ -5,12 +5,12 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// So many bytes, and no more.
+/// A number of bytes that can be taken.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
     limit: AtomicUsize,
-    /// The most that can be taken at once.
+    /// The maximum that can be taken at once.
     len_max: AtomicUsize,
 }
 
@@ -19,7 +19,7 @@ impl Budget {
         Self::bounded(limit, limit)
     }
 
-    /// One that only counts what is taken, for who evicts by himself.
+    /// A budget that only counts what is taken, for a map that evicts by itself.
     pub(crate) fn unlimited(len_max: usize) -> Arc<Self> {
         Self::bounded(usize::MAX, len_max)
     }
@@ -28,13 +28,13 @@ impl Budget {
         Arc::new(Self { used: 0.into(), limit: limit.into(), len_max: len_max.into() })
     }
 
-    /// Changes the limit. What is taken already stays so.
+    /// Changes the limit. Bytes that are taken already are not given back.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Relaxed);
         self.len_max.store(limit, Relaxed);
     }
 
-    /// The most that can be taken.
+    /// The maximum that can be taken in all.
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Relaxed)
     }
@@ -43,7 +43,7 @@ impl Budget {
         self.len_max.load(Relaxed)
     }
 
-    /// Takes `len` bytes. `credit` of those in use are given back right afterwards.
+    /// Takes `len` bytes. The caller gives back `credit` bytes right afterwards.
     pub(crate) fn take(&self, len: usize, credit: usize) -> Result<(), Refusal> {
         if len > self.len_max() {
             return Err(Refusal::TooLarge);
@@ -58,7 +58,7 @@ impl Budget {
         }
     }
 
-    /// Takes `len` bytes in place of as many that are given back right afterwards.
+    /// Takes `len` bytes whatever the limit. The caller gives back as many right afterwards.
     pub(crate) fn take_anyway(&self, len: usize) {
         self.used.fetch_add(len, Relaxed);
     }
@@ -97,18 +97,18 @@ impl Drop for Charge {
     }
 }
 
-/// A value that arrives in pieces. Dropping it gives its memory back.
+/// A value that arrives in pieces. Its memory is freed when it is dropped.
 #[derive(Debug)]
 pub struct Upload {
     bytes: Vec<u8>,
-    /// The announced length.
+    /// The announced length in bytes.
     len: usize,
     charge: Charge,
 }
 
 impl Upload {
     /// # Errors
-    /// [`Refusal::TooLarge`] if it can never fit.
+    /// [`Refusal::TooLarge`] if the budget can't hold the value.
     pub(crate) fn new(budget: &Arc<Budget>, len: usize) -> Result<Self, Refusal> {
         if len > budget.len_max() {
             return Err(Refusal::TooLarge);
@@ -119,7 +119,7 @@ impl Upload {
     /// Takes the next piece.
     ///
     /// # Errors
-    /// [`Refusal`]: no memory for it, or more than was announced.
+    /// [`Refusal`]: there is no memory for the piece, or the value exceeds the announced length.
     pub(crate) fn extend(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         let filled = self.bytes.len() + bytes.len();
         if filled > self.len {
@@ -132,7 +132,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes room for `filled` bytes, and as it has to move anyway, for some more.
+    /// Makes room for `filled` bytes, and for more, so that the bytes are not copied for each piece.
     fn grow(&mut self, filled: usize) -> Result<(), Refusal> {
         let capacity = filled.max(2 * self.bytes.capacity()).max(GROWTH_MIN).min(self.len);
         self.charge.grow(capacity - self.bytes.capacity())?;
@@ -148,7 +148,7 @@ impl Upload {
         self.bytes.into()
     }
 
-    /// Bytes that it is charged.
+    /// The bytes that it is charged.
     pub(crate) fn charged(&self) -> usize {
         self.charge.len
     }

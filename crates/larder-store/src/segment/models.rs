@@ -12,13 +12,13 @@
 //! |---|---|
 //! | `Index::grow` without `count_move` | `a_reader_finds_a_key_while_its_bucket_is_split` |
 //! | `shift` without `count_move` | `a_reader_finds_a_key_that_moves_to_its_other_bucket` |
-//! | `Epoch::advance` that returns 0, so that a retired segment is free at once | `what_is_lent_stays_what_it_is` |
-//! | `oldest` that looks at no slot | `what_is_lent_stays_what_it_is` |
+//! | `Epoch::advance` that returns 0, so that a retired segment is free at once | `a_borrowed_value_does_not_change` |
+//! | `oldest` that looks at no slot | `a_borrowed_value_does_not_change` |
 //! | a word published before the value's bytes are in place | `a_value_is_whole_while_it_is_replaced` |
 //! | a mover that asks whether the key is there, not whether its word still refers to what it copies | `an_acknowledged_change_outlives_movers` |
 //! | `Stripe::lock` that does not lock | `an_acknowledged_change_outlives_movers`, `one_of_many_compares_wins` |
-//! | a writer that appends to what a flush has made void | `what_was_flushed_is_gone_and_what_came_later_stays` |
-//! | a mover that asks whether an item was flushed before it has room for it: the copy finds no place and the store is refused | `what_was_flushed_is_gone_and_what_came_later_stays` |
+//! | a writer that appends to what is flushed | `flushed_items_are_missed_and_later_ones_stay` |
+//! | a mover that asks whether an item was flushed before it has room for it: the copy finds no place and the store is refused | `flushed_items_are_missed_and_later_ones_stay` |
 //! | a floor that is read before the allocator is locked | `two_flushes_at_once_do_not_undo_each_other` |
 //! | a delayed flush without the second look under the lock | `a_flush_that_becomes_due_takes_effect_once` |
 //! | `flush_at` cleared before the floor rises | `a_flush_that_becomes_due_takes_effect_once` |
@@ -191,7 +191,7 @@ fn read_slowly(handle: &mut Handle, name: &[u8], owner: u8) -> bool {
 }
 
 #[test]
-fn what_is_lent_stays_what_it_is() {
+fn a_borrowed_value_does_not_change() {
     explore(300, || {
         let cache = cache(true, 2);
         let mut writer = cache.handle();
@@ -353,7 +353,7 @@ fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
 
 /// Two flushes at once, and a mover: nothing is evicted here, and what is flushed must not be copied.
 #[test]
-fn what_was_flushed_is_gone_and_what_came_later_stays() {
+fn flushed_items_are_missed_and_later_ones_stay() {
     const OLD: u8 = 8;
     explore(300, || {
         let cache = cache(false, 3);

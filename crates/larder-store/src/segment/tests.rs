@@ -169,7 +169,7 @@ fn under_a_lower_limit_without_eviction_everything_stays() {
 }
 
 #[test]
-fn what_is_set_is_got_until_it_is_removed() {
+fn a_stored_item_is_found_until_it_is_removed() {
     let mut handle = cache(4, true).handle();
     handle.begin_batch(NOW);
     assert_eq!(get(&mut handle, b"a"), Lookup::Miss);
@@ -184,7 +184,7 @@ fn what_is_set_is_got_until_it_is_removed() {
 }
 
 #[test]
-fn values_of_every_length_come_back_whole() {
+fn values_of_every_length_are_read_back() {
     let mut handle = cache(64, true).handle();
     let bytes: Vec<u8> = (0..5_000_000_u32).map(|i| (i % 251) as u8).collect();
     let segment_len = handle.shared.segment_len();

@@ -1,4 +1,4 @@
-//! The engines under test, and a plainer way to talk to them.
+//! The engines under test, and shorter calls of their functions.
 
 pub(crate) use crate::shared::*;
 #[cfg(feature = "dashmap")]
@@ -11,7 +11,7 @@ use larder_store::{
 };
 use std::time::{Duration, Instant};
 
-/// An engine under test: a cache that hands out ways in.
+/// An engine under test: a cache that makes handles.
 pub(crate) trait Subject: Send + Sync {
     type Handle: Engine;
 
@@ -19,7 +19,7 @@ pub(crate) trait Subject: Send + Sync {
     fn handle(&self) -> Self::Handle;
 }
 
-/// What the tests vary.
+/// The parameters that tests vary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) limit_bytes: usize,
@@ -104,7 +104,7 @@ macro_rules! for_every_engine {
     ($($test:ident)*) => { $(for_engines!($test: dashmap moka segment);)* };
 }
 
-/// The same, for engines that evict.
+/// Makes a test for each engine that evicts.
 macro_rules! for_evicting_engines {
     ($($test:ident)*) => { $(for_engines!($test: moka segment);)* };
 }
@@ -131,7 +131,7 @@ macro_rules! test_engine {
     };
 }
 
-/// Stores whatever is there.
+/// Stores an item, whether there is an old one or not.
 pub(crate) fn set(engine: &mut impl Engine, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
     set_with(engine, key, value, Attributes::default())
 }
@@ -178,7 +178,7 @@ fn change<'v>(
     engine.update(key, &mut None, |_| (change(), ())).map(|updated: Updated<()>| updated.cas)
 }
 
-/// An item with its value copied out.
+/// An item with a copy of its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) attributes: Attributes,
@@ -213,7 +213,7 @@ pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
     }
 }
 
-/// Does all the housekeeping there is.
+/// Runs maintenance until nothing is left to do.
 pub(crate) fn tidy(engine: &mut impl Engine, now: Seconds) {
     let begun = Instant::now();
     while engine.maintain(now) {

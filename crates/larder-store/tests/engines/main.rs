@@ -1,12 +1,12 @@
-//! What every engine must do, asked of each of them.
+//! The behaviour that every engine must have, tested with each of them.
 //!
-//! | file | what it asks |
+//! | file | what it tests |
 //! |---|---|
 //! | `behaviour` | single promises of the trait, one by one |
-//! | `curve` | what other memory limits would do, as the segment engine says |
+//! | `curve` | the miss-ratio curve of the segment engine |
 //! | `model` | random operations, against a plain map |
-//! | `stress` | many threads, with values that know what they should be |
-//! | `walk` | going through all items |
+//! | `stress` | many threads, with values that can be checked |
+//! | `walk` | the walk over all items |
 #![allow(clippy::disallowed_methods, reason = "tests measure, and draw seeds")]
 
 #[path = "../shared/mod.rs"]

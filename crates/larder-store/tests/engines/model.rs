@@ -1,4 +1,4 @@
-//! Random operations: no engine can be told from the oracle.
+//! Random operations: every engine behaves like the oracle.
 
 use crate::common::*;
 use crate::oracle::Oracle;

@@ -1,11 +1,11 @@
-//! A cache too simple to be wrong: what the engines are measured against.
+//! The oracle: a simple cache whose behaviour the engines are compared with.
 
 use crate::common::{OVERHEAD, START, Seen};
 use larder_store::{Access, Attributes, Lookup, NewCas, Seconds};
 use std::collections::{HashMap, HashSet};
 
-/// A plain map with a clock. Dead items stay until something takes their place, so that it can say
-/// why nothing is there.
+/// A map with a clock. Expired and flushed items stay until they are replaced, so that the oracle
+/// knows why there is no item.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     items: HashMap<u8, Item>,

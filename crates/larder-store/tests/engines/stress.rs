@@ -1,5 +1,5 @@
-//! Many threads at once. Every value says whose it is, how often it was written, and a checksum of
-//! all that, so that a torn, stale or foreign one does not pass.
+//! Many threads at once. Every value contains its key, a version and a checksum, so that a torn, stale
+//! or foreign value is detected.
 //!
 //! `LARDER_STRESS_THREADS` and `LARDER_STRESS_SECS` make it harder.
 

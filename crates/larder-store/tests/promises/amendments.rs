@@ -1,4 +1,4 @@
-//! What an amendment changes, it changes at once: readers see no mixture of old and new.
+//! A change of attributes is atomic: readers see no mixture of old and new ones.
 
 use crate::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -156,7 +156,7 @@ fn a_stale_item_and_its_fresh_cas_appear_together() {
     });
 }
 
-/// An update reads under a lock; what it is shown is whole in any case.
+/// An update reads under a lock, so it is always shown a consistent item.
 #[test]
 fn an_update_is_shown_attributes_and_cas_of_one_moment() {
     check(&cache(4 * MIB), amend_to, |engine| {

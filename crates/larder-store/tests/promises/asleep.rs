@@ -1,5 +1,5 @@
-//! A batch that stays open keeps memory from being used again. Others are refused then, at once, and
-//! go on as before when it has ended.
+//! A batch that stays open keeps memory from reuse. Other handles are refused at once then, and
+//! continue as before when it has ended.
 
 use crate::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LIMIT: usize = 64 * MIB;
-/// How long the sleeper sleeps at least.
+/// The minimum time for which the batch stays open.
 const NAP: Duration = Duration::from_secs(2);
 /// An operation takes less than 50 ms; the rest is for threads that wait for a processor.
 const OPERATION_MAX: Duration = Duration::from_millis(250);
@@ -20,7 +20,7 @@ fn a_thread_asleep_in_a_batch_does_not_stop_the_sets_of_others() {
 }
 
 #[test]
-fn nor_in_a_cache_that_does_not_evict() {
+fn a_thread_asleep_in_a_batch_does_not_stop_sets_without_eviction() {
     check_with_a_sleeper(&keeping_cache(LIMIT));
 }
 
@@ -43,7 +43,7 @@ fn check_with_a_sleeper(cache: &Cache) {
             let writers = [0, 1].map(|writer| {
                 scope.spawn(move || write_meanwhile(&mut cache.handle(), writer, begun + NAP))
             });
-            // What waits for the sleeper itself would wait for ever.
+            // A write that waited for the open batch would wait forever.
             while begun.elapsed() < NAP + OPERATION_MAX {
                 thread::sleep(Duration::from_millis(10));
             }

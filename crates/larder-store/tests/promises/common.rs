@@ -1,4 +1,4 @@
-//! A plainer way to talk to the engine, measured time, and values that can be checked.
+//! Helpers: shorter calls of the engine, measured time, and values that can be checked.
 
 pub(crate) use crate::shared::*;
 use larder_store::segment::{Cache, Config, Handle};
@@ -119,7 +119,7 @@ pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
     }
 }
 
-/// Does all the housekeeping there is.
+/// Runs maintenance until nothing is left to do.
 pub(crate) fn tidy(engine: &mut Handle, now: Seconds) {
     let begun = Instant::now();
     while engine.maintain(now) {
@@ -132,7 +132,8 @@ pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("threads have clocks").into()
 }
 
-/// Runs `work` on a thread of its own; fails if it does not end in time. What hangs is left behind.
+/// Runs `work` on a thread of its own and fails if it does not end in time. A thread that hangs is
+/// left running.
 pub(crate) fn within<R: Send + 'static>(
     time: Duration,
     work: impl FnOnce() -> R + Send + 'static,

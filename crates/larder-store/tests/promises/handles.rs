@@ -1,4 +1,4 @@
-//! Handles that come and go, and items that expire where nobody writes.
+//! Handles that are made and dropped, and items that expire in segments to which no handle writes.
 
 use crate::common::*;
 use larder_store::segment::Cache;
@@ -39,7 +39,7 @@ fn dropped_handles_leave_totals_right() {
 }
 
 #[test]
-fn memory_does_not_grow_with_handles_that_came_and_went() {
+fn memory_does_not_grow_with_dropped_handles() {
     let cache = cache(64 * MIB);
     come_and_go(&cache, 50);
     let before = cache.gauges().used_bytes;
@@ -51,7 +51,7 @@ fn memory_does_not_grow_with_handles_that_came_and_went() {
 
 /// The same with items that stay: they need 140 KiB.
 #[test]
-fn items_of_handles_that_came_and_went_take_little_memory() {
+fn items_of_dropped_handles_take_little_memory() {
     let cache = cache(64 * MIB);
     let before = cache.gauges().used_bytes;
     for i in 0..HANDLES {
@@ -67,7 +67,7 @@ fn items_of_handles_that_came_and_went_take_little_memory() {
 
 /// Handles that only remove what others have stored: the index must hear of it.
 #[test]
-fn the_index_does_not_grow_with_items_that_are_gone() {
+fn the_index_does_not_grow_with_removed_items() {
     const KEYS: u64 = 15;
     let cache = cache(16 * MIB);
     let mut writer = cache.handle();
@@ -84,7 +84,7 @@ fn the_index_does_not_grow_with_items_that_are_gone() {
 
 /// And handles that only store: it must grow in time, so that nothing is dropped for a place.
 #[test]
-fn the_index_grows_with_the_items_of_handles_that_came_and_went() {
+fn the_index_grows_with_the_items_of_dropped_handles() {
     let (cache, one_handle) = (cache(64 * MIB), cache(64 * MIB));
     let mut engine = one_handle.handle();
     for i in 0..40_000_u64 {
@@ -97,7 +97,7 @@ fn the_index_grows_with_the_items_of_handles_that_came_and_went() {
 }
 
 #[test]
-fn items_that_expired_in_an_open_segment_go_by_themselves() {
+fn expired_items_in_an_open_segment_are_removed_by_maintenance() {
     const ITEMS: u64 = 1000;
     let cache = cache(64 * MIB);
     let mut engine = cache.handle();
@@ -119,7 +119,7 @@ fn items_that_expired_in_an_open_segment_go_by_themselves() {
 
 /// Expired items in segments that many handles hold open, each visited by its owner.
 #[test]
-fn items_that_expired_in_many_open_segments_go_by_themselves() {
+fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
     let cache = cache(64 * MIB);
     let mut handles: Vec<_> = (0..16).map(|_| cache.handle()).collect();
     for (i, engine) in (0_u64..).zip(&mut handles) {

@@ -108,6 +108,6 @@ fn a_limit_that_is_lowered_and_raised_under_writers_is_kept() {
 }
 
 #[test]
-fn so_it_is_in_a_cache_that_does_not_evict() {
+fn a_limit_that_changes_under_writers_is_kept_without_eviction() {
     within(PATIENCE, || check(false));
 }

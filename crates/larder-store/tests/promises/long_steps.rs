@@ -1,4 +1,4 @@
-//! No single step holds others up for long, however large a value is and however many items there
+//! No single operation delays others for long, however large a value is and however many items there
 //! are.
 
 use crate::common::*;
@@ -84,7 +84,7 @@ fn set_neighbours(engine: &mut Handle, time: Duration) -> Sets {
 }
 
 #[test]
-fn appending_to_a_large_value_holds_nobody_up() {
+fn appending_to_a_large_value_does_not_delay_other_sets() {
     let cache = cache(256 * MIB);
     let value = vec![7; 64 * MIB];
     set_upload(&mut cache.handle(), LARGE, &value).unwrap();
@@ -98,14 +98,14 @@ fn appending_to_a_large_value_holds_nobody_up() {
 }
 
 #[test]
-fn storing_a_large_value_in_one_piece_holds_nobody_up() {
+fn storing_a_large_value_in_one_piece_does_not_delay_other_sets() {
     let cache = cache(256 * MIB);
     let value = vec![7; 32 * MIB];
     check_sets_during(&cache, |engine| _ = set(engine, LARGE, &value).unwrap());
 }
 
 #[test]
-fn overwriting_and_deleting_large_values_holds_nobody_up() {
+fn overwriting_and_deleting_large_values_does_not_delay_other_sets() {
     let cache = cache(256 * MIB);
     let value = vec![7; 32 * MIB];
     check_sets_during(&cache, |engine| {
@@ -137,7 +137,7 @@ fn deleting_a_large_value_is_one_short_step() {
 
 /// Many tiny items, some of which expire every second.
 #[test]
-fn housekeeping_is_done_in_short_steps() {
+fn maintenance_is_done_in_short_steps() {
     const ITEMS: u32 = 1_000_000;
     const LIFETIME_SECS: u32 = 10;
     let cache = cache(1024 * MIB);
@@ -176,7 +176,7 @@ fn housekeeping_is_done_in_short_steps() {
 
 /// Others set values while one thread does the housekeeping of that cache.
 #[test]
-fn housekeeping_holds_nobody_up() {
+fn maintenance_does_not_delay_other_sets() {
     let cache = cache(256 * MIB);
     let mut engine = cache.handle();
     for i in 0..500_000_u32 {

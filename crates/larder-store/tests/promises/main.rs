@@ -4,16 +4,16 @@
 //! | file | what it checks |
 //! |---|---|
 //! | `amendments` | attributes and CAS of an amended item change together |
-//! | `asleep` | a batch that stays open stops nobody else |
+//! | `asleep` | a batch that stays open does not stop other handles |
 //! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
 //! | `flood` | keys that are written once do not push out what is read |
 //! | `flush` | flushed items stay away, items stored later stay |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
-//! | `handles` | handles that come and go leave nothing behind |
+//! | `handles` | dropped handles do not keep memory |
 //! | `limits` | the limit changes while threads write at it |
-//! | `long_steps` | no operation holds others up for long |
+//! | `long_steps` | no operation delays others for long |
 //! | `many_threads` | many handles share little memory |
-//! | `soundness` | misuse and panics leave all other items whole |
+//! | `soundness` | misuse and panics do not damage other items |
 //! | `stress_all` | all of it at once, with values that can be checked |
 #![allow(clippy::disallowed_methods, reason = "tests measure and wait")]
 

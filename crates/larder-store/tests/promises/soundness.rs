@@ -1,4 +1,4 @@
-//! Misuse of the interface, and panics in what callers pass to it, leave all other items whole.
+//! Misuse of the interface, and panics in the closures of callers, do not damage other items.
 
 use crate::common::*;
 use larder_store::segment::{Cache, Handle, Upload};
@@ -47,7 +47,7 @@ fn check_by_churning(cache: &Cache) {
     assert!(cache.gauges().used_bytes <= limit);
 }
 
-/// What came of a call that may panic: `None` if it did.
+/// The result of a call that may panic: `None` if it did.
 fn tried<R>(call: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
@@ -72,7 +72,7 @@ fn a_key_that_is_too_long_is_refused() {
 
 /// What is longer than any protocol lets through is refused or stored like any other.
 #[test]
-fn a_key_of_unusual_length_leaves_its_neighbours_whole() {
+fn a_key_of_unusual_length_does_not_damage_other_items() {
     for len in [251, 254, 255] {
         let cache = cache(4 * MIB);
         let mut engine = cache.handle();
@@ -221,7 +221,7 @@ fn check_by_walking(engine: &mut Handle, len: usize) {
 }
 
 #[test]
-fn a_panic_of_who_decides_leaves_the_cache_usable() {
+fn a_panic_of_the_deciding_closure_leaves_the_cache_usable() {
     within(PATIENCE, || {
         let cache = cache(4 * MIB);
         let mut engine = cache.handle();
@@ -243,7 +243,7 @@ fn a_panic_of_who_decides_leaves_the_cache_usable() {
 
 /// The same in the middle of a batch, with a large item that is under lease, and with an upload.
 #[test]
-fn a_panic_of_who_decides_on_a_large_item_gives_all_memory_back() {
+fn a_panic_of_the_deciding_closure_on_a_large_item_frees_all_memory() {
     within(PATIENCE, || {
         let cache = cache(16 * MIB);
         let mut engine = cache.handle();
@@ -304,13 +304,12 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
 const OBSERVED: &str = "LARDER_TEST_OBSERVED";
 
 #[test]
-fn a_panic_of_who_observes_evictions_leaves_the_cache_usable_or_ends_the_process() {
+fn a_panic_of_the_eviction_observer_leaves_the_cache_usable_or_aborts() {
     if std::env::var_os(OBSERVED).is_some() {
         return churn_with_a_panicking_observer();
     }
     let me = std::env::current_exe().unwrap();
-    let test =
-        "soundness::a_panic_of_who_observes_evictions_leaves_the_cache_usable_or_ends_the_process";
+    let test = "soundness::a_panic_of_the_eviction_observer_leaves_the_cache_usable_or_aborts";
     let child = Command::new(me)
         .args(["--exact", test])
         .env(OBSERVED, "1")

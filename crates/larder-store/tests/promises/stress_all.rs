@@ -1,4 +1,4 @@
-//! Everything at once: many threads, little memory, and values that tell what they should be.
+//! All operations at once: many threads, little memory, and values that can be checked.
 //!
 //! A value carries its key, a version, its length and a checksum. Versions of a shared key only
 //! rise, and once a thread was told that one is stored, no read that begins later may show an older
@@ -554,7 +554,7 @@ fn verified_item(id: u64, item: &Item<'_, ChainLease>) -> Option<u64> {
 }
 
 #[test]
-fn nothing_is_torn_stale_or_lost_whatever_threads_do() {
+fn no_value_is_torn_stale_or_lost_whatever_threads_do() {
     let secs = std::env::var("LARDER_STRESS_SECS").map_or(5.0, |secs| secs.parse().unwrap());
     for scenario in SCENARIOS {
         let test = Test::new(scenario);

@@ -1,5 +1,5 @@
-//! What the tests of the store's suites have in common: moments, values that can be checked, and
-//! chance that can be repeated.
+//! Helpers for the tests of the store: times, values that can be checked, and random numbers that can
+//! be repeated.
 #![allow(dead_code, reason = "each suite has what one of them needs")]
 
 use larder_store::{Attributes, Engine, Expiry, HashedKey, Lease, Seconds};
