@@ -344,12 +344,12 @@ mod tests {
                     |---|---|---|---|---|\n";
         let rows = FLAGS.iter().map(row).collect::<String>();
         let printed = [before, BEGIN, head, &rows, END, after].concat();
-        if std::env::var_os("UPDATE_DOCS").is_some() {
+        if std::env::var_os("LARDER_WRITE_DOCS").is_some() {
             std::fs::write(&path, &printed).unwrap();
         } else {
             assert!(
                 page == printed,
-                "docs/meta-flags.md is not the table; UPDATE_DOCS=1 prints it"
+                "docs/meta-flags.md is not the table; LARDER_WRITE_DOCS=1 prints it"
             );
         }
     }

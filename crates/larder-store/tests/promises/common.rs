@@ -69,9 +69,17 @@ pub(crate) fn set_with(
     change(engine, key, || store(NewValue::Bytes(value), attributes, cas))
 }
 
+/// Changes attributes. Where that takes a new record it is refused while a thread of another handle is
+/// kept from running in a batch, so it is tried again.
 pub(crate) fn amend(engine: &mut Handle, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
     let amend = || Change::SetAttributes { attributes, cas, access: Access::Untracked };
-    change(engine, key, amend).expect("an amendment in place takes no memory")
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match change(engine, key, amend) {
+            Err(Refusal::OutOfMemory) if Instant::now() < until => thread::yield_now(),
+            amended => return amended.expect("an amendment takes next to no memory"),
+        }
+    }
 }
 
 pub(crate) fn remove(engine: &mut Handle, key: &[u8]) {
