@@ -55,7 +55,7 @@ impl Server {
 
     fn start(program: &str, options: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(program);
-        command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
+        command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options).stdin(Stdio::null());
         let mut server =
             Self::spawn(Scratch::new("server"), command.envs(environment.iter().copied()));
         wait_for("port file", || {
@@ -76,7 +76,7 @@ impl Server {
         // Its own port file says where it listens: a port that was free a moment ago may be
         // somebody else's by now.
         command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        command.stdout(Stdio::null()).stderr(said);
         Self { scratch, child: command.spawn().unwrap(), port: OnceLock::new() }
     }
 
