@@ -545,15 +545,22 @@ mod tests {
     use std::collections::VecDeque;
 
     /// Answers each line with itself, but `wait` only when it is asked again, and `quit` not at all.
+    /// The answer to `hold` waits until `is_acknowledged`.
     #[derive(Default)]
     struct Echo {
         has_waited: bool,
+        is_holding: bool,
+        is_acknowledged: bool,
     }
 
     impl Conversation for Echo {
         type Context<'a> = ();
 
         fn receive(&mut self, _cx: &mut (), input: &[u8], output: &mut Vec<u8>) -> Progress {
+            if self.is_holding {
+                self.is_holding = !self.is_acknowledged;
+                return Progress { consumed: 0, hold: self.is_holding, next: Next::Yield };
+            }
             let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
                 return Progress { consumed: 0, hold: false, next: Next::Read { wanted: 1 } };
             };
@@ -565,7 +572,8 @@ mod tests {
                 return Progress { consumed, hold: false, next: Next::Close };
             }
             output.extend_from_slice(&input[..consumed]);
-            Progress { consumed, hold: false, next: Next::Yield }
+            self.is_holding = line == b"hold";
+            Progress { consumed, hold: self.is_holding, next: Next::Yield }
         }
 
         fn state(&self) -> State {
@@ -695,6 +703,30 @@ mod tests {
         pair.connection.resume();
         assert_eq!(pair.serve(), NextAction::Close);
         assert_eq!(pair.peer.gone, "wait\n");
+    }
+
+    #[test]
+    fn held_answers_are_neither_sent_nor_overtaken_and_the_end_does_not_close_them() {
+        let mut pair = Pair::new(&["one\nhold\ntwo\n", "three\n"]);
+        pair.peer.has_ended = true;
+        for _ in 0..3 {
+            pair.connection.note_event(true, true);
+            assert_eq!(pair.serve(), NextAction::Hold);
+            assert_eq!((&*pair.peer.gone, pair.peer.comes.len()), ("one\n", 1));
+            assert!(pair.connection.is_held() && !pair.connection.is_quiet());
+            assert!(!pair.connection.awaits_writing(), "what is held may not be written");
+            assert_eq!(pair.connection.idle_since(), None);
+            assert_eq!(pair.connection.info.state(), "conn_io_queue");
+        }
+        pair.connection.conversation.is_acknowledged = true;
+        pair.connection.resume();
+        // Of what is released the peer takes a part.
+        pair.peer.room = 2;
+        assert_eq!(pair.serve(), NextAction::Wait);
+        assert!(pair.connection.awaits_writing() && !pair.connection.is_held());
+        pair.peer.room = usize::MAX;
+        assert_eq!(pair.serve(), NextAction::Close);
+        assert_eq!(pair.peer.gone, "one\nhold\ntwo\nthree\n");
     }
 
     #[test]
