@@ -13,6 +13,10 @@
 //! | `rounds` | when to look for items that have expired |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+#![cfg_attr(
+    not(all(feature = "dashmap", feature = "moka")),
+    allow(dead_code, reason = "each map uses a part of it")
+)]
 
 mod record;
 mod rounds;
