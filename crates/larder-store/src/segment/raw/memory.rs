@@ -1,11 +1,12 @@
-//! The memory behind the region: an anonymous mapping, or an allocation on systems without one.
+//! The memory behind the region: an anonymous mapping, or an allocation on systems without one and under
+//! Miri, which then knows who may touch which byte of it.
 
-#[cfg(not(unix))]
+#[cfg(any(not(unix), miri))]
 pub(super) use allocated::Memory;
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 pub(super) use mapped::Memory;
 
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 mod mapped {
     use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
     use std::io;
@@ -53,7 +54,7 @@ mod mapped {
     }
 }
 
-#[cfg(not(unix))]
+#[cfg(any(not(unix), miri))]
 mod allocated {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::io;
