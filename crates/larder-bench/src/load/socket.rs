@@ -3,7 +3,7 @@
 use crate::run::RunError;
 use crate::settings::{ServerAddress, Tls};
 use mio::event::Source;
-use mio::net::{TcpStream, UnixStream};
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -13,19 +13,16 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 /// A non-blocking socket, with or without TLS.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    transport: Transport,
+    transport: socket2::Socket,
     tls: Option<Box<ClientConnection>>,
-}
-
-#[derive(Debug)]
-enum Transport {
-    Tcp(TcpStream),
-    Unix(UnixStream),
 }
 
 /// The TLS configuration that all connections of a run share.
@@ -38,19 +35,15 @@ pub(crate) struct TlsClient {
 impl Socket {
     /// Connects. Blocks until the connection is made.
     pub(crate) fn connect(address: &ServerAddress, tls: Option<&TlsClient>) -> io::Result<Self> {
-        let transport = match address {
+        let transport: socket2::Socket = match address {
             ServerAddress::Tcp(address) => {
-                let stream = std::net::TcpStream::connect(address)?;
+                let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                Transport::Tcp(TcpStream::from_std(stream))
+                stream.into()
             }
-            ServerAddress::Unix(path) => {
-                let stream = std::os::unix::net::UnixStream::connect(path)?;
-                stream.set_nonblocking(true)?;
-                Transport::Unix(UnixStream::from_std(stream))
-            }
+            ServerAddress::Unix(path) => UnixStream::connect(path)?.into(),
         };
+        transport.set_nonblocking(true)?;
         let tls = match tls {
             Some(tls) => {
                 let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
@@ -63,10 +56,7 @@ impl Socket {
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        match &mut self.transport {
-            Transport::Tcp(stream) => stream.register(registry, token, interest),
-            Transport::Unix(stream) => stream.register(registry, token, interest),
-        }
+        SourceFd(&self.transport.as_raw_fd()).register(registry, token, interest)
     }
 
     /// As [`Read::read`]: `Ok(0)` is the end of the stream.
@@ -111,7 +101,7 @@ impl Socket {
 }
 
 /// Sends pending TLS records until there are none or the socket's buffer is full.
-fn flush(tls: &mut ClientConnection, transport: &mut Transport) -> io::Result<()> {
+fn flush(tls: &mut ClientConnection, transport: &mut socket2::Socket) -> io::Result<()> {
     while tls.wants_write() {
         match tls.write_tls(transport) {
             Ok(_) => (),
@@ -120,28 +110,6 @@ fn flush(tls: &mut ClientConnection, transport: &mut Transport) -> io::Result<()
         }
     }
     Ok(())
-}
-
-impl Read for Transport {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(into),
-            Self::Unix(stream) => stream.read(into),
-        }
-    }
-}
-
-impl Write for Transport {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl TlsClient {
