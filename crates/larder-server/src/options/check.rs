@@ -1,18 +1,8 @@
 //! What can't be served, though each word of it makes sense.
 
+use super::misuse::{Misuse, USAGE};
 use super::{EngineKind, Options};
 
-/// A command line that can't be served, and the exit status that memcached gives it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Misuse {
-    /// What to tell the operator.
-    pub message: String,
-    /// 1 for a value that is refused by itself, 64 (`EX_USAGE`) for one that does not go with others.
-    pub status: u8,
-}
-
-/// `EX_USAGE`.
-pub(super) const USAGE: u8 = 64;
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
 /// Below this queues and index have no room, in MiB.

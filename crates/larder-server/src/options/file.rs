@@ -1,6 +1,5 @@
 //! The configuration file: TOML, its keys the long names of options.
 
-use super::layers::RawValue;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
@@ -11,6 +10,17 @@ pub(super) struct Entry {
     pub(super) given: RawValue,
     /// Counted from 1.
     pub(super) line: usize,
+}
+
+/// A value as a file or the environment has it.
+#[derive(Debug)]
+pub(super) enum RawValue {
+    /// Yes or no.
+    Flag(bool),
+    /// One value.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
 }
 
 /// What is wrong, and in which line.

@@ -1,7 +1,7 @@
 //! Where options come from: the command line, over the environment, over a file. What lies below
 //! becomes words of a command line too, so that there is one meaning of each option, in one place.
 
-use super::file::{self, Fault};
+use super::file::{self, Fault, RawValue};
 use super::{Misuse, Options, OptionsError, Suboptions};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, Parser};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// An option that was set below the command line.
 #[derive(Debug)]
-pub(super) struct Setting {
+struct Setting {
     /// clap's name for it.
     id: String,
     /// What it would be on the command line.
@@ -19,22 +19,27 @@ pub(super) struct Setting {
     origin: String,
 }
 
-/// A value as a file or the environment has it.
-#[derive(Debug)]
-pub(super) enum RawValue {
-    /// Yes or no.
-    Flag(bool),
-    /// One value.
-    One(String),
-    /// Several.
-    Many(Vec<String>),
+impl Options {
+    /// Reads a command line, the environment below it, and the file that either names.
+    ///
+    /// # Errors
+    /// [`OptionsError`]: it asks for help or the version, or it can't be served.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
+        let arguments = arguments.into_iter().collect();
+        let mut options = read(arguments, |name| std::env::var_os(name))?;
+        // A daemon leaves its directory.
+        if options.daemon && !options.enable_coredumps {
+            options.make_paths_absolute();
+        }
+        Ok(options)
+    }
 }
 
 /// Reads a command line, and what lies below it.
 ///
 /// # Errors
 /// [`OptionsError`].
-pub(super) fn read(
+fn read(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Options, OptionsError> {

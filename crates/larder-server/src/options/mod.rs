@@ -3,16 +3,17 @@
 mod check;
 mod file;
 mod layers;
+mod misuse;
+mod suboption_list;
 mod suboption_table;
 pub mod suboptions;
 pub mod tls;
 
-pub use check::Misuse;
+pub use misuse::Misuse;
 pub use suboptions::Suboptions;
 pub use tls::Tls;
 
 use crate::version;
-use check::USAGE;
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use larder_store::eviction::SIZE_EXPONENT;
@@ -28,7 +29,7 @@ use std::path::PathBuf;
     disable_version_flag = true,
     args_override_self = true,
     allow_negative_numbers = true,
-    after_help = suboptions::help()
+    after_help = suboption_list::help()
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
 pub struct Options {
@@ -272,20 +273,6 @@ pub enum Runtime {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// Reads a command line, the environment below it, and the file that either names.
-    ///
-    /// # Errors
-    /// [`OptionsError`]: it asks for help or the version, or it can't be served.
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
-        let arguments = arguments.into_iter().collect();
-        let mut options = layers::read(arguments, |name| std::env::var_os(name))?;
-        // A daemon leaves its directory.
-        if options.daemon && !options.enable_coredumps {
-            options.make_paths_absolute();
-        }
-        Ok(options)
-    }
-
     /// Reads a command line that has everything on it.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let matches =
@@ -388,6 +375,7 @@ fn item_size(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::misuse::USAGE;
     use super::*;
 
     fn parse(line: &str) -> Options {

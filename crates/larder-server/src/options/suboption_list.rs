@@ -1,0 +1,192 @@
+//! Reading the `-o` list: memcached's extended options. What each takes and does is a row of
+//! `suboption_table.rs`.
+
+use super::misuse::{Misuse, USAGE};
+use super::suboption_table::{Does, Row, TABLE, Takes, Value};
+use super::suboptions::Suboptions;
+use std::fmt::Write;
+
+impl Suboptions {
+    /// Reads lists as they were given, each with commas between.
+    ///
+    /// # Errors
+    /// [`Misuse`], in memcached's words, for the first that can't be.
+    pub fn parse<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, Misuse> {
+        let mut options = Self::default();
+        for text in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
+            if !text.is_empty() {
+                options.take(text)?;
+            }
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    fn take(&mut self, text: &str) -> Result<(), Misuse> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        let Some(row) = TABLE.iter().find(|row| row.name == name) else {
+            return refuse(1, format!("Illegal suboption \"{text}\""));
+        };
+        let value = row.check(value).or_else(|message| refuse(1, message))?;
+        match row.does {
+            Does::Set(_, set) => set(self, &value),
+            Does::Nothing(why) => self.without_effect.push((row.name, why)),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Misuse> {
+        if self.shown.hot_lru_pct + self.shown.warm_lru_pct > 80 {
+            let message = "hot_lru_pct + warm_lru_pct cannot be more than 80% combined";
+            return refuse(USAGE, message.to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn refuse<T>(status: u8, message: String) -> Result<T, Misuse> {
+    Err(Misuse { message, status })
+}
+
+impl Row {
+    /// The value, or why it can't be.
+    fn check<'t>(&self, given: Option<&'t str>) -> Result<Value<'t>, String> {
+        let value = |text| Value { text, number: 0, fraction: 0.0 };
+        match (&self.takes, given.filter(|text| !text.is_empty())) {
+            (Takes::Nothing, _) => Ok(value("")),
+            (Takes::Switch(..), None) => Ok(Value { number: 1, ..value("") }),
+            (_, None) => Err(self.missing()),
+            (Takes::Text, Some(text)) => Ok(value(text)),
+            (Takes::Word(known, wrong), Some(text)) => {
+                let known = known.iter().any(|word| word.eq_ignore_ascii_case(text));
+                if known { Ok(value(text)) } else { Err((*wrong).to_owned()) }
+            }
+            (Takes::Number(range, wrong) | Takes::Switch(range, wrong), Some(text)) => {
+                let number = text.parse().map_err(|_| self.unreadable())?;
+                let value = Value { number, ..value(text) };
+                if range.contains(&number) { Ok(value) } else { Err((*wrong).to_owned()) }
+            }
+            (Takes::Real, Some(text)) => {
+                let fraction = text.parse().map_err(|_| self.unreadable())?;
+                Ok(Value { fraction, ..value(text) })
+            }
+            (Takes::Fraction(max, wrong), Some(text)) => {
+                let fraction: f64 = text.parse().map_err(|_| self.unreadable())?;
+                let fits = fraction > 0.0 && fraction <= *max;
+                if fits { Ok(Value { fraction, ..value(text) }) } else { Err((*wrong).to_owned()) }
+            }
+        }
+    }
+
+    fn missing(&self) -> String {
+        match self.name {
+            "hashpower" | "tail_repair_time" | "idle_timeout" => {
+                format!("Missing numeric argument for {}", self.name)
+            }
+            "lru_crawler_sleep" | "lru_crawler_tocrawl" => format!("Missing {} value", self.name),
+            name => format!("Missing {name} argument"),
+        }
+    }
+
+    fn unreadable(&self) -> String {
+        format!("could not parse argument to {}", self.name)
+    }
+}
+
+/// What `-h` says of the list: every name, for scripts look there for what they may give.
+pub(super) fn help() -> String {
+    let mut text = "Extended options, a list with commas between, for -o:\n".to_owned();
+    for row in TABLE {
+        let (effect, help) = match row.does {
+            Does::Set(help, _) => ("", help),
+            Does::Nothing(why) => ("no effect: ", why),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "   - {:<24} {effect}{help}", format!("{}:", row.name));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tls::{KeyFormat, Tls, VerifyMode, Version};
+
+    fn parse(list: &str) -> Suboptions {
+        Suboptions::parse([list]).unwrap()
+    }
+
+    fn refused(list: &str) -> (u8, String) {
+        let Misuse { message, status } = Suboptions::parse([list]).unwrap_err();
+        (status, message)
+    }
+
+    #[test]
+    fn the_later_of_two_counts() {
+        assert!(parse("no_maxconns_fast,maxconns_fast").maxconns_fast);
+        let options = Suboptions::parse(["idle_timeout=5,no_lru_crawler", "idle_timeout=7"]);
+        let options = options.unwrap();
+        assert_eq!((options.idle_timeout, options.lru_crawler), (7, false));
+        assert_eq!(parse(""), Suboptions::default());
+    }
+
+    #[test]
+    fn old_defaults_are_those_of_1_4() {
+        let options = parse("no_modern");
+        assert!(!options.maxconns_fast && !options.lru_crawler);
+        assert!(parse("no_modern,maxconns_fast").maxconns_fast);
+    }
+
+    #[test]
+    fn tls_is_read() {
+        let tls = parse(
+            "ssl_chain_cert=/a b.pem,ssl_key=k=1,ssl_keyformat=der,ssl_verify_mode=2,\
+             ssl_ca_cert=ca,ssl_min_version=3,ssl_session_cache,ssl_handshake_timeout=5",
+        )
+        .tls;
+        let expected = Tls {
+            chain_cert: Some("/a b.pem".into()),
+            key: Some("k=1".into()),
+            key_format: KeyFormat::Der,
+            ca_cert: Some("ca".into()),
+            verify_mode: VerifyMode::Require,
+            min_version: Version::Tls13,
+            session_cache: true,
+            wbuf_size: 16 << 10,
+            handshake_timeout: Some(5),
+        };
+        assert_eq!(tls, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_in_memcacheds_words() {
+        for (list, status, said) in [
+            ("frob=1", 1, "Illegal suboption \"frob=1\""),
+            ("idle_timeout", 1, "Missing numeric argument for idle_timeout"),
+            ("idle_timeout=x", 1, "could not parse argument to idle_timeout"),
+            ("hot_lru_pct", 1, "Missing hot_lru_pct argument"),
+            ("hot_lru_pct=90", 1, "hot_lru_pct must be > 1 and < 80"),
+            ("hot_lru_pct=50,warm_lru_pct=50", 64, "cannot be more than 80% combined"),
+            ("warm_max_factor=0", 1, "warm_max_factor must be > 0"),
+            ("slab_automove=3", 1, "slab_automove must be between 0 and 2"),
+            ("lru_crawler_sleep=1000001", 1, "LRU crawler sleep must be between 0 and 1 second"),
+            ("ssl_verify_mode=4", 1, "Invalid ssl_verify_mode. Use help to see valid options."),
+            ("hash_algorithm=md5", 1, "Unknown hash_algorithm option"),
+        ] {
+            let (found, message) = refused(list);
+            assert_eq!(found, status, "{list}");
+            assert!(message.contains(said), "{list}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_effect_says_why() {
+        let options = parse("hashpower=20,slab_reassign,ext_max_frag=0");
+        let names: Vec<&str> = options.without_effect.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["hashpower", "slab_reassign", "ext_max_frag"]);
+        assert!(help().contains("   - ext_path:"));
+    }
+}
