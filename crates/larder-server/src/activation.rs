@@ -1,6 +1,6 @@
 //! Listening sockets that whoever started the server has bound for it: systemd's socket activation.
 
-use crate::auth;
+use crate::dialect;
 use crate::listener::{ListenError, Listener, Security, Service};
 use crate::options::Options;
 use listenfd::ListenFd;
@@ -15,7 +15,7 @@ pub fn inherited(options: &Options) -> Result<Option<Vec<Listener>>, ListenError
     if passed.len() == 0 {
         return Ok(None);
     }
-    let service = Service::Memcached { opening: auth::opening(options) };
+    let service = Service::Memcached { opening: dialect::opening(options) };
     let listeners = (0..passed.len()).map(|index| {
         take(&mut passed, index, service)
             .map_err(|error| ListenError::Inherited(format!("socket {index}: {error}")))

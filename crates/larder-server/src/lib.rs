@@ -9,6 +9,7 @@ pub mod connection;
 pub mod connections;
 pub mod controls;
 pub mod conversation;
+pub mod dialect;
 pub mod driver;
 pub mod gate;
 mod host;

@@ -1,6 +1,6 @@
 //! Sockets that are listened on: from addresses as memcached writes them to bound listeners.
 
-use crate::auth;
+use crate::dialect::{self, Dialect};
 use crate::options::Options;
 use crate::platform;
 use larder_protocol::Parser;
@@ -42,17 +42,6 @@ pub enum Security {
     Anonymous,
     /// `mtls:`: they show a good certificate.
     Certified,
-}
-
-/// A dialect of memcached's that `-l` names: `proto[ascii]:`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// `negotiating`: a client's first byte chooses.
-    Negotiating,
-    /// `ascii`
-    Ascii,
-    /// `binary`
-    Binary,
 }
 
 /// An entry of `-l`: `[notls:|btls:|mtls:][proto[DIALECT]:][tag[NAME]:]ADDRESS`.
@@ -98,8 +87,8 @@ impl<'a> Entry<'a> {
     /// What is spoken at the address.
     fn service(&self, options: &Options) -> Result<Service, ListenError> {
         let opening = match self.dialect {
-            None => Some(auth::opening(options)),
-            Some(dialect) => auth::opening_in(dialect, options),
+            None => Some(dialect::opening(options)),
+            Some(dialect) => dialect::opening_in(dialect, options),
         };
         let opening = opening.ok_or_else(|| ListenError::NoLogin(self.text.to_owned()))?;
         Ok(Service::Memcached { opening })
@@ -245,7 +234,7 @@ pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>
 /// [`ListenError`] for the first address that can't be had. IPv6 missing from the machine is none.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let (backlog, usual) =
-        (options.listen_backlog, Service::Memcached { opening: auth::opening(options) });
+        (options.listen_backlog, Service::Memcached { opening: dialect::opening(options) });
     if let Some(path) = &options.unix_socket {
         let listener = bind_unix(path, options.unix_mask, backlog, usual)?;
         if let Some(user) = options.user.as_deref().filter(|_| platform::is_root()) {

@@ -8,8 +8,8 @@
 //! A request is one datagram and has a session of its own. Each command in it is answered by a
 //! message of its own, which goes out in as many datagrams as it takes.
 
-use crate::auth;
 use crate::connection::{Buffers, IoBytes, NextAction};
+use crate::dialect;
 use crate::listener::{Entry, ListenError, entries, resolve, udp_name};
 use crate::options::Options;
 use crate::server::Server;
@@ -90,7 +90,7 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
 /// own, and all of it at once. They begin as `-B` says, whatever `-l` says of connections.
 pub(crate) fn settings(server: &Server) -> Settings {
     Settings {
-        opening: auth::opening(&server.options),
+        opening: dialect::opening(&server.options),
         requests_per_turn: 1,
         output_max: MESSAGE_MAX,
         ..server.settings.clone()

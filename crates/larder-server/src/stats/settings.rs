@@ -3,7 +3,7 @@
 use super::table::Source::Server;
 use super::table::Unit::{Bytes, Microseconds, Seconds};
 use super::table::{Condition, Row, Value};
-use crate::auth;
+use crate::dialect;
 use crate::options::{EngineKind, Options, Runtime};
 use crate::slab_classes::CHUNK_MAX;
 use larder_protocol::{Parser, Streams};
@@ -274,7 +274,7 @@ fn or_null(text: String) -> Value {
 }
 
 fn protocol(options: &Options) -> &'static str {
-    match auth::opening(options) {
+    match dialect::opening(options) {
         Parser::TEXT | Parser::TEXT_LOGIN => "ascii",
         Parser::BINARY | Parser::BINARY_LOGIN => "binary",
         _ => "auto-negotiate",
