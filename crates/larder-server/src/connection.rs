@@ -4,7 +4,7 @@
 
 use crate::connections::ConnectionInfo;
 use crate::conversation::Conversation;
-use crate::shedding::{Held, PROGRESS_MIN};
+use crate::holdings::{Held, PROGRESS_MIN};
 use crate::tls::channel::Channel;
 use larder_session::{Next, Progress, State};
 use std::io::{self, Read, Write};

@@ -1,12 +1,10 @@
-//! The connections that are open: how they come and go, how many there were, and what each shows of
-//! itself to other threads.
+//! The connections that are open, how many there were, and what each shows of itself to other
+//! threads.
 
-use crate::life_cycle::Phase;
-use crate::server::Server;
-use crate::shedding::Holdings;
+use crate::holdings::Holdings;
 use larder_session::State;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -35,70 +33,33 @@ impl Connections {
         self.last_id.fetch_max(last, Relaxed);
     }
 
-    /// Sets the counts to 0 (`stats reset`).
-    pub(crate) fn reset(&self) {
-        for count in [&self.total, &self.rejected, &self.idle_kicks] {
-            count.store(0, Relaxed);
-        }
-    }
-}
-
-impl Server {
-    /// Whether another connection may be accepted now. If not, the thread that accepts is woken
-    /// once it may.
-    pub(crate) fn accepts(&self) -> bool {
-        let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
-        self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
+    /// A number for a new connection.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Relaxed) + 1
     }
 
-    /// Takes a connection in, unless there are too many.
-    pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
-        if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
-            self.connections.current.fetch_sub(1, Relaxed);
-            self.connections.rejected.fetch_add(1, Relaxed);
-            return None;
-        }
-        self.connections.total.fetch_add(1, Relaxed);
-        let id = self.connections.last_id.fetch_add(1, Relaxed) + 1;
-        let now = self.clock.now().0;
-        let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
-        self.conns().insert(id, Arc::clone(&info));
-        self.log.note_connection(&info.peer, id, None);
-        tracing::debug!(id, peer = info.peer, "a connection was accepted");
-        Some(info)
-    }
-
-    /// Counts a connection out.
-    pub fn dismiss(&self, info: &ConnectionInfo) {
-        self.connections.current.fetch_sub(1, SeqCst);
-        if self.gate.is_closed() {
-            self.life.wake();
-        }
-        self.conns().remove(&info.id);
-        self.note_shed_end(info);
-        let reason = match info.ended() {
-            Some(reason) => reason,
-            None if self.life.phase() > Phase::Serving => "shutdown",
-            None => "normal",
-        };
-        self.log.note_connection(&info.peer, info.id, Some(reason));
-        tracing::debug!(info.id, peer = info.peer, reason, "a connection was closed");
-    }
-
-    pub(crate) fn conns(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {
-        self.connections.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The open connections by their numbers, locked.
+    pub(crate) fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes of memory that all connections hold together.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.connections.held.load(Relaxed)
+        self.held.load(Relaxed)
     }
 
     /// Counts a change of what connections hold; what they hold together afterwards.
     pub fn count_held(&self, change: isize) -> usize {
-        let before = self.connections.held.fetch_add(change.cast_unsigned(), Relaxed);
+        let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
         before.wrapping_add_signed(change)
+    }
+
+    /// Sets the counts to 0 (`stats reset`).
+    pub(crate) fn reset(&self) {
+        for count in [&self.total, &self.rejected, &self.idle_kicks] {
+            count.store(0, Relaxed);
+        }
     }
 }
 

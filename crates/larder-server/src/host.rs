@@ -27,7 +27,7 @@ impl Host for Server {
     }
 
     fn reserve(&self, bytes: usize) -> bool {
-        let total = self.count_held(bytes.cast_signed());
+        let total = self.connections.count_held(bytes.cast_signed());
         let fits = self.makes_small_room(total);
         if !fits {
             self.release(bytes);
@@ -36,7 +36,7 @@ impl Host for Server {
     }
 
     fn release(&self, bytes: usize) {
-        self.count_held(-bytes.cast_signed());
+        self.connections.count_held(-bytes.cast_signed());
     }
 
     fn crawler_enabled(&self) -> bool {

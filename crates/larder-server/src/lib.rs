@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activation;
+mod admission;
 pub mod auth;
 pub mod clock;
 pub mod connection;
@@ -12,6 +13,7 @@ pub mod conversation;
 pub mod dialect;
 pub mod driver;
 pub mod gate;
+mod holdings;
 mod host;
 pub mod life_cycle;
 pub mod listener;

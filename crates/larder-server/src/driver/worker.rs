@@ -156,7 +156,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if change == 0 {
             return true;
         }
-        let total = self.server.count_held(change);
+        let total = self.server.connections.count_held(change);
         let fits = change < 0
             || self.server.makes_room(&connection.info, connection.buffer_bytes(), total);
         if !fits {
@@ -250,7 +250,7 @@ impl Server {
             self.log.note_fault(connection.info.id, true, "it ends in the middle of a handshake");
         }
         connection.end(stream);
-        self.count_held(-connection.counted_held());
+        self.connections.count_held(-connection.counted_held());
         self.dismiss(&connection.info);
     }
 

@@ -28,7 +28,7 @@ pub(super) fn visit(server: &Server, show: &mut dyn FnMut(u64, Socket<'_>)) {
         show(id, Socket { idle_secs: server.clock.uptime(), kind });
     }
     let now = server.clock.now().0;
-    for (&id, conn) in server.conns().iter() {
+    for (&id, conn) in server.connections.open().iter() {
         let idle_secs = now.saturating_sub(conn.last_command()).into();
         show(id, Socket { idle_secs, kind: SocketKind::Connection(conn) });
     }

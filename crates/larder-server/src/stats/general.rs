@@ -109,7 +109,7 @@ pub(super) const CONNECTIONS: &[Row] = &[
         "read_buf_bytes",
         Server(|s| {
             let tls = s.server.tls.as_ref().map_or(0, |tls| tls.fixed());
-            (s.server.held() + tls).into()
+            (s.server.connections.held() + tls).into()
         }),
         "Memory that all connections hold together: input that is not a whole request yet, output \
          that is not sent, reads of large values, and 3.5 KiB for each that is encrypted.",

@@ -1,0 +1,51 @@
+//! How connections come and go: the limit of `-c`, their entries in the list, and their lines in the
+//! log.
+
+use crate::connections::ConnectionInfo;
+use crate::life_cycle::Phase;
+use crate::server::Server;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+impl Server {
+    /// Whether another connection may be accepted now. If not, the thread that accepts is woken
+    /// once it may.
+    pub(crate) fn accepts(&self) -> bool {
+        let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
+        self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
+    }
+
+    /// Takes a connection in, unless there are too many.
+    pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
+        if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
+            self.connections.current.fetch_sub(1, Relaxed);
+            self.connections.rejected.fetch_add(1, Relaxed);
+            return None;
+        }
+        self.connections.total.fetch_add(1, Relaxed);
+        let id = self.connections.next_id();
+        let now = self.clock.now().0;
+        let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
+        self.connections.open().insert(id, Arc::clone(&info));
+        self.log.note_connection(&info.peer, id, None);
+        tracing::debug!(id, peer = info.peer, "a connection was accepted");
+        Some(info)
+    }
+
+    /// Counts a connection out.
+    pub fn dismiss(&self, info: &ConnectionInfo) {
+        self.connections.current.fetch_sub(1, SeqCst);
+        if self.gate.is_closed() {
+            self.life.wake();
+        }
+        self.connections.open().remove(&info.id);
+        self.note_shed_end(info);
+        let reason = match info.ended() {
+            Some(reason) => reason,
+            None if self.life.phase() > Phase::Serving => "shutdown",
+            None => "normal",
+        };
+        self.log.note_connection(&info.peer, info.id, Some(reason));
+        tracing::debug!(info.id, peer = info.peer, reason, "a connection was closed");
+    }
+}
