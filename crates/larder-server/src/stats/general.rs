@@ -1,9 +1,9 @@
 //! Rows of `stats`.
 
+use super::row::Source::{Class, Engine, Server, Thread};
+use super::row::Unit::{Bytes, Microseconds, Seconds};
+use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
-use super::table::Source::{Class, Engine, Server, Thread};
-use super::table::Unit::{Bytes, Microseconds, Seconds};
-use super::table::{Condition, Row, Value};
 use crate::version;
 use std::sync::atomic::Ordering::Relaxed;
 

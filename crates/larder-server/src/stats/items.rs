@@ -1,9 +1,9 @@
 //! Rows of `stats items`: every item under the slab class that it would have in memcached. The
 //! classes are memcached's, so none of these is a metric.
 
-use super::table::Row;
-use super::table::Source::{Class, Engine};
-use super::table::Unit::{Bytes, Seconds};
+use super::row::Row;
+use super::row::Source::{Class, Engine};
+use super::row::Unit::{Bytes, Seconds};
 
 const ONE_LIST: &str = "All items of a class are in one list, which is shown as the cold one.";
 const NO_LISTS: &str = "There are no LRU lists.";

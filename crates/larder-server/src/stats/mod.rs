@@ -5,13 +5,17 @@ mod conns;
 mod general;
 mod items;
 mod mrc;
+mod row;
 mod settings;
+mod slab_class;
 mod slabs;
 mod snapshot;
+mod socket;
 mod table;
 mod tls;
 
-pub use table::{Condition, Kind, Metric, PAGES, Page, Row, Unit, Value, visit_metrics};
+pub use row::{Condition, Kind, Metric, Row, Unit, Value};
+pub use table::{PAGES, Page, visit_metrics};
 
 use crate::server::Server;
 use larder_protocol::reply::StatsRefusal;

@@ -1,8 +1,8 @@
 //! Rows of `stats mrc`, Larder's own: what the hit ratio would be with less memory or with more.
 
+use super::row::Source::Server;
+use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
-use super::table::Source::Server;
-use super::table::{Condition, Row, Value};
 use larder_store::segment::MissRatioCurve;
 
 const ESTIMATE: &str = "larder_hit_ratio_estimate";

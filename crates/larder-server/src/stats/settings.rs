@@ -1,8 +1,8 @@
 //! Rows of `stats settings`. Metrics have the limits, from `stats`; settings are none.
 
-use super::table::Source::Server;
-use super::table::Unit::{Bytes, Microseconds, Seconds};
-use super::table::{Condition, Row, Value};
+use super::row::Source::Server;
+use super::row::Unit::{Bytes, Microseconds, Seconds};
+use super::row::{Condition, Row, Value};
 use crate::dialect;
 use crate::options::{EngineKind, Options, Runtime};
 use crate::slab_classes::CHUNK_MAX;

@@ -1,34 +1,10 @@
 //! Rows of `stats slabs`: the classes of `stats items` with the pages that memcached would need for
 //! them. The pages do not exist, so they are no metrics.
 
-use super::snapshot::Snapshot;
-use super::table::Row;
-use super::table::Source::{Class, Server, Slab};
-use super::table::Unit::Bytes;
-use crate::slab_classes::PAGE_LEN;
-
-/// What memcached would need for the items of a size class.
-pub(super) struct SlabClass {
-    chunk_size: u64,
-    chunks_per_page: u64,
-    used_chunks: u64,
-    pages: u64,
-}
-
-impl SlabClass {
-    pub(super) fn new(snapshot: &Snapshot<'_>, class: usize) -> Self {
-        let gauges = snapshot.gauges().classes.get(class).copied().unwrap_or_default();
-        let chunk_size = snapshot.server.settings.limits.classes.bound(class) as u64;
-        let chunks_per_page = PAGE_LEN as u64 / chunk_size;
-        let used_chunks = gauges.items.max(gauges.bytes.div_ceil(chunk_size));
-        let pages = used_chunks.div_ceil(chunks_per_page);
-        Self { chunk_size, chunks_per_page, used_chunks, pages }
-    }
-
-    fn chunks(&self) -> u64 {
-        self.pages * self.chunks_per_page
-    }
-}
+use super::row::Row;
+use super::row::Source::{Class, Server, Slab};
+use super::row::Unit::Bytes;
+use super::slab_class::SlabClass;
 
 pub(super) const CLASS: &[Row] = &[
     Row::gauge("chunk_size", Slab(|s| s.chunk_size), "Largest item of the class.").unit(Bytes),

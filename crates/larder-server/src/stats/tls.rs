@@ -1,9 +1,9 @@
 //! Rows about TLS, of `stats` and `stats settings`.
 
+use super::row::Source::Server;
+use super::row::Unit::{Bytes, Seconds};
+use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
-use super::table::Source::Server;
-use super::table::Unit::{Bytes, Seconds};
-use super::table::{Condition, Row, Value};
 use crate::options;
 use crate::options::tls::{KeyFormat, VerifyMode, Version};
 use crate::tls::Tls;
