@@ -1,8 +1,8 @@
 //! A connection's task: it waits for an event, has turns until there is something to wait for, and
 //! so on.
 
-use super::Shared;
 use super::hold::Hold;
+use super::shared::Shared;
 use super::stream::Stream;
 use crate::connection::{Connection, NextAction};
 use crate::driver::{Accepted, LOG_INTERVAL, MAINTENANCE};

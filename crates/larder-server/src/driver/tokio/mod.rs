@@ -6,23 +6,20 @@
 
 mod client;
 mod hold;
+mod shared;
 mod stream;
 
-use super::worker::WorkerContext;
 use super::{Accepted, MAINTENANCE, Workers};
 use crate::connection::NextAction;
-use crate::platform;
 use crate::server::Server;
 use crate::udp::Endpoint;
 use client::Client;
 use hold::Hold;
 use larder_store::Engine;
 use larder_store::cache::Cache;
-use std::any::Any;
-use std::cell::RefCell;
+use shared::{Shared, install, uninstall};
 use std::future::poll_fn;
 use std::io;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
@@ -30,60 +27,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 /// How long a round of maintenance keeps its thread in the work-stealing runtime, so that the next one
 /// goes to another.
 const ROUND: Duration = Duration::from_micros(50);
-
-thread_local! {
-    /// The [`WorkerContext`] of this thread, if it is a worker's.
-    static WORKER: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
-}
-
-/// What tasks share.
-struct Shared<E> {
-    server: Arc<Server>,
-    /// Wakes every connection, to see the phase.
-    phase_changed: Notify,
-    engine: PhantomData<fn() -> E>,
-}
-
-impl<E: Engine + 'static> Shared<E> {
-    fn new(server: &Arc<Server>) -> Arc<Self> {
-        let phase_changed = Notify::new();
-        Arc::new(Self { server: Arc::clone(server), phase_changed, engine: PhantomData })
-    }
-
-    /// Works with this thread's worker context.
-    fn with_worker<R>(&self, work: impl FnOnce(&mut WorkerContext<E>) -> R) -> R {
-        WORKER.with_borrow_mut(|place| {
-            let worker = place.as_mut().and_then(|worker| worker.downcast_mut());
-            work(worker.expect("tasks run on worker threads, and each has its context installed"))
-        })
-    }
-
-    /// A slice of maintenance; true if there is more to do.
-    fn maintain(&self) -> bool {
-        self.with_worker(|worker| worker.maintain(worker.now()))
-    }
-}
-
-/// Makes this thread the worker of number `index`.
-fn install<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) {
-    if server.options.pin {
-        platform::pin_to_core(index);
-    }
-    let worker = WorkerContext::new(index, Arc::clone(server), cache.engine());
-    WORKER.set(Some(Box::new(worker)));
-}
-
-/// A worker's end: its engine must not outlive what the engine itself keeps for the thread.
-fn uninstall() {
-    WORKER.take();
-}
 
 /// The runtimes as the acceptor sees them.
 pub(super) struct Runtimes<E> {
