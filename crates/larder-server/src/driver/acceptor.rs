@@ -1,7 +1,7 @@
 //! The thread that accepts connections, under every driver. It is also the one that the
 //! life cycle wakes, and takes the server through its phases.
 
-use super::{Accepted, LOG_INTERVAL, Workers};
+use super::hand_over::{Accepted, LOG_INTERVAL, Workers};
 use crate::life_cycle::{self, Phase};
 use crate::listener::Listener;
 use crate::server::Server;

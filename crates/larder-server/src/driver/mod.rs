@@ -5,48 +5,20 @@
 //! connection. A driver says when there is something to read, room to write, or time for maintenance.
 
 mod acceptor;
+mod hand_over;
 mod per_core;
 mod tokio;
 mod worker;
 
-use crate::connections::ConnectionInfo;
-use crate::listener::{Listener, Service};
+use crate::listener::Listener;
 use crate::options::Runtime;
 use crate::server::Server;
 use crate::udp;
 use larder_store::cache::Cache;
-use rustls::ServerConfig;
-use socket2::Socket;
 use std::io;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
-
-/// How often expiry and growth get a slice of time when nothing else happens.
-const MAINTENANCE: Duration = Duration::from_secs(1);
-/// How often watchers are shown what was logged.
-const LOG_INTERVAL: Duration = Duration::from_millis(20);
-
-/// A connection on its way to a worker.
-struct Accepted {
-    stream: Socket,
-    info: Arc<ConnectionInfo>,
-    tls: Option<Arc<ServerConfig>>,
-    service: Service,
-}
-
-/// The threads of a driver, as the one that accepts connections sees them.
-trait Workers {
-    /// Gives a connection to one of them, in turn.
-    fn hand_over(&mut self, accepted: Accepted);
-
-    /// Has all of them see the phase that the server is in.
-    fn wake_all(&self) -> io::Result<()>;
-
-    /// Waits for them to end, for the server has.
-    fn join(self);
-}
 
 /// Serves until the server's life cycle comes to its end; `wakeups` is the other end of its waker.
 ///

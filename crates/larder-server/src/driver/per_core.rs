@@ -1,8 +1,8 @@
 //! One event loop a thread. Each worker owns its connections and its context, and shares nothing on the
 //! way of a request.
 
+use super::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
 use super::worker::{HANDSHAKE_SLICE, WorkerContext};
-use super::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
 use crate::connection::{Connection, NextAction};
 use crate::connections::ConnectionInfo;
 use crate::life_cycle::Phase;

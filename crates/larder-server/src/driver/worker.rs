@@ -1,7 +1,7 @@
 //! What a worker thread has to itself under any driver, and what it does with it: turns of
 //! connections and of UDP sockets, and maintenance.
 
-use super::Accepted;
+use super::hand_over::Accepted;
 use crate::connection::{Buffers, Connection, Fault, IoBytes, NextAction};
 use crate::connections::ConnectionInfo;
 use crate::conversation::Conversation;

@@ -4,7 +4,7 @@
 //! answers are encrypted once a turn into another. What a connection keeps between turns is the part
 //! of a record that has not all come: usually nothing.
 
-use super::TlsCounts;
+use super::counts::TlsCounts;
 use super::load::explain_certificate;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};

@@ -2,8 +2,10 @@
 //! What it makes of bytes is in [`channel`].
 
 pub mod channel;
+mod counts;
 mod load;
 
+pub use counts::TlsCounts;
 pub use load::LoadError;
 
 use crate::clock::Clock;
@@ -12,7 +14,7 @@ use crate::options;
 use load::{Clients, load};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,18 +41,6 @@ struct Configurations {
     anonymous: Arc<ServerConfig>,
     /// `mtls:`; there is none without `ssl_ca_cert`.
     certified: Option<Arc<ServerConfig>>,
-}
-
-/// What went wrong, and what sessions were begun.
-#[derive(Debug, Default)]
-#[expect(missing_docs, reason = "the names are memcached's own")]
-pub struct TlsCounts {
-    /// Connections that are encrypted, now.
-    pub(crate) open: AtomicUsize,
-    /// Handshakes that resumed nothing.
-    pub new_sessions: AtomicU64,
-    pub handshake_errors: AtomicU64,
-    pub proto_errors: AtomicU64,
 }
 
 impl Tls {

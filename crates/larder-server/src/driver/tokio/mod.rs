@@ -9,7 +9,7 @@ mod hold;
 mod shared;
 mod stream;
 
-use super::{Accepted, MAINTENANCE, Workers};
+use super::hand_over::{Accepted, MAINTENANCE, Workers};
 use crate::connection::NextAction;
 use crate::server::Server;
 use crate::udp::Endpoint;
