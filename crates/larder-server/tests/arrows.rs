@@ -1,5 +1,11 @@
-//! The house holds: crates depend downwards only, and unsafe code stays where it is allowed.
+//! The structure of the source: crates and their files depend downwards alone, and unsafe code stays
+//! where it is allowed.
 
+#[path = "arrows/imports.rs"]
+mod imports;
+
+use imports::{Imports, circle};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -55,6 +61,18 @@ const WIRE_WORDS: [&str; 22] = [
     "\"WATCHER_",
     "\\r\\n",
 ];
+
+/// Imports within a crate that close a circle: the crate, the file, what it imports from, and why.
+const UPWARDS: [(&str, &str, &str, &str); 5] = [
+    ("larder-store", "eviction/open", "eviction", QUEUE),
+    ("larder-store", "eviction/queues", "eviction", QUEUE),
+    ("larder-store", "eviction/verdict", "eviction", QUEUE),
+    ("larder-store", "segment/raw/mapped", "segment/raw", PREFETCH),
+    ("larder-store", "segment/raw/modelled", "segment/raw", PREFETCH),
+];
+const QUEUE: &str =
+    "the two queues are declared in the overview of the policy, beside their drawing";
+const PREFETCH: &str = "both regions, of which a build has one, use the same prefetch";
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -134,4 +152,41 @@ fn wire_text_stays_in_the_protocol() {
     }
     let admin = without_tests(&crates().join("larder-protocol/src/reply/admin.rs"));
     assert!(WIRE_WORDS.iter().filter(|word| admin.contains(*word)).count() > 5);
+}
+
+fn imports_of(crate_name: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let src = crates().join(crate_name).join("src");
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    Imports::read(&src, &files).edges()
+}
+
+#[test]
+fn files_import_downwards() {
+    for crate_name in ["larder-operations", "larder-session", "larder-store", "larder-server"] {
+        let mut edges = imports_of(crate_name);
+        for (_, from, to, why) in UPWARDS.iter().filter(|upwards| upwards.0 == crate_name) {
+            let is_known = edges.get_mut(*from).is_some_and(|imports| imports.remove(*to));
+            assert!(is_known, "{crate_name}: {from} imports nothing from {to}, though \"{why}\"");
+        }
+        let circle = circle(&edges).map(|circle| circle.join(" -> "));
+        assert_eq!(circle, None, "{crate_name}: files import each other");
+    }
+}
+
+#[test]
+fn a_circle_of_imports_is_found() {
+    let mut edges = imports_of("larder-server");
+    // A `use` of a file beside it, a name through a re-export, and a path in a function.
+    for (from, to) in [
+        ("stats/table", "stats/row"),
+        ("options/layers", "options/misuse"),
+        ("driver", "driver/acceptor"),
+    ] {
+        assert!(edges[from].contains(to), "{from} imports from {to}");
+    }
+    edges.get_mut("stats/row").unwrap().insert("stats".to_owned());
+    let circle = circle(&edges).expect("stats imports from its files");
+    assert_eq!(circle.first(), circle.last());
+    assert!(circle.contains(&"stats/row".to_owned()), "{circle:?}");
 }
