@@ -7,12 +7,11 @@
 //! └──────┴──────┴────────┴───────┴─────┴────────┴────────┴────────┴────────┘
 //! ```
 
-use crate::parser::{faulty, raw};
+use crate::parsed::faulty;
 use crate::request::{
-    Arithmetic, BinaryHead, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Recovery,
+    Arithmetic, BinaryHead, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, Parsed, Recovery,
     ReplyFormat, Request, Status, Store, StoreMode,
 };
-use crate::sasl::has_sasl_shape;
 
 /// The first byte of a request.
 pub(crate) const MAGIC: u8 = 0x80;
@@ -192,10 +191,18 @@ fn objection(head: &Head) -> Option<(Status, Recovery)> {
     if right { None } else { Some((Status::InvalidArguments, Recovery::Close)) }
 }
 
+/// Whether a SASL request has the fields of its opcode.
+pub(crate) fn has_sasl_shape(head: &Head) -> bool {
+    match head.opcode {
+        opcode::SASL_LIST => head.body_len == 0,
+        _ => head.extras_len == 0 && head.key_len > 0,
+    }
+}
+
 #[inline]
 fn get<'b>(head: &Head, key: &'b [u8], touch: Option<Exptime>, value: bool) -> Get<'b> {
     Get {
-        key: raw(key),
+        key: Key::raw(key),
         value,
         touch,
         vivify: None,
@@ -228,7 +235,7 @@ fn store<'b>(
     };
     let value_len = head.value_len();
     let store = Store {
-        key: raw(key),
+        key: Key::raw(key),
         mode,
         client_flags: word(extras, 0),
         expiry: Exptime(word(extras, 4).into()),
@@ -252,7 +259,7 @@ fn store<'b>(
 
 fn delete<'b>(head: &Head, key: &'b [u8]) -> Delete<'b> {
     Delete {
-        key: raw(key),
+        key: Key::raw(key),
         compare: head.compare(),
         new_cas: None,
         invalidate: false,
@@ -267,7 +274,7 @@ fn arithmetic<'b>(head: &Head, extras: &[u8], key: &'b [u8], down: bool) -> Arit
     let long = |at| u64::from(word(extras, at)) << 32 | u64::from(word(extras, at + 4));
     let exptime = word(extras, 16);
     Arithmetic {
-        key: raw(key),
+        key: Key::raw(key),
         down,
         delta: long(0),
         vivify: (exptime != NO_CREATE).then(|| Exptime(exptime.into())),

@@ -1,18 +1,27 @@
 //! Classic text: `get`, `set` and the rest. Error lines and their order are memcached's.
 
 use crate::admin;
+use crate::body::{bad_value_len, value_len, with_body};
+use crate::line::{BAD_FORMAT, LINE_LEN_MAX};
+use crate::noreply::{format, refuse};
 use crate::number::{exptime_of, flags_of, i32_of, u32_of, u64_of};
-use crate::parser::{LINE_LEN_MAX, Retrieval, fault, faulty, raw};
+use crate::parsed::{fault, faulty, request};
 use crate::request::{
-    Arithmetic, Classic, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Parsed, Recovery,
-    ReplyFormat, Request, Store, StoreMode, VALUE_LEN_MAX,
+    Arithmetic, Classic, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, Parsed, Recovery,
+    ReplyFormat, Request, Store, StoreMode,
 };
 use crate::tokens::{Tokens, skip_spaces, trim_end_spaces};
 
-pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
+
+/// What the keys of a classic retrieval line share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retrieval {
+    pub(crate) with_cas: bool,
+    pub(crate) touch: Option<Exptime>,
+}
 
 /// A retrieval command, before its keys.
 #[derive(Clone, Copy)]
@@ -127,31 +136,6 @@ pub(crate) fn parse<'b>(line: &'b [u8], body: &'b [u8], consumed: usize) -> Pars
     store(mode, false, rest, body, consumed)
 }
 
-pub(crate) fn request<'b>(request: Request<'b>, consumed: usize) -> Parsed<'b> {
-    Parsed::Request { request, consumed }
-}
-
-fn is_noreply(rest: &[u8]) -> bool {
-    // Most lines end in a digit or a letter other than this one.
-    rest.ends_with(b"y") && rest.ends_with(b" noreply")
-        || rest.ends_with(b" ") && trim_end_spaces(rest).ends_with(b" noreply")
-}
-
-pub(crate) fn format<'b>(rest: &[u8]) -> ReplyFormat<'b> {
-    ReplyFormat::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
-}
-
-/// An error line that `noreply` suppresses.
-pub(crate) fn refuse<'b>(
-    error: &'static str,
-    rest: &[u8],
-    then: Recovery,
-    consumed: usize,
-) -> Parsed<'b> {
-    let reply = if is_noreply(rest) { FaultReply::Silent } else { FaultReply::Text(error) };
-    faulty(reply, then, consumed)
-}
-
 #[inline]
 fn store<'b>(
     mode: StoreMode,
@@ -176,7 +160,7 @@ fn store<'b>(
         return refuse(BAD_FORMAT, rest, swallow, consumed);
     }
     let store = Store {
-        key: raw(key),
+        key: Key::raw(key),
         mode,
         client_flags,
         expiry: Exptime(exptime.into()),
@@ -190,34 +174,6 @@ fn store<'b>(
         format: format(rest),
     };
     with_body(store, body, consumed)
-}
-
-/// The announced length of a value: 0 to [`VALUE_LEN_MAX`].
-#[inline]
-pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
-    i32_of(token).and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= VALUE_LEN_MAX)
-}
-
-/// The answer to a store whose value's length is none. One that is only written with too many
-/// zeros is known all the same: whoever chose the value must not have it run as commands.
-#[cold]
-pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
-    match u64_of(token).filter(|&len| len <= VALUE_LEN_MAX as u64) {
-        Some(len) => faulty(FaultReply::Text(BAD_FORMAT), Recovery::Swallow(len + 2), consumed),
-        None => fault(BAD_FORMAT, consumed),
-    }
-}
-
-/// A text store with its value, if all of it is here.
-#[inline]
-pub(crate) fn with_body<'b>(store: Store<'b>, body: &'b [u8], head_len: usize) -> Parsed<'b> {
-    let value_len = store.value_len;
-    let Some((value, end)) = body.get(..value_len + 2).and_then(|b| b.split_at_checked(value_len))
-    else {
-        return Parsed::Body { store, head_len, body_len: value_len as u64 + 2 };
-    };
-    let store = Store { value, terminated: end == b"\r\n", ..store };
-    request(Request::Store(store), head_len + value_len + 2)
 }
 
 #[inline]
@@ -288,7 +244,7 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         return refuse(BAD_DELETE, rest, Recovery::Continue, consumed);
     }
     let delete = Delete {
-        key: raw(key),
+        key: Key::raw(key),
         compare: None,
         new_cas: None,
         invalidate: false,
@@ -312,7 +268,7 @@ fn arithmetic<'b>(down: bool, rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         return refuse(BAD_DELTA, rest, Recovery::Continue, consumed);
     };
     let arithmetic = Arithmetic {
-        key: raw(key),
+        key: Key::raw(key),
         down,
         delta,
         vivify: None,
@@ -337,7 +293,7 @@ fn touch<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         return refuse(BAD_EXPTIME, rest, Recovery::Continue, consumed);
     };
     let get = Get {
-        key: raw(key),
+        key: Key::raw(key),
         value: false,
         touch: Some(Exptime(exptime.into())),
         vivify: None,

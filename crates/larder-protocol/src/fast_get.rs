@@ -3,9 +3,9 @@
 //! a third of those of a binary `get`.
 
 use crate::binary::{self, HEAD_LEN, Head, MAGIC};
-use crate::meta_flags::{FAST, Letters};
-use crate::parser::raw;
-use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, MetaFlags, ReplyFormat};
+use crate::letters::Letters;
+use crate::meta_flags::FAST;
+use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, Key, MetaFlags, ReplyFormat};
 use crate::tokens::blank;
 
 /// `get KEY`, or `mg KEY` with flags that show what is there, alone on its line; or binary `get` in
@@ -112,7 +112,7 @@ impl<'b> Get<'b> {
     #[must_use]
     pub(crate) fn classic(key: &'b [u8]) -> Self {
         Self {
-            key: raw(key),
+            key: Key::raw(key),
             value: true,
             touch: None,
             vivify: None,

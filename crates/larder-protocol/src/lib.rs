@@ -10,13 +10,18 @@
 mod admin;
 mod base64;
 mod binary;
+mod body;
 mod classic;
 pub mod dump;
 mod fast_get;
+mod letters;
+mod line;
 mod login;
 mod meta;
 mod meta_flags;
+mod noreply;
 mod number;
+mod parsed;
 mod parser;
 pub mod reply;
 mod request;
@@ -26,9 +31,7 @@ mod tokens;
 pub mod watch;
 mod write;
 
-pub use admin::*;
 pub use fast_get::FastGet;
-pub use login::{Claim, Credentials, Login, Password};
 pub use parser::Parser;
 pub use request::*;
 pub use write::write_request;

@@ -1,9 +1,11 @@
 //! Meta text: `mg ms md ma me mn`, with every flag.
 
 use crate::base64;
-use crate::classic::{BAD_FORMAT, bad_value_len, value_len, with_body};
-use crate::meta_flags::{Argument, Entry, Letters, SLOTS};
-use crate::parser::{fault, faulty};
+use crate::body::{bad_value_len, value_len, with_body};
+use crate::letters::Letters;
+use crate::line::BAD_FORMAT;
+use crate::meta_flags::{Argument, Entry, SLOTS};
+use crate::parsed::{fault, faulty};
 use crate::request::{
     Arithmetic, Debug, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, MetaFlags, Parsed,
     Recovery, ReplyFormat, Request, Store, StoreMode,

@@ -1,16 +1,12 @@
 //! The front of a connection's bytes, in whichever dialect its first byte chose.
 
 use crate::fast_get::FastGet;
-use crate::request::{
-    Exptime, Fault, FaultReply, KEY_LEN_MAX, Key, Parsed, Recovery, Request, Store,
-};
+use crate::line::{BAD_FORMAT, LINE_LEN_MAX, without_cr};
+use crate::parsed::{fault, fault_line, faulty, hang_up};
+use crate::request::{FaultReply, KEY_LEN_MAX, Parsed, Recovery, Request, Store};
 use crate::tokens::{Tokens, skip_spaces};
 use crate::{binary, classic, login, meta, sasl};
-
-/// The longest text line in bytes, its LF included. memcached closes a connection that sends more
-/// without an LF; lines of keys to get are the exception: they may go on for ever, and their first
-/// so many bytes are looked at before any key is answered.
-pub(crate) const LINE_LEN_MAX: usize = 2048;
+use classic::Retrieval;
 
 /// Where in a conversation the next byte is. Small, and copied freely: whoever rolls back to an
 /// earlier request keeps the parser from then.
@@ -59,13 +55,6 @@ enum State {
     TextLogin,
     /// Binary with a login.
     Sasl(sasl::Stage),
-}
-
-/// What the keys of a classic retrieval line share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Retrieval {
-    pub(crate) with_cas: bool,
-    pub(crate) touch: Option<Exptime>,
 }
 
 impl Parser {
@@ -168,7 +157,7 @@ impl Parser {
         };
         let (line, consumed) = (without_cr(window.get(..end).unwrap_or_default()), end + 1);
         if consumed < 4 {
-            return fault(classic::BAD_FORMAT, consumed);
+            return fault(BAD_FORMAT, consumed);
         }
         let body = input.get(consumed..).unwrap_or_default();
         match line {
@@ -192,9 +181,7 @@ impl Parser {
             classic::RetrievalHead::Gat { with_cas } => match classic::gat_exptime(front(rest)) {
                 classic::GatExptime::Incomplete if rest.len() >= LINE_LEN_MAX => hang_up(input),
                 classic::GatExptime::Incomplete => Parsed::Incomplete,
-                classic::GatExptime::Missing { line_len } => {
-                    fault(classic::BAD_FORMAT, at + line_len)
-                }
+                classic::GatExptime::Missing { line_len } => fault(BAD_FORMAT, at + line_len),
                 classic::GatExptime::Bad => {
                     let bad = FaultReply::Text("CLIENT_ERROR invalid exptime argument");
                     fault_line(bad, input)
@@ -229,7 +216,7 @@ impl Parser {
         };
         if line.len() > KEY_LEN_MAX && Tokens(line).any(|key| key.len() > KEY_LEN_MAX) {
             self.state = State::Text;
-            return fault_line(FaultReply::Text(classic::BAD_FORMAT), input);
+            return fault_line(FaultReply::Text(BAD_FORMAT), input);
         }
         self.parse_key(retrieval, input, rest, true)
     }
@@ -257,13 +244,13 @@ impl Parser {
                 self.state = State::Text;
                 let consumed = input.len() - rest.len() + near.len() - behind.len();
                 if first {
-                    return fault(classic::BAD_FORMAT, consumed);
+                    return fault(BAD_FORMAT, consumed);
                 }
                 Parsed::Request { request: Request::GetEnd, consumed }
             }
             classic::NextKey::TooLong => {
                 self.state = State::Text;
-                fault_line(FaultReply::Text(classic::BAD_FORMAT), input)
+                fault_line(FaultReply::Text(BAD_FORMAT), input)
             }
             // No key is so long: these are blanks, of which there may be any number.
             classic::NextKey::Incomplete if near.len() == LINE_LEN_MAX => {
@@ -282,37 +269,4 @@ impl Parser {
 #[inline]
 fn front(rest: &[u8]) -> &[u8] {
     rest.get(..LINE_LEN_MAX).unwrap_or(rest)
-}
-
-/// The line without the one CR that may precede its LF.
-#[inline]
-pub(crate) fn without_cr(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
-}
-
-/// A key as sent in text.
-#[inline]
-pub(crate) fn raw(wire: &[u8]) -> Key<'_> {
-    Key { wire, base64: false }
-}
-
-pub(crate) fn faulty<'b>(reply: FaultReply, then: Recovery, consumed: usize) -> Parsed<'b> {
-    Parsed::Request { request: Request::Fault(Fault { reply, then }), consumed }
-}
-
-/// An error line, and on with the next request.
-pub(crate) fn fault<'b>(line: &'static str, consumed: usize) -> Parsed<'b> {
-    faulty(FaultReply::Text(line), Recovery::Continue, consumed)
-}
-
-/// An error line, and on behind this line's LF, wherever that is.
-fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
-    match memchr::memchr(b'\n', input) {
-        Some(end) => faulty(reply, Recovery::Continue, end + 1),
-        None => faulty(reply, Recovery::SwallowLine, input.len()),
-    }
-}
-
-pub(crate) fn hang_up<'b>(input: &[u8]) -> Parsed<'b> {
-    faulty(FaultReply::Silent, Recovery::Close, input.len())
 }

@@ -11,10 +11,13 @@
 //! memcached's SASL library takes one login a connection and forgets it at the next SASL request, be
 //! it for the list of mechanisms: so it is here.
 
-use crate::binary::{self, HEAD_LEN, Head, MAGIC, opcode};
-use crate::login::{Claim, Credentials, Login, MESSAGE_LEN_MAX, Password};
-use crate::parser::faulty;
-use crate::request::{FaultReply, KEY_LEN_MAX, Parsed, Recovery, ReplyFormat, Request, Status};
+use crate::binary::{self, HEAD_LEN, Head, MAGIC, has_sasl_shape, opcode};
+use crate::login::MESSAGE_LEN_MAX;
+use crate::parsed::faulty;
+use crate::request::{
+    Claim, Credentials, FaultReply, KEY_LEN_MAX, Login, Parsed, Password, Recovery, ReplyFormat,
+    Request, Status,
+};
 
 /// How far a connection's login is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +73,6 @@ pub(crate) fn parse<'b>(stage: &mut Stage, input: &'b [u8]) -> Parsed<'b> {
 
 fn is_sasl(op: u8) -> bool {
     matches!(op, opcode::SASL_LIST | opcode::SASL_AUTH | opcode::SASL_STEP)
-}
-
-pub(crate) fn has_sasl_shape(head: &Head) -> bool {
-    match head.opcode {
-        opcode::SASL_LIST => head.body_len == 0,
-        _ => head.extras_len == 0 && head.key_len > 0,
-    }
 }
 
 /// What a request claims, and where it leads unless the claim is admitted.

@@ -5,9 +5,9 @@
 )]
 
 use crate::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
-use crate::login::{Claim, Credentials, Login, Password};
 use crate::request::{
-    Arithmetic, BinaryHead, Delete, Exptime, Get, Key, ReplyFormat, Request, Store, StoreMode,
+    Arithmetic, BinaryHead, Claim, Credentials, Delete, Exptime, Get, Key, Login, Password,
+    ReplyFormat, Request, Store, StoreMode,
 };
 
 /// Writes `request` in the dialect of its format. Reading it again gives an equal request, but for

@@ -1,11 +1,8 @@
 //! The table of flags by letter, as the compiler works it out.
 #![expect(clippy::indexing_slicing, reason = "the compiler does all of it, beside `get`")]
 
-use super::{Argument, Command, FLAGS, Flag, Shows};
-
-/// The first letter that can be a flag, and how many bytes from it on can be one.
-const FIRST: u8 = b'A';
-const LETTERS: usize = (b'z' - FIRST + 1) as usize;
+use super::table::{Argument, Command, FLAGS, Flag, Shows};
+use crate::letters::{LETTERS, Letters, place};
 
 /// How a flag is read.
 #[derive(Clone, Copy, Debug)]
@@ -44,46 +41,6 @@ pub(crate) const SLOTS: usize = slots(FLAGS.len());
 /// The flags of `mg` that change nothing and that the fast path can show.
 pub(crate) const FAST: Letters = fast_letters();
 
-/// A set of letters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Letters(u64);
-
-impl Letters {
-    /// The letter alone; no letter at all if it can be no flag.
-    #[inline]
-    pub(crate) const fn of(letter: u8) -> Self {
-        let place = place(letter);
-        Self(if place < 64 { 1 << place } else { 0 })
-    }
-
-    /// Whether any letter of `other` is in it.
-    #[inline]
-    pub(crate) const fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// All letters of both.
-    #[inline]
-    pub(crate) const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// The letters that `other` does not have.
-    #[inline]
-    pub(crate) const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    pub(crate) const fn count(self) -> u32 {
-        self.0.count_ones()
-    }
-}
-
-#[inline]
-const fn place(letter: u8) -> usize {
-    letter.wrapping_sub(FIRST) as usize
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer slots than letters")]
 const fn entries() -> [Option<Entry>; LETTERS] {
     let mut entries = [None; LETTERS];
@@ -121,7 +78,7 @@ const fn shown_by(command: Command) -> [Shows; LETTERS] {
 }
 
 const fn fast_letters() -> Letters {
-    let (mut letters, mut at) = (Letters(0), 0);
+    let (mut letters, mut at) = (Letters::NONE, 0);
     while at < FLAGS.len() {
         let Flag { letter, argument, shows, .. } = FLAGS[at];
         let is_bare = matches!(argument, Argument::None);

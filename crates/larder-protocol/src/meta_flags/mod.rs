@@ -1,140 +1,22 @@
-//! Every meta flag, in one table: what its argument is, which commands give it a meaning, and what
-//! a reply shows for it.
+//! Every meta flag, in one table (`table.rs`): what its argument is, which commands give it a
+//! meaning, and what a reply shows for it.
 //!
-//! The parser (`meta.rs`) reads arguments by this table, the writers of replies (`reply.rs`) look up
-//! in it what to show, and the fast path (`fast_get.rs`) takes from it the flags that it can answer.
+//! The parser (`meta.rs`) reads arguments by this table, the writers of replies (`reply/`) look up in
+//! it what to show, and the fast path (`fast_get.rs`) takes from it the flags that it can answer.
 //! `docs/meta-flags.md` is printed from it. What a flag makes a command do is not known here: see
 //! `lower.rs` of the session, which can ask [`MetaFlags`] for any flag of this table.
 
 mod lookup;
+mod table;
 
+use crate::letters::Letters;
 use crate::number::{i32_of, u32_of, u64_of};
 use crate::request::{Exptime, MetaFlags};
 use crate::tokens::Tokens;
-use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, Time};
-use Command::{Ma, Md, Me, Mg, Ms};
-use Shows::Nothing;
 use lookup::shows;
-pub(crate) use lookup::{Entry, FAST, Letters, SLOTS};
-
-/// A flag. Its letter is one of `A` to `z`.
-struct Flag {
-    letter: u8,
-    argument: Argument,
-    /// The commands that give it a meaning. The others accept it, and ignore it.
-    commands: &'static [Command],
-    shows: Shows,
-    /// What it asks for, as `docs/meta-flags.md` says it.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the documentation alone is printed from it")
-    )]
-    doc: &'static str,
-}
-
-/// The commands that work on items.
-const ALL: &[Command] = &[Mg, Ms, Md, Ma];
-
-/// The table.
-const FLAGS: &[Flag] = &[
-    flag(b'b', KeyEncoding, &[Mg, Ms, Md, Ma, Me], Nothing, "the key is base64"),
-    flag(b'c', Argument::None, &[Mg, Ms, Ma], Shows::Cas, "show the CAS"),
-    flag(b'f', Argument::None, &[Mg], Shows::ClientFlags, "show the client flags"),
-    flag(b'h', Argument::None, &[Mg], Shows::HitBefore, "show whether it was read before: 0 or 1"),
-    flag(b'k', Argument::None, ALL, Shows::Key, "show the key"),
-    flag(b'l', Argument::None, &[Mg], Shows::Idle, "show the seconds since the last access"),
-    flag(b'q', Argument::None, ALL, Nothing, "say nothing of the ordinary outcome"),
-    flag(b's', Argument::None, &[Mg, Ms], Shows::ValueLen, "show the value's length in bytes"),
-    flag(b't', Argument::None, &[Mg, Ma], Shows::Ttl, "show the seconds left; -1: no end"),
-    flag(b'u', Argument::None, &[Mg], Nothing, "do not record the access"),
-    flag(b'v', Argument::None, &[Mg, Ma], Shows::Value, "send the value"),
-    flag(b'x', Argument::None, &[Md], Nothing, "remove the value, keep the item"),
-    flag(b'C', Number, ALL, Nothing, "compare the CAS with this one first"),
-    flag(b'D', Delta, &[Ma], Nothing, "count by this much"),
-    flag(b'E', Number, ALL, Nothing, "use this as the item's new CAS"),
-    flag(b'F', ClientFlags, &[Ms, Md], Nothing, "set the client flags"),
-    flag(b'I', Argument::None, &[Ms, Md], Nothing, "invalidate: mark the item as stale"),
-    flag(b'J', Initial, &[Ma], Nothing, "create the number with this value"),
-    flag(b'L', Argument::None, &[], Nothing, "reserved for proxies"),
-    flag(b'M', Mode, &[Ms, Ma], Nothing, "mode: E A P R S of `ms`, I D + - of `ma`"),
-    flag(b'N', Time, &[Mg, Ms, Ma], Shows::TtlVivified, "create on a miss, to expire so"),
-    flag(b'O', Opaque, ALL, Shows::Opaque, "opaque: repeat this in the reply"),
-    flag(b'P', Argument::None, &[], Nothing, "reserved for proxies"),
-    flag(b'R', Time, &[Mg], Nothing, "win the right to recache when fewer seconds are left"),
-    flag(b'T', Time, ALL, Shows::TtlTouched, "set the expiry"),
-];
-
-const fn flag(
-    letter: u8,
-    argument: Argument,
-    commands: &'static [Command],
-    shows: Shows,
-    doc: &'static str,
-) -> Flag {
-    Flag { letter, argument, commands, shows, doc }
-}
-
-/// What follows the letter of a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Argument {
-    /// Nothing; anything that does is ignored.
-    None,
-    /// Nothing; the key has to be valid base64.
-    KeyEncoding,
-    /// Up to 31 bytes of the client's own.
-    Opaque,
-    /// Seconds, of 32 bits with a sign.
-    Time,
-    /// A number of 64 bits.
-    Number,
-    /// A number of 64 bits, with a fault of its own.
-    Initial,
-    /// A number of 64 bits, with a fault of its own.
-    Delta,
-    /// A number of 32 bits.
-    ClientFlags,
-    /// One byte; a space stands for none.
-    Mode,
-}
-
-/// A meta command with flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
-    Mg,
-    Ms,
-    Md,
-    Ma,
-    Me,
-}
-
-/// What a flag shows in the reply of a command that gives it a meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shows {
-    /// Nothing.
-    Nothing,
-    /// The value, before and behind the other flags.
-    Value,
-    /// [`ShownItem::client_flags`].
-    ClientFlags,
-    /// [`ShownItem::cas`].
-    Cas,
-    /// [`ShownItem::value_len`].
-    ValueLen,
-    /// [`ShownItem::hit_before`].
-    HitBefore,
-    /// [`ShownItem::idle_secs`].
-    Idle,
-    /// [`ShownItem::ttl`], as the flags before it have changed it.
-    Ttl,
-    /// Nothing itself; a [`Self::Ttl`] behind it is [`Ttl::touched`].
-    TtlTouched,
-    /// Nothing itself; a [`Self::Ttl`] behind it is [`Ttl::vivified`].
-    TtlVivified,
-    /// The key.
-    Key,
-    /// The flag as it was sent.
-    Opaque,
-}
+pub(crate) use lookup::{Entry, FAST, SLOTS};
+use table::Shows;
+pub(crate) use table::{Argument, Command};
 
 /// What flags can show of an item.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,17 +47,6 @@ pub struct Ttl {
     pub vivified: Option<Option<u32>>,
 }
 
-impl Shows {
-    /// Whether the fast path can show it: it knows an item's content, but nothing of earlier
-    /// accesses.
-    const fn is_fast(self) -> bool {
-        matches!(
-            self,
-            Self::Value | Self::ClientFlags | Self::Cas | Self::ValueLen | Self::Ttl | Self::Key
-        )
-    }
-}
-
 /// Writes what `flags`, in their order, show of an item in a reply to `command`.
 #[inline]
 pub(crate) fn show<'b>(
@@ -190,7 +61,7 @@ pub(crate) fn show<'b>(
         let Some(&letter) = flag.first() else { continue };
         let mark = [b' ', letter];
         match shows(command, letter) {
-            Nothing | Shows::Value => (),
+            Shows::Nothing | Shows::Value => (),
             Shows::ClientFlags => number(&mark, item.client_flags.into(), out),
             Shows::Cas => number(&mark, item.cas, out),
             Shows::ValueLen => number(&mark, item.value_len as u64, out),
@@ -249,11 +120,6 @@ impl Argument {
             Self::Mode => Some(argument.first().copied().unwrap_or(b' ').into()),
         }
     }
-
-    /// Whether it is a number.
-    pub(crate) const fn is_number(self) -> bool {
-        !matches!(self, Self::None | Self::KeyEncoding | Self::Opaque)
-    }
 }
 
 impl MetaFlags<'_> {
@@ -292,9 +158,13 @@ impl MetaFlags<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::table::{FLAGS, Flag};
     use super::*;
     use crate::reply::{self, Hit};
     use crate::{FastGet, Get, Parsed, Parser, ReplyFormat, Request};
+    use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, Time};
+    use Command::{Ma, Md, Me, Mg, Ms};
+    use Shows::Nothing;
     use std::path::Path;
 
     const BEGIN: &str = "<!-- flags -->\n";

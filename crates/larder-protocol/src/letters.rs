@@ -1,0 +1,49 @@
+//! Sets of the letters that can be meta flags.
+
+/// The first letter that can be a flag.
+const FIRST: u8 = b'A';
+/// How many bytes from the first letter on can be flags.
+pub(crate) const LETTERS: usize = (b'z' - FIRST + 1) as usize;
+
+/// A set of letters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Letters(u64);
+
+impl Letters {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The letter alone; no letter at all if it can be no flag.
+    #[inline]
+    pub(crate) const fn of(letter: u8) -> Self {
+        let place = place(letter);
+        Self(if place < 64 { 1 << place } else { 0 })
+    }
+
+    /// Whether any letter of `other` is in it.
+    #[inline]
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// All letters of both.
+    #[inline]
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The letters that `other` does not have.
+    #[inline]
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(crate) const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+}
+
+/// The place of a letter among those that can be flags; [`LETTERS`] or more if it can be none.
+#[inline]
+pub(crate) const fn place(letter: u8) -> usize {
+    letter.wrapping_sub(FIRST) as usize
+}
