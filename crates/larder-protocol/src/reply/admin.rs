@@ -1,6 +1,6 @@
 //! Answers to administrative commands: what was refused, and memcached's words for it.
 
-use super::{success, text};
+use super::encode::{success, text};
 use crate::request::ReplyFormat;
 use std::borrow::Cow;
 use std::ops::RangeInclusive;

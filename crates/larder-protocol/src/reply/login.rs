@@ -1,6 +1,6 @@
 //! Answers to logins.
 
-use super::{binary, binary_error, text};
+use super::encode::{binary, binary_error, text};
 use crate::request::{ReplyFormat, Status};
 
 /// "Go on" of SASL: no failure, and no success yet.

@@ -2,6 +2,7 @@
 //! its [`ReplyFormat`]. A suppressed answer (`noreply`, quiet) writes nothing.
 
 mod admin;
+mod encode;
 mod fast_get;
 mod login;
 mod stats;
@@ -10,8 +11,8 @@ use crate::base64;
 use crate::meta_flags::{Command, number, show, show_request};
 use crate::number::{push, push_len};
 use crate::request::{
-    Arithmetic, BinaryHead, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags,
-    ReplyFormat, Status, Store, StoreMode,
+    Arithmetic, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags, ReplyFormat,
+    Status, Store, StoreMode,
 };
 use crate::tokens::Tokens;
 
@@ -20,6 +21,11 @@ pub use admin::*;
 pub use fast_get::*;
 pub use login::*;
 pub use stats::*;
+
+use encode::{
+    HIT_ROOM, binary, binary_error, binary_hit, binary_success, line, meta_key, out_of_memory,
+    success, text, value_line, value_room,
+};
 
 /// What the answer to a hit can show.
 #[derive(Clone, Copy, Debug)]
@@ -126,9 +132,6 @@ pub struct Described<'k> {
     pub size: usize,
 }
 
-/// The first byte of a binary answer.
-const BINARY_MAGIC: u8 = 0x81;
-
 /// Writes everything before the value. True if the caller appends exactly `hit.item.value_len` bytes of
 /// value next and calls [`hit_tail`]; else this was the whole answer.
 #[inline]
@@ -175,48 +178,6 @@ pub fn content_head(
         ReplyFormat::Meta(_) => (),
     }
 }
-
-/// Writes the line `VALUE` up to the length of its value.
-#[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
-#[inline(always)]
-fn value_line(key: &[u8], client_flags: u32, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
-    if client_flags == 0 {
-        out.extend_from_slice(b" 0 ");
-    } else {
-        number(b" ", client_flags.into(), out);
-        out.push(b' ');
-    }
-}
-
-/// Writes a binary hit up to its value.
-#[expect(clippy::inline_always, reason = "a call costs a binary `get` 4 % of its instructions")]
-#[inline(always)]
-fn binary_hit(
-    head: &BinaryHead,
-    key: &[u8],
-    client_flags: u32,
-    cas: u64,
-    value_len: usize,
-    out: &mut Vec<u8>,
-) {
-    let key = if head.with_key { key } else { &[] };
-    let extras = client_flags.to_be_bytes();
-    binary(head, 0, &extras, key, value_len, cas, out);
-    out.extend_from_slice(&extras);
-    out.extend_from_slice(key);
-}
-
-/// The bytes that the answer to a hit takes beside key and value, at most.
-const HIT_ROOM: usize = 96;
-
-/// The bytes of output that are reserved for a value: none for one that is sent piece by piece.
-fn value_room(value_len: usize) -> usize {
-    if value_len <= VALUE_ROOM_MAX { value_len } else { 0 }
-}
-
-const VALUE_ROOM_MAX: usize = 64 << 10;
 
 /// Writes what follows a value.
 #[inline]
@@ -507,33 +468,6 @@ pub fn quit(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn success(format: &ReplyFormat<'_>, word: &str, out: &mut Vec<u8>) {
-    match format {
-        ReplyFormat::Classic(classic) => line(classic, word, out),
-        ReplyFormat::Meta(_) => text(word, out),
-        ReplyFormat::Binary(head) => binary_success(head, &[], 0, out),
-    }
-}
-
-fn out_of_memory(format: &ReplyFormat<'_>, line: &str, out: &mut Vec<u8>) {
-    match format {
-        ReplyFormat::Binary(head) => binary_error(head, Status::OutOfMemory, out),
-        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => text(line, out),
-    }
-}
-
-fn line(classic: &Classic, word: &str, out: &mut Vec<u8>) {
-    if !classic.noreply {
-        text(word, out);
-    }
-}
-
-#[inline]
-fn text(line: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(line.as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
 /// Writes the answer of `mg` to a hit, up to its value.
 #[inline]
 fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
@@ -568,62 +502,9 @@ fn meta_item_key(asked: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a key as it was sent.
-fn meta_key(wire: &[u8], base64: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(b" k");
-    out.extend_from_slice(wire);
-    if base64 {
-        out.extend_from_slice(b" b");
-    }
-}
-
 /// Writes the flags of an answer without an item, and the line's end.
 fn meta_request(command: Command, flags: &MetaFlags<'_>, key: Key<'_>, out: &mut Vec<u8>) {
     let key = |out: &mut Vec<u8>| meta_key(key.wire, key.base64, out);
     show_request(command, Tokens(flags.raw), key, out);
     out.extend_from_slice(b"\r\n");
-}
-
-fn binary_success(head: &BinaryHead, body: &[u8], cas: u64, out: &mut Vec<u8>) {
-    if !head.quiet {
-        binary(head, 0, &[], &[], body.len(), cas, out);
-        out.extend_from_slice(body);
-    }
-}
-
-/// Writes a binary error. Quiet requests are answered by errors, too.
-fn binary_error(head: &BinaryHead, status: Status, out: &mut Vec<u8>) {
-    let body = status.text();
-    binary(head, status as u16, &[], &[], body.len(), 0, out);
-    out.extend_from_slice(body.as_bytes());
-}
-
-/// Writes the head of a binary answer.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "keys are at most KEY_LEN_MAX long, extras a few bytes, values below 2 GiB"
-)]
-#[inline]
-fn binary(
-    head: &BinaryHead,
-    status: u16,
-    extras: &[u8],
-    key: &[u8],
-    value_len: usize,
-    cas: u64,
-    out: &mut Vec<u8>,
-) {
-    let body_len = (extras.len() + key.len() + value_len) as u32;
-    let key_len = (key.len() as u16).to_be_bytes();
-    let extras_len = extras.len() as u8;
-    let mut bytes = [0; 24];
-    bytes[0] = BINARY_MAGIC;
-    bytes[1] = head.opcode;
-    bytes[2..4].copy_from_slice(&key_len);
-    bytes[4] = extras_len;
-    bytes[6..8].copy_from_slice(&status.to_be_bytes());
-    bytes[8..12].copy_from_slice(&body_len.to_be_bytes());
-    bytes[12..16].copy_from_slice(&head.opaque);
-    bytes[16..].copy_from_slice(&cas.to_be_bytes());
-    out.extend_from_slice(&bytes);
 }

@@ -1,6 +1,6 @@
 //! Answers to `stats`.
 
-use super::{binary, binary_error, success, text};
+use super::encode::{binary, binary_error, success, text};
 use crate::meta_flags::number;
 use crate::request::{BinaryHead, ReplyFormat, Status};
 
