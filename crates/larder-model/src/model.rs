@@ -2,7 +2,8 @@
 
 use crate::meta_get;
 use larder_protocol::reply::{
-    self, AdminRefusal, Counted, Deleted, Described, Hit, ShownItem, StatsRefusal, Stored, Ttl,
+    self, AdminRefusal, ArithmeticOutcome, Deleted, Hit, ItemInfo, ShownItem, StatsRefusal, Stored,
+    Ttl,
 };
 use larder_protocol::{
     Arithmetic, Debug, Delete, Exptime, Get, KEY_LEN_MAX, Key, ReplyFormat, Request, Store,
@@ -274,18 +275,18 @@ impl Model {
         Deleted::Deleted { cas }
     }
 
-    fn count(&mut self, now: u32, count: &Arithmetic<'_>) -> Counted {
+    fn count(&mut self, now: u32, count: &Arithmetic<'_>) -> ArithmeticOutcome {
         let key = decoded(count.key);
         let Some(old) = self.items.get(&key).cloned() else {
             return self.create_number(now, count, key);
         };
         if old.value.is_empty() {
-            return Counted::NonNumeric;
+            return ArithmeticOutcome::NonNumeric;
         }
         if count.compare.is_some_and(|cas| cas != old.cas) {
-            return Counted::Exists;
+            return ArithmeticOutcome::Exists;
         }
-        let Some(number) = number(&old.value) else { return Counted::NonNumeric };
+        let Some(number) = number(&old.value) else { return ArithmeticOutcome::NonNumeric };
         let value = match count.down {
             true => number.saturating_sub(count.delta),
             false => number.wrapping_add(count.delta),
@@ -309,11 +310,16 @@ impl Model {
         let cas = item.cas;
         let ttl = Ttl { before, touched: left(&item, now), vivified: None };
         self.items.insert(key, item);
-        Counted::Number { value, cas, ttl }
+        ArithmeticOutcome::Number { value, cas, ttl }
     }
 
-    fn create_number(&mut self, now: u32, count: &Arithmetic<'_>, key: Vec<u8>) -> Counted {
-        let Some(vivify) = count.vivify else { return Counted::NotFound };
+    fn create_number(
+        &mut self,
+        now: u32,
+        count: &Arithmetic<'_>,
+        key: Vec<u8>,
+    ) -> ArithmeticOutcome {
+        let Some(vivify) = count.vivify else { return ArithmeticOutcome::NotFound };
         // Flags take effect in their order, so the last one of N and T determines the expiry.
         let expires = match (&count.format, count.touch) {
             (ReplyFormat::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
@@ -334,7 +340,7 @@ impl Model {
         let touched = count.touch.and_then(left_at);
         let ttl = Ttl { before: None, touched, vivified: Some(left_at(vivify)) };
         self.items.insert(key, item);
-        Counted::Number { value: count.initial, cas, ttl }
+        ArithmeticOutcome::Number { value: count.initial, cas, ttl }
     }
 
     fn describe(&self, now: u32, debug: &Debug<'_>, out: &mut Vec<u8>) {
@@ -343,7 +349,7 @@ impl Model {
             let size = self.size(&key, item.client_flags, item.value.len());
             let classes = &self.settings.classes;
             let class = classes.iter().position(|bound| size <= *bound).unwrap_or(classes.len());
-            Described {
+            ItemInfo {
                 key: &key,
                 binary_key: item.binary_key,
                 ttl: left(item, now),
@@ -354,7 +360,7 @@ impl Model {
                 size,
             }
         });
-        reply::described(debug, described.as_ref(), out);
+        reply::item_info(debug, described.as_ref(), out);
     }
 
     #[expect(clippy::unused_self, reason = "one place knows an item's size")]

@@ -36,7 +36,7 @@ pub struct CreateNumber {
 
 /// What became of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum ArithmeticOutcome {
     /// The number is stored.
     Number {
         /// The number.
@@ -63,7 +63,7 @@ pub enum Counted {
 
 impl<E: Engine> OpContext<'_, E> {
     /// Counts.
-    pub fn count(&mut self, key: HashedKey<'_>, op: &Count) -> Counted {
+    pub fn count(&mut self, key: HashedKey<'_>, op: &Count) -> ArithmeticOutcome {
         let limits = self.limits;
         let mut found = Found::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
@@ -75,26 +75,26 @@ impl<E: Engine> OpContext<'_, E> {
         });
         let counted = match updated {
             Ok(updated) => match updated.result {
-                Counted::Number { value, before, .. } => {
-                    Counted::Number { value, before, cas: updated.cas }
+                ArithmeticOutcome::Number { value, before, .. } => {
+                    ArithmeticOutcome::Number { value, before, cas: updated.cas }
                 }
                 other => other,
             },
-            Err(Refusal::Pending) => return Counted::Pending,
-            Err(_) => Counted::OutOfMemory { creating: found.class().is_none() },
+            Err(Refusal::Pending) => return ArithmeticOutcome::Pending,
+            Err(_) => ArithmeticOutcome::OutOfMemory { creating: found.class().is_none() },
         };
         let thread = &self.counters.thread;
         match counted {
-            Counted::Number { .. } => self.counters.class(found.class(), |class| {
+            ArithmeticOutcome::Number { .. } => self.counters.class(found.class(), |class| {
                 if op.down { class.decr_hits.add(1) } else { class.incr_hits.add(1) }
             }),
-            Counted::NotFound if op.down => thread.decr_misses.add(1),
-            Counted::NotFound => thread.incr_misses.add(1),
+            ArithmeticOutcome::NotFound if op.down => thread.decr_misses.add(1),
+            ArithmeticOutcome::NotFound => thread.incr_misses.add(1),
             _ => (),
         }
         self.tell(|| {
             let created = match (counted, op.create) {
-                (Counted::Number { value, cas, before: None }, Some(create)) => {
+                (ArithmeticOutcome::Number { value, cas, before: None }, Some(create)) => {
                     let len = digits_of(value).1.into();
                     Some(Event::created(key.bytes, cas, create.expiry, len, self.now, limits))
                 }
@@ -111,20 +111,24 @@ impl Count {
         self.new_cas.map_or(NewCas::Fresh, NewCas::Exactly)
     }
 
-    fn decide<L: Lease>(&self, item: &Item<'_, L>) -> (Change<'static>, Counted) {
+    fn decide<L: Lease>(&self, item: &Item<'_, L>) -> (Change<'static>, ArithmeticOutcome) {
         // memcached compares the CAS before it reads the digits, but after it has seen an empty
         // value.
         if item.value.len() == 0 {
-            return (Change::Keep, Counted::NonNumeric);
+            return (Change::Keep, ArithmeticOutcome::NonNumeric);
         }
         if self.compare.is_some_and(|cas| cas != item.cas) {
-            return (Change::Keep, Counted::Exists);
+            return (Change::Keep, ArithmeticOutcome::Exists);
         }
-        let Value::Whole(bytes) = item.value else { return (Change::Keep, Counted::NonNumeric) };
+        let Value::Whole(bytes) = item.value else {
+            return (Change::Keep, ArithmeticOutcome::NonNumeric);
+        };
         if bytes.len() > NUMBER_WIDTH_MAX {
-            return (Change::Keep, Counted::NonNumeric);
+            return (Change::Keep, ArithmeticOutcome::NonNumeric);
         }
-        let Some(old) = number_of(bytes) else { return (Change::Keep, Counted::NonNumeric) };
+        let Some(old) = number_of(bytes) else {
+            return (Change::Keep, ArithmeticOutcome::NonNumeric);
+        };
         let value =
             if self.down { old.saturating_sub(self.delta) } else { old.wrapping_add(self.delta) };
         let before = item.attributes;
@@ -144,11 +148,11 @@ impl Count {
             value: NewValue::Number { digits, len, width },
             fetched: item.fetched && !longer,
         };
-        (put, Counted::Number { value, cas: 0, before: Some(before.expiry) })
+        (put, ArithmeticOutcome::Number { value, cas: 0, before: Some(before.expiry) })
     }
 
-    fn create(&self) -> (Change<'static>, Counted) {
-        let Some(create) = self.create else { return (Change::Keep, Counted::NotFound) };
+    fn create(&self) -> (Change<'static>, ArithmeticOutcome) {
+        let Some(create) = self.create else { return (Change::Keep, ArithmeticOutcome::NotFound) };
         let CreateNumber { value, expiry, binary_key } = create;
         let (digits, len) = digits_of(value);
         let put = Change::Put {
@@ -157,7 +161,7 @@ impl Count {
             value: NewValue::Number { digits, len, width: len.into() },
             fetched: false,
         };
-        (put, Counted::Number { value, cas: 0, before: None })
+        (put, ArithmeticOutcome::Number { value, cas: 0, before: None })
     }
 }
 

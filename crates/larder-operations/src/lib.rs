@@ -5,7 +5,7 @@
 //!  larder-session (memcached)   other interfaces
 //!          │ lowers requests, encodes outcomes
 //!          ▼
-//!  OpContext::{content, look, describe, store, refuse, remove, count, flush}
+//!  OpContext::{content, view, look, describe, store, refuse, remove, count, flush}
 //!          │ each is one look-up or one atomic update of one key
 //!          ▼
 //!  larder_store::Engine

@@ -95,7 +95,7 @@ impl<E: Engine> OpContext<'_, E> {
     /// Shows all there is to an item, if nothing about it changes but its traces. Where `show` answers
     /// `None`, it is a matter for [`OpContext::look`] with these traces.
     #[inline]
-    pub fn glance<R>(
+    pub fn view<R>(
         &mut self,
         key: HashedKey<'_>,
         show: impl FnOnce(&Item<'_, E::Lease>) -> Option<R>,

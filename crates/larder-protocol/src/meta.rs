@@ -107,7 +107,7 @@ impl<'b> Flags<'b> {
         if raw.is_empty() {
             return Ok(flags);
         }
-        // Counted only where there may be as many.
+        // The tokens are counted only where there may be as many.
         let most = raw.len().div_ceil(2) + before;
         if most > TOKENS_MAX && Tokens(raw).count() + before > TOKENS_MAX {
             return Err("CLIENT_ERROR options flags are too long");

@@ -5,7 +5,7 @@ use crate::pending::{Pending, Sending};
 use crate::time::resolve;
 use crate::{Host, lower};
 use larder_operations::{ItemView, Traces};
-use larder_protocol::reply::{self, Described, Hit, ShownItem, Ttl};
+use larder_protocol::reply::{self, Hit, ItemInfo, ShownItem, Ttl};
 use larder_protocol::{Debug, FastGet, Get, ReplyFormat};
 use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Seconds, Value};
 
@@ -40,7 +40,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
 ) -> Result<Answered, Traces> {
     let now = cx.operations.now;
     let looked = if fast.is_meta() {
-        cx.operations.glance(key, |item| {
+        cx.operations.view(key, |item| {
             let Item { attributes: seen, cas, value: Value::Whole(value), .. } = *item else {
                 return None;
             };
@@ -243,7 +243,7 @@ pub(crate) fn describe<E: Engine, H: Host>(
     let looked = cx.operations.describe(key, |item| {
         let attributes = &item.attributes;
         let size = limits.footprint(key.bytes.len(), item.value.len(), attributes.client_flags);
-        let described = Described {
+        let info = ItemInfo {
             key: key.bytes,
             binary_key: attributes.binary_key,
             ttl: attributes.expiry.left(now),
@@ -253,14 +253,14 @@ pub(crate) fn describe<E: Engine, H: Host>(
             class: u8::try_from(limits.classes.class_of(size) + 1).unwrap_or(u8::MAX),
             size,
         };
-        reply::described(debug, Some(&described), output);
+        reply::item_info(debug, Some(&info), output);
     });
     if let Lookup::Pending = looked {
         return false;
     }
     cx.operations.counters.thread.cmd_meta.add(1);
     if !matches!(looked, Lookup::Hit(())) {
-        reply::described(debug, None, output);
+        reply::item_info(debug, None, output);
     }
     true
 }

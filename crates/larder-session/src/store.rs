@@ -5,7 +5,7 @@ use crate::time::resolve;
 use crate::{Host, lower};
 use larder_operations as operations;
 use larder_operations::Removed;
-use larder_protocol::reply::{self, Counted, Deleted, Stored, Ttl};
+use larder_protocol::reply::{self, ArithmeticOutcome, Deleted, Stored, Ttl};
 use larder_protocol::{Arithmetic, Delete, Store};
 use larder_store::{Engine, HashedKey, Refusal};
 
@@ -100,7 +100,7 @@ pub(crate) fn count<E: Engine, H: Host>(
     let now = cx.operations.now;
     let op = lower::count(arithmetic, now);
     let outcome = match cx.operations.count(key, &op) {
-        operations::Counted::Number { value, cas, before } => {
+        operations::ArithmeticOutcome::Number { value, cas, before } => {
             let left = |exptime| resolve(exptime, now).left(now);
             let before_secs = before.and_then(|expiry| expiry.left(now));
             let touched = match (before, arithmetic.touch) {
@@ -111,14 +111,22 @@ pub(crate) fn count<E: Engine, H: Host>(
                 Some(_) => None,
                 None => Some(arithmetic.vivify.and_then(left)),
             };
-            Counted::Number { value, cas, ttl: Ttl { before: before_secs, touched, vivified } }
+            ArithmeticOutcome::Number {
+                value,
+                cas,
+                ttl: Ttl { before: before_secs, touched, vivified },
+            }
         }
-        operations::Counted::NotFound => Counted::NotFound,
-        operations::Counted::Exists => Counted::Exists,
-        operations::Counted::NonNumeric => Counted::NonNumeric,
-        operations::Counted::OutOfMemory { creating: true } => Counted::NotCreated,
-        operations::Counted::OutOfMemory { creating: false } => Counted::OutOfMemory,
-        operations::Counted::Pending => return false,
+        operations::ArithmeticOutcome::NotFound => ArithmeticOutcome::NotFound,
+        operations::ArithmeticOutcome::Exists => ArithmeticOutcome::Exists,
+        operations::ArithmeticOutcome::NonNumeric => ArithmeticOutcome::NonNumeric,
+        operations::ArithmeticOutcome::OutOfMemory { creating: true } => {
+            ArithmeticOutcome::NotCreated
+        }
+        operations::ArithmeticOutcome::OutOfMemory { creating: false } => {
+            ArithmeticOutcome::OutOfMemory
+        }
+        operations::ArithmeticOutcome::Pending => return false,
     };
     reply::counted(arithmetic, outcome, output);
     true

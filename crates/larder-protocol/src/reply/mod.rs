@@ -86,7 +86,7 @@ pub enum Deleted {
 
 /// What became of an increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum ArithmeticOutcome {
     /// The number was changed or created.
     Number {
         /// The number after the change.
@@ -113,7 +113,7 @@ pub enum Counted {
 
 /// What `me` shows.
 #[derive(Clone, Copy, Debug)]
-pub struct Described<'k> {
+pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
     /// Stored under a base64 key.
@@ -306,9 +306,9 @@ pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
 }
 
 /// Writes the answer to an increment or decrement.
-pub fn counted(arithmetic: &Arithmetic<'_>, outcome: Counted, out: &mut Vec<u8>) {
+pub fn counted(arithmetic: &Arithmetic<'_>, outcome: ArithmeticOutcome, out: &mut Vec<u8>) {
     match (&arithmetic.format, outcome) {
-        (ReplyFormat::Classic(classic), Counted::Number { value, .. }) => {
+        (ReplyFormat::Classic(classic), ArithmeticOutcome::Number { value, .. }) => {
             if !classic.noreply {
                 number(b"", value, out);
                 out.extend_from_slice(b"\r\n");
@@ -316,51 +316,55 @@ pub fn counted(arithmetic: &Arithmetic<'_>, outcome: Counted, out: &mut Vec<u8>)
         }
         (ReplyFormat::Classic(classic), _) => line(classic, counted_line(outcome), out),
         (ReplyFormat::Meta(flags), _) => meta_counted(arithmetic, flags, outcome, out),
-        (ReplyFormat::Binary(head), Counted::Number { value, cas, .. }) => {
+        (ReplyFormat::Binary(head), ArithmeticOutcome::Number { value, cas, .. }) => {
             binary_success(head, &value.to_be_bytes(), cas, out);
         }
         (ReplyFormat::Binary(head), _) => binary_error(head, counted_status(outcome), out),
     }
 }
 
-fn counted_line(outcome: Counted) -> &'static str {
+fn counted_line(outcome: ArithmeticOutcome) -> &'static str {
     match outcome {
-        Counted::Exists => "EXISTS",
-        Counted::NotStored => "NOT_STORED",
-        Counted::NonNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value",
-        Counted::OutOfMemory => "SERVER_ERROR out of memory",
-        Counted::NotCreated => "SERVER_ERROR Out of memory allocating new item",
-        Counted::Number { .. } | Counted::NotFound => "NOT_FOUND",
+        ArithmeticOutcome::Exists => "EXISTS",
+        ArithmeticOutcome::NotStored => "NOT_STORED",
+        ArithmeticOutcome::NonNumeric => {
+            "CLIENT_ERROR cannot increment or decrement non-numeric value"
+        }
+        ArithmeticOutcome::OutOfMemory => "SERVER_ERROR out of memory",
+        ArithmeticOutcome::NotCreated => "SERVER_ERROR Out of memory allocating new item",
+        ArithmeticOutcome::Number { .. } | ArithmeticOutcome::NotFound => "NOT_FOUND",
     }
 }
 
-fn counted_status(outcome: Counted) -> Status {
+fn counted_status(outcome: ArithmeticOutcome) -> Status {
     match outcome {
-        Counted::Exists => Status::Exists,
-        Counted::NotStored => Status::NotStored,
-        Counted::NonNumeric => Status::NonNumeric,
-        Counted::OutOfMemory | Counted::NotCreated => Status::OutOfMemory,
-        Counted::Number { .. } | Counted::NotFound => Status::NotFound,
+        ArithmeticOutcome::Exists => Status::Exists,
+        ArithmeticOutcome::NotStored => Status::NotStored,
+        ArithmeticOutcome::NonNumeric => Status::NonNumeric,
+        ArithmeticOutcome::OutOfMemory | ArithmeticOutcome::NotCreated => Status::OutOfMemory,
+        ArithmeticOutcome::Number { .. } | ArithmeticOutcome::NotFound => Status::NotFound,
     }
 }
 
 fn meta_counted(
     arithmetic: &Arithmetic<'_>,
     flags: &MetaFlags<'_>,
-    outcome: Counted,
+    outcome: ArithmeticOutcome,
     out: &mut Vec<u8>,
 ) {
     let code = match outcome {
-        Counted::Number { value, cas, ttl } => {
+        ArithmeticOutcome::Number { value, cas, ttl } => {
             if !flags.has(b'q') {
                 meta_number(arithmetic, flags, value, cas, &ttl, out);
             }
             return;
         }
-        Counted::NotFound => b"NF",
-        Counted::Exists => b"EX",
-        Counted::NotStored => b"NS",
-        Counted::NonNumeric | Counted::OutOfMemory | Counted::NotCreated => {
+        ArithmeticOutcome::NotFound => b"NF",
+        ArithmeticOutcome::Exists => b"EX",
+        ArithmeticOutcome::NotStored => b"NS",
+        ArithmeticOutcome::NonNumeric
+        | ArithmeticOutcome::OutOfMemory
+        | ArithmeticOutcome::NotCreated => {
             return text(counted_line(outcome), out);
         }
     };
@@ -394,7 +398,7 @@ fn meta_number(
 }
 
 /// Writes the answer to `me`: an item's description, or that there is no item.
-pub fn described(debug: &Debug<'_>, found: Option<&Described<'_>>, out: &mut Vec<u8>) {
+pub fn item_info(debug: &Debug<'_>, found: Option<&ItemInfo<'_>>, out: &mut Vec<u8>) {
     let Some(item) = found else {
         out.extend_from_slice(b"EN\r\n");
         return;

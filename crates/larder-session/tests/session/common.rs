@@ -5,7 +5,7 @@ use larder_store::{Engine, SizeClasses, dashmap, delayed, segment};
 pub(crate) use larder_session::kit::{Kit, Peer};
 
 /// An engine to try sessions on.
-pub(crate) trait Subject: Engine + Sized {
+pub(crate) trait TestEngine: Engine + Sized {
     /// Its look-ups may be `Pending`.
     const WAITS: bool = false;
 
@@ -27,7 +27,7 @@ pub(crate) fn classes() -> SizeClasses {
     SizeClasses::new(CLASS_SIZES.to_vec(), 59)
 }
 
-impl Subject for dashmap::Handle {
+impl TestEngine for dashmap::Handle {
     fn fresh() -> Self {
         let (limit_bytes, classes) = (LIMIT_BYTES, classes());
         dashmap::Cache::new(dashmap::Config { limit_bytes, cas: true, classes, seed: SEED })
@@ -35,7 +35,7 @@ impl Subject for dashmap::Handle {
     }
 }
 
-impl Subject for segment::Handle {
+impl TestEngine for segment::Handle {
     fn fresh() -> Self {
         segment::Cache::new(segment::Config {
             limit_bytes: LIMIT_BYTES,
@@ -52,7 +52,7 @@ impl Subject for segment::Handle {
     }
 }
 
-impl<E: Subject> Subject for delayed::Handle<E> {
+impl<E: TestEngine> TestEngine for delayed::Handle<E> {
     const WAITS: bool = true;
 
     fn fresh() -> Self {
@@ -64,7 +64,7 @@ impl<E: Subject> Subject for delayed::Handle<E> {
     }
 }
 
-/// Makes a test for each engine of generic functions `fn name<E: Subject>()`.
+/// Makes a test for each engine of generic functions `fn name<E: TestEngine>()`.
 macro_rules! for_each_engine {
     ($($test:ident)*) => {$(
         mod $test {
@@ -88,7 +88,7 @@ macro_rules! for_each_engine {
 }
 
 /// A server over an engine of its own.
-pub(crate) fn new_kit<E: Subject>() -> Kit<E> {
+pub(crate) fn new_kit<E: TestEngine>() -> Kit<E> {
     let mut kit = Kit::new(E::fresh(), ITEM_SIZE_MAX, classes());
     kit.host.users = vec![(b"ann", b"pass word"), (b"bob", b""), (b"", b"nameless")];
     kit.complete = E::complete_read;

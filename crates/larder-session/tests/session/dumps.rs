@@ -1,6 +1,6 @@
 //! Dumps: what they show, in how small steps, and how they wait for their peer.
 
-use crate::common::{Kit, Peer, Subject, new_kit, set, text};
+use crate::common::{Kit, Peer, TestEngine, new_kit, set, text};
 use larder_session::kit::START;
 use larder_session::{Next, State};
 use larder_store::Seconds;
@@ -15,7 +15,7 @@ for_each_engine! {
 
 const ITEMS: usize = 5000;
 
-fn filled<E: Subject>() -> Kit<E> {
+fn filled<E: TestEngine>() -> Kit<E> {
     let mut kit = new_kit::<E>();
     for i in 0..ITEMS {
         kit.ask(&set(&format!("key-{i}"), b"value"));
@@ -27,7 +27,7 @@ fn lines(bytes: &[u8]) -> Vec<&str> {
     std::str::from_utf8(bytes).unwrap().lines().collect()
 }
 
-fn a_dump_shows_every_item<E: Subject>() {
+fn a_dump_shows_every_item<E: TestEngine>() {
     let mut kit = filled::<E>();
     kit.now = Seconds(START.0 + 7);
     kit.ask(b"ms AAEC 2 b T100 F5\r\nhi\r\nset gone 0 -1 1\r\n1\r\n");
@@ -49,7 +49,7 @@ fn a_dump_shows_every_item<E: Subject>() {
     assert!(keys.contains(&"mg key-77") && keys.contains(&"mg AAEC b"));
 }
 
-fn a_dump_shows_the_classes_that_it_was_asked_for<E: Subject>() {
+fn a_dump_shows_the_classes_that_it_was_asked_for<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     kit.ask(&set("small", b"1"));
     kit.ask(&set("large", &[b'x'; 1000]));
@@ -60,7 +60,7 @@ fn a_dump_shows_the_classes_that_it_was_asked_for<E: Subject>() {
     }
 }
 
-fn a_dump_waits_for_its_peer_and_lets_others_work<E: Subject>() {
+fn a_dump_waits_for_its_peer_and_lets_others_work<E: TestEngine>() {
     let mut kit = filled::<E>();
     kit.settings.output_max = 4096;
     let mut peer = Peer::new();
@@ -77,14 +77,14 @@ fn a_dump_waits_for_its_peer_and_lets_others_work<E: Subject>() {
     assert_eq!(lines(&peer.received).len(), ITEMS + 2);
 }
 
-fn what_is_sent_behind_a_dump_is_answered_after_it<E: Subject>() {
+fn what_is_sent_behind_a_dump_is_answered_after_it<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     kit.ask(&set("a", b"1"));
     let answer = kit.ask(b"mn\r\nlru_crawler mgdump all\r\nget a\r\n");
     assert_eq!(text(&answer), text(b"MN\r\nOK\r\nmg a\r\nEN\r\nVALUE a 0 1\r\n1\r\nEND\r\n"));
 }
 
-fn cachedump_stops_at_its_limit<E: Subject>() {
+fn cachedump_stops_at_its_limit<E: TestEngine>() {
     let mut kit = filled::<E>();
     kit.ask(b"ms AAEC 2 b\r\nhi\r\n");
     assert_eq!(lines(&kit.ask(b"stats cachedump 1 7\r\n")).len(), 7 + 1);

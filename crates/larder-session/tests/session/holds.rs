@@ -1,6 +1,6 @@
 //! Answers that tell of a change wait until it is acknowledged, and nothing else does.
 
-use crate::common::{Kit, Subject, new_kit};
+use crate::common::{Kit, TestEngine, new_kit};
 use larder_session::{Next, Progress, Session, State};
 use larder_store::{delayed, segment};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Values that come and go in pieces: uploads and leases.
 
-use crate::common::{ITEM_SIZE_MAX, Kit, Peer, Subject, new_kit, pattern, set, store, text};
+use crate::common::{ITEM_SIZE_MAX, Kit, Peer, TestEngine, new_kit, pattern, set, store, text};
 use crate::streams::frame;
 use larder_session::{Next, State};
 use larder_store::segment;
@@ -13,7 +13,7 @@ fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 }
 
 /// Sends `request` in pieces, and says what came back.
-fn upload<E: Subject>(kit: &mut Kit<E>, request: &[u8]) -> String {
+fn upload<E: TestEngine>(kit: &mut Kit<E>, request: &[u8]) -> String {
     let mut peer = Peer::new();
     request.chunks(10_000).for_each(|piece| peer.send(kit, piece));
     assert_eq!(peer.session.state(), State::Waiting);
@@ -21,7 +21,7 @@ fn upload<E: Subject>(kit: &mut Kit<E>, request: &[u8]) -> String {
     text(&peer.received)
 }
 
-fn a_value_arrives_in_pieces<E: Subject>() {
+fn a_value_arrives_in_pieces<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let value = pattern(LEN);
     assert_eq!(upload(&mut kit, &set("a", &value)), "STORED\\r\\n");
@@ -31,7 +31,7 @@ fn a_value_arrives_in_pieces<E: Subject>() {
     assert!(kit.ask(b"get a\r\n") == hit("a", &[b"abc", &value[..], &value[..80_000]].concat()));
 }
 
-fn every_dialect_uploads<E: Subject>() {
+fn every_dialect_uploads<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let value = pattern(LEN);
     let says = upload(&mut kit, &store("ms a 200000 k s O9", &value));
@@ -45,7 +45,7 @@ fn every_dialect_uploads<E: Subject>() {
     }
 }
 
-fn an_upload_is_still_a_request<E: Subject>() {
+fn an_upload_is_still_a_request<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let value = pattern(LEN);
     let says = |kit: &mut Kit<E>, line: &str| upload(kit, &store(line, &value));
@@ -61,7 +61,7 @@ fn an_upload_is_still_a_request<E: Subject>() {
     assert!(kit.ask(b"get b\r\n") == hit("b", &value));
 }
 
-fn a_badly_ended_upload_changes_nothing<E: Subject>() {
+fn a_badly_ended_upload_changes_nothing<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     kit.ask(b"set a 0 0 3\r\nold\r\n");
     let mut request = set("a", &pattern(LEN));
@@ -73,7 +73,7 @@ fn a_badly_ended_upload_changes_nothing<E: Subject>() {
 }
 
 /// The value is dropped as it comes, the answer waits for its end, the old value is gone.
-fn a_too_large_value_is_swallowed<E: Subject>() {
+fn a_too_large_value_is_swallowed<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let length = 1 << 30;
     for (line, says, keeps) in [
@@ -97,7 +97,7 @@ fn a_too_large_value_is_swallowed<E: Subject>() {
     assert_eq!(kit.counters.thread.store_too_large.get(), 5);
 }
 
-fn a_value_leaves_in_pieces<E: Subject>() {
+fn a_value_leaves_in_pieces<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     kit.settings.output_max = 5000;
     let value = pattern(LEN);
@@ -120,7 +120,7 @@ fn a_value_leaves_in_pieces<E: Subject>() {
 }
 
 /// Whatever happens to its item, a value that has begun to leave goes on as it was.
-fn a_leaving_value_is_not_changed<E: Subject>() {
+fn a_leaving_value_is_not_changed<E: TestEngine>() {
     for meanwhile in [
         &b"delete a\r\n"[..],
         b"flush_all\r\n",
@@ -143,7 +143,7 @@ fn a_leaving_value_is_not_changed<E: Subject>() {
 }
 
 /// The largest value that fits is kept, one byte more is not.
-fn the_limit_is_exact<E: Subject>() {
+fn the_limit_is_exact<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let fits = ITEM_SIZE_MAX - 60;
     assert_eq!(upload(&mut kit, &set("a", &pattern(fits))), "STORED\\r\\n");

@@ -1,7 +1,7 @@
 //! Conversations that begin with a login. What is expected here was answered by memcached: text as
 //! 1.6.45 reads it, SASL by 1.6.18 with Cyrus SASL's PLAIN.
 
-use crate::common::{Kit, Peer, Subject, new_kit, store, text};
+use crate::common::{Kit, Peer, TestEngine, new_kit, store, text};
 use larder_protocol::Parser;
 
 for_each_engine! {
@@ -40,7 +40,7 @@ const OUT_OF_MEMORY: u16 = 0x82;
 type Case = (&'static str, Vec<Vec<u8>>, &'static [u16]);
 
 /// What a peer gets that sends all this, at once and byte by byte, and whether it is closed.
-fn talk<E: Subject>(kit: &mut Kit<E>, input: &[u8]) -> (Vec<u8>, bool) {
+fn talk<E: TestEngine>(kit: &mut Kit<E>, input: &[u8]) -> (Vec<u8>, bool) {
     let [whole, split] = [input.len().max(1), 1].map(|len| {
         let mut peer = Peer::new();
         input.chunks(len).for_each(|piece| peer.send(kit, piece));
@@ -51,14 +51,14 @@ fn talk<E: Subject>(kit: &mut Kit<E>, input: &[u8]) -> (Vec<u8>, bool) {
     whole
 }
 
-fn kit<E: Subject>(opening: Parser) -> Kit<E> {
+fn kit<E: TestEngine>(opening: Parser) -> Kit<E> {
     let mut kit = new_kit();
     kit.settings.opening = opening;
     kit
 }
 
 #[track_caller]
-fn answers<E: Subject>(kit: &mut Kit<E>, input: &[u8], answer: &[u8], closed: bool) {
+fn answers<E: TestEngine>(kit: &mut Kit<E>, input: &[u8], answer: &[u8], closed: bool) {
     let got = talk(kit, input);
     assert_eq!((text(&got.0), got.1), (text(answer), closed), "{}", text(input));
 }
@@ -91,12 +91,12 @@ fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
 }
 
 /// What SASL requests, one after another, are answered with, up to a noop or the end.
-fn statuses<E: Subject>(kit: &mut Kit<E>, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
+fn statuses<E: TestEngine>(kit: &mut Kit<E>, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
     let (answer, closed) = talk(kit, &requests.concat());
     (packets(&answer).into_iter().map(|packet| packet.1).collect(), closed)
 }
 
-fn text_understands_nothing_but_a_login<E: Subject>() {
+fn text_understands_nothing_but_a_login<E: TestEngine>() {
     let lines = [
         "get a",
         "gets a b",
@@ -148,7 +148,7 @@ fn text_understands_nothing_but_a_login<E: Subject>() {
     answers(&mut kit, b"get a any\r\n", b"END\r\n", false);
 }
 
-fn text_logs_in<E: Subject>() {
+fn text_logs_in<E: TestEngine>() {
     let mut kit = kit::<E>(Parser::TEXT_LOGIN);
     let lines =
         ["set any 0 0 13", "set k flags ttl 13 noreply", "set   k   0 0  13 ", "set 1 2 3 13"];
@@ -166,7 +166,7 @@ fn text_logs_in<E: Subject>() {
     answers(&mut kit, b"get any\r\n", UNAUTHENTICATED, false);
 }
 
-fn text_refuses_what_is_no_login<E: Subject>() {
+fn text_refuses_what_is_no_login<E: TestEngine>() {
     let mut kit = kit::<E>(Parser::TEXT_LOGIN);
     let failure = "CLIENT_ERROR authentication failure";
     let cases: [(&[u8], &str); 9] = [
@@ -190,7 +190,7 @@ fn text_refuses_what_is_no_login<E: Subject>() {
     }
 }
 
-fn text_reads_no_more_than_a_login_takes<E: Subject>() {
+fn text_reads_no_more_than_a_login_takes<E: TestEngine>() {
     let mut kit = kit::<E>(Parser::TEXT_LOGIN);
     answers(&mut kit, &[b's'; 2047], b"", false);
     answers(&mut kit, &[b's'; 2048], b"", true);
@@ -205,7 +205,7 @@ fn text_reads_no_more_than_a_login_takes<E: Subject>() {
     assert!(peer.unread.is_empty());
 }
 
-fn binary_understands_nothing_but_a_login<E: Subject>() {
+fn binary_understands_nothing_but_a_login<E: TestEngine>() {
     let mut kit = kit::<E>(Parser::BINARY_LOGIN);
     for op in (0..=255).filter(|op| ![VERSION, LIST, AUTH, STEP].contains(op)) {
         for request in [packet(op, &[], &[], &[]), packet(op, &[0; 8], b"key", b"value")] {
@@ -220,7 +220,7 @@ fn binary_understands_nothing_but_a_login<E: Subject>() {
     answers(&mut kit, b"get key\r\n", b"END\r\n", false);
 }
 
-fn binary_logs_in<E: Subject>() {
+fn binary_logs_in<E: TestEngine>() {
     let mut kit = kit::<E>(Parser::BINARY_LOGIN);
     let get = packet(GET, &[], b"key", &[]);
     let requests = [packet(LIST, &[], &[], &[]), sasl(AUTH, MESSAGE), get];
@@ -252,7 +252,7 @@ fn binary_logs_in<E: Subject>() {
     }
 }
 
-fn a_sasl_login_is_one_and_the_last<E: Subject>() {
+fn a_sasl_login_is_one_and_the_last<E: TestEngine>() {
     let mut kit = kit::<E>(Parser::BINARY_LOGIN);
     let good = || sasl(AUTH, MESSAGE);
     let bad = || sasl(AUTH, b"\0ann\0wrong");
@@ -325,7 +325,7 @@ fn a_sasl_login_is_one_and_the_last<E: Subject>() {
     }
 }
 
-fn logins_are_counted<E: Subject>() {
+fn logins_are_counted<E: TestEngine>() {
     let count = |kit: &Kit<E>| {
         let thread = &kit.counters.thread;
         (thread.auth_cmds.get(), thread.auth_errors.get())
@@ -341,7 +341,7 @@ fn logins_are_counted<E: Subject>() {
     assert_eq!(count(&binary), (3, 2));
 }
 
-fn every_dialect_but_the_chosen_one_is_refused<E: Subject>() {
+fn every_dialect_but_the_chosen_one_is_refused<E: TestEngine>() {
     let noop = packet(NOOP, &[], &[], &[]);
     for opening in [Parser::BINARY, Parser::BINARY_LOGIN] {
         answers(&mut kit::<E>(opening), b"get a\r\n", b"", true);
@@ -353,7 +353,7 @@ fn every_dialect_but_the_chosen_one_is_refused<E: Subject>() {
     assert_eq!((packets(&answer), closed), (vec![(NOOP, OK, String::new())], false));
 }
 
-fn without_a_login_sasl_is_unknown<E: Subject>() {
+fn without_a_login_sasl_is_unknown<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let requests = [packet(LIST, &[], &[], &[]), sasl(AUTH, MESSAGE), sasl(STEP, MESSAGE)];
     let quit = packet(QUIT, &[], &[], &[]);

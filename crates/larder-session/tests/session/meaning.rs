@@ -4,13 +4,13 @@
 //! The transcripts ask for far more; these are the cases that need a look behind the answers, and
 //! those that a session is easily wrong about.
 
-use crate::common::{ITEM_SIZE_MAX, Kit, Subject, new_kit, pattern, set, text};
+use crate::common::{ITEM_SIZE_MAX, Kit, TestEngine, new_kit, pattern, set, text};
 use crate::streams::frame;
 
 const SET: &[u8] = b"set k 0 0 1\r\n5\r\n";
 
 /// Every counter that is not zero, by name.
-fn counted<E: Subject>(kit: &Kit<E>) -> Vec<(&'static str, u64)> {
+fn counted<E: TestEngine>(kit: &Kit<E>) -> Vec<(&'static str, u64)> {
     let classes = kit.counters.classes.iter().flat_map(|class| class.each());
     let mut all = std::collections::BTreeMap::new();
     for (name, counter) in kit.counters.thread.each().chain(classes) {
@@ -20,14 +20,14 @@ fn counted<E: Subject>(kit: &Kit<E>) -> Vec<(&'static str, u64)> {
 }
 
 #[track_caller]
-fn check<E: Subject>(requests: &[u8], counts: &str) {
+fn check<E: TestEngine>(requests: &[u8], counts: &str) {
     let mut kit = new_kit::<E>();
     let answer = kit.ask(requests);
     let got: Vec<_> = counted(&kit).iter().map(|(name, count)| format!("{name} {count}")).collect();
     assert_eq!(got.join(", "), counts, "{} says {}", text(requests), text(&answer));
 }
 
-fn it_counts_retrievals<E: Subject>() {
+fn it_counts_retrievals<E: TestEngine>() {
     let check = |requests: &[u8], counts| check::<E>(&[SET, requests].concat(), counts);
     check(b"get k nope k\r\n", "cmd_set 1, get_hits 2, get_misses 1");
     check(b"gat 0 k nope\r\n", "cmd_set 1, cmd_touch 2, touch_hits 1, touch_misses 1");
@@ -47,7 +47,7 @@ fn it_counts_retrievals<E: Subject>() {
     );
 }
 
-fn it_counts_stores<E: Subject>() {
+fn it_counts_stores<E: TestEngine>() {
     let check = |requests: &[u8], counts| check::<E>(&[SET, requests].concat(), counts);
     check(b"set k 0 0 1\r\n55555\r\n", "cmd_set 2");
     check(b"add k 0 0 1\r\n1\r\nappend nope 0 0 1\r\n1\r\n", "cmd_set 3");
@@ -58,7 +58,7 @@ fn it_counts_stores<E: Subject>() {
     check(&set("k", &pattern(ITEM_SIZE_MAX)), "cmd_set 1, store_too_large 1");
 }
 
-fn it_counts_removals_and_numbers<E: Subject>() {
+fn it_counts_removals_and_numbers<E: TestEngine>() {
     let check = |requests: &[u8], counts| check::<E>(&[SET, requests].concat(), counts);
     check(b"delete k\r\ndelete k\r\n", "cmd_set 1, delete_hits 1, delete_misses 1");
     check(b"md k C9999\r\n", "cmd_set 1, delete_misses 1");
@@ -72,7 +72,7 @@ fn it_counts_removals_and_numbers<E: Subject>() {
     check(b"set k 0 0 1\r\nx\r\nincr k 1\r\n", "cmd_set 2");
 }
 
-fn it_counts_binary<E: Subject>() {
+fn it_counts_binary<E: TestEngine>() {
     let set = frame(1, 0, &[0; 8], b"k", b"5");
     let check = |requests: &[u8], counts| check::<E>(&[&set, requests].concat(), counts);
     check(&frame(4, 9999, &[], b"k", &[]), "cmd_set 1");
@@ -83,13 +83,13 @@ fn it_counts_binary<E: Subject>() {
 }
 
 #[track_caller]
-fn says<E: Subject>(requests: &str, answers: &str) {
+fn says<E: TestEngine>(requests: &str, answers: &str) {
     let mut kit = new_kit::<E>();
     assert_eq!(text(&kit.ask(requests.as_bytes())), text(answers.as_bytes()), "{requests}");
 }
 
 /// `h` and `l` are of before, also where the first look has to be followed by a change.
-fn a_stale_item_is_won_once<E: Subject>() {
+fn a_stale_item_is_won_once<E: TestEngine>() {
     says::<E>(
         "set k 0 0 1\r\n5\r\nmd k I\r\nmg k h l t v\r\nmg k h v\r\nmg k h u\r\n",
         "STORED\r\nHD\r\nVA 1 h0 l0 t-1 X W\r\n5\r\nVA 1 h1 Z X\r\n5\r\nHD h1 Z X\r\n",
@@ -98,7 +98,7 @@ fn a_stale_item_is_won_once<E: Subject>() {
 }
 
 /// A longer number is a new item, one that fits is the old one.
-fn a_number_that_grows_forgets_its_readers<E: Subject>() {
+fn a_number_that_grows_forgets_its_readers<E: TestEngine>() {
     let grows = "set k 0 0 1\r\n9\r\nmg k\r\nincr k 1\r\nmg k h\r\n";
     says::<E>(grows, "STORED\r\nHD\r\n10\r\nHD h0\r\n");
     let fits = "set k 0 0 1\r\n5\r\nmg k\r\nincr k 1\r\nmg k h\r\n";
@@ -106,7 +106,7 @@ fn a_number_that_grows_forgets_its_readers<E: Subject>() {
 }
 
 /// A lower CAS with `I` makes a set stale, but lets nothing be appended.
-fn only_a_whole_value_may_be_late<E: Subject>() {
+fn only_a_whole_value_may_be_late<E: TestEngine>() {
     says::<E>(
         "ms k 1 E50\r\n1\r\nms k 1 C40 I\r\n2\r\nmg k v\r\n",
         "HD\r\nHD\r\nVA 1 X W\r\n2\r\n",
@@ -115,7 +115,7 @@ fn only_a_whole_value_may_be_late<E: Subject>() {
 }
 
 /// The largest CAS that a client can choose is not the last.
-fn any_cas_may_be_chosen<E: Subject>() {
+fn any_cas_may_be_chosen<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let answer = kit.ask(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");
     let answer = text(&answer);

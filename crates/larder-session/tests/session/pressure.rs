@@ -1,11 +1,11 @@
 //! What a peer can make a session hold, and for how long it can keep a thread to itself.
 
-use crate::common::{Peer, Subject, new_kit, pattern, set, text};
+use crate::common::{Peer, TestEngine, new_kit, pattern, set, text};
 use larder_session::{Next, State};
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
 /// A peer that asks and asks but never reads is answered up to the limit, and no further.
-fn output_is_bounded<E: Subject>() {
+fn output_is_bounded<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     kit.settings.requests_per_turn = usize::MAX;
     let value = pattern(1000);
@@ -30,7 +30,7 @@ fn output_is_bounded<E: Subject>() {
 }
 
 /// Others get their turn after so many requests, whether or not more is waiting.
-fn a_turn_is_bounded<E: Subject>() {
+fn a_turn_is_bounded<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     for (requests, turns) in [
         (1, vec![(5, Next::Read { wanted: 1 })]),
@@ -50,7 +50,7 @@ fn a_turn_is_bounded<E: Subject>() {
 }
 
 /// Sessions that wait for the rest of a request hold next to nothing, and let others work.
-fn a_stalled_body_holds_little<E: Subject>() {
+fn a_stalled_body_holds_little<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let request = set("a", &pattern(200_000));
     let mut stalled: Vec<Peer<E>> = (0..100).map(|_| Peer::new()).collect();
@@ -68,7 +68,7 @@ fn a_stalled_body_holds_little<E: Subject>() {
 }
 
 /// A value that is short enough is left with the driver, which is told how much is missing.
-fn a_short_body_is_waited_for<E: Subject>() {
+fn a_short_body_is_waited_for<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let mut peer = Peer::new();
     peer.unread.extend(b"mn\r\nset a 0 0 1000\r\nabc");
@@ -78,7 +78,7 @@ fn a_short_body_is_waited_for<E: Subject>() {
 }
 
 /// Where all connections together may hold no more, a store is refused as one without memory is.
-fn an_upload_may_be_refused<E: Subject>() {
+fn an_upload_may_be_refused<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     kit.ask(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
     kit.host.memory_limit = 0;

@@ -1,7 +1,7 @@
 //! A stream has no edges: no cut of the input, no limit and no slowness of the peer changes an
 //! answer. `LARDER_CASES` says how many are tried, `LARDER_SEED` which.
 
-use crate::common::{Peer, Subject, new_kit, text};
+use crate::common::{Peer, TestEngine, new_kit, text};
 use crate::streams;
 use larder_model::{Model, ModelConnection};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ impl Delivery {
     }
 
     /// All answers to `stream`, and whether the session hung up.
-    fn run<E: Subject>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
+    fn run<E: TestEngine>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
         let mut kit = new_kit::<E>();
         kit.settings.requests_per_turn = self.requests_per_turn;
         kit.settings.output_max = self.output_max;
@@ -57,7 +57,7 @@ impl Delivery {
     }
 }
 
-fn same<E: Subject>(stream: &[u8], delivery: &Delivery) -> Result<(), TestCaseError> {
+fn same<E: TestEngine>(stream: &[u8], delivery: &Delivery) -> Result<(), TestCaseError> {
     let whole = Delivery::at_once().run::<E>(stream);
     let split = delivery.run::<E>(stream);
     prop_assert_eq!(text(&split.0), text(&whole.0), "{:?}", delivery);
@@ -139,27 +139,27 @@ const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r\ngets a\n\
     ms Zm9v b 3 b k\r\nmg Zm9v b k v\r\nms a 400000x\r\nmg a S S\r\nappend a 0 0 2\r\n77\r\nget a\r\n\
     cas a 0 0 1 1\r\n1\r\ntouch a 10\r\nme zz\r\nset k 0 0 9\r\nno end !!\rstats\r\nflush_all\r\nget a\r\nquit\r\nget a\r\n";
 
-fn one_byte_at_a_time<E: Subject>() {
+fn one_byte_at_a_time<E: TestEngine>() {
     same::<E>(SAMPLER, &Delivery::in_pieces(vec![1])).unwrap();
     let every_limit = Delivery { requests_per_turn: 1, output_max: 1, takes: 1, pieces: vec![1] };
     same::<E>(SAMPLER, &every_limit).unwrap();
     check(24, any_stream(2000), |stream| same::<E>(&stream.0, &Delivery::in_pieces(vec![1])));
 }
 
-fn cut_in_two_anywhere<E: Subject>() {
+fn cut_in_two_anywhere<E: TestEngine>() {
     for cut in 1..SAMPLER.len() {
         same::<E>(SAMPLER, &Delivery::in_pieces(vec![cut, SAMPLER.len()])).unwrap();
     }
 }
 
-fn cut_anyhow_under_any_limit<E: Subject>() {
+fn cut_anyhow_under_any_limit<E: TestEngine>() {
     check(200, (any_stream(200_000), any_delivery()), |(stream, delivery)| {
         same::<E>(&stream.0, &delivery)
     });
 }
 
 /// The first byte chooses the dialect, however long the first request takes.
-fn a_dialect_is_for_good<E: Subject>() {
+fn a_dialect_is_for_good<E: TestEngine>() {
     let large = crate::common::set("a", &[b'x'; 200_000]);
     for first in [&b"mn\r\n"[..], &large] {
         let stream = [first, b"\x80bogus\r\nmn\r\n"].concat();
@@ -171,7 +171,7 @@ fn a_dialect_is_for_good<E: Subject>() {
     }
 }
 
-fn garbled_and_cut_anyhow<E: Subject>() {
+fn garbled_and_cut_anyhow<E: TestEngine>() {
     check(200, (garbled_stream(1000), any_delivery()), |(stream, delivery)| {
         same::<E>(&stream.0, &delivery)
     });
