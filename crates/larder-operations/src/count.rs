@@ -1,4 +1,4 @@
-//! Counting up and down.
+//! Incrementing and decrementing numbers.
 
 use crate::{Event, Found, OpContext};
 use larder_store::{
@@ -6,55 +6,55 @@ use larder_store::{
     NewValue, Refusal, Value,
 };
 
-/// A step up or down of a number in decimal digits.
+/// An increment or decrement of a value that is a number in decimal digits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
-    /// Down rather than up.
+    /// Whether to decrement rather than increment.
     pub down: bool,
-    /// By how much. Up wraps at 2^64, down ends at 0.
+    /// How much is added or subtracted. An increment wraps at 2^64, a decrement ends at 0.
     pub delta: u64,
-    /// Create the item where none is.
+    /// Creates a missing item.
     pub create: Option<CreateNumber>,
-    /// Set the expiry of what is there.
+    /// Sets the expiry of an existing item.
     pub touch: Option<Expiry>,
-    /// Only if the item's CAS is this one.
+    /// Changes the item only if it has this CAS.
     pub compare: Option<u64>,
-    /// The item's CAS afterwards.
+    /// The CAS of the changed or created item; `None` is a fresh one.
     pub new_cas: Option<u64>,
 }
 
-/// A number that is created rather than counted.
+/// The item that an increment or decrement creates if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateNumber {
-    /// The number; the step is not applied to it.
+    /// The number. The delta is not applied to it.
     pub value: u64,
-    /// When it ends.
+    /// When the item expires.
     pub expiry: Expiry,
-    /// Its key can't be written in text.
+    /// Whether the client sent the key in base64.
     pub binary_key: bool,
 }
 
-/// What became of counting.
+/// The outcome of an increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArithmeticOutcome {
-    /// The number is stored.
+    /// The number was changed or created.
     Number {
-        /// The number.
+        /// The number after the change.
         value: u64,
-        /// The item's CAS.
+        /// The item's new CAS.
         cas: u64,
-        /// The expiry of the item that was there; `None` if the item was created.
+        /// The expiry that the item had before; `None` if the item was created.
         before: Option<Expiry>,
     },
-    /// Nothing was there.
+    /// There is no item.
     NotFound,
-    /// The CAS differs.
+    /// The item has another CAS.
     Exists,
-    /// What is there is not a number.
+    /// The item's value is not a number.
     NonNumeric,
     /// There is no memory for the new number.
     OutOfMemory {
-        /// It was to be created.
+        /// Whether the item was to be created, rather than changed.
         creating: bool,
     },
     /// The item is on slower storage: repeat the operation.
@@ -62,7 +62,7 @@ pub enum ArithmeticOutcome {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Counts.
+    /// Increments or decrements a number.
     pub fn count(&mut self, key: HashedKey<'_>, op: &Count) -> ArithmeticOutcome {
         let limits = self.limits;
         let mut found = Found::Nothing;
@@ -134,7 +134,8 @@ impl Count {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);
         let (digits, len) = digits_of(value);
-        // A number never gets shorter. When it gets longer its marks go, as with any new value.
+        // As in memcached, a number keeps its width when it gets shorter. A longer number is a new value,
+        // which has none of the marks of the old one.
         let longer = usize::from(len) > bytes.len();
         let attributes = if longer {
             Attributes { expiry, stale: false, won: false, ..before }
@@ -182,7 +183,7 @@ fn number_of(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// Decimal digits, and how many.
+/// The decimal digits of a number, and how many there are.
 fn digits_of(mut value: u64) -> ([u8; 20], u8) {
     let mut backwards = [b'0'; 20];
     let mut len = 0;

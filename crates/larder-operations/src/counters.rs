@@ -1,14 +1,14 @@
-//! What one thread's sessions have done. One writer each, any number of readers: a plain store on a
-//! line that nobody else writes.
+//! Counters of what the sessions of one thread have done. Each counter has one writer and any number of
+//! readers, so that adding is a load and a store on a cache line that no other thread writes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that one thread counts and others read.
+/// A counter that one thread writes and others read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. Only the owning thread may: there is no read-modify-write.
+    /// Adds `n`. Only the owning thread may call it, because this is not an atomic read-modify-write.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -20,7 +20,7 @@ impl Counter {
         self.0.load(Relaxed)
     }
 
-    /// Back to zero. A count that races with this may survive it.
+    /// Sets the counter to zero. A concurrent [`Counter::add`] may undo that.
     pub fn reset(&self) {
         self.0.store(0, Relaxed);
     }
@@ -34,7 +34,7 @@ macro_rules! counters {
         pub struct $name { $(pub $field: Counter,)* }
 
         impl $name {
-            /// Every counter with its name.
+            /// All counters with their names.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
                 [$((stringify!($field), &self.$field)),*].into_iter()
             }
@@ -64,18 +64,18 @@ counters! {
     }
 }
 
-/// One thread's counters. Aligned so that two threads' never share a cache line.
+/// The counters of one thread. They are aligned so that those of two threads never share a cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Counters {
-    /// What does not depend on an item.
+    /// Counts that do not depend on an item.
     pub thread: ThreadCounters,
-    /// What does, by size class from 0.
+    /// Counts by the size class of the item, from class 0.
     pub classes: Vec<ClassCounters>,
 }
 
 impl Counters {
-    /// All zero, for this many size classes.
+    /// Counters that are all zero, for this many size classes.
     #[must_use]
     pub fn new(classes: usize) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Counters {
         }
     }
 
-    /// The counts of several threads together, as they are now.
+    /// The current sums of the counters of several threads.
     #[must_use]
     pub fn sum<'c>(classes: usize, threads: impl IntoIterator<Item = &'c Self>) -> Self {
         let sum = Self::new(classes);
@@ -96,7 +96,7 @@ impl Counters {
         sum
     }
 
-    /// Counts in the class that an item was found in, if one was.
+    /// Counts in `class`, the size class of the item that was found; does nothing if none was.
     #[inline]
     pub fn class(&self, class: Option<usize>, count: impl FnOnce(&ClassCounters)) {
         if let Some(class) = class.and_then(|class| self.classes.get(class)) {
@@ -104,7 +104,7 @@ impl Counters {
         }
     }
 
-    /// Back to zero (`stats reset`).
+    /// Sets all counters to zero (`stats reset`).
     pub fn reset(&self) {
         let classes = self.classes.iter().flat_map(ClassCounters::each);
         self.thread.each().chain(classes).for_each(|(_, counter)| counter.reset());

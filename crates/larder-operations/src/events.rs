@@ -1,35 +1,35 @@
-//! What observers are told of operations: each operation reports once what it found and what it
-//! did, after it took effect.
+//! Events for observers: each operation reports once what it found and what it did, after it took
+//! effect.
 
 use crate::{Limits, StoreKind, Stored};
 use larder_store::{Expiry, Item, Lease, Lookup, Seconds};
 
-/// Is told of what operations do, on the thread that does it.
+/// Receives the events of operations, on the thread that executes them.
 pub trait Observer {
-    /// Takes one event. It must be quick: requests wait for it.
+    /// Handles one event. Requests wait for it, so it must be quick.
     fn notify(&self, event: &Event<'_>);
 }
 
-/// What a key led to before an operation changed anything.
+/// The result of looking a key up, before the operation changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A live item.
     Live {
-        /// Its size class, from 0.
+        /// The size class of the item, counted from 0.
         class: usize,
-        /// Bytes of its value.
+        /// The length of the value in bytes.
         value_len: usize,
     },
-    /// Nothing.
+    /// No item.
     Nothing,
-    /// An item whose time had come.
+    /// An item that had expired.
     Expired,
-    /// An item from before a flush.
+    /// An item that had been flushed.
     Flushed,
 }
 
 impl Found {
-    /// What a look-up of a key of `key_len` bytes has found.
+    /// The result of a look-up of a key of `key_len` bytes.
     #[inline]
     pub(crate) fn of<L: Lease>(
         found: &Lookup<&Item<'_, L>>,
@@ -48,7 +48,7 @@ impl Found {
         }
     }
 
-    /// The size class of a live item, from 0.
+    /// The size class of a live item, counted from 0.
     #[inline]
     #[must_use]
     pub fn class(self) -> Option<usize> {
@@ -57,9 +57,9 @@ impl Found {
 }
 
 impl<R> From<&Lookup<R>> for Found {
-    /// Why a look-up has found nothing.
-    fn from(gone: &Lookup<R>) -> Self {
-        match gone {
+    /// The reason why a look-up has found nothing.
+    fn from(missing: &Lookup<R>) -> Self {
+        match missing {
             Lookup::Expired => Self::Expired,
             Lookup::Flushed => Self::Flushed,
             Lookup::Hit(_) | Lookup::Miss | Lookup::Pending => Self::Nothing,
@@ -67,44 +67,44 @@ impl<R> From<&Lookup<R>> for Found {
     }
 }
 
-/// Something that happened to an item.
+/// Something that an operation did with an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'e> {
-    /// It was looked for, to be read or changed.
+    /// The item was looked up, to be read or changed.
     Fetched {
-        /// Its key.
+        /// The key of the item.
         key: &'e [u8],
-        /// What was there.
+        /// The result of the look-up.
         found: Found,
     },
-    /// It was stored, or was to be.
+    /// The item was stored, or the store failed.
     Stored {
-        /// Its key.
+        /// The key of the item.
         key: &'e [u8],
-        /// What became of it.
+        /// The outcome of the store.
         outcome: Stored,
-        /// How.
+        /// The kind of store.
         kind: StoreKind,
-        /// Seconds left; `None` is for ever.
+        /// Seconds until the item expires; `None` if it never does.
         ttl: Option<u32>,
-        /// Its size class, from 0.
+        /// The size class of the item, counted from 0.
         class: usize,
-        /// Bytes of its value.
+        /// The length of the value in bytes.
         value_len: usize,
     },
-    /// It was removed.
+    /// The item was removed.
     Removed {
-        /// Its key.
+        /// The key of the item.
         key: &'e [u8],
-        /// Its size class, from 0.
+        /// The size class of the item, counted from 0.
         class: usize,
-        /// Bytes of its value.
+        /// The length of the value in bytes.
         value_len: usize,
     },
 }
 
 impl<'e> Event<'e> {
-    /// An item that a look-up or a count has made.
+    /// The event of an item that a look-up, an increment or a decrement has created.
     pub(crate) fn created(
         key: &'e [u8],
         cas: u64,

@@ -1,4 +1,4 @@
-//! What commands mean, whichever protocol they came in: typed operations on an engine, typed
+//! The semantics of commands, independent of the protocol: typed operations on an engine, typed
 //! outcomes, counters and events.
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //! against the clock and turn the order of flags into fields. Where dialects of a protocol differ in
 //! what a command does, the operation has a field for it.
 //!
-//! Every outcome can be `Pending`: the item is on slower storage. Then nothing changed, nothing was
-//! counted and no event was delivered, and the caller repeats the operation later.
+//! Every outcome can be `Pending`: the item is on slower storage. A pending operation has changed
+//! nothing, counted nothing and delivered no event; the caller repeats it later.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -39,7 +39,7 @@ pub use stored::*;
 
 use larder_store::{Engine, Seconds, SizeClasses};
 
-/// What bounds operations, and how items are sorted for statistics.
+/// The limits of operations, and the size classes of statistics.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The largest item in bytes, as memcached counts them (`-I`).
@@ -56,7 +56,7 @@ impl Limits {
         self.classes.footprint(key_len, value_len, client_flags)
     }
 
-    /// The size class of such an item, from 0.
+    /// The size class of an item, counted from 0.
     #[inline]
     #[must_use]
     pub fn class_of(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {
@@ -64,22 +64,23 @@ impl Limits {
     }
 }
 
-/// What operations work with for one batch of requests.
+/// Everything that operations need during one batch of requests.
 pub struct OpContext<'a, E: Engine> {
     /// The cache.
     pub engine: &'a mut E,
     /// The counters of this thread.
     pub counters: &'a Counters,
-    /// Bounds and size classes.
+    /// The limits and size classes.
     pub limits: &'a Limits,
     /// The time, read once for the batch.
     pub now: Seconds,
-    /// Is told of what operations did; `None` costs one branch an operation.
+    /// Receives an event for each thing that an operation did. Without an observer, an operation pays
+    /// one branch for it.
     pub observer: Option<&'a dyn Observer>,
 }
 
 impl<'a, E: Engine> OpContext<'a, E> {
-    /// For a batch that begins at `now`, and that nobody observes.
+    /// A context without an observer, for a batch that begins at `now`.
     pub fn new(
         engine: &'a mut E,
         counters: &'a Counters,
@@ -89,7 +90,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
         Self { engine, counters, limits, now, observer: None }
     }
 
-    /// Tells the observer, if there is one.
+    /// Delivers events to the observer, if there is one.
     #[inline]
     fn tell<'e>(&self, events: impl FnOnce() -> [Option<Event<'e>>; 2]) {
         if let Some(observer) = self.observer {

@@ -1,4 +1,4 @@
-//! Looking an item up, perhaps changing it on the way.
+//! Look-ups, which may also change or create the item.
 
 use crate::{Event, Found, OpContext};
 use larder_store::{
@@ -6,67 +6,68 @@ use larder_store::{
     Refusal, Seconds, Value,
 };
 
-/// A look-up, and what it changes about the item.
+/// A look-up, and what it changes of the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
-    /// Set the expiry.
+    /// Sets the expiry.
     pub touch: Option<Expiry>,
-    /// Create an empty item where none is; who looked has won the right to fill it.
+    /// Creates an empty item if there is none. The client has then won the right to fill it.
     pub create: Option<CreateEmpty>,
-    /// Who looks may win the right to fill a stale item again.
+    /// Whether the client may win the right to fill a stale item again.
     pub may_win: bool,
-    /// Who looks may win it also for an item that ends soon.
+    /// Lets the client win that right for an item that expires soon, too.
     pub recache: Option<Recache>,
-    /// Leave no trace: the look does not count as an access.
+    /// Whether the look-up is not recorded as an access.
     pub untracked: bool,
-    /// A look that touches and finds nothing is counted as a get that missed.
+    /// Whether a look-up that sets the expiry and finds nothing is counted as a get that missed.
     pub miss_counts_as_get: bool,
 }
 
-/// An item that is created because a look found none.
+/// The item that a look-up creates if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateEmpty {
-    /// When it ends.
+    /// When the item expires.
     pub expiry: Expiry,
-    /// Its CAS.
+    /// The CAS of the item; `None` is a fresh one.
     pub new_cas: Option<u64>,
-    /// Its key can't be written in text.
+    /// Whether the client sent the key in base64.
     pub binary_key: bool,
 }
 
-/// When an item that still lives may be filled again.
+/// When an item that has not expired may be filled again.
 #[derive(Clone, Copy, Debug)]
 pub struct Recache {
-    /// With fewer seconds left than this. Never what lives for ever.
+    /// The item may be filled again when fewer seconds than this are left. Items that never expire may
+    /// not.
     pub within_secs: u32,
-    /// Judged by the expiry after [`Look::touch`], rather than before.
+    /// Whether the expiry after [`Look::touch`] counts, rather than the one before.
     pub after_touch: bool,
 }
 
-/// An item as a look shows it.
+/// An item as a look-up shows it.
 #[derive(Debug)]
 pub struct ItemView<'a, L> {
-    /// The attributes before the look.
+    /// The attributes before the look-up.
     pub attributes: Attributes,
-    /// The expiry after it.
+    /// The expiry after the look-up.
     pub expiry: Expiry,
-    /// The CAS after it; 0 where the engine keeps none.
+    /// The CAS after the look-up; 0 if the engine keeps none.
     pub cas: u64,
     /// The value.
     pub value: &'a Value<'a, L>,
-    /// It was read before since it was stored.
+    /// Whether the item was read between its store and this look-up.
     pub fetched: bool,
-    /// When it was last read before this look, or else stored.
+    /// When the item was last read before this look-up; when it was stored, if it was not read.
     pub accessed: Seconds,
-    /// Who looked has won the right to fill it.
+    /// Whether the client has won the right to fill the item.
     pub won: bool,
-    /// Somebody else has won that right before.
+    /// Whether another client has won that right before.
     pub win_taken: bool,
-    /// It was created by this look.
+    /// Whether this look-up has created the item.
     pub created: bool,
 }
 
-/// What earlier readers left on an item before the look that tells of it.
+/// What earlier reads have recorded in an item, as it was before the look-up that returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct Traces {
     fetched: bool,
@@ -74,8 +75,8 @@ pub struct Traces {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Shows an item's content, and nothing else about it: the fastest look-up. Where `show` answers
-    /// `None`, it is a matter for [`OpContext::look`] with these traces.
+    /// Shows the content of an item, and nothing else: the fastest look-up. If `show` returns `None`, the
+    /// caller calls [`OpContext::look`] with the traces that this look-up returns.
     #[inline]
     pub fn content<R>(
         &mut self,
@@ -92,8 +93,8 @@ impl<E: Engine> OpContext<'_, E> {
         self.shown(key, value_len, found)
     }
 
-    /// Shows all there is to an item, if nothing about it changes but its traces. Where `show` answers
-    /// `None`, it is a matter for [`OpContext::look`] with these traces.
+    /// Shows a whole item to a look-up that changes nothing of it but its traces. If `show` returns
+    /// `None`, the caller calls [`OpContext::look`] with the traces that this look-up returns.
     #[inline]
     pub fn view<R>(
         &mut self,
@@ -110,7 +111,7 @@ impl<E: Engine> OpContext<'_, E> {
         self.shown(key, value_len, found)
     }
 
-    /// Counts a look that changes nothing.
+    /// Counts a look-up that changes nothing.
     #[inline]
     fn shown<R>(
         &mut self,
@@ -125,17 +126,17 @@ impl<E: Engine> OpContext<'_, E> {
                 Lookup::Hit(Ok(shown))
             }
             Lookup::Hit(Err(traces)) => Lookup::Hit(Err(traces)),
-            gone => self.missed(key, &Look::default(), without_hit(&gone)),
+            missing => self.missed(key, &Look::default(), without_hit(&missing)),
         }
     }
 
-    /// Shows an item and does with it what `op` says. `show` may be called again when the item has
-    /// changed in the meantime; its last answer counts. `traces` are those that an earlier look of
-    /// the same request has found, which did not answer it: then this one leaves no trace itself.
+    /// Shows an item and changes it as `op` says. `show` may be called again when the item has changed in
+    /// the meantime; its last result counts. `traces` come from an earlier look-up of the same request
+    /// that did not answer it. That look-up was recorded as an access, so this one is not.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`]: the item was to be created or changed. [`Refusal::Pending`] is
-    /// never returned: it is [`Lookup::Pending`].
+    /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. Never
+    /// [`Refusal::Pending`]: that is `Ok` with [`Lookup::Pending`].
     pub fn look<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -164,12 +165,12 @@ impl<E: Engine> OpContext<'_, E> {
                 Ok(Lookup::Hit(shown))
             }
             Lookup::Hit(Err(traces)) => self.look_and_change(key, op, Some(traces), show),
-            gone => Ok(self.missed(key, op, without_hit(&gone))),
+            missing => Ok(self.missed(key, op, without_hit(&missing))),
         }
     }
 
-    /// A look that changes what it finds. `traces` are those of before, if this is not the first
-    /// look.
+    /// A look-up that changes the item. `traces` come from an earlier look-up of the same request, if
+    /// there was one.
     fn look_and_change<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -219,12 +220,12 @@ impl<E: Engine> OpContext<'_, E> {
                 });
                 show(&create.view(op, updated.cas, now))
             }
-            (gone, _) => return Ok(self.count_miss(key, op, without_hit(&gone))),
+            (missing, _) => return Ok(self.count_miss(key, op, without_hit(&missing))),
         };
         Ok(Lookup::Hit(shown))
     }
 
-    /// Shows an item without leaving a trace on it, and counts nothing.
+    /// Shows an item. The look-up is neither recorded as an access nor counted.
     pub fn describe<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -239,22 +240,23 @@ impl<E: Engine> OpContext<'_, E> {
         match &looked {
             Lookup::Pending => (),
             Lookup::Hit(_) => self.tell_fetched(key, found),
-            gone => self.tell_fetched(key, gone.into()),
+            missing => self.tell_fetched(key, missing.into()),
         }
         looked
     }
 
-    /// Takes away what was found dead, so that it is counted once, and counts the miss.
+    /// Counts a miss. An expired or flushed item is removed, so that later misses are not counted as its
+    /// expiry again.
     #[inline(never)]
-    fn missed<R>(&mut self, key: HashedKey<'_>, op: &Look, gone: Lookup<R>) -> Lookup<R> {
-        if matches!(gone, Lookup::Expired | Lookup::Flushed) {
+    fn missed<R>(&mut self, key: HashedKey<'_>, op: &Look, missing: Lookup<R>) -> Lookup<R> {
+        if matches!(missing, Lookup::Expired | Lookup::Flushed) {
             // Removing needs no memory.
             let _ = self.engine.update(key, &mut None, |found| match found {
                 Lookup::Hit(_) => (Change::Keep, ()),
                 _ => (Change::Remove, ()),
             });
         }
-        self.count_miss(key, op, gone)
+        self.count_miss(key, op, missing)
     }
 
     fn count_hit(&self, op: &Look, class: Option<usize>) {
@@ -265,10 +267,10 @@ impl<E: Engine> OpContext<'_, E> {
         self.counters.class(class, |class| class.touch_hits.add(1));
     }
 
-    fn count_miss<R>(&self, key: HashedKey<'_>, op: &Look, gone: Lookup<R>) -> Lookup<R> {
+    fn count_miss<R>(&self, key: HashedKey<'_>, op: &Look, missing: Lookup<R>) -> Lookup<R> {
         let thread = &self.counters.thread;
-        match &gone {
-            Lookup::Pending => return gone,
+        match &missing {
+            Lookup::Pending => return missing,
             Lookup::Expired => thread.get_expired.add(1),
             Lookup::Flushed => thread.get_flushed.add(1),
             Lookup::Miss | Lookup::Hit(_) => (),
@@ -279,8 +281,8 @@ impl<E: Engine> OpContext<'_, E> {
         } else {
             thread.get_misses.add(1);
         }
-        self.tell_fetched(key, (&gone).into());
-        gone
+        self.tell_fetched(key, (&missing).into());
+        missing
     }
 
     #[inline]
@@ -289,9 +291,9 @@ impl<E: Engine> OpContext<'_, E> {
     }
 }
 
-/// Why nothing was found.
-fn without_hit<R, S>(gone: &Lookup<R>) -> Lookup<S> {
-    match gone {
+/// The reason why nothing was found.
+fn without_hit<R, S>(missing: &Lookup<R>) -> Lookup<S> {
+    match missing {
         Lookup::Expired => Lookup::Expired,
         Lookup::Flushed => Lookup::Flushed,
         Lookup::Pending => Lookup::Pending,
@@ -300,7 +302,7 @@ fn without_hit<R, S>(gone: &Lookup<R>) -> Lookup<S> {
 }
 
 impl Traces {
-    /// Of a look that did not ask for them, and whose answer does not show them.
+    /// The traces of a look-up that does not read them, and whose answer does not show them.
     const UNKNOWN: Self = Self { fetched: true, accessed: Seconds(0) };
 
     fn of<L>(item: &Item<'_, L>) -> Self {
@@ -324,12 +326,12 @@ impl<'a, L> ItemView<'a, L> {
 }
 
 impl Look {
-    /// An item counts as read once, however often the request looks at it.
+    /// Whether to record the access: a request is recorded once, however often it looks the item up.
     fn access(&self, earlier: Option<Traces>) -> Access {
         if self.untracked || earlier.is_some() { Access::Untracked } else { Access::Tracked }
     }
 
-    /// The attributes after the look, and whether who looked has won.
+    /// The attributes after the look-up, and whether the client has won the right to fill the item.
     fn changed<L>(&self, item: &Item<'_, L>, now: Seconds) -> (Attributes, bool) {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);
@@ -369,7 +371,7 @@ impl CreateEmpty {
         Change::Put { attributes: self.attributes(), cas, value, fetched: !op.untracked }
     }
 
-    /// What is shown of the item that was created.
+    /// The view of the item that was created.
     fn view<'a, L>(&self, op: &Look, cas: u64, now: Seconds) -> ItemView<'a, L> {
         let attributes = self.attributes();
         ItemView {

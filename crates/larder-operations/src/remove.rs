@@ -1,4 +1,4 @@
-//! Removing an item, or keeping it as an invalidated or empty one.
+//! Removing items, or keeping them without a value or marked as stale.
 
 use crate::{Event, Found, OpContext};
 use larder_store::{
@@ -9,43 +9,43 @@ use larder_store::{
 /// A removal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remove {
-    /// Only if the item's CAS is this one; 0 never is.
+    /// Removes the item only if it has this CAS. No item has the CAS 0.
     pub compare: Option<u64>,
-    /// The CAS of what is kept.
+    /// The CAS of an item that is kept.
     pub new_cas: Option<u64>,
-    /// Keep the item and mark it stale.
+    /// Keeps the item and marks it as stale.
     pub invalidate: bool,
-    /// Keep the item without its value.
+    /// Keeps the item without its value.
     pub value_only: bool,
-    /// The expiry of what is kept.
+    /// The expiry of an item that is kept.
     pub touch: Option<Expiry>,
-    /// The client flags of what is kept without its value.
+    /// The client flags of an item that is kept without its value.
     pub client_flags: Option<u32>,
-    /// A CAS that differs is not counted as a miss.
+    /// Whether a CAS that differs is not counted as a miss.
     pub mismatch_uncounted: bool,
 }
 
-/// What became of a removal.
+/// The outcome of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// The item is gone, or what is kept of it is marked.
+    /// The item was removed, or kept as the removal says.
     Removed,
-    /// Nothing was there.
+    /// There is no item.
     NotFound,
-    /// The CAS differs.
+    /// The item has another CAS.
     Exists,
     /// The item is on slower storage: repeat the operation.
     Pending,
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Removes an item.
+    /// Removes an item, or keeps a part of it.
     pub fn remove(&mut self, key: HashedKey<'_>, op: &Remove) -> Removed {
         let limits = self.limits;
         let updated = self.engine.update(key, &mut None, |item| {
             let found = Found::of(&item, key.bytes.len(), limits);
             let Lookup::Hit(item) = item else {
-                // Also where nothing is: whoever follows this cache's changes may still have it.
+                // Even a missing item is removed, because a replica may still have it.
                 let change = if op.keeps() { Change::Keep } else { Change::Remove };
                 return (change, (Removed::NotFound, found));
             };
@@ -55,7 +55,7 @@ impl<E: Engine> OpContext<'_, E> {
         let (removed, found) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return Removed::Pending,
-            // What is kept is smaller than what it replaces, but even that may find no memory.
+            // The item that is kept is smaller than the old one, but there may be no memory even for it.
             Err(_) => (Removed::NotFound, Found::Nothing),
         };
         match removed {
@@ -80,7 +80,7 @@ impl<E: Engine> OpContext<'_, E> {
 }
 
 impl Remove {
-    /// Something of the item stays.
+    /// Whether a part of the item is kept.
     fn keeps(&self) -> bool {
         self.invalidate || self.value_only
     }

@@ -1,23 +1,23 @@
-//! Storing a value.
+//! Stores.
 
 use crate::{Event, Found, Limits, OpContext, StoreKind, Stored};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal,
 };
 
-/// What a store does about an item that is or is not there.
+/// What a store does with an existing or a missing item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Whatever is there.
+    /// Stores the value in any case.
     #[default]
     Set,
-    /// Only if nothing is there.
+    /// Stores the value only if there is no item.
     Add,
-    /// Only if something is there.
+    /// Stores the value only if there is an item.
     Replace,
-    /// Behind the value that is there.
+    /// Appends the value to that of the item.
     Append,
-    /// Before the value that is there.
+    /// Prepends the value to that of the item.
     Prepend,
 }
 
@@ -30,32 +30,32 @@ impl StoreMode {
 /// A store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Store<'v> {
-    /// What to do about what is there.
+    /// What to do with an existing or a missing item.
     pub mode: StoreMode,
     /// The value, unless it was uploaded.
     pub value: &'v [u8],
-    /// Bytes of the value.
+    /// The length of the value in bytes.
     pub value_len: usize,
-    /// Opaque to the cache.
+    /// The client's own flags. The cache does not look at them.
     pub client_flags: u32,
-    /// When the item ends.
+    /// When the item expires.
     pub expiry: Expiry,
-    /// Only if the item's CAS is this one; 0 never is.
+    /// Stores the value only if the item has this CAS. No item has the CAS 0.
     pub compare: Option<u64>,
-    /// The CAS of the stored item.
+    /// The CAS of the stored item; `None` is a fresh one.
     pub new_cas: Option<u64>,
-    /// Accept a `compare` that is lower than the item's CAS, and store the item as stale.
+    /// Accepts a `compare` that is lower than the item's CAS, and stores the item as stale.
     pub invalidate: bool,
-    /// With `Append` and `Prepend`: create a missing item, with this expiry.
+    /// Lets `Append` and `Prepend` create a missing item, with this expiry.
     pub create: Option<Expiry>,
-    /// The key can't be written in text.
+    /// Whether the client sent the key in base64.
     pub binary_key: bool,
-    /// A store that is refused removes the old item, lest a reader take it for the new value.
+    /// Whether a refused store removes the old item, so that no reader takes it for the new one.
     pub refusal_removes: bool,
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores a value: `op.value`, or what was uploaded, which is used up if it is stored.
+    /// Stores `op.value`, or the uploaded value, if there is one. A stored upload is taken.
     pub fn store(
         &mut self,
         key: HashedKey<'_>,
@@ -80,7 +80,7 @@ impl<E: Engine> OpContext<'_, E> {
             }
             (change, stored)
         };
-        // Observers are told what was there.
+        // An observer is told of the old item, so the engine has to look it up.
         let is_blind = op.mode == StoreMode::Set && op.compare.is_none();
         let updated = if is_blind && self.observer.is_none() {
             self.engine.update_unread(key, upload, decide)
@@ -91,7 +91,7 @@ impl<E: Engine> OpContext<'_, E> {
             Ok(updated) => updated,
             Err(Refusal::Pending) => return Stored::Pending,
             Err(Refusal::OutOfMemory) => return self.refuse(key, op, Stored::OutOfMemory),
-            // What it was to be added to made it too large.
+            // The old value and the new one together are too large.
             Err(Refusal::TooLarge) if op.mode.concatenates() => return Stored::NotStored,
             Err(Refusal::TooLarge | Refusal::WrongUpload) => {
                 return self.refuse(key, op, Stored::TooLarge);
@@ -110,13 +110,13 @@ impl<E: Engine> OpContext<'_, E> {
         stored
     }
 
-    /// Counts a store whose value came, but not whole: it changes nothing.
+    /// Counts a store whose value has a wrong end. Such a store changes nothing.
     pub fn count_unusable(&mut self, key: HashedKey<'_>, op: &Store<'_>) {
         let class = self.limits.class_of(key.bytes.len(), op.value_len, op.client_flags);
         self.counters.class(Some(class), |class| class.cmd_set.add(1));
     }
 
-    /// Refuses a store, perhaps before its value is here; returns `why`.
+    /// Refuses a store, perhaps before its value has arrived; returns `why`.
     pub fn refuse(&mut self, key: HashedKey<'_>, op: &Store<'_>, why: Stored) -> Stored {
         match why {
             Stored::TooLarge => self.counters.thread.store_too_large.add(1),
@@ -200,7 +200,7 @@ impl<'v> Store<'v> {
         }
         let stale = match self.compare {
             Some(cas) if cas == item.cas && cas != 0 => false,
-            // An invalidated item's former owner may still bring its value: it is kept, as stale.
+            // A client that read the item before it was invalidated may still store its value, as stale.
             Some(cas) if self.invalidate && cas < item.cas && !self.mode.concatenates() => true,
             Some(_) => return (Change::Keep, Stored::Exists),
             None => false,

@@ -1,23 +1,23 @@
-//! What became of a store, for the caller and for observers.
+//! The outcome of a store, for the caller and for observers.
 
-/// What became of a store.
+/// The outcome of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// The item is stored.
+    /// The item was stored.
     Stored {
-        /// Its CAS.
+        /// The item's new CAS.
         cas: u64,
-        /// The length of its whole value in bytes.
+        /// The length of the whole value in bytes.
         len: usize,
     },
-    /// `Add` found an item, or `Replace`, `Append` or `Prepend` found none, or the whole would be too
-    /// large.
+    /// `Add` found an item; `Replace`, `Append` or `Prepend` found none; or the value with what was to
+    /// be appended or prepended would be too large.
     NotStored,
-    /// The CAS differs.
+    /// The item has another CAS.
     Exists,
-    /// A CAS was given and nothing is there.
+    /// A CAS was given and there is no item.
     NotFound,
-    /// The item is larger than an item may be.
+    /// The item would be larger than the limit of items.
     TooLarge,
     /// Nothing can be evicted to make room.
     OutOfMemory,
@@ -25,7 +25,7 @@ pub enum Stored {
     Pending,
 }
 
-/// How a value came to be stored, or was to be.
+/// The kind of a store, as observers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the operations' own")]
 pub enum StoreKind {
