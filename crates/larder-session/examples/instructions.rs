@@ -1,6 +1,6 @@
-//! Work to be counted: `instructions REQUEST ROUNDS` answers that many batches of 16 requests, each
-//! for another of 100,000 items (keys of 20 bytes, values of 100), in one turn each. Counting two runs
-//! and taking the difference leaves the requests alone; `scripts/instructions` does.
+//! The program that `scripts/instructions` measures: `instructions REQUEST ROUNDS` answers that many
+//! batches of 16 requests, one turn for each batch. Each request is for another of 100,000 items (keys of
+//! 20 bytes, values of 100). The script takes the difference of two runs, so that start-up is not counted.
 
 mod workload;
 
@@ -11,7 +11,7 @@ fn main() {
     let kind = arguments.next().expect("a request's name");
     let rounds: usize = arguments.next().and_then(|text| text.parse().ok()).expect("rounds");
     let mut conversation = Conversation::begin();
-    // All batches are written before: drawing them is not counted twice.
+    // Every run generates the same batches, so their cost is not in the difference of two runs.
     let batches = batches(&kind);
     let mut answered = 0;
     for batch in batches.iter().cycle().take(rounds) {

@@ -7,7 +7,7 @@ use larder_protocol::reply;
 use larder_protocol::{Exptime, ReplyFormat};
 use larder_store::Engine;
 
-/// `flush_all`, now or later.
+/// Answers `flush_all`.
 pub(crate) fn flush<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     delay: Exptime,
@@ -22,7 +22,7 @@ pub(crate) fn flush<E: Engine, H: Host>(
     reply::ok(format, output);
 }
 
-/// `stats`.
+/// Answers `stats` for a page that shows no items.
 pub(crate) fn stats<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     topic: &[u8],

@@ -1,4 +1,4 @@
-//! What a session is lent for a turn, and what it says afterwards.
+//! The arguments and results of a turn of a session.
 
 use crate::Host;
 use larder_operations::{Limits, OpContext};
@@ -6,69 +6,70 @@ use larder_protocol::Parser;
 use larder_store::Engine;
 use std::task::Waker;
 
-/// What all sessions of a server share and none changes.
+/// The settings that all sessions of a server share, and that no session changes.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How conversations begin: in any dialect, in one, or with a login.
+    /// The state in which parsers start: for any dialect, for one, or for a login.
     pub opening: Parser,
-    /// The largest item (`-I`), and memcached's slab classes.
+    /// The size of the largest item (`-I`), and memcached's slab classes.
     pub limits: Limits,
-    /// `flush_all` works (no `-F`).
+    /// Whether `flush_all` is allowed (no `-F`).
     pub flush_enabled: bool,
-    /// Requests answered in one turn before other connections get theirs (`-R`).
+    /// How many requests a session answers in one turn, before other connections get theirs (`-R`).
     pub requests_per_turn: usize,
-    /// Unsent output in bytes from which a session stops answering until some is sent.
+    /// The unsent output, in bytes, above which a session answers nothing until some of it is sent.
     pub output_max: usize,
 }
 
-/// What a session works with for one turn.
+/// Everything that a session needs for one turn.
 pub struct Context<'a, E: Engine, H: Host> {
-    /// The cache and what operations on it need. The session sets its observer itself.
+    /// The cache, and what operations on it need. The session sets the observer itself.
     pub operations: OpContext<'a, E>,
-    /// The server around.
+    /// The server.
     pub host: &'a H,
     /// See [`Settings`].
     pub settings: &'a Settings,
-    /// Makes a waker for this connection. It is called when a read of slower storage has ended that
-    /// [`Next::Wait`] was returned for.
+    /// Makes a waker for this connection. The waker is called when the read of slower storage has ended
+    /// for which the session returned [`Next::Wait`].
     pub waker: &'a dyn Fn() -> Waker,
 }
 
 /// What the driver does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Everything whole is answered: keep the unconsumed rest, read more.
+    /// All complete requests are answered: keep the unconsumed rest and read more.
     Read {
-        /// Bytes still missing from the request that has begun; at least 1. Worth reserving up to
-        /// some bound.
+        /// How many bytes are still missing from the last request, at least 1. A driver may reserve
+        /// buffer space for them, up to a limit of its own.
         wanted: usize,
     },
-    /// This turn's share is done and more is waiting in the rest: call again after the others.
+    /// The session has answered its share of requests, and there are more in the rest of the input: call
+    /// again after the other connections.
     Yield,
-    /// Too much output is unsent: send it, then call again with the rest, new input or not.
+    /// Too much output is unsent: send it, then call again with the rest, with or without new input.
     Write,
-    /// The next request waits for slower storage. Send what there is, read nothing, and call again
-    /// with the rest once the waker of [`Context`] was called; calling earlier does no harm.
+    /// The next request waits for slower storage. Send the output, read nothing, and call again with the
+    /// rest once the waker of [`Context`] was called. Calling earlier does no harm.
     Wait,
-    /// Send what there is, then close. The rest of the input is not for anybody.
+    /// Send the output, then close the connection. The rest of the input is discarded.
     Close,
 }
 
-/// What one turn did.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the input that are done with.
+    /// How many bytes of the input the driver can drop.
     pub consumed: usize,
-    /// The answers of this turn tell of a change that has to be acknowledged first, by a replica.
-    /// Keep them, read nothing, and call again with the rest once the waker of [`Context`] was
-    /// called, until a turn comes without `hold`: it releases what was kept. Calling earlier does no
-    /// harm.
+    /// The answers of this turn confirm a change that a replica has not acknowledged yet. Keep them,
+    /// read nothing, and call again with the rest once the waker of [`Context`] was called. The first
+    /// turn without `hold` releases the answers. Calling earlier does no harm.
     pub hold: bool,
     /// What to do next, unless `hold` says to wait.
     pub next: Next,
 }
 
-/// What one step of a turn did: the input it used up, and why the turn ends with it, if it does.
+/// The result of one step of a turn: the input that it consumed and, if the turn ends with it, what the
+/// driver does next.
 pub(crate) struct Step {
     pub(crate) consumed: usize,
     pub(crate) next: Option<Next>,
@@ -87,7 +88,7 @@ impl Step {
 /// Whether the next request may be answered now.
 pub(crate) enum Flow {
     Continue,
-    /// This request waits for slower storage: nothing was written, and it is executed again.
+    /// The request waits for slower storage. Nothing was written, and it is executed again later.
     Wait,
     Close,
 }

@@ -11,11 +11,11 @@ use larder_protocol::{
 };
 use larder_store::Engine;
 
-/// Whether an administrative command was carried out, or begun.
+/// Whether an administrative command was executed, or begun.
 type Done = Result<(), AdminRefusal>;
 
 impl<E: Engine> Session<E> {
-    /// Answers an administrative command, or begins what answers it.
+    /// Answers an administrative command, or begins its dump or its view of the log.
     pub(crate) fn administer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -30,7 +30,7 @@ impl<E: Engine> Session<E> {
             Admin::Mgdump(selection) => self.begin_crawl(cx, Style::Keys, selection),
             // There are no slabs to move.
             Admin::Reassign => Err(AdminRefusal::ReassignDisabled),
-            // As under `no_lru_maintainer`: there is no such list of items.
+            // memcached answers the same under `no_lru_maintainer`. There are no LRU lists here.
             Admin::Set(Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_)) => {
                 Err(AdminRefusal::Unsupported)
             }
@@ -93,7 +93,7 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Dumping(Box::new(Dump::sizes(cx.operations.engine, format)));
     }
 
-    /// Answers `stats cachedump`, or begins its dump; `words` follow it.
+    /// Answers `stats cachedump`, or begins its dump. `words` are its arguments.
     fn cachedump<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -103,7 +103,7 @@ impl<E: Engine> Session<E> {
     ) {
         let refused = match cachedump_words(words) {
             _ if !cx.host.dumps_allowed() => StatsRefusal::CachedumpNotAllowed,
-            // Its lines are not statistics: there is no such page in binary.
+            // The lines of `cachedump` are not statistics, so binary has no such page.
             _ if matches!(format, ReplyFormat::Binary(_)) => StatsRefusal::UnknownPage,
             Ok((class, items_max)) if has_items(cx.operations.engine, class) => {
                 return self.begin_dump(
@@ -145,7 +145,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Reads the words behind `stats cachedump`: the class, and how many of its items to show.
+/// Parses the arguments of `stats cachedump`: the slab class, and how many of its items to show.
 fn cachedump_words(words: &[u8]) -> Result<(u32, u64), StatsRefusal> {
     let mut words = words.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {
@@ -188,7 +188,7 @@ fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -
         Selection::Invalid => Err(AdminRefusal::InvalidClasses),
         Selection::Hash => Err(AdminRefusal::CrawlByHash),
         Selection::Classes(0) => Err(AdminRefusal::NoClasses),
-        // It looks at all classes: there is no list of each.
+        // A crawl looks at all classes, because there is no list of items for each.
         Selection::Classes(_) => {
             cx.host.note_crawl();
             cx.operations.engine.crawl_soon();

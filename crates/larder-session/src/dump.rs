@@ -1,5 +1,5 @@
-//! Dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`, `stats sizes`. They are written piece
-//! by piece, between the turns of other connections, and never faster than their peer reads.
+//! Dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`, `stats sizes`. A dump is written in
+//! pieces, between the turns of other connections, and no faster than its client reads.
 
 use crate::Host;
 use crate::context::Context;
@@ -18,29 +18,29 @@ pub(crate) enum Style {
     Keys,
     /// `cachedump`.
     Cache,
-    /// `sizes`: items are not shown, but counted by their size.
+    /// `sizes`, which counts items by their size instead of showing them.
     Sizes,
 }
 
-/// A dump under way.
+/// A dump that has begun.
 pub(crate) struct Dump<E: Engine> {
     walk: E::Walk,
     style: Style,
     selection: Selection,
-    /// Items and bytes that may still be shown.
+    /// How many items and bytes may still be shown.
     items_left: u64,
     bytes_left: usize,
-    /// Items by size, in steps of [`SIZE_STEP`].
+    /// The number of items by size, in steps of [`SIZE_STEP`].
     sizes: BTreeMap<usize, u64>,
-    /// How statistics and the end are written.
+    /// The format of statistics and of the end.
     format: ReplyFormat<'static>,
 }
 
-/// About how many items are shown in one turn.
+/// The approximate number of items that are shown in one turn.
 const ITEMS_PER_TURN: usize = 256;
-/// `stats sizes` counts items in steps of so many bytes, as memcached does.
+/// The steps in which `stats sizes` counts items, in bytes; they are those of memcached.
 const SIZE_STEP: usize = 32;
-/// What `cachedump` shows at most, in bytes; memcached's own limit.
+/// The limit of the output of `cachedump`, in bytes; it is that of memcached.
 const CACHEDUMP_LEN_MAX: usize = 2 << 20;
 
 impl<E: Engine> Dump<E> {
@@ -62,12 +62,12 @@ impl<E: Engine> Dump<E> {
         Self { format, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
     }
 
-    /// Whether `lru_crawler` began it.
+    /// Whether the dump is one of `lru_crawler`.
     pub(crate) fn is_crawl(&self) -> bool {
         matches!(self.style, Style::Meta | Style::Keys)
     }
 
-    /// Writes the next items; true once the dump is complete, with its end.
+    /// Writes the next items. Returns true once the dump and its end are written.
     pub(crate) fn proceed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -114,7 +114,7 @@ fn show(style: Style, item: &Dumped<'_>, output: &mut Vec<u8>) {
     match style {
         Style::Meta => dump::metadump(item, output),
         Style::Keys => dump::mgdump(item, output),
-        // Its lines have no way to write such a key.
+        // The lines of `cachedump` cannot show a binary key.
         Style::Cache if item.binary_key => (),
         Style::Sizes => (),
         Style::Cache => dump::cachedump(item, output),

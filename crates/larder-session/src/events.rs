@@ -1,20 +1,20 @@
-//! What watchers and counts by prefix are told of requests. Whether anybody wants it is asked once a
-//! turn; while nobody does, an operation pays one branch for it.
+//! Events of requests for watchers of the log and for counts by prefix. The session asks once a turn
+//! whether there are any; without them, an operation pays one branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, Found, Observer, StoreKind, Stored};
 use larder_protocol::watch::{self, ItemLine, StoreCommand, StoreStatus};
 use larder_protocol::{ReplyFormat, Request, Streams};
 
-/// Passes on to the host what the operations of one request did.
+/// Passes the events of the operations of one request on to the host.
 pub(crate) struct RequestObserver<'r, H> {
     host: &'r H,
-    /// The connection's number in the log.
+    /// The number of the connection in the log.
     client: u64,
-    /// What anybody wants to be told of.
+    /// The streams that somebody watches.
     wanted: Streams,
     by_meta: bool,
-    /// How counts by prefix see the request, `found` left out.
+    /// The event for counts by prefix, before it is known whether the item was found.
     prefix_event: Option<PrefixEvent>,
 }
 

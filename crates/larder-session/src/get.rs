@@ -9,28 +9,28 @@ use larder_protocol::reply::{self, Hit, ItemInfo, ShownItem, Ttl};
 use larder_protocol::{Debug, FastGet, Get, ReplyFormat};
 use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Seconds, Value};
 
-/// How far a look-up is answered.
+/// Whether a look-up was answered.
 #[derive(Clone, Copy)]
 pub(crate) enum Answered {
-    /// The answer is written, perhaps up to a value that is still to be sent and is pending now.
+    /// The answer was written. A large value may still have to be sent: it is pending then.
     Written,
-    /// There was no memory for the answer: an error is written.
+    /// There was no memory for the answer: an error was written.
     Refused,
-    /// The item is on slower storage: nothing is written.
+    /// The item is on slower storage: nothing was written.
     Pending,
 }
 
-/// What became of the answer to a hit.
+/// Whether a hit was answered.
 #[derive(Clone, Copy)]
 enum Shown {
-    /// It is written, perhaps up to a value that is sent piece by piece and is pending now.
+    /// The answer was written. A large value may still have to be sent: it is pending then.
     Written,
-    /// So much is leased already that the value can't be sent: nothing is written.
+    /// Too much memory is leased already to lease the value, too: nothing was written.
     Refused,
 }
 
-/// The fast path: answers a look-up that changes nothing, if the item is an ordinary one. If not,
-/// returns what [`get`] has to know of the item.
+/// The fast path: answers a look-up that changes nothing, if the item is not large, stale or otherwise
+/// special. If it is, returns the traces that [`get`] needs.
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -71,7 +71,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
     }
 }
 
-/// Answers any look-up. `traces` are what the fast path has returned, if it was tried.
+/// Answers any look-up. `traces` come from [`fast_get`], if that was tried.
 pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
@@ -96,7 +96,7 @@ pub(crate) fn get<E: Engine, H: Host>(
     match looked {
         Ok(looked) => finish(cx, get, key.bytes, &looked, output),
         Err(_) => {
-            // An item may have been shown before it turned out that it can't be changed.
+            // The item may have been written to the output before its change was refused.
             *pending = Pending::Nothing;
             output.truncate(mark);
             reply::get_created_refused(get, output);
@@ -105,7 +105,7 @@ pub(crate) fn get<E: Engine, H: Host>(
     }
 }
 
-/// Writes the answer to a hit that shows an item's content.
+/// Writes the answer to a hit that shows only the content of the item.
 fn show_content<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -118,7 +118,7 @@ fn show_content<E: Engine>(
     show_value(get, &content.value, mark, pending, output)
 }
 
-/// Writes the answer to any hit. It may be called again, for another answer instead.
+/// Writes the answer to any hit. It may be called again, to replace the answer.
 fn show<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -136,7 +136,7 @@ fn show<E: Engine>(
     }
 }
 
-/// Writes the rest of an answer that began at `mark`.
+/// Writes the value and the end of an answer that begins at `mark`.
 fn show_value<E: Engine>(
     get: &Get<'_>,
     value: &Value<'_, E::Lease>,
@@ -166,7 +166,7 @@ fn show_value<E: Engine>(
     Shown::Written
 }
 
-/// What a hit shows.
+/// The fields of the answer to a hit.
 fn hit<'k, L: Lease>(
     get: &Get<'_>,
     key: &'k [u8],
@@ -200,8 +200,8 @@ fn hit<'k, L: Lease>(
     }
 }
 
-/// A value up to this long is copied whole where too much is leased already, in bytes: the default
-/// of `-I`. What the peer does not take of it is the connection's own memory.
+/// The longest value, in bytes, that is copied when too much memory is leased already: the default of
+/// `-I`. The copy belongs to the buffers of the connection.
 const COPIED_LEN_MAX: usize = 1 << 20;
 
 fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
@@ -211,7 +211,7 @@ fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
     }
 }
 
-/// Completes an answer.
+/// Writes the answer of a look-up that did not find an item, or could not send its value.
 fn finish<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
@@ -232,7 +232,7 @@ fn finish<E: Engine, H: Host>(
     Answered::Written
 }
 
-/// Answers `me`; false if the item is on slower storage, and nothing is written.
+/// Answers `me`. Returns false, and writes nothing, if the item is on slower storage.
 pub(crate) fn describe<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     debug: &Debug<'_>,

@@ -1,4 +1,4 @@
-//! What a session may ask of the server around it.
+//! The interface through which a session calls the server.
 
 use larder_protocol::reply::{PrefixCounts, StatsRefusal};
 use larder_protocol::watch::ItemLine;
@@ -6,25 +6,25 @@ use larder_protocol::{Credentials, Streams, Tuning};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The server, as far as commands reach it. Tests bring a small one of their own.
+/// The server, as far as commands need it. Tests implement a small one of their own.
 pub trait Host {
-    /// What `version` answers, without `VERSION `.
+    /// The version that `version` answers, without `VERSION `.
     fn version(&self) -> &str;
 
-    /// `verbosity`: 0, 1 or 2.
+    /// Sets the log level (`verbosity`): 0, 1 or 2.
     fn set_verbosity(&self, level: u32);
 
     /// Answers `stats <topic>` by calling `stat` for each line (`""` is the general page).
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
 
-    /// Whether the credentials of a login are right. Asked only where conversations begin with a
-    /// login ([`crate::Settings::opening`]).
+    /// Whether the credentials of a login are right. Sessions call it only if the server requires a login
+    /// ([`crate::Settings::opening`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }
 
-    /// Asks for `bytes` of memory to be held by connections beyond what they hold now. False when
-    /// the bound on all connections together is reached.
+    /// Reserves `bytes` of memory for a connection. Returns false if all connections together would hold
+    /// more than the limit.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Gives reserved bytes back.
@@ -62,19 +62,19 @@ pub trait Host {
         false
     }
 
-    /// What somebody wants to be told of: log streams that are watched, and [`Streams::PREFIXES`].
-    /// Asked once a turn.
+    /// The log streams that somebody watches, and [`Streams::PREFIXES`] if requests are counted by prefix.
+    /// Sessions call it once a turn.
     fn observed(&self) -> Streams {
         Streams::default()
     }
 
-    /// Shows the watchers of `stream` what happened to an item.
+    /// Logs what happened to an item, for the watchers of `stream`.
     fn log_item(&self, _stream: Streams, _line: &ItemLine<'_>) {}
 
     /// Counts a request by the prefix of its key.
     fn count_prefix(&self, _key: &[u8], _event: PrefixEvent) {}
 
-    /// Begins to keep log lines for a watcher; its number.
+    /// Begins to keep log lines for a watcher; returns the number of the watcher.
     ///
     /// # Errors
     /// [`WatchRefusal`]: no lines are kept.
@@ -108,23 +108,23 @@ pub trait Host {
     fn set(&self, _tuning: Tuning) {}
 }
 
-/// A request as counts by prefix see it: of the classic and binary dialects alone.
+/// A request that is counted by prefix. Meta requests are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixEvent {
-    /// `get`, `gat`; whether it was found.
+    /// `get` or `gat`, and whether it found the item.
     Get(bool),
-    /// A store, whatever became of it.
+    /// A store, with any outcome.
     Set,
-    /// A removal, whatever became of it.
+    /// A removal, with any outcome.
     Delete,
 }
 
-/// Why nobody can watch the log.
+/// Why a client cannot watch the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchRefusal {
-    /// It is forbidden (`-W`).
+    /// Watching is forbidden (`-W`).
     NotAllowed,
-    /// There are as many watchers as there can be.
+    /// The limit of watchers is reached.
     TooMany,
     /// There is no log.
     NoLog,
@@ -135,23 +135,23 @@ pub enum WatchRefusal {
 pub enum RefreshRefusal {
     /// There is no TLS (no `-Z`).
     NotEnabled,
-    /// Something is wrong with the files: a line that says what.
+    /// The files could not be loaded, for the reason that this line gives.
     Failed(String),
 }
 
 /// How a stats request ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatsAnswer {
-    /// With the end of a page, behind the lines that were given.
+    /// With the end of a page, after the lines that were passed to `stat`.
     Lines,
-    /// Counts are 0 again (`stats reset`).
+    /// The counters were reset (`stats reset`).
     Reset,
     /// A setting was changed (`stats detail on`).
     Done,
-    /// Requests by prefix (`stats detail dump`).
+    /// With the counts of requests by prefix (`stats detail dump`).
     Prefixes(BTreeMap<Vec<u8>, PrefixCounts>),
-    /// Items are counted by size from now on, or are not (`stats sizes_enable`, `sizes_disable`).
+    /// With whether items are counted by size from now on (`stats sizes_enable`, `sizes_disable`).
     SizesStatus(bool),
-    /// There is no page.
+    /// With an error.
     Refused(StatsRefusal),
 }

@@ -1,8 +1,7 @@
-//! What sessions need around them where there is no server: for tests, fuzzing and measurements, behind
-//! the feature `kit`.
+//! A server in memory, for tests, fuzzing and measurements of sessions. The feature `kit` enables it.
 //!
-//! Two ends of a conversation meet in memory, as in quinn's `Pair`: [`Peer`] is the client's end and
-//! does what a driver does for a session; [`Kit`] is the server, with a clock that only its owner moves.
+//! Both ends of a connection are in one process, as in quinn's `Pair`: [`Peer`] is the client, and does
+//! what a driver does for a session; [`Kit`] is the server, with a clock that only its owner moves.
 
 use crate::{Context, Host, Next, Progress, Session, Settings, State, StatsAnswer};
 use larder_operations::{Counters, Limits, OpContext};
@@ -12,15 +11,15 @@ use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
 use std::task::Waker;
 
-/// Where a kit's clock starts, Unix seconds.
+/// The time at which the clock of a kit starts, in Unix seconds.
 pub const START: Seconds = Seconds(1_700_000_000);
 
-/// The server around the sessions of a kit.
+/// The host of the sessions of a kit.
 #[derive(Debug)]
 pub struct KitHost {
-    /// Bytes that sessions may hold together.
+    /// How many bytes all sessions together may reserve.
     pub memory_limit: usize,
-    /// Names and passwords that log in.
+    /// The names and passwords of the users.
     pub users: Vec<(&'static [u8], &'static [u8])>,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
@@ -32,7 +31,7 @@ impl KitHost {
         Self { memory_limit: 1 << 20, users: Vec::new(), reserved, has_authenticated }
     }
 
-    /// Bytes that sessions hold.
+    /// How many bytes all sessions together have reserved.
     #[must_use]
     pub fn reserved(&self) -> usize {
         self.reserved.get()
@@ -82,25 +81,25 @@ impl Host for KitHost {
     }
 }
 
-/// An engine and all else that the sessions of a server share.
+/// An engine, and everything else that the sessions of a server share.
 pub struct Kit<E: Engine> {
     /// The cache.
     pub engine: E,
-    /// The server around.
+    /// The host that sessions call.
     pub host: KitHost,
-    /// What the sessions have counted.
+    /// The counters of all sessions.
     pub counters: Counters,
-    /// What the sessions share and none changes.
+    /// The settings of all sessions.
     pub settings: Settings,
-    /// What the clock says.
+    /// The time of the clock.
     pub now: Seconds,
-    /// Ends one of the reads and acknowledgements that are under way, for engines that have any.
+    /// Ends one of the reads and acknowledgements that are under way. Only engines with slower storage or
+    /// replicas have any.
     pub complete: fn(&mut E),
 }
 
 impl<E: Engine> Kit<E> {
-    /// A server over `engine`, whose items have at most `item_size_max` bytes and are counted by
-    /// `classes`.
+    /// A server with `engine`. Items have at most `item_size_max` bytes, and are counted by `classes`.
     #[must_use]
     pub fn new(engine: E, item_size_max: usize, classes: SizeClasses) -> Self {
         Self {
@@ -119,7 +118,7 @@ impl<E: Engine> Kit<E> {
         }
     }
 
-    /// One turn of a session, which is lent all that it needs.
+    /// Calls a session for one turn.
     pub fn turn(
         &mut self,
         session: &mut Session<E>,
@@ -129,7 +128,7 @@ impl<E: Engine> Kit<E> {
         self.turn_waking(session, input, output, &|| Waker::noop().clone())
     }
 
-    /// The same for a test that looks at what is woken.
+    /// Like [`Kit::turn`], with the waker of the test.
     pub fn turn_waking(
         &mut self,
         session: &mut Session<E>,
@@ -145,8 +144,7 @@ impl<E: Engine> Kit<E> {
         progress
     }
 
-    /// Moves the clock on. A driver does the maintenance that is due then once a second; here all of it
-    /// is done at once.
+    /// Advances the clock, and does all maintenance that is due. A driver does some of it each second.
     pub fn advance(&mut self, secs: u32) {
         self.now.0 += secs;
         self.engine.begin_batch(self.now);
@@ -154,7 +152,7 @@ impl<E: Engine> Kit<E> {
         while self.engine.maintain(self.now) {}
     }
 
-    /// What a new peer that sends all this receives, all told.
+    /// The answers that a new peer receives to `input`.
     ///
     /// # Panics
     /// The last request is not whole.
@@ -166,21 +164,21 @@ impl<E: Engine> Kit<E> {
     }
 }
 
-/// The other end of a session, with what a driver keeps for it.
+/// The client of a session, and the buffers that a driver keeps for the session.
 pub struct Peer<E: Engine> {
-    /// The end that is talked to.
+    /// The session that the client talks to.
     pub session: Session<E>,
-    /// What was sent and the session has not consumed.
+    /// Input that the session has not consumed.
     pub unread: Vec<u8>,
-    /// What the session has answered and the peer has not taken.
+    /// Output that the peer has not read.
     pub unsent: Vec<u8>,
-    /// What the peer has taken.
+    /// Output that the peer has read.
     pub received: Vec<u8>,
-    /// The conversation has come to its end.
+    /// Whether the session has closed the connection.
     pub is_closed: bool,
-    /// The most that was ever unsent, in bytes.
+    /// The largest length of `unsent` so far, in bytes.
     pub unsent_max: usize,
-    /// What the peer takes at a time, in bytes.
+    /// How many bytes the peer reads after each turn.
     pub takes: usize,
 }
 
@@ -191,7 +189,7 @@ impl<E: Engine> Default for Peer<E> {
 }
 
 impl<E: Engine> Peer<E> {
-    /// A peer that has said nothing.
+    /// A peer that has sent nothing.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -205,8 +203,8 @@ impl<E: Engine> Peer<E> {
         }
     }
 
-    /// One turn, after which the peer takes nothing. Reads and acknowledgements that the session waits
-    /// for end at once.
+    /// One turn, after which the peer reads nothing. Reads and acknowledgements that the session waits for
+    /// end at once.
     pub fn turn(&mut self, kit: &mut Kit<E>) -> Progress {
         let mut has_waited = false;
         loop {
@@ -218,7 +216,7 @@ impl<E: Engine> Peer<E> {
                 has_waited = true;
                 continue;
             }
-            // What it waited for is there: it goes on with the next turn.
+            // The wait of the session is over, and it continues with the next turn.
             let goes_on = has_waited && progress.next == Next::Yield && progress.consumed == 0;
             if !goes_on || self.session.state() != State::Waiting {
                 return progress;
@@ -226,7 +224,7 @@ impl<E: Engine> Peer<E> {
         }
     }
 
-    /// Sends `input`, and takes answers until the session wants more.
+    /// Sends `input`, and reads answers until the session wants more input.
     ///
     /// # Panics
     /// A turn does nothing and yet asks for another.
@@ -245,13 +243,13 @@ impl<E: Engine> Peer<E> {
                 assert!(wanted > 0);
                 break;
             }
-            // A dump may come to places where there is nothing to show, and what was to be fetched may
-            // be there by now.
+            // A turn may do nothing: a dump may come to a range without items, and a read of slower
+            // storage may have ended before the session waited for it.
             assert!(idle_turns < IDLE_TURNS_MAX, "turns for nothing");
         }
         self.received.append(&mut self.unsent);
     }
 }
 
-/// Turns in a row that may do nothing.
+/// The most successive turns that may do nothing.
 const IDLE_TURNS_MAX: usize = 1000;

@@ -1,8 +1,8 @@
-//! `Session`: one connection without a socket. Bytes, the time and an engine go in; bytes and a
-//! verdict come out.
+//! `Session`: one connection without a socket. Bytes, the time and an engine go in; bytes come out, and
+//! what the driver has to do next.
 //!
-//! It is the only place where protocol and operations meet: `lower.rs` makes operations of requests,
-//! [`larder_operations`] says what they mean, and `get.rs` and `store.rs` encode their outcomes.
+//! This crate alone depends on both the protocol and the operations: `lower.rs` turns requests into
+//! operations, [`larder_operations`] executes them, and `get.rs` and `store.rs` encode their outcomes.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -1,5 +1,5 @@
-//! Who may speak. That nothing but a login is understood before one is the parser's matter; who is
-//! right is the host's.
+//! Logins. The parser refuses all other requests before a login; the host decides which credentials are
+//! right.
 
 use crate::Host;
 use crate::context::Context;

@@ -1,5 +1,5 @@
-//! Requests become operations: what depends on the order of flags and on the dialect becomes a field,
-//! and expiries are resolved against the clock.
+//! Conversion of requests to operations: whatever depends on the order of flags or on the dialect
+//! becomes a field of the operation, and expiries are resolved against the clock.
 
 use crate::time::resolve;
 use larder_operations as operations;
@@ -7,7 +7,7 @@ use larder_operations::{Count, CreateEmpty, CreateNumber, Look, Recache, Remove}
 use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, StoreMode};
 use larder_store::{Expiry, Seconds};
 
-/// `get`, `gat`, `touch`, `mg`.
+/// The look-up of `get`, `gat`, `touch` and `mg`.
 pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
     let flags = get.format.meta();
     let create = get.vivify.map(|vivify| CreateEmpty {
@@ -25,12 +25,12 @@ pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
         may_win: flags.is_some(),
         recache,
         untracked: get.untracked,
-        // `mg` with T that finds nothing counts as a get, as it does in memcached.
+        // As in memcached, `mg` with T that finds nothing is counted as a get.
         miss_counts_as_get: flags.is_some(),
     }
 }
 
-/// `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`.
+/// The store of `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
 #[inline]
 pub(crate) fn store<'v>(store: &Store<'v>, now: Seconds) -> operations::Store<'v> {
     let mode = match store.mode {
@@ -60,7 +60,7 @@ pub(crate) fn store<'v>(store: &Store<'v>, now: Seconds) -> operations::Store<'v
     }
 }
 
-/// `delete`, `md`.
+/// The removal of `delete` and `md`.
 pub(crate) fn remove(delete: &Delete<'_>, now: Seconds) -> Remove {
     Remove {
         compare: delete.compare,
@@ -69,12 +69,12 @@ pub(crate) fn remove(delete: &Delete<'_>, now: Seconds) -> Remove {
         value_only: delete.value_only,
         touch: delete.touch.map(|touch| resolve(touch, now)),
         client_flags: delete.client_flags,
-        // As memcached does it.
+        // memcached does not count such a mismatch in binary either.
         mismatch_uncounted: matches!(delete.format, ReplyFormat::Binary(_)),
     }
 }
 
-/// `incr`, `decr`, `ma`.
+/// The increment or decrement of `incr`, `decr` and `ma`.
 pub(crate) fn count(arithmetic: &Arithmetic<'_>, now: Seconds) -> Count {
     let create = arithmetic.vivify.map(|vivify| CreateNumber {
         value: arithmetic.initial,

@@ -1,11 +1,12 @@
-//! What keeps the next request waiting: a value on its way in or out, or bytes that nobody wants.
+//! The work that a session has to finish before it parses the next request: a large value that is
+//! received or sent, a dump, or input that is dropped.
 
 use crate::dump::Dump;
 use arrayvec::ArrayVec;
 use larder_protocol::{Parser, Store};
 use larder_store::{Engine, Lease, Refusal};
 
-/// What keeps the next request waiting.
+/// The work that a session has to finish before it parses the next request.
 ///
 /// ```text
 ///            fault, refusal             body too long for one piece
@@ -21,20 +22,20 @@ use larder_store::{Engine, Lease, Refusal};
 /// ```
 pub(crate) enum Pending<E: Engine> {
     Nothing,
-    /// Drop this many bytes, then say this.
+    /// Drops this many bytes, then writes the answer `then`.
     Swallow {
         left: u64,
         then: Vec<u8>,
     },
-    /// Drop everything up to the next LF.
+    /// Drops everything up to the next LF.
     SwallowLine,
-    /// A value is arriving in pieces.
+    /// Receives a value in pieces.
     Arriving(Box<Arriving<E>>),
-    /// A value is leaving in pieces.
+    /// Sends a value in pieces.
     Sending(Box<Sending<E::Lease>>),
-    /// Items are shown one after another.
+    /// Writes a dump of items.
     Dumping(Box<Dump<E>>),
-    /// The log is shown to the watcher of this number, until it goes away.
+    /// Writes the log for the watcher of this number, until the connection is closed.
     Watching(u64),
 }
 
@@ -44,8 +45,8 @@ impl<E: Engine> Pending<E> {
         matches!(self, Self::Nothing)
     }
 
-    /// Bytes of the server's memory that it holds. A value on its way out is not among them: its
-    /// lease keeps memory of the cache.
+    /// How many bytes are reserved at the host. A value that is sent is not among them, because its lease
+    /// holds memory of the cache.
     pub(crate) fn reserved(&self) -> usize {
         match self {
             Self::Arriving(arriving) => arriving.head.capacity(),
@@ -55,38 +56,38 @@ impl<E: Engine> Pending<E> {
     }
 }
 
-/// A store whose value is not all here.
+/// A store whose value has not completely arrived.
 pub(crate) struct Body<'b> {
     pub(crate) store: Store<'b>,
     pub(crate) head_len: usize,
-    /// From the value on, its CRLF included.
+    /// The length of the value and its CRLF.
     pub(crate) body_len: u64,
 }
 
-/// A store whose value is too long to wait for in a buffer.
+/// A store whose value is too long for the input buffer, and is received in pieces.
 pub(crate) struct Arriving<E: Engine> {
-    /// The request up to its value, to be read again when that is here.
+    /// The request up to its value. It is parsed again when the value has arrived.
     pub(crate) head: Vec<u8>,
     pub(crate) parser: Parser,
     pub(crate) upload: Option<E::Upload>,
-    /// Bytes of the value that are still to come.
+    /// How many bytes of the value are still to be received.
     value_left: usize,
     value_len: usize,
-    /// What followed the value: CRLF in text.
+    /// The bytes that followed the value: CRLF in text.
     pub(crate) trailer: ArrayVec<u8, 2>,
     trailer_len: usize,
 }
 
-/// A large value on its way out.
+/// A large value that is sent in pieces.
 pub(crate) struct Sending<L> {
     lease: L,
     at: usize,
-    /// What follows the value.
+    /// The end of the answer, which follows the value.
     tail: Vec<u8>,
 }
 
 impl<E: Engine> Arriving<E> {
-    /// A value of `value_len` bytes, and of `trailer_len` more that end it, of which nothing is here.
+    /// A value of `value_len` bytes, and `trailer_len` bytes that end it, of which nothing has arrived.
     pub(crate) fn new(
         head: Vec<u8>,
         parser: Parser,
@@ -98,8 +99,8 @@ impl<E: Engine> Arriving<E> {
         Self { head, parser, upload, value_left: value_len, value_len, trailer, trailer_len }
     }
 
-    /// Takes what of `input` belongs to it, and says how much that was. It is used up even if there
-    /// is no memory for it.
+    /// Takes the bytes of `input` that belong to the value, and returns how many they are. They are
+    /// consumed even if there is no memory for them.
     pub(crate) fn take(&mut self, engine: &mut E, input: &[u8]) -> (usize, Result<(), Refusal>) {
         let (value, rest) = input.split_at_checked(self.value_left).unwrap_or((input, &[]));
         let taken = match self.upload.as_mut() {
@@ -112,12 +113,12 @@ impl<E: Engine> Arriving<E> {
         (value.len() + trailer.len(), taken)
     }
 
-    /// Bytes of the value that are here.
+    /// How many bytes of the value have arrived.
     pub(crate) fn received(&self) -> usize {
         self.value_len - self.value_left
     }
 
-    /// Bytes that are still to come.
+    /// How many bytes are still to be received.
     pub(crate) fn missing(&self) -> usize {
         self.value_left + self.trailer_len - self.trailer.len()
     }
@@ -128,12 +129,12 @@ impl<L: Lease> Sending<L> {
         Self { lease, at: 0, tail }
     }
 
-    /// Bytes of the value.
+    /// The length of the value in bytes.
     pub(crate) fn len(&self) -> usize {
         self.lease.len()
     }
 
-    /// Copies what fits; true when all is copied.
+    /// Copies as much as fits into the output. Returns true when everything is copied.
     pub(crate) fn proceed(&mut self, output_max: usize, output: &mut Vec<u8>) -> bool {
         while self.at < self.lease.len() {
             let room = output_max.saturating_sub(output.len());

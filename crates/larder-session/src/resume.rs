@@ -1,4 +1,4 @@
-//! What is pending goes on, and what can't be answered at once begins to be pending.
+//! Continues the pending work of a session, and begins it for stores whose value has not arrived.
 
 use crate::context::{Context, Next, Step};
 use crate::dump::Dump;
@@ -8,12 +8,12 @@ use crate::{Host, store};
 use larder_protocol::{KEY_LEN_MAX, Request, Store};
 use larder_store::{Engine, HashedKey, Refusal};
 
-/// Values up to this long wait in the connection's buffer until they are whole, in bytes.
+/// The longest value, in bytes, that is received as a whole in the input buffer of the connection.
 const BUFFERED_BODY_MAX: u64 = 64 << 10;
 
 impl<E: Engine> Session<E> {
-    /// Deals with a store whose value is not all here: waits for it if it is short, else begins to
-    /// take it in.
+    /// Begins a store whose value has not completely arrived: waits for a short value, and begins to
+    /// receive a long one in pieces.
     pub(crate) fn begin_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -56,8 +56,7 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Arriving(Box::new(arriving));
     }
 
-    /// Refuses a store before its value is here: what is announced is dropped, then the peer is
-    /// told.
+    /// Refuses a store before its value has arrived: drops the announced value, then answers.
     fn swallow<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -73,7 +72,7 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Swallow { left, then };
     }
 
-    /// Goes on with what is pending.
+    /// Continues the pending work.
     pub(crate) fn resume<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -90,7 +89,7 @@ impl<E: Engine> Session<E> {
             Pending::Watching(watcher) => {
                 self.pending = Pending::Watching(watcher);
                 cx.host.read_log(watcher, output);
-                // Whatever a watcher says is for nobody.
+                // Further input of a watcher is dropped.
                 Step::end(input.len(), Next::Read { wanted: 1 })
             }
         }
@@ -166,7 +165,7 @@ impl<E: Engine> Session<E> {
         }
         let Arriving { head, parser, upload, trailer, .. } = &mut *arriving;
         let head_len = head.capacity();
-        // It was read before, so it can be read again.
+        // The head was parsed before, so it can be parsed again.
         let Some(store) = parser.parse_head(head) else { return Step::end(consumed, Next::Close) };
         let mut scratch = [0; KEY_LEN_MAX];
         let bytes = store.key.decode(&mut scratch);

@@ -1,4 +1,4 @@
-//! The session itself: what is whole is answered in batches, what is not is waited for.
+//! The session itself: it answers complete requests in batches, and waits for the rest of the others.
 
 use crate::context::{Context, Flow, Next, Progress, Step};
 use crate::events::RequestObserver;
@@ -12,11 +12,11 @@ use larder_protocol::{
 };
 use larder_store::{Begun, Engine, HashedKey};
 
-/// One connection's conversation. It holds no heap memory between requests, but for a value that is
-/// on its way in or out.
+/// The protocol state of one connection. It holds no heap memory between requests, except for a large
+/// value that is received or sent.
 ///
-/// Bytes may come in any pieces. What is not whole yet is not consumed, and a driver shows it again with
-/// what comes behind it:
+/// Input may arrive in any pieces. The session does not consume an incomplete request, and the driver
+/// passes it again with the bytes that follow:
 ///
 /// ```
 /// use larder_session::{Next, Session, kit::Kit};
@@ -40,46 +40,47 @@ use larder_store::{Begun, Engine, HashedKey};
 pub struct Session<E: Engine> {
     pub(crate) parser: Parser,
     pub(crate) pending: Pending<E>,
-    /// Its number in the log.
+    /// The number of the connection in the log.
     pub(crate) client: u64,
-    /// What anybody wants to be told of this turn.
+    /// The log streams that somebody watches in this turn.
     pub(crate) observed: Streams,
-    /// The peer broke the protocol, and the conversation ends with that.
+    /// Whether the connection is closed because the client violated the protocol.
     failed: bool,
-    /// Reads of slower storage that were begun for requests to come, with the hashes of their keys.
+    /// Reads of slower storage that were begun for the next requests, with the hashes of their keys.
     fetches: Option<Box<Fetches<E::Fetch>>>,
-    /// What the answers of the turn before wait for. It takes no memory where nothing is acknowledged.
+    /// The position that replicas have to acknowledge before the answers of the last turn are sent. It
+    /// takes no memory for engines without replicas.
     held: Option<E::Position>,
-    /// The conversation ends behind the answers that are held.
+    /// Whether the connection is closed after the answers that are held.
     ends: bool,
 }
 
 /// Boxed, because hardly any session has them.
 struct Fetches<F>(Vec<(u64, F)>);
 
-/// What a session is at, for `stats conns`.
+/// The state of a session, for `stats conns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Between requests, or within the first part of one.
+    /// Waiting for a request, or for the rest of one.
     Waiting,
-    /// Gathering a value.
+    /// Receiving a large value.
     Receiving,
-    /// Dropping what a refused request announced.
+    /// Dropping the value of a refused request.
     Swallowing,
     /// Sending a large value.
     Sending,
-    /// Showing all items.
+    /// Writing a dump of items.
     Dumping,
-    /// Showing the log: it has to be called now and then, with or without input.
+    /// Writing the log. The driver has to call the session regularly, with or without input.
     Watching,
-    /// Waiting for slower storage, or for a change to be acknowledged.
+    /// Waiting for slower storage, or for the acknowledgement of a change.
     Fetching,
 }
 
-/// Requests looked at together: enough to hide memory's latency, few enough to stay in the cache.
+/// The largest batch: enough requests to hide the latency of memory, few enough for the CPU cache.
 const BATCH_MAX: usize = 32;
 
-/// A request of a batch: small, so that what is asked most is not moved about in memory.
+/// A request of a batch. It is small, so that the most frequent requests are not copied in memory.
 struct Ready<'b> {
     what: What<'b>,
     hash: u64,
@@ -88,19 +89,19 @@ struct Ready<'b> {
 }
 
 enum What<'b> {
-    /// A look-up that only asks.
+    /// A look-up of the fast path.
     Get(FastGet<'b>),
-    /// One of the batch's other requests.
+    /// The index of any other request in [`Batch::others`].
     Other(usize),
 }
 
-/// Any request, and the parser as it is behind it.
+/// Any request, and the state of the parser after it.
 struct Other<'b> {
     request: Request<'b>,
     parser: Parser,
 }
 
-/// Requests that are looked at together.
+/// Requests whose keys are prefetched together.
 struct Batch<'b> {
     ready: ArrayVec<Ready<'b>, BATCH_MAX>,
     others: ArrayVec<Other<'b>, BATCH_MAX>,
@@ -108,11 +109,12 @@ struct Batch<'b> {
 
 /// Why a batch ended where it did.
 enum BatchEnd<'b> {
-    /// It is as long as it may be.
+    /// The batch is as long as it may be, or the last request has to be answered before the next is
+    /// parsed.
     Full,
-    /// What follows is not whole.
+    /// The next request is incomplete.
     Incomplete,
-    /// What follows is a store whose value is not all here.
+    /// The next request is a store whose value has not completely arrived.
     Body { store: Store<'b>, head_len: usize, body_len: u64, parser: Parser },
 }
 
@@ -123,13 +125,13 @@ impl<E: Engine> Default for Session<E> {
 }
 
 impl<E: Engine> Session<E> {
-    /// A conversation that has not begun.
+    /// A session that has received nothing, with the number 0 in the log.
     #[must_use]
     pub fn new() -> Self {
         Self::numbered(0)
     }
 
-    /// The same, under a number that the log calls it by.
+    /// A session that has received nothing, with the number `client` in the log.
     #[must_use]
     pub fn numbered(client: u64) -> Self {
         let (parser, pending) = (Parser::default(), Pending::Nothing);
@@ -137,19 +139,19 @@ impl<E: Engine> Session<E> {
         Self { parser, pending, client, observed, failed: false, fetches, held, ends: false }
     }
 
-    /// The same, in the dialect, or with the login, that it begins with; [`Settings::opening`] counts
-    /// only if that may be any.
+    /// A session that begins in the state `opening` of the parser. [`crate::Settings::opening`] is used only if
+    /// that allows any dialect.
     #[must_use]
     pub fn opening(opening: Parser, client: u64) -> Self {
         Self { parser: opening, ..Self::numbered(client) }
     }
 
-    /// Whether it has come to its end ([`Next::Close`]) because its peer broke the protocol.
+    /// Whether the session returned [`Next::Close`] because the client violated the protocol.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// What it is at.
+    /// The current state.
     pub fn state(&self) -> State {
         match &self.pending {
             _ if self.fetches.is_some() || self.held.is_some() => State::Fetching,
@@ -162,7 +164,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Bytes of the cache's memory that a value on its way out keeps from others.
+    /// How many bytes of the cache are leased for a value that is being sent.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
             Pending::Sending(sending) => sending.len(),
@@ -170,7 +172,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Bytes of the cache's memory that a value on its way in has taken.
+    /// How many bytes of the cache a value that is being received has taken.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
             Pending::Arriving(arriving) => arriving.received(),
@@ -178,7 +180,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Gives back what it holds of the server's memory, and waits for nothing any more.
+    /// Releases the memory that the session has reserved, and cancels what it waits for.
     pub fn close(&mut self, host: &impl Host) {
         (self.fetches, self.held) = (None, None);
         let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
@@ -190,8 +192,8 @@ impl<E: Engine> Session<E> {
         host.release(pending.reserved());
     }
 
-    /// Answers what is whole in `input`, into `output`, for one turn. `input` begins with what the
-    /// turn before did not consume; `output` may still hold what was not sent.
+    /// Answers the complete requests of `input` into `output`, for one turn. `input` begins with the bytes
+    /// that the last turn did not consume; `output` may still hold bytes that were not sent.
     pub fn receive<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -260,7 +262,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers the next requests, at most `left`, and begins what is not whole behind them.
+    /// Answers the next requests, at most `left`, and begins to receive the value of a store that follows
+    /// them.
     fn answer_batch<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -297,8 +300,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Begins to read from slower storage what the requests with these keys look up, the first of
-    /// which can't be answered before.
+    /// Begins to read the items with these hashes from slower storage. The first of the requests cannot be
+    /// answered before its item was read.
     #[cold]
     pub(crate) fn fetch<H: Host>(
         &mut self,
@@ -321,7 +324,7 @@ impl<E: Engine> Session<E> {
         next
     }
 
-    /// Parses the next requests and starts fetching what they will look at.
+    /// Parses the next requests, and prefetches the memory that they will look up.
     #[inline(never)]
     fn gather<'b>(
         &mut self,
@@ -374,8 +377,8 @@ impl<E: Engine> Session<E> {
         batch_end
     }
 
-    /// Answers a batch in order, until the output is full or one has to wait; how many, and where the
-    /// next begins.
+    /// Answers a batch in order, until the output is full or a request has to wait. Returns how many
+    /// requests it answered, and where the next one begins.
     #[inline(never)]
     fn answer<H: Host>(
         &mut self,
@@ -390,7 +393,7 @@ impl<E: Engine> Session<E> {
                 return (done, end, Flow::Continue);
             }
             let flow = match &ready.what {
-                // It leaves the parser as it was.
+                // A look-up of the fast path does not change the parser.
                 What::Get(get) => self.answer_get(cx, get, ready.hash, output),
                 What::Other(index) => {
                     let Some(other) = batch.others.get(*index) else { continue };
@@ -462,7 +465,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Works on a request while those who want to know are told of what happens.
+    /// Executes a request with an observer.
     #[cold]
     pub(crate) fn observed<H: Host, R>(
         &mut self,
@@ -478,12 +481,12 @@ impl<E: Engine> Session<E> {
         work(self, &mut Context { operations, host, settings, waker })
     }
 
-    /// What comes after a look-up.
+    /// Continues after a look-up.
     #[inline]
     fn continue_get(&mut self, answered: Answered) -> Flow {
         match answered {
             Answered::Written => (),
-            // The client takes the error for the end: no key behind it may be answered.
+            // The client takes the error for the end of the answer: no later key of the line is answered.
             Answered::Refused if self.parser.abandon_line() => self.pending = Pending::SwallowLine,
             Answered::Refused => (),
             Answered::Pending => return Flow::Wait,
@@ -513,7 +516,7 @@ impl<E: Engine> Session<E> {
         if is_done { Flow::Continue } else { Flow::Wait }
     }
 
-    /// Answers a request that is about no item.
+    /// Answers a request that is not about an item.
     fn control<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -533,7 +536,7 @@ impl<E: Engine> Session<E> {
             }
             Request::Stats { topic, format } => {
                 self.stats(cx, topic, format, output);
-                // What it has changed holds for the very next request.
+                // `stats detail` may have changed what is observed, from the next request on.
                 self.observed = cx.host.observed();
             }
             Request::Admin { command, format } => {
@@ -583,7 +586,7 @@ fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
     }
 }
 
-/// Whether what follows a request can't be parsed before it is answered.
+/// Whether a request has to be answered before the next one is parsed.
 fn ends_batch(request: &Request<'_>) -> bool {
     match request {
         Request::Fault(fault) => fault.then != Recovery::Continue,

@@ -1,4 +1,4 @@
-//! Answers to stores, removals and counts.
+//! Answers to stores, removals, increments and decrements.
 
 use crate::context::Context;
 use crate::time::resolve;
@@ -9,8 +9,8 @@ use larder_protocol::reply::{self, ArithmeticOutcome, Deleted, Stored, Ttl};
 use larder_protocol::{Arithmetic, Delete, Store};
 use larder_store::{Engine, HashedKey, Refusal};
 
-/// Answers a store whose value is here, in the request or uploaded; false if the item is on slower
-/// storage, and nothing is answered.
+/// Answers a store whose value has arrived, in the request or by an upload. Returns false, and writes
+/// nothing, if the item is on slower storage.
 #[inline]
 pub(crate) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -31,7 +31,7 @@ pub(crate) fn store<E: Engine, H: Host>(
     true
 }
 
-/// Whether a store's item is no larger than items may be.
+/// Whether the item of a store is within the limit of items.
 pub(crate) fn fits<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     store: &Store<'_>,
@@ -41,7 +41,7 @@ pub(crate) fn fits<E: Engine, H: Host>(
     limits.footprint(key.bytes.len(), store.value_len, store.client_flags) <= limits.item_size_max
 }
 
-/// Answers a store that is refused before its value is here.
+/// Answers a store that is refused before its value has arrived.
 pub(crate) fn refuse<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,
@@ -59,7 +59,7 @@ pub(crate) fn refuse<E: Engine, H: Host>(
     }
 }
 
-/// What is said of a store, unless it is pending.
+/// The outcome of a store for its answer; `None` if it is pending.
 fn stored(outcome: operations::Stored) -> Option<Stored> {
     Some(match outcome {
         operations::Stored::Stored { cas, len } => Stored::Stored { cas, len },
@@ -72,7 +72,7 @@ fn stored(outcome: operations::Stored) -> Option<Stored> {
     })
 }
 
-/// Answers a removal; false if the item is on slower storage, and nothing is answered.
+/// Answers a removal. Returns false, and writes nothing, if the item is on slower storage.
 pub(crate) fn delete<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     delete: &Delete<'_>,
@@ -90,7 +90,8 @@ pub(crate) fn delete<E: Engine, H: Host>(
     true
 }
 
-/// Answers a count; false if the item is on slower storage, and nothing is answered.
+/// Answers an increment or decrement. Returns false, and writes nothing, if the item is on slower
+/// storage.
 pub(crate) fn count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     arithmetic: &Arithmetic<'_>,

@@ -1,9 +1,9 @@
-//! Expiry times as sent, against the clock.
+//! Conversion of expiry times, as they are sent, to points in time.
 
 use larder_protocol::{Exptime, RELATIVE_SECS_MAX};
 use larder_store::{Expiry, Seconds};
 
-/// When something that was sent with `exptime` at `now` ends.
+/// The point in time that `exptime` means for a request that is executed at `now`.
 pub(crate) fn resolve(exptime: Exptime, now: Seconds) -> Expiry {
     let at = match exptime.0 {
         0 => return Expiry::Never,

@@ -1,4 +1,4 @@
-//! The transcripts of `conformance/`, against sessions over each engine.
+//! Plays the transcripts of `conformance/` against sessions over each engine.
 
 mod target;
 
@@ -6,7 +6,7 @@ use larder_model::{Case, Target, read_folder, run, run_bytewise};
 use std::path::Path;
 use target::Sessions;
 
-/// Longer cases would take too long byte by byte.
+/// The longest case, in bytes, that is also played byte by byte. Longer ones would take too much time.
 const BYTEWISE_LEN_MAX: usize = 10_000;
 
 fn cases() -> Vec<Case> {
@@ -16,7 +16,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Plays every case whole and, unless it is long, byte by byte.
+/// Plays every case at once and, unless it is long, byte by byte.
 fn conforms(mut target: impl Target) {
     let cases = cases();
     let mut failures = Vec::new();

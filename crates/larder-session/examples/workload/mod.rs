@@ -1,14 +1,14 @@
-//! A conversation without a socket, over a segment engine of 100,000 items: keys of 20 bytes, values of
-//! 100. What `instructions` and the benches of this crate have in common.
+//! A session on a segment engine with 100,000 items (keys of 20 bytes, values of 100), for `instructions`
+//! and the benchmarks of this crate.
 
 use larder_session::Session;
 use larder_session::kit::Kit;
 use larder_store::{SizeClasses, segment};
 use std::io::Write;
 
-/// Items that are there, numbered from 0.
+/// The number of items in the cache.
 const ITEMS: u64 = 100_000;
-/// Requests in a turn.
+/// The number of requests in a turn.
 pub(crate) const BATCH: u64 = 16;
 const VALUE: [u8; 100] = [b'v'; 100];
 
@@ -27,7 +27,7 @@ fn engine(classes: SizeClasses) -> segment::Handle {
     .handle()
 }
 
-/// A request for the item of this number.
+/// A request for the item with this number.
 fn write_request(kind: &str, number: u64, out: &mut Vec<u8>) {
     let written = match kind {
         "get" => write!(out, "get key:{number:016}\r\n"),
@@ -49,7 +49,7 @@ fn write_request(kind: &str, number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Batches of requests of a kind, each for another item.
+/// Batches of requests of one kind, each request for another item.
 pub(crate) fn batches(kind: &str) -> Vec<Vec<u8>> {
     let write_batch = |batch| {
         let mut input = Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn batches(kind: &str) -> Vec<Vec<u8>> {
     (0..256).map(write_batch).collect()
 }
 
-/// A session and all that it needs.
+/// A session and everything that it needs.
 pub(crate) struct Conversation {
     session: Session<segment::Handle>,
     kit: Kit<segment::Handle>,
@@ -69,7 +69,7 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// One that begins, with all items stored.
+    /// A session that has received nothing, with all items stored.
     pub(crate) fn begin() -> Self {
         let classes = SizeClasses::new(vec![96, 120, 152, 192, 240, 304, 1 << 20], 59);
         let mut kit = Kit::new(engine(classes.clone()), 1 << 20, classes);
@@ -82,12 +82,12 @@ impl Conversation {
             write_request("set", number, &mut input);
             conversation.turn(&input);
         }
-        // Whoever asks first chooses the dialect.
+        // The first request of a session chooses the dialect, so a new one follows.
         conversation.session = Session::new();
         conversation
     }
 
-    /// Answers all of `input`; bytes of the answer.
+    /// Answers all of `input`; returns the length of the answers in bytes.
     pub(crate) fn turn(&mut self, input: &[u8]) -> usize {
         let progress = self.kit.turn(&mut self.session, input, &mut self.output);
         assert_eq!(progress.consumed, input.len(), "all is answered");

@@ -1,15 +1,15 @@
-//! A peer, a server around, and engines to try.
+//! The engines under test, and requests.
 
 use larder_store::{Engine, SizeClasses, dashmap, delayed, segment};
 
 pub(crate) use larder_session::kit::{Kit, Peer};
 
-/// An engine to try sessions on.
+/// An engine under test.
 pub(crate) trait TestEngine: Engine + Sized {
-    /// Its look-ups may be `Pending`.
+    /// Whether look-ups may be `Pending`.
     const WAITS: bool = false;
 
-    /// A handle to a cache of its own.
+    /// A handle to a new cache.
     fn fresh() -> Self;
 
     /// Ends a read of slower storage.
@@ -87,7 +87,7 @@ macro_rules! for_each_engine {
     )*};
 }
 
-/// A server over an engine of its own.
+/// A kit with a new engine.
 pub(crate) fn new_kit<E: TestEngine>() -> Kit<E> {
     let mut kit = Kit::new(E::fresh(), ITEM_SIZE_MAX, classes());
     kit.host.users = vec![(b"ann", b"pass word"), (b"bob", b""), (b"", b"nameless")];
@@ -100,17 +100,17 @@ pub(crate) fn set(key: &str, value: &[u8]) -> Vec<u8> {
     store(&format!("set {key} 0 0 {}", value.len()), value)
 }
 
-/// A line, and a value behind it.
+/// A command line, and the value that follows it.
 pub(crate) fn store(line: &str, value: &[u8]) -> Vec<u8> {
     [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
 }
 
-/// Bytes that are different at every place.
+/// Bytes in which a shifted or lost part would be noticed.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0_u32..).flat_map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()).take(len).collect()
 }
 
-/// Bytes as a person reads them.
+/// Bytes in a readable form.
 pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }

@@ -1,4 +1,4 @@
-//! Dumps: what they show, in how small steps, and how they wait for their peer.
+//! Dumps: which items they show, how much they do in one turn, and how they wait for a slow client.
 
 use crate::common::{Kit, Peer, TestEngine, new_kit, set, text};
 use larder_session::kit::START;

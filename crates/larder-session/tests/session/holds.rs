@@ -1,4 +1,4 @@
-//! Answers that tell of a change wait until it is acknowledged, and nothing else does.
+//! Answers that confirm a change are held until the change is acknowledged; other answers are not.
 
 use crate::common::{Kit, TestEngine, new_kit};
 use larder_session::{Next, Progress, Session, State};
@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 
 type Handle = delayed::Handle<segment::Handle>;
 
-/// Random orders of what is late that are tried.
+/// How many random orders of reads and acknowledgements are tried.
 const SEEDS: std::ops::Range<u64> = 1..100;
 
 /// Counts how often it was called.
@@ -50,7 +50,7 @@ impl Conversation {
         while self.kit.engine.storage().complete(1) > 0 {}
     }
 
-    /// Turns until the answers of one are held, or until all is answered, which is `None`.
+    /// Runs turns until the answers of one are held; `None` if all requests were answered before.
     fn turn_that_holds(&mut self) -> Option<Progress> {
         loop {
             let progress = self.turn();
@@ -77,7 +77,7 @@ fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
         assert_eq!(it.session.state(), State::Fetching);
         let calls = it.calls.0.load(Ordering::Relaxed);
         let answers = it.output.clone();
-        // What comes meanwhile is not answered, however often it is asked.
+        // Requests that arrive while answers are held are not answered, however often the driver calls.
         it.unread.extend_from_slice(b"version\r\n");
         for _ in 0..3 {
             let progress = it.turn();

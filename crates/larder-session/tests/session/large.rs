@@ -1,4 +1,4 @@
-//! Values that come and go in pieces: uploads and leases.
+//! Values that are received and sent in pieces: uploads and leases.
 
 use crate::common::{ITEM_SIZE_MAX, Kit, Peer, TestEngine, new_kit, pattern, set, store, text};
 use crate::streams::frame;
@@ -7,12 +7,12 @@ use larder_store::segment;
 
 const LEN: usize = 200_000;
 
-/// What `get` answers.
+/// The answer of `get` to a hit.
 fn hit(key: &str, value: &[u8]) -> Vec<u8> {
     [store(&format!("VALUE {key} 0 {}", value.len()), value), b"END\r\n".to_vec()].concat()
 }
 
-/// Sends `request` in pieces, and says what came back.
+/// Sends `request` in pieces, and returns the answer.
 fn upload<E: TestEngine>(kit: &mut Kit<E>, request: &[u8]) -> String {
     let mut peer = Peer::new();
     request.chunks(10_000).for_each(|piece| peer.send(kit, piece));
@@ -72,7 +72,7 @@ fn a_badly_ended_upload_changes_nothing<E: TestEngine>() {
     assert_eq!(says, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
 }
 
-/// The value is dropped as it comes, the answer waits for its end, the old value is gone.
+/// The session drops the value as it arrives, answers after its end, and has removed the old value.
 fn a_too_large_value_is_swallowed<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let length = 1 << 30;
@@ -119,7 +119,7 @@ fn a_value_leaves_in_pieces<E: TestEngine>() {
     }
 }
 
-/// Whatever happens to its item, a value that has begun to leave goes on as it was.
+/// A value that is being sent stays as it was, whatever happens to its item.
 fn a_leaving_value_is_not_changed<E: TestEngine>() {
     for meanwhile in [
         &b"delete a\r\n"[..],
@@ -142,7 +142,7 @@ fn a_leaving_value_is_not_changed<E: TestEngine>() {
     }
 }
 
-/// The largest value that fits is kept, one byte more is not.
+/// The largest value that fits is stored; a value that is one byte longer is not.
 fn the_limit_is_exact<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let fits = ITEM_SIZE_MAX - 60;
@@ -159,7 +159,7 @@ for_each_engine!(
     a_leaving_value_is_not_changed the_limit_is_exact
 );
 
-/// A full cache that does not evict has no room for an item with another expiry.
+/// A full cache without eviction has no memory to give an item another expiry.
 #[test]
 fn a_large_value_that_cannot_be_touched_is_not_sent() {
     let mut kit = new_kit::<segment::Handle>();

@@ -1,5 +1,5 @@
-//! Conversations that begin with a login. What is expected here was answered by memcached: text as
-//! 1.6.45 reads it, SASL by 1.6.18 with Cyrus SASL's PLAIN.
+//! Connections that begin with a login. The expected answers are those of memcached: 1.6.45 for text, and
+//! 1.6.18 with the PLAIN mechanism of Cyrus SASL for binary.
 
 use crate::common::{Kit, Peer, TestEngine, new_kit, store, text};
 use larder_protocol::Parser;
@@ -36,10 +36,10 @@ const CONTINUE: u16 = 0x21;
 const UNKNOWN: u16 = 0x81;
 const OUT_OF_MEMORY: u16 = 0x82;
 
-/// A conversation's name, its requests, and the statuses of the answers.
+/// The name of a case, its requests, and the statuses of the answers.
 type Case = (&'static str, Vec<Vec<u8>>, &'static [u16]);
 
-/// What a peer gets that sends all this, at once and byte by byte, and whether it is closed.
+/// The answers to `input`, sent at once and byte by byte, and whether the connection was closed.
 fn talk<E: TestEngine>(kit: &mut Kit<E>, input: &[u8]) -> (Vec<u8>, bool) {
     let [whole, split] = [input.len().max(1), 1].map(|len| {
         let mut peer = Peer::new();
@@ -78,7 +78,7 @@ fn sasl(op: u8, message: &[u8]) -> Vec<u8> {
     packet(op, &[], b"PLAIN", message)
 }
 
-/// Opcodes, statuses and bodies of binary answers.
+/// The opcodes, statuses and bodies of binary answers.
 fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
     let mut found = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<24>() {
@@ -90,7 +90,7 @@ fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
     found
 }
 
-/// What SASL requests, one after another, are answered with, up to a noop or the end.
+/// The statuses of the answers to successive SASL requests, up to a noop or the end.
 fn statuses<E: TestEngine>(kit: &mut Kit<E>, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
     let (answer, closed) = talk(kit, &requests.concat());
     (packets(&answer).into_iter().map(|packet| packet.1).collect(), closed)
@@ -140,7 +140,7 @@ fn text_understands_nothing_but_a_login<E: TestEngine>() {
     for line in lines {
         let input = [line.as_bytes(), b"\r\n"].concat();
         answers(&mut kit, &input, UNAUTHENTICATED, false);
-        // The login behind it is still one.
+        // A login after such a line is still accepted.
         let input = [&input, LOGIN, b"mn\r\n"].concat();
         answers(&mut kit, &input, &[UNAUTHENTICATED, b"STORED\r\nMN\r\n"].concat(), false);
     }
@@ -162,7 +162,7 @@ fn text_logs_in<E: TestEngine>() {
     let twice = [LOGIN, LOGIN, b"get any\r\n"].concat();
     let stored = b"STORED\r\nSTORED\r\nVALUE any 0 13\r\nann pass word\r\nEND\r\n";
     answers(&mut kit, &twice, stored, false);
-    // Other connections are not let in by it.
+    // The login of one connection does not authenticate another one.
     answers(&mut kit, b"get any\r\n", UNAUTHENTICATED, false);
 }
 

@@ -1,13 +1,13 @@
-//! A session between a peer that sends what it likes, when it likes, and an engine.
+//! Tests of sessions, with a client that sends anything at any time, over several engines.
 //!
-//! | file | what it asks |
+//! | file | what it tests |
 //! |---|---|
-//! | `splits` | that no cut of the input and no limit changes an answer |
-//! | `pressure` | what a peer that does not read, or does not finish, can make a session hold |
-//! | `large` | values that come and go in pieces |
-//! | `dumps` | that they show everything, in small steps, as fast as their peer reads |
-//! | `logins` | that nothing but a login works before one, and what memcached says to each |
-//! | `meaning` | what memcached 1.6.18 answered and counted when it was asked the same |
+//! | `splits` | no cut of the input and no limit changes an answer |
+//! | `pressure` | how much memory a session holds for a client that does not read, or does not finish |
+//! | `large` | values that are received and sent in pieces |
+//! | `dumps` | dumps show everything, in small steps, as fast as their client reads |
+//! | `logins` | nothing but a login works before one, and each login is answered as memcached does |
+//! | `meaning` | answers and counters are those of memcached 1.6.18 |
 #![allow(clippy::disallowed_methods, reason = "tests draw seeds")]
 
 #[macro_use]

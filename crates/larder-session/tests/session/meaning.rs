@@ -1,15 +1,15 @@
-//! What memcached 1.6.18 answered, and counted, when it was asked the same. Where its later
-//! releases can more, their documentation counts.
+//! Answers and counters, compared with those that memcached 1.6.18 gave to the same requests. For
+//! commands of later releases, their documentation is the reference.
 //!
-//! The transcripts ask for far more; these are the cases that need a look behind the answers, and
-//! those that a session is easily wrong about.
+//! The transcripts of `conformance/` test far more commands. These cases need the counters as well, or
+//! are easily done wrong.
 
 use crate::common::{ITEM_SIZE_MAX, Kit, TestEngine, new_kit, pattern, set, text};
 use crate::streams::frame;
 
 const SET: &[u8] = b"set k 0 0 1\r\n5\r\n";
 
-/// Every counter that is not zero, by name.
+/// All counters that are not zero, by name.
 fn counted<E: TestEngine>(kit: &Kit<E>) -> Vec<(&'static str, u64)> {
     let classes = kit.counters.classes.iter().flat_map(|class| class.each());
     let mut all = std::collections::BTreeMap::new();
@@ -88,7 +88,8 @@ fn says<E: TestEngine>(requests: &str, answers: &str) {
     assert_eq!(text(&kit.ask(requests.as_bytes())), text(answers.as_bytes()), "{requests}");
 }
 
-/// `h` and `l` are of before, also where the first look has to be followed by a change.
+/// `h` and `l` show the state before the request, even if the look-up is repeated in order to change the
+/// item.
 fn a_stale_item_is_won_once<E: TestEngine>() {
     says::<E>(
         "set k 0 0 1\r\n5\r\nmd k I\r\nmg k h l t v\r\nmg k h v\r\nmg k h u\r\n",
@@ -97,7 +98,7 @@ fn a_stale_item_is_won_once<E: TestEngine>() {
     says::<E>("mg k N30 h\r\nmg k h\r\n", "HD h0 W\r\nHD h1 Z\r\n");
 }
 
-/// A longer number is a new item, one that fits is the old one.
+/// A number that gets longer makes a new item; one that fits keeps the old one.
 fn a_number_that_grows_forgets_its_readers<E: TestEngine>() {
     let grows = "set k 0 0 1\r\n9\r\nmg k\r\nincr k 1\r\nmg k h\r\n";
     says::<E>(grows, "STORED\r\nHD\r\n10\r\nHD h0\r\n");
@@ -105,7 +106,7 @@ fn a_number_that_grows_forgets_its_readers<E: TestEngine>() {
     says::<E>(fits, "STORED\r\nHD\r\n6\r\nHD h1\r\n");
 }
 
-/// A lower CAS with `I` makes a set stale, but lets nothing be appended.
+/// With a lower CAS and `I`, a set stores a stale item, but an append is refused.
 fn only_a_whole_value_may_be_late<E: TestEngine>() {
     says::<E>(
         "ms k 1 E50\r\n1\r\nms k 1 C40 I\r\n2\r\nmg k v\r\n",
@@ -114,7 +115,7 @@ fn only_a_whole_value_may_be_late<E: TestEngine>() {
     says::<E>("ms k 1 E50\r\n1\r\nms k 1 C40 I MA\r\n2\r\nmg k v\r\n", "HD\r\nEX\r\nVA 1\r\n1\r\n");
 }
 
-/// The largest CAS that a client can choose is not the last.
+/// An item with the largest CAS that a client can choose can be changed again.
 fn any_cas_may_be_chosen<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let answer = kit.ask(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");

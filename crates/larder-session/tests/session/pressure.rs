@@ -1,10 +1,10 @@
-//! What a peer can make a session hold, and for how long it can keep a thread to itself.
+//! Bounds on the memory that a client can make a session hold, and on the length of a turn.
 
 use crate::common::{Peer, TestEngine, new_kit, pattern, set, text};
 use larder_session::{Next, State};
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
-/// A peer that asks and asks but never reads is answered up to the limit, and no further.
+/// A client that sends requests and never reads is answered up to the limit of unsent output.
 fn output_is_bounded<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     kit.settings.requests_per_turn = usize::MAX;
@@ -29,7 +29,7 @@ fn output_is_bounded<E: TestEngine>() {
     assert!(peer.received.chunks(answer).all(|chunk| chunk == &peer.received[..answer]));
 }
 
-/// Others get their turn after so many requests, whether or not more is waiting.
+/// A turn ends after a fixed number of requests, even if there are more.
 fn a_turn_is_bounded<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     for (requests, turns) in [
@@ -49,7 +49,7 @@ fn a_turn_is_bounded<E: TestEngine>() {
     }
 }
 
-/// Sessions that wait for the rest of a request hold next to nothing, and let others work.
+/// Sessions that wait for the rest of a request hold little memory, and do not hinder other sessions.
 fn a_stalled_body_holds_little<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let request = set("a", &pattern(200_000));
@@ -67,7 +67,7 @@ fn a_stalled_body_holds_little<E: TestEngine>() {
     assert_eq!(kit.host.reserved(), 0);
 }
 
-/// A value that is short enough is left with the driver, which is told how much is missing.
+/// A short value stays in the buffer of the driver, which learns how many bytes are missing.
 fn a_short_body_is_waited_for<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     let mut peer = Peer::new();
@@ -77,7 +77,7 @@ fn a_short_body_is_waited_for<E: TestEngine>() {
     assert_eq!(peer.session.state(), State::Waiting);
 }
 
-/// Where all connections together may hold no more, a store is refused as one without memory is.
+/// When the memory limit of all connections is reached, a store is refused with an out-of-memory error.
 fn an_upload_may_be_refused<E: TestEngine>() {
     let mut kit = new_kit::<E>();
     kit.ask(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
@@ -114,8 +114,7 @@ fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
     lease
 }
 
-/// However often a value is leased, it keeps the same memory; other values are copied once too much
-/// is leased.
+/// Several leases on one value hold the same memory. Other values are copied once too much is leased.
 #[test]
 fn a_value_is_served_whatever_is_leased() {
     let mut kit = new_kit::<segment::Handle>();
@@ -144,7 +143,7 @@ fn a_value_is_served_whatever_is_leased() {
     assert_eq!(kit.host.reserved(), 0);
 }
 
-/// A session that is between requests is all that ten thousand idle connections cost.
+/// An idle connection costs its session and no other memory.
 #[test]
 fn an_idle_session_is_small() {
     assert!(size_of::<larder_session::Session<dashmap::Handle>>() <= 96);

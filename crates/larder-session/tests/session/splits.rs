@@ -1,5 +1,5 @@
-//! A stream has no edges: no cut of the input, no limit and no slowness of the peer changes an
-//! answer. `LARDER_CASES` says how many are tried, `LARDER_SEED` which.
+//! No cut of the input, no limit and no slowness of the client changes an answer. `LARDER_CASES` sets the
+//! number of random cases, `LARDER_SEED` their seed.
 
 use crate::common::{Peer, TestEngine, new_kit, text};
 use crate::streams;
@@ -9,14 +9,14 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::hash::{BuildHasher, RandomState};
 use std::{env, fmt};
 
-/// How a stream is brought to a session.
+/// How a stream is delivered to a session.
 #[derive(Clone, Debug)]
 struct Delivery {
-    /// Lengths of the pieces, over and over.
+    /// The lengths of the pieces, repeated.
     pieces: Vec<usize>,
     requests_per_turn: usize,
     output_max: usize,
-    /// What the peer takes at a time.
+    /// How many bytes the client reads after each turn.
     takes: usize,
 }
 
@@ -34,7 +34,7 @@ impl Delivery {
         Self { pieces, ..Self::at_once() }
     }
 
-    /// All answers to `stream`, and whether the session hung up.
+    /// All answers to `stream`, and whether the session closed the connection.
     fn run<E: TestEngine>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
         let mut kit = new_kit::<E>();
         kit.settings.requests_per_turn = self.requests_per_turn;
@@ -82,7 +82,7 @@ fn check<S: Strategy>(
         .unwrap_or_else(|failure| panic!("LARDER_SEED={seed} {failure}"));
 }
 
-/// Bytes that a failure shows in a form that can be read.
+/// Bytes that a failed test prints in a readable form.
 #[derive(Clone)]
 struct Stream(Vec<u8>);
 
@@ -97,7 +97,8 @@ fn any_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
         .prop_map(|requests| Stream(requests.concat()))
 }
 
-/// A stream with some bytes replaced, left out or put in, mostly by ones that mean something.
+/// A stream with some bytes replaced, removed or inserted; most of the new ones have a meaning in the
+/// protocol.
 fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
     let byte = prop_oneof![
         3 => prop::sample::select(b" \r\n0159bqvkSINTOC\0\x80\x01\xff".to_vec()),
@@ -132,7 +133,7 @@ fn any_delivery() -> impl Strategy<Value = Delivery> {
     )
 }
 
-/// A stream that has a bit of everything, for the cuts that are tried exhaustively.
+/// A stream with many kinds of requests, for the tests that try every cut.
 const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r\ngets a\n\ngat 0 a nope a\r\nbogus\r\n\
     add a 0 0 1 noreply\r\n1\r\nset b 0 0 3\r\nabcdef\r\nms c 4 c k O7 T90\r\nhigh\r\nmg c v t f s k\r\n\
     md c I\r\nmg c v h\r\nmg c v h\r\nmg new N30 v t\r\nma n N0 J7 v\r\nma n v D3\r\nma n MD v D90\r\nmn\r\n\
@@ -179,7 +180,7 @@ fn garbled_and_cut_anyhow<E: TestEngine>() {
 
 for_each_engine!(garbled_and_cut_anyhow a_dialect_is_for_good one_byte_at_a_time cut_in_two_anywhere cut_anyhow_under_any_limit);
 
-/// What the model says of a stream, and whether it hung up.
+/// The answers of the model to a stream, and whether it closed the connection.
 fn judged(stream: &[u8]) -> (Vec<u8>, bool) {
     let mut model = Model::new(larder_model::Settings {
         version: "1.6.45".to_owned(),
@@ -191,8 +192,8 @@ fn judged(stream: &[u8]) -> (Vec<u8>, bool) {
     (answers, connection.is_closed())
 }
 
-/// Slow and obvious as it is, the model says the same. Statistics are outside it, and which CAS
-/// follows a number that a client chose is an engine's to say.
+/// The session gives the same answers as the model, which is slow and obvious. The model has no
+/// statistics, and engines differ in the CAS that follows one that a client chose.
 #[test]
 fn the_model_agrees() {
     type Plain = larder_store::dashmap::Handle;
@@ -210,8 +211,7 @@ fn the_model_agrees() {
     });
 }
 
-/// The engines differ in how they keep things, never in what is answered. But for one thing: which
-/// CAS follows a number that a client chose is theirs to say.
+/// All engines give the same answers. They differ only in the CAS that follows one that a client chose.
 #[test]
 fn the_engines_agree() {
     type Plain = larder_store::dashmap::Handle;

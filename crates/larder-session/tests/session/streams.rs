@@ -5,7 +5,7 @@ use proptest::sample::select;
 
 type Bytes = Vec<u8>;
 
-/// What a text client may send, one request after the other.
+/// Requests of a text client.
 pub(crate) fn text(value_len_max: usize) -> impl Strategy<Value = Vec<Bytes>> {
     let request = prop_oneof![
         12 => classic(value_len_max),
@@ -15,7 +15,7 @@ pub(crate) fn text(value_len_max: usize) -> impl Strategy<Value = Vec<Bytes>> {
     prop::collection::vec(request, 1..24)
 }
 
-/// What a binary client may send.
+/// Requests of a binary client.
 pub(crate) fn binary(value_len_max: usize) -> impl Strategy<Value = Vec<Bytes>> {
     let request = prop_oneof![24 => binary_request(value_len_max), 1 => broken_binary()];
     prop::collection::vec(request, 1..24)
@@ -46,7 +46,7 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..10_u64, any::<u64>()]
 }
 
-/// Mostly nothing.
+/// Usually nothing, sometimes `noreply`.
 fn noreply() -> impl Strategy<Value = &'static str> {
     select(vec!["", "", "", " noreply"])
 }
@@ -84,7 +84,7 @@ fn classic(value_len_max: usize) -> impl Strategy<Value = Bytes> {
     ]
 }
 
-/// Flags that mean something to `verb`, and some that do not.
+/// Flags that `verb` gives a meaning, and some that it ignores.
 fn flags(verb: &str) -> impl Strategy<Value = String> + use<> {
     let mut known = vec!["q", "k", "c", "O123", "t", "s"];
     known.extend(match verb {
@@ -93,7 +93,7 @@ fn flags(verb: &str) -> impl Strategy<Value = String> + use<> {
         "md" => &["I", "x", "C9", "T30", "E5"],
         _ => &["v", "N0", "J13", "D5", "MD", "T9", "E8"],
     });
-    // A letter twice is a fault; now and then that is wanted.
+    // A duplicate flag is an error, which some of the streams should have.
     prop::collection::vec(select(known), 0..5)
         .prop_map(|flags| flags.iter().fold(String::new(), |all, flag| all + " " + flag))
 }
@@ -167,7 +167,7 @@ fn broken_text() -> impl Strategy<Value = Bytes> {
 
 const OPAQUE: [u8; 4] = *b"opaq";
 
-/// A binary request; `keylen` is what its head says.
+/// A binary request whose header says that the key has `keylen` bytes.
 pub(crate) fn frame(opcode: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Bytes {
     let body_len = u32::try_from(extras.len() + key.len() + value.len()).unwrap();
     let mut bytes = vec![0x80, opcode];

@@ -1,17 +1,17 @@
-//! Sessions over an engine, as a target of the judge's.
+//! Sessions over an engine, as a target for transcripts.
 
 use larder_model::{Received, Target};
 use larder_session::kit::{Kit, Peer};
 use larder_store::{Engine, SizeClasses, dashmap, delayed, moka, segment};
 use std::collections::BTreeMap;
 
-/// What memcached keeps for an item, CAS included.
+/// The overhead of an item in memcached, CAS included, in bytes.
 const OVERHEAD: usize = 59;
 const LIMIT_BYTES: usize = 256 << 20;
 const ITEM_SIZE_MAX: usize = 1 << 20;
 const SEED: u64 = 0x5eed;
 
-/// Chunk sizes, for `me`.
+/// The chunk sizes of slab classes, which `me` shows.
 fn class_sizes() -> Vec<usize> {
     vec![96, 120, 152, 192, 512, 4096, 1 << 20]
 }
@@ -64,7 +64,7 @@ pub(crate) fn delayed() -> Kit<delayed::Handle<segment::Handle>> {
     kit
 }
 
-/// Sessions that share an engine, and a clock that the test sets.
+/// Sessions that share an engine and a clock. The test sets the clock.
 pub(crate) struct Sessions<E: Engine> {
     fresh: fn() -> Kit<E>,
     kit: Kit<E>,
@@ -110,7 +110,7 @@ impl<E: Engine> Target for Sessions<E> {
     }
 
     fn end_input(&mut self, id: usize) {
-        // A driver closes when the peer sends no more and what was whole is answered.
+        // A driver closes the connection once the client has ended it and complete requests are answered.
         self.peer(id).is_closed = true;
     }
 
