@@ -1,6 +1,6 @@
 //! The escape sequences of transcript lines.
 
-use crate::transcript::{Form, Piece};
+use crate::piece::{Form, Piece};
 
 /// Parses a line into pieces.
 pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, String> {

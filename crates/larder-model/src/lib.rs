@@ -7,13 +7,16 @@
 
 mod connection;
 mod escape;
+mod item;
 mod meta_get;
 mod model;
 mod packet;
+mod piece;
 mod run;
 mod transcript;
 
 pub use connection::{ModelConnection, ModelTarget};
 pub use model::{Model, Settings};
+pub use piece::{Form, Piece};
 pub use run::{Received, Target, run, run_bytewise};
-pub use transcript::{Action, Case, Form, Piece, Step, Version, read, read_folder};
+pub use transcript::{Action, Case, Step, Version, read, read_folder};

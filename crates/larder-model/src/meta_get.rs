@@ -1,7 +1,7 @@
 //! The answer of `mg` to a hit. Flags are processed in their order, and each takes effect when it is
 //! reached.
 
-use crate::model::{Item, expiry, left};
+use crate::item::{Item, expiry, left};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use larder_protocol::{Get, MetaFlags};

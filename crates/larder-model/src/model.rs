@@ -1,5 +1,6 @@
 //! The model: the semantics of each command on a `HashMap`, written for clarity rather than speed.
 
+use crate::item::{Item, expiry, left};
 use crate::meta_get;
 use larder_protocol::reply::{
     self, AdminRefusal, ArithmeticOutcome, Deleted, Hit, ItemInfo, ShownItem, StatsRefusal, Stored,
@@ -20,22 +21,6 @@ pub struct Settings {
     pub item_size_max: usize,
     /// Maximum item size of each slab class, which `me` reports.
     pub classes: Vec<usize>,
-}
-
-/// A stored item.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Item {
-    pub(crate) value: Vec<u8>,
-    pub(crate) client_flags: u32,
-    /// The second from which the item is expired.
-    pub(crate) expires: Option<u32>,
-    pub(crate) cas: u64,
-    pub(crate) stale: bool,
-    pub(crate) won: bool,
-    pub(crate) binary_key: bool,
-    pub(crate) fetched: bool,
-    pub(crate) accessed: u32,
-    stored: u32,
 }
 
 /// A cache that never evicts.
@@ -376,22 +361,6 @@ fn drops_old_value(store: &Store<'_>) -> bool {
         ReplyFormat::Meta(_) => true,
         ReplyFormat::Binary(head) => matches!(head.opcode, 0x01 | 0x11),
     }
-}
-
-/// The second from which an item with this exptime is expired; none is no expiry.
-pub(crate) fn expiry(now: u32, exptime: Exptime) -> Option<u32> {
-    let at = match exptime.0 {
-        0 => return None,
-        ..0 => 0,
-        seconds @ 1..=2_592_000 => i64::from(now) + seconds,
-        unix => unix,
-    };
-    Some(u32::try_from(at).unwrap_or(u32::MAX).max(now))
-}
-
-/// The remaining TTL in seconds; none is no expiry.
-pub(crate) fn left(item: &Item, now: u32) -> Option<u32> {
-    item.expires.map(|at| at - now)
 }
 
 /// Parses a value as a number like `strtoull`, but refuses negative numbers.

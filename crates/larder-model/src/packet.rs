@@ -6,7 +6,7 @@
 //! `extlen` and `bodylen` replace the right values in the header, for malformed packets.
 
 use crate::escape::{bytes, cas};
-use crate::transcript::{Form, Piece};
+use crate::piece::{Form, Piece};
 
 const OPCODES: [(&str, u8); 35] = [
     ("get", 0x00),

@@ -1,6 +1,7 @@
 //! Replays a case of a transcript against a target.
 
-use crate::transcript::{Action, Case, Form, Piece};
+use crate::piece::{Form, Piece};
+use crate::transcript::{Action, Case};
 use std::collections::BTreeMap;
 
 /// A tested implementation: the model, a session, or a server.

@@ -24,6 +24,7 @@
 
 use crate::escape::pieces;
 use crate::packet;
+use crate::piece::Piece;
 use std::fs;
 use std::path::Path;
 
@@ -69,33 +70,6 @@ pub enum Action {
     Closed(usize),
     /// The clock advances by this number of seconds.
     Advance(u32),
-}
-
-/// A part of what is sent or expected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// Literal bytes.
-    Bytes(Vec<u8>),
-    /// The CAS with this name, plus an offset.
-    Cas {
-        /// The name.
-        name: String,
-        /// Number that is added when the CAS is sent.
-        offset: i64,
-        /// The encoding.
-        form: Form,
-    },
-    /// Any decimal number.
-    Number,
-}
-
-/// The encoding of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Decimal digits.
-    Decimal,
-    /// Eight bytes, big endian.
-    Binary,
 }
 
 impl Case {

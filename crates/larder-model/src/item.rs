@@ -1,0 +1,35 @@
+//! Items of the model, and their expiry.
+
+use larder_protocol::Exptime;
+
+/// A stored item.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Item {
+    pub(crate) value: Vec<u8>,
+    pub(crate) client_flags: u32,
+    /// The second from which the item is expired.
+    pub(crate) expires: Option<u32>,
+    pub(crate) cas: u64,
+    pub(crate) stale: bool,
+    pub(crate) won: bool,
+    pub(crate) binary_key: bool,
+    pub(crate) fetched: bool,
+    pub(crate) accessed: u32,
+    pub(crate) stored: u32,
+}
+
+/// The second from which an item with this exptime is expired; none is no expiry.
+pub(crate) fn expiry(now: u32, exptime: Exptime) -> Option<u32> {
+    let at = match exptime.0 {
+        0 => return None,
+        ..0 => 0,
+        seconds @ 1..=2_592_000 => i64::from(now) + seconds,
+        unix => unix,
+    };
+    Some(u32::try_from(at).unwrap_or(u32::MAX).max(now))
+}
+
+/// The remaining TTL in seconds; none is no expiry.
+pub(crate) fn left(item: &Item, now: u32) -> Option<u32> {
+    item.expires.map(|at| at - now)
+}

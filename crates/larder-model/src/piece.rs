@@ -1,0 +1,28 @@
+//! The parts of transcript lines.
+
+/// A part of what is sent or expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Literal bytes.
+    Bytes(Vec<u8>),
+    /// The CAS with this name, plus an offset.
+    Cas {
+        /// The name.
+        name: String,
+        /// Number that is added when the CAS is sent.
+        offset: i64,
+        /// The encoding.
+        form: Form,
+    },
+    /// Any decimal number.
+    Number,
+}
+
+/// The encoding of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Decimal digits.
+    Decimal,
+    /// Eight bytes, big endian.
+    Binary,
+}
