@@ -1,4 +1,4 @@
-//! Listening sockets that whoever started the server has bound for it: systemd's socket activation.
+//! Listening sockets that the parent process has bound for the server: systemd's socket activation.
 
 use crate::dialect;
 use crate::listener::{ListenError, Listener, Security, Service};

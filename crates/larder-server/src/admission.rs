@@ -15,7 +15,7 @@ impl Server {
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
     }
 
-    /// Takes a connection in, unless there are too many.
+    /// Admits a connection; `None` if there are as many as `-c` allows.
     pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
         if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
             self.connections.current.fetch_sub(1, Relaxed);
@@ -32,7 +32,7 @@ impl Server {
         Some(info)
     }
 
-    /// Counts a connection out.
+    /// Removes a connection that has ended from the list and the count.
     pub fn dismiss(&self, info: &ConnectionInfo) {
         self.connections.current.fetch_sub(1, SeqCst);
         if self.gate.is_closed() {

@@ -1,7 +1,7 @@
-//! Who may come in: a file of `user:password` lines.
+//! Authentication by a file of `user:password` lines.
 //!
-//! Nothing here shows a password: what holds one has no `Debug`, errors name the file and the line,
-//! and comparing takes as long whatever is compared with whatever, so that time tells nothing.
+//! Nothing here shows a password: types that contain one have no `Debug`, errors name the file and
+//! the line alone, and every comparison takes the same time, so that its duration reveals nothing.
 
 use crate::options::Options;
 use larder_protocol::Credentials;
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Lines that are used, as in memcached: it is not supposed to be a large database.
+/// The number of lines that are used, as in memcached. The file is not meant to be a large database.
 const ENTRIES_MAX: usize = 8;
 /// The longest line, in bytes.
 const LINE_LEN_MAX: usize = 255;
-/// As much of a file is looked at, in bytes.
+/// The part of a file that is read, from its start, in bytes.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
 /// A file of passwords, and what was last read from it.
@@ -31,20 +31,20 @@ struct Entry {
     password: Secret,
 }
 
-/// Bytes that take the same time to compare, whatever they are and however many.
+/// Bytes whose comparison takes the same time whatever their content and number.
 struct Secret {
     bytes: [u8; LINE_LEN_MAX],
     len: u64,
 }
 
-/// Why there are no passwords.
+/// Why the passwords cannot be read.
 #[derive(Debug)]
 pub enum AuthError {
-    /// Under `-S` nobody has said where they are.
+    /// `-S` was given, and no option or variable names the file.
     NoFile,
-    /// It can't be read.
+    /// The file cannot be read.
     Unreadable(PathBuf, io::Error),
-    /// A line of it, counted from 1, is not `user:password`, or too long.
+    /// A line of the file, counted from 1, is not `user:password`, or is too long.
     Malformed(PathBuf, usize),
 }
 
@@ -71,10 +71,10 @@ impl std::fmt::Display for AuthError {
 }
 
 /// Reads the file that `-Y` names, or under `-S` that of `--sasl-pwdb` or `MEMCACHED_SASL_PWDB`
-/// (`database`); `None` if anybody may come in.
+/// (`database`); `None` if the server requires no login.
 ///
 /// # Errors
-/// [`AuthError`]: then nobody could.
+/// [`AuthError`]: the file is missing, unreadable or malformed, so that no login could succeed.
 pub fn open(
     options: &Options,
     database: Option<OsString>,
@@ -88,18 +88,18 @@ pub fn open(
 }
 
 impl PasswordFile {
-    /// Reads a file. A relative path is meant from here, also when it is read again.
+    /// Reads a file. A relative path refers to the present directory, also when it is read again.
     ///
     /// # Errors
     /// [`AuthError`].
     pub fn open(path: &Path) -> Result<Self, AuthError> {
-        // It fails for an empty path alone, which can't be opened either.
+        // It fails only for an empty path, which cannot be opened either.
         let path = std::path::absolute(path).unwrap_or_default();
         let entries = RwLock::new(read(&path)?);
         Ok(Self { path, entries })
     }
 
-    /// Reads it again. What can't be read changes nothing.
+    /// Reads the file again. If that fails, the passwords from before stay in use.
     pub fn reload(&self) {
         match read(&self.path) {
             Ok(entries) => {
@@ -112,7 +112,7 @@ impl PasswordFile {
         }
     }
 
-    /// Whether these are right. Every entry is looked at, whichever is right.
+    /// Whether the credentials are right. Every entry is compared, whichever matches.
     pub fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         let user = Secret::new(credentials.user);
         let password = Secret::new(credentials.password.0);
@@ -123,7 +123,7 @@ impl PasswordFile {
 }
 
 impl Secret {
-    /// What is too long to be in the file is cut: its length alone makes it another.
+    /// Cuts bytes that are too long to be in the file: they differ from every entry by their length.
     fn new(from: &[u8]) -> Self {
         let kept = from.get(..LINE_LEN_MAX).unwrap_or(from);
         let mut bytes = [0; LINE_LEN_MAX];

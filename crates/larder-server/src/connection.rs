@@ -1,6 +1,6 @@
-//! A client's connection as a driver sees it: a conversation, and what stands between it and a stream
-//! that never blocks. The driver says when there may be something to read or room to write; a turn
-//! says what to wait for.
+//! A client's connection as a driver sees it: a conversation with its buffers and its TLS, above a
+//! stream that never blocks. The driver reports that there may be input or room to write; a turn
+//! returns what to wait for.
 
 use crate::connections::ConnectionInfo;
 use crate::conversation::Conversation;
@@ -10,12 +10,12 @@ use larder_session::{Next, Progress, State};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// What ended a connection before its time.
+/// An error that ends a connection early.
 #[derive(Debug)]
 pub enum Fault {
-    /// The peer is gone, or can't be reached.
+    /// The peer has disconnected, or cannot be reached.
     Stream(io::Error),
-    /// What came is not TLS, or not what was agreed on.
+    /// The input is not TLS, or violates the session's parameters.
     Tls(io::Error),
 }
 
@@ -25,40 +25,40 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// What a connection wants of its driver after a turn.
+/// What a driver has to do for a connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextAction {
-    /// Another turn, when the others have had theirs.
+    /// Give it another turn after the other connections have had theirs.
     Again,
-    /// An event: room to write if [`Connection::awaits_writing`], else something to read.
+    /// Wait for an event: room to write if [`Connection::awaits_writing`], else input.
     Wait,
-    /// The waker that its conversation was lent, and no event but that its peer is gone: a request waits
-    /// for slower storage, or answers for a change to be acknowledged. [`Connection::resume`] before
-    /// the next turn.
+    /// Wait for the waker that its conversation was lent, or for the peer to disconnect: a request
+    /// waits for slower storage, or answers wait for a change to be acknowledged. The driver calls
+    /// [`Connection::resume`] before the next turn.
     Hold,
-    /// To be closed.
+    /// Close it.
     Close,
 }
 
-/// One connection, but for its stream, which is the driver's to watch: each turn is lent it.
+/// One connection without its stream, which belongs to the driver and is lent to each turn.
 pub struct Connection<C> {
-    /// What stands between the stream and the conversation, if anything does.
+    /// The connection's TLS, if it is encrypted.
     tls: Option<Box<Channel>>,
     pub(crate) conversation: C,
     pub(crate) info: Arc<ConnectionInfo>,
     /// Input that the conversation has not consumed. Empty, and without memory, between requests.
     unread: Vec<u8>,
-    /// Output that the peer has not taken, as it goes out.
+    /// Output that the peer has not accepted yet, encrypted if need be.
     unsent: Vec<u8>,
-    /// Memory that both hold, and that the conversation keeps from others, as the server was told.
+    /// Memory of both buffers and of the conversation, as last counted at the server.
     held: Held,
-    /// Bytes that have moved either way since that was last noted as progress.
+    /// Bytes that were read or written since progress was last noted.
     moved: usize,
     input: Input,
     stage: Stage,
 }
 
-/// What is known of the input that is still with the system.
+/// What is known about the input that the kernel still has.
 ///
 /// ```text
 ///   Empty ── event ──▶ Readable ── event: the peer sends no more ──▶ Ending ── its end is read ──▶ Ended
@@ -66,13 +66,13 @@ pub struct Connection<C> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// There is nothing to read before another event.
+    /// There is no input before another event.
     Empty,
-    /// There may be something to read.
+    /// There may be input.
     Readable,
-    /// The peer sends no more: there is an end to read, perhaps behind something else.
+    /// The peer sends no more: the end of the stream is to be read, perhaps after more input.
     Ending,
-    /// The end was read.
+    /// The end of the stream was read.
     Ended,
 }
 
@@ -93,15 +93,15 @@ enum Input {
 enum Stage {
     /// It wants more input.
     Reading,
-    /// It has input left that it can go on with.
+    /// It has input left to continue with.
     Resuming,
     /// Its next request waits for slower storage: nothing is read, and the connection is neither idle
     /// nor quiet. The end of the input does not close it before the request is answered.
     Held,
-    /// What is unsent tells of a change that is not acknowledged yet: nothing is sent or read. Each
-    /// turn asks again.
+    /// Its unsent answers depend on a change that is not acknowledged yet: nothing is sent or read.
+    /// Each turn asks again.
     Unacknowledged,
-    /// It is done; what is unsent goes out, then the connection closes.
+    /// It has ended: the unsent output is sent, then the connection is closed.
     Closing,
 }
 
@@ -112,9 +112,9 @@ pub struct Buffers {
     pub input: Box<[u8]>,
     /// For answers. Empty between turns.
     pub output: Vec<u8>,
-    /// For what was read, decrypted.
+    /// For decrypted input.
     plaintext: Vec<u8>,
-    /// For answers, encrypted. Empty between turns.
+    /// For encrypted answers. Empty between turns.
     ciphertext: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ pub struct Buffers {
 const HANDSHAKE_RECORD: u8 = 22;
 /// What a thread reads at once, in bytes.
 const READ_LEN: usize = 64 << 10;
-/// A buffer for answers that is larger than this is given back after use, in bytes.
+/// A buffer for answers that is larger than this is shrunk after use, in bytes.
 const OUTPUT_KEPT: usize = 1 << 20;
 
 impl Buffers {
@@ -133,7 +133,7 @@ impl Buffers {
         Self { input, output: Vec::new(), plaintext: Vec::new(), ciphertext: Vec::new() }
     }
 
-    /// Gives back what one large answer took.
+    /// Frees the memory that a large answer needed.
     pub(crate) fn shrink(&mut self) {
         for buffer in [&mut self.output, &mut self.ciphertext] {
             if buffer.capacity() > OUTPUT_KEPT {
@@ -175,7 +175,7 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Takes an event in.
+    /// Notes an event.
     pub fn note_event(&mut self, readable: bool, read_closed: bool) {
         self.input = match self.input {
             Input::Empty | Input::Readable if read_closed => Input::Ending,
@@ -184,7 +184,7 @@ impl<C: Conversation> Connection<C> {
         };
     }
 
-    /// Has the conversation called again without input, for what it may have to say.
+    /// Has the conversation called without input, because it may have output.
     pub fn call_again(&mut self) {
         if self.stage == Stage::Reading {
             self.stage = Stage::Resuming;
@@ -203,7 +203,7 @@ impl<C: Conversation> Connection<C> {
         matches!(self.stage, Stage::Held | Stage::Unacknowledged)
     }
 
-    /// Nothing was asked that is not answered, as far as was read.
+    /// Every request that was read has been answered.
     pub(crate) fn is_quiet(&self) -> bool {
         let between = matches!(self.conversation.state(), State::Waiting | State::Watching);
         let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
@@ -221,22 +221,22 @@ impl<C: Conversation> Connection<C> {
         idle.then(|| self.info.last_command())
     }
 
-    /// The head of a request is here, and its value is not; half a head is no request yet.
+    /// The head of a request has arrived, and its value has not. Part of a head is no request yet.
     fn awaits_value(&self) -> bool {
         self.conversation.awaits_value(&self.unread)
     }
 
-    /// It has answers that its peer did not take yet.
+    /// It has answers that the peer has not accepted yet.
     pub(crate) fn awaits_writing(&self) -> bool {
         !self.unsent.is_empty() && self.stage != Stage::Unacknowledged
     }
 
-    /// It shows the log: it has to be called again now and then.
+    /// It shows the log to a watcher, so it has to be called again from time to time.
     pub(crate) fn is_watching(&self) -> bool {
         self.conversation.state() == State::Watching
     }
 
-    /// Whether it is still being agreed on how to encrypt.
+    /// Whether its TLS handshake is not complete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
@@ -248,8 +248,8 @@ impl<C: Conversation> Connection<C> {
         self.unread.capacity() + self.unsent.capacity() + tls
     }
 
-    /// What it holds now against what the server was last told. `clock` is asked for the time in
-    /// milliseconds, and only of a connection that holds something.
+    /// The difference between the memory that it holds now and what was last counted at the server.
+    /// `clock` returns milliseconds, and is called only for a connection that holds memory.
     pub(crate) fn held_change(&mut self, clock: impl FnOnce() -> u64) -> isize {
         let held = Held {
             buffers: self.buffer_bytes(),
@@ -280,17 +280,17 @@ impl<C: Conversation> Connection<C> {
         self.held.leased > 0 || self.held.uploaded > 0
     }
 
-    /// It is to be closed, for memory is short and it has stalled.
+    /// It is to be closed, because memory is short and it has stalled.
     pub(crate) fn is_shed(&self) -> bool {
         self.info.holdings.is_shed()
     }
 
-    /// What the server was last told that it holds.
+    /// The memory that was last counted at the server.
     pub(crate) fn counted_held(&self) -> isize {
         self.held.buffers.cast_signed()
     }
 
-    /// What it is at between turns. A head that waits for its value is a request that arrives.
+    /// Its state between turns. A head whose value has not arrived counts as a request that arrives.
     fn state(&self) -> State {
         match self.conversation.state() {
             State::Waiting if self.awaits_writing() => State::Sending,
@@ -306,7 +306,7 @@ impl<C: Conversation> Connection<C> {
     /// seconds.
     ///
     /// # Errors
-    /// [`Fault`]: it is to be closed, and nothing is left to say to the peer.
+    /// [`Fault`]: the connection is to be closed, and nothing more can be sent to the peer.
     pub fn serve(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -353,15 +353,15 @@ impl<C: Conversation> Connection<C> {
         Ok(after)
     }
 
-    /// What has come behind the first bytes of a handshake. Answering them takes a thousand times as
-    /// long as sending them, so they are not answered to a peer that is gone.
+    /// Handles the input after the first bytes of a handshake. Answering it takes a thousand times as
+    /// long as sending it, so a peer that has disconnected gets no answer.
     fn read_behind_hello(
         &mut self,
         stream: &mut impl Read,
         buffers: &mut Buffers,
         read: usize,
     ) -> Result<usize, Fault> {
-        // What is no handshake fails at once, and for its own reason.
+        // Input that is no handshake fails at once, with an error of its own.
         let is_handshake = buffers.input.first() == Some(&HANDSHAKE_RECORD);
         let room = buffers.input.get_mut(read..).unwrap_or_default();
         if room.is_empty() || !is_handshake {
@@ -375,7 +375,7 @@ impl<C: Conversation> Connection<C> {
         Ok(more)
     }
 
-    /// Decrypts what was read; how many bytes came of it.
+    /// Decrypts the input; returns the number of decrypted bytes.
     fn decrypt(
         &mut self,
         stream: &mut impl Write,
@@ -386,7 +386,7 @@ impl<C: Conversation> Connection<C> {
         buffers.plaintext.clear();
         let fresh = buffers.input.get_mut(..read).unwrap_or_default();
         if let Err(error) = tls.decrypt(fresh, &mut buffers.plaintext, &mut buffers.ciphertext) {
-            // The socket's buffer takes an alert, or the peer does not hear why.
+            // The alert fits the socket's buffer; otherwise the peer does not learn the reason.
             let _ = stream.write(&buffers.ciphertext);
             buffers.ciphertext.clear();
             return Err(error);
@@ -397,7 +397,7 @@ impl<C: Conversation> Connection<C> {
         Ok(buffers.plaintext.len())
     }
 
-    /// Lets the conversation see the input: the shared buffer, unless something was left from before.
+    /// Hands the input to the conversation: the shared buffer, unless input was left from before.
     fn answer(&mut self, read: usize, buffers: &mut Buffers, cx: &mut C::Context<'_>) -> Progress {
         let fresh = match self.tls {
             Some(_) => buffers.plaintext.as_slice(),
@@ -444,12 +444,12 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// There may be something to read, if only the end.
+    /// There may be input, or the end of the stream.
     fn may_read(&self) -> bool {
         matches!(self.input, Input::Readable | Input::Ending)
     }
 
-    /// Reads once. Notes whether more may be there: events come only once.
+    /// Reads once. Notes whether there may be more, because each event is reported only once.
     fn read(&mut self, stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.may_read() {
             return Ok(0);
@@ -460,7 +460,7 @@ impl<C: Conversation> Connection<C> {
                 Ok(0)
             }
             Ok(read) => {
-                // A short read has emptied the socket, but it has not seen the end behind.
+                // A short read has emptied the socket, but has not seen the end of the stream after it.
                 if read < buffer.len() && self.input == Input::Readable {
                     self.input = Input::Empty;
                 }
@@ -486,18 +486,18 @@ impl<C: Conversation> Connection<C> {
         encrypted.and(sent).map(|_| len)
     }
 
-    /// Says that nothing more comes.
+    /// Announces the end of the output to the peer.
     pub(crate) fn end(&mut self, stream: &mut impl Write) {
         let Some(tls) = &mut self.tls else { return };
         let mut ciphertext = Vec::new();
         tls.close(&mut ciphertext);
-        // In the middle of a record it would be noise; a peer that takes nothing need not hear it.
+        // It would be invalid in the middle of a record, and useless to a peer that accepts nothing.
         if self.unsent.is_empty() && !ciphertext.is_empty() {
             let _ = stream.write(&ciphertext);
         }
     }
 
-    /// Writes `output` and keeps what the peer does not take, or may not have yet.
+    /// Writes `output` and keeps what the peer does not accept, or must not receive yet.
     fn put(&mut self, stream: &mut impl Write, output: &mut Vec<u8>) -> io::Result<usize> {
         let is_held = self.stage == Stage::Unacknowledged;
         if is_held || !self.unsent.is_empty() {
@@ -507,7 +507,7 @@ impl<C: Conversation> Connection<C> {
         let sent = if output.is_empty() { Ok(0) } else { write(stream, output) };
         let kept = sent.as_ref().map_or(output.len(), |&sent| sent);
         self.unsent.extend_from_slice(output.get(kept..).unwrap_or_default());
-        // Also when the peer is gone: the buffer is every connection's.
+        // This happens for a disconnected peer too, because all connections share the buffer.
         output.clear();
         sent
     }
@@ -523,7 +523,7 @@ impl<C: Conversation> Connection<C> {
     }
 }
 
-/// Writes as much as the peer takes now.
+/// Writes as much as the peer accepts now.
 fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {

@@ -11,24 +11,24 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// The open connections, and counts of them.
 #[derive(Debug, Default)]
 pub struct Connections {
-    /// Open now.
+    /// The number of connections that are open.
     pub current: AtomicUsize,
-    /// Ever accepted.
+    /// The number that were accepted since the start.
     pub total: AtomicU64,
     /// Refused, because there were as many as `-c` allows.
     pub rejected: AtomicU64,
     /// Closed by `-o idle_timeout`.
     pub idle_kicks: AtomicU64,
-    /// By their numbers.
+    /// The open connections by their numbers.
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
-    /// The highest number that was given away. Listeners have the first ones.
+    /// The highest number that was assigned. Listeners have the first ones.
     last_id: AtomicU64,
-    /// Bytes of memory that all hold together.
+    /// Bytes of memory that all connections hold together.
     held: AtomicUsize,
 }
 
 impl Connections {
-    /// Keeps the numbers from 1 to this one for listeners.
+    /// Reserves the numbers from 1 to `last` for listeners.
     pub(crate) fn reserve_ids(&self, last: u64) {
         self.last_id.fetch_max(last, Relaxed);
     }
@@ -49,7 +49,7 @@ impl Connections {
         self.held.load(Relaxed)
     }
 
-    /// Counts a change of what connections hold; what they hold together afterwards.
+    /// Counts a change of the memory that connections hold; returns what they hold together afterwards.
     pub fn count_held(&self, change: isize) -> usize {
         let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
         before.wrapping_add_signed(change)
@@ -65,9 +65,9 @@ impl Connections {
 
 /// [`ConnectionInfo`]'s state while its requests are answered.
 const AT_WORK: u8 = 5;
-/// Before anything has come.
+/// The state before any input.
 const NEW: u8 = 6;
-/// While a request waits for slower storage.
+/// The state while a request waits for slower storage.
 const IO_QUEUE: u8 = 7;
 
 /// What `stats conns` shows of a connection.
@@ -77,18 +77,18 @@ pub struct ConnectionInfo {
     pub id: u64,
     /// The peer, in memcached's form.
     pub peer: String,
-    /// Where it came in.
+    /// The listener that accepted it, in memcached's form.
     pub listener: String,
     state: AtomicU8,
     last_command: AtomicU32,
-    /// Why it ended, in memcached's words, unless by its peer's will.
+    /// Why it ended, in memcached's words, unless its peer closed it.
     ended: OnceLock<&'static str>,
-    /// What it holds, for who has to choose connections to close.
+    /// The memory that it holds, from which load shedding chooses connections to close.
     pub(crate) holdings: Holdings,
 }
 
 impl ConnectionInfo {
-    /// A connection that just came in.
+    /// A connection that was just accepted.
     #[must_use]
     pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
         let (state, last_command) = (AtomicU8::new(NEW), AtomicU32::new(now));
@@ -96,7 +96,7 @@ impl ConnectionInfo {
         Self { id, peer, listener, state, last_command, ended, holdings }
     }
 
-    /// memcached's name for what it is at.
+    /// memcached's name for its state.
     #[must_use]
     pub fn state(&self) -> &'static str {
         match self.state.load(Relaxed) {
@@ -111,7 +111,7 @@ impl ConnectionInfo {
         }
     }
 
-    /// It has a turn: who asks for `stats conns` sees itself so.
+    /// Notes that it has a turn: a client that asks for `stats conns` sees itself in this state.
     pub(crate) fn note_turn(&self) {
         self.state.store(AT_WORK, Relaxed);
     }
@@ -125,12 +125,12 @@ impl ConnectionInfo {
         self.note_end("error");
     }
 
-    /// Notes why it ends: the first reason counts.
+    /// Notes why it ends. Only the first reason is kept.
     pub(crate) fn note_end(&self, reason: &'static str) {
         let _ = self.ended.set(reason);
     }
 
-    /// Why it ended, unless by its peer's will.
+    /// Why it ended, unless its peer closed it.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.ended.get().copied()
     }
@@ -140,7 +140,7 @@ impl ConnectionInfo {
         self.peer.starts_with("unix:")
     }
 
-    /// Shows other threads what it is at.
+    /// Shows its state to other threads.
     pub(crate) fn publish(&self, state: State, now: u32) {
         let state = match state {
             State::Waiting => 0,

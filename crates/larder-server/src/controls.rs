@@ -1,5 +1,5 @@
-//! What an operator has set while the server runs. Larder has no LRU lists and no slabs: most of it
-//! is kept so that `stats settings` shows it, as a memcached without its maintainer does.
+//! Settings that an operator changes while the server runs. Larder has no LRU lists and no slabs, so
+//! most settings are kept only for `stats settings`, as in a memcached without its maintainer thread.
 
 use crate::options::suboptions::{Shown, Suboptions};
 use larder_protocol::Tuning;
@@ -17,7 +17,7 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// What the command line has set.
+    /// The settings of the command line.
     pub(crate) fn new(options: &Suboptions) -> Self {
         Self {
             crawler: options.lru_crawler.into(),
@@ -93,7 +93,7 @@ impl Controls {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shown> {
-        // Numbers: whatever a panic left of them is still numbers.
+        // These are numbers, so they are valid even after a panic of a thread that held the lock.
         self.tuned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

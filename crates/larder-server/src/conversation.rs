@@ -8,7 +8,7 @@ use larder_store::Engine;
 ///
 /// Connections are generic over it, so a turn costs no indirect call.
 pub trait Conversation {
-    /// What it works with for one turn.
+    /// What a driver lends it for one turn.
     type Context<'a>;
 
     /// Answers what is whole in `input`, into `output`, for one turn. `input` begins with what the
@@ -20,23 +20,23 @@ pub trait Conversation {
         output: &mut Vec<u8>,
     ) -> Progress;
 
-    /// What it is at, for `stats conns` and for timeouts.
+    /// Its state, for `stats conns` and for timeouts.
     fn state(&self) -> State;
 
-    /// Whether `unread`, which was not consumed, has all of a request but its value: then a client
-    /// that takes its time is not idle.
+    /// Whether `unread`, which was not consumed, contains all of a request but its value: then a slow
+    /// client is not idle.
     fn awaits_value(&self, unread: &[u8]) -> bool;
 
-    /// Bytes of the cache's memory that a value on its way out keeps from others.
+    /// Bytes of the cache's memory that a value which is being sent keeps in use.
     fn leased_bytes(&self) -> usize;
 
-    /// Bytes of the cache's memory that a value on its way in has taken.
+    /// Bytes of the cache's memory that a value which is being received has taken.
     fn uploaded_bytes(&self) -> usize;
 
-    /// Whether it has come to its end because its peer broke the protocol.
+    /// Whether it ended because its peer violated the protocol.
     fn has_failed(&self) -> bool;
 
-    /// Gives back what it holds of the server's memory. Called once, at the connection's end.
+    /// Releases the server's memory that it holds. Called once, at the connection's end.
     fn close(&mut self, server: &Server);
 }
 

@@ -26,8 +26,8 @@ pub fn opening(options: &Options) -> Parser {
     }
 }
 
-/// How they begin at a listener for which `-l` names a dialect, which counts more than `-B`; `None` if
-/// there are no logins in that dialect, and a login is asked for.
+/// How conversations begin at a listener for which `-l` names a dialect, which overrides `-B`; `None`
+/// if a login is required and this dialect has none.
 pub(crate) fn opening_in(dialect: Dialect, options: &Options) -> Option<Parser> {
     let usual = opening(options);
     match (usual, dialect) {

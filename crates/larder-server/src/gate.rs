@@ -1,5 +1,5 @@
-//! Whether connections are accepted. Under `-o no_maxconns_fast` those that come at the limit wait at
-//! the listener until one closes; and all do while the system has no more file descriptors.
+//! Whether connections are accepted. Under `-o no_maxconns_fast` connections beyond the limit wait at
+//! the listener until one closes. All of them wait while the system has no more file descriptors.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ pub struct Gate {
     closed: AtomicU8,
     /// How often it was closed.
     closings: AtomicU64,
-    /// Since when, and for how long before.
+    /// The time since which it is closed, and for how long it was closed before.
     closed_for: Mutex<(Option<Instant>, Duration)>,
 }
 
-/// As many connections are there as there may be.
+/// There are as many connections as `-c` allows.
 const FULL: u8 = 1;
 /// The system has no more file descriptors, or memory for one.
 const EXHAUSTED: u8 = 2;
@@ -36,31 +36,32 @@ impl Gate {
         }
     }
 
-    /// How often they had to.
+    /// How often they had to wait.
     pub(crate) fn closings(&self) -> u64 {
         self.closings.load(SeqCst)
     }
 
-    /// For how long, all together.
+    /// For how long they had to wait, all together.
     pub(crate) fn closed_for(&self) -> Duration {
         let (since, before) = *self.lock();
         before + since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Forgets how often and for how long (`stats reset`).
+    /// Sets both counts to 0 (`stats reset`).
     pub(crate) fn reset(&self) {
         self.closings.store(0, SeqCst);
         self.lock().1 = Duration::ZERO;
     }
 
-    /// Lets a connection through if `has_room` says so, else closes; who makes room then has to say.
+    /// Lets a connection through if `has_room` is true, else closes: the thread that closes a connection
+    /// then has to wake the one that accepts them.
     pub(crate) fn passes(&self, has_room: impl Fn() -> bool) -> bool {
         if has_room() {
             self.open(FULL);
             return true;
         }
         self.close(FULL);
-        // One may have gone before it could see the gate closed.
+        // A connection may have closed before its thread could see the gate closed.
         let passes = has_room();
         if passes {
             self.open(FULL);
@@ -76,7 +77,7 @@ impl Gate {
     }
 
     fn open(&self, why: u8) {
-        // Most of the time there is nothing to write.
+        // The gate is nearly always open, and then nothing is written.
         if self.is_closed() && self.closed.fetch_and(!why, SeqCst) == why {
             let mut times = self.lock();
             let since = times.0.take();
@@ -85,7 +86,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, (Option<Instant>, Duration)> {
-        // Times: whatever a panic left of them is still times.
+        // These are times, so they are valid even after a panic of a thread that held the lock.
         self.closed_for.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -60,19 +60,19 @@ impl Amounts {
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     pub(crate) held: Amounts,
-    /// The same when it was marked, which is counted as leaving until it is closed.
+    /// What it held when it was marked. That counts as about to be freed until it is closed.
     pub(crate) leaving: Amounts,
-    /// When it last moved something, in milliseconds of the server's clock.
+    /// When it last read or sent something, in milliseconds of the server's clock.
     pub(crate) moved_at: AtomicU64,
     /// It is to be closed.
     pub(crate) shed: AtomicBool,
-    /// Has its thread look at it.
+    /// Wakes its thread to check whether it is to be closed.
     waker: Mutex<Option<Waker>>,
 }
 
 impl Holdings {
-    /// Shows other threads what the connection holds after a turn, and when that was if it moved
-    /// something.
+    /// Shows other threads what the connection holds after a turn. `moved_at` is the time of the turn
+    /// if it read or sent something.
     pub(crate) fn publish(&self, held: Held, moved_at: Option<u64>) {
         self.held.set(held);
         if let Some(at) = moved_at {
@@ -85,7 +85,7 @@ impl Holdings {
         self.shed.load(SeqCst)
     }
 
-    /// Has `waker` called once it is to be closed. Who sets it looks at [`Self::is_shed`] afterwards.
+    /// Has `waker` called once it is to be closed. The caller checks [`Self::is_shed`] afterwards.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -93,7 +93,7 @@ impl Holdings {
         }
     }
 
-    /// Has its thread close it.
+    /// Wakes its thread to close it.
     pub(crate) fn wake(&self) {
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waker {
@@ -102,13 +102,13 @@ impl Holdings {
     }
 }
 
-/// What is being shed.
+/// The state of load shedding, for all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Shedding {
-    /// What connections hold that are marked and not closed yet.
+    /// The memory of connections that are marked and not closed yet.
     pub(crate) leaving: Amounts,
     /// Connections that were marked, for `stats`.
     pub(crate) count: AtomicU64,
-    /// The same, never reset: raised before a thread is woken.
+    /// The same count, never reset. It is raised before a thread is woken.
     pub(crate) marks: AtomicU64,
 }

@@ -180,7 +180,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, Watchers> {
-        // Lines: whatever a panic left of them is still lines.
+        // These are lines, so they are valid even after a panic of a thread that held the lock.
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

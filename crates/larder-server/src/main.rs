@@ -30,10 +30,10 @@ const LICENCE: &str = "larderd is licensed under the MIT licence or the Apache L
                        as you like: https://opensource.org/license/mit,\n\
                        https://www.apache.org/licenses/LICENSE-2.0";
 
-/// Unsent answers from which a connection has to wait for its peer, in bytes.
+/// A connection with more unsent answers than this has to wait for its peer, in bytes.
 const OUTPUT_MAX: usize = 256 << 10;
 
-/// More threads than this are warned of, as memcached does.
+/// More threads than this cause a warning, as in memcached.
 const THREADS_USUAL: usize = 64;
 
 /// File descriptors beside those of connections.
@@ -111,7 +111,7 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 threads: options.threads,
                 size_exponent: options.size_exponent(),
             };
-            // Locked memory is not to be more than was asked for.
+            // Locked memory must not exceed the limit that was given.
             let machine = platform::memory().filter(|_| !options.lock_memory);
             let max = Memory::items_max(options.memory_limit, machine);
             let cache =
@@ -163,11 +163,11 @@ fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(
             options.conn_limit
         ))
     })?;
-    // Who can connect can send signals: SIGHUP would end a process that has no handler for it.
+    // Once clients can connect, signals can arrive too: SIGHUP would end a process without a handler.
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
     let (listeners, udp) = bind(&options)?;
-    // Its files may be for root alone.
+    // Its files may be readable for root alone.
     let tls = start_tls(&options, &listeners)?;
     detach(&options)?;
     drop_privileges(&options)?;
@@ -214,7 +214,7 @@ fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(
     Ok(())
 }
 
-/// Tells a person at a terminal what was started.
+/// Prints what was started, if standard error is a terminal.
 #[expect(clippy::print_stderr, reason = "for a person, whatever the log shows")]
 fn greet(server: &Server) {
     if std::io::stderr().is_terminal() {
@@ -229,7 +229,7 @@ fn greet(server: &Server) {
     }
 }
 
-/// Whether others than this machine are served without showing a certificate.
+/// Whether clients on other machines are served without a certificate.
 fn is_open_to_others(server: &Server, listeners: &[Listener], udp: &[UdpSocket]) -> bool {
     let certified = |listener: &Listener| {
         server.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates(listener.security()))
@@ -271,8 +271,8 @@ fn start_tls(options: &Options, listeners: &[Listener]) -> Result<Option<Arc<Tls
     Ok(None)
 }
 
-/// What concerns the process as a whole: the background, core files, memory. Whoever started the
-/// server has heard of all that can go wrong before.
+/// Sets up the process as a whole: the background, core files, memory. All errors that the operator
+/// has to see were reported before.
 fn detach(options: &Options) -> Result<(), Failure> {
     if options.enable_coredumps {
         platform::allow_core_files()
@@ -283,7 +283,7 @@ fn detach(options: &Options) -> Result<(), Failure> {
         platform::daemonize(stay, talk)
             .map_err(|_| failure(EX_OSERR)(&"failed to daemon() in order to daemonize"))?;
     }
-    // After the fork, which would lose it.
+    // This comes after the fork, which does not keep memory locks.
     if options.lock_memory
         && let Err(error) = platform::lock_memory()
     {

@@ -8,9 +8,9 @@ const MIB: usize = 1 << 20;
 /// The parts of a limit, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it, but for what connections always have.
+    /// The limit as it was set, which does not contain the first 16 MiB of connections.
     pub limit: usize,
-    /// For items, and what belongs to them.
+    /// For items, their index and bookkeeping.
     pub items: usize,
     /// For connections together: 16 MiB, and a 64th of what exceeds a GiB, taken from the items'.
     pub connections: usize,
@@ -25,9 +25,9 @@ impl Memory {
         Self { limit, items: limit - share, connections: 16 * MIB + share }
     }
 
-    /// The most that the limit may be raised to while the server runs, for items, in bytes: what the
-    /// machine has, but no more than 64 times the first limit, for the bookkeeping has to be there
-    /// from the start.
+    /// The most that the limit may be raised to while the server runs, for items, in bytes: the memory
+    /// of the machine, but no more than 64 times the first limit, because the bookkeeping is allocated
+    /// at the start.
     #[must_use]
     pub fn items_max(mib: usize, machine: Option<usize>) -> usize {
         let machine_mib = machine.unwrap_or(0) / MIB;
@@ -38,7 +38,7 @@ impl Memory {
     #[must_use]
     pub fn range(refused: LimitRefused) -> RangeInclusive<usize> {
         let (mut min, mut max) = (refused.min.div_ceil(MIB), refused.max / MIB);
-        // Where a share is taken off, a little more has to be asked for.
+        // The connections' share is subtracted from a limit, so the limit has to be a little higher.
         while Self::new(min).items < refused.min {
             min += 1;
         }

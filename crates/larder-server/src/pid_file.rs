@@ -4,19 +4,19 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// What is read of a file that is there, in bytes.
+/// The part of an existing file that is read, in bytes.
 const PID_LEN_MAX: u64 = 32;
 
-/// A file that was written, and goes at the end.
+/// A file that was written, and is removed at the end.
 #[derive(Debug)]
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it. As with memcached, a process that the file names and that still runs is only
-    /// warned of, and a file that can't be written keeps nobody from serving.
+    /// Writes it. As in memcached, a running process that the file names only causes a warning, and
+    /// so does a file that cannot be written.
     #[must_use]
     pub fn write(path: &Path) -> Option<Self> {
-        // Reading a pipe or a device may never end, and a file in its place is not wanted either.
+        // Reading a pipe or a device may never end, and it must not be replaced by a file either.
         if path.metadata().is_ok_and(|meta| !meta.is_file()) {
             let path = path.display();
             tracing::warn!("Could not open the pid file {path} for writing: it is no regular file");

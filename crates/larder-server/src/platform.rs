@@ -1,11 +1,11 @@
-//! What differs between systems. Elsewhere than on Linux these do nothing, and say so.
+//! Functions that differ between systems. On systems other than Linux they do nothing, and say so.
 
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
 
-/// Keeps the calling thread on core `index`, counted around.
+/// Binds the calling thread to core `index`, modulo the number of cores.
 #[cfg(target_os = "linux")]
 pub fn pin_to_core(index: usize) {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -25,13 +25,13 @@ pub fn pin_to_core(index: usize) {
     }
 }
 
-/// Keeps the calling thread on core `index`.
+/// Binds the calling thread to core `index`.
 #[cfg(not(target_os = "linux"))]
 pub fn pin_to_core(_index: usize) {
     tracing::warn!("--pin has no effect on this system");
 }
 
-/// Becomes `user` for good, with its groups.
+/// Changes the process's user to `user` for good, with its groups.
 ///
 /// # Errors
 /// A message; the user is unknown, or the system refuses.
@@ -47,7 +47,7 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
     setuid(user.uid).map_err(UserError::Refused)
 }
 
-/// Has a file belong to a user and that user's first group, so that its mode means them. Nothing
+/// Gives a file to a user and that user's first group, so that its mode refers to them. Nothing
 /// happens if there is no such user.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ pub fn give_to(name: &str, file: &Path) -> io::Result<()> {
     }
 }
 
-/// Why a user can't be become.
+/// Why the process's user cannot be changed.
 #[derive(Debug)]
 pub enum UserError {
     /// There is no such user.
@@ -119,7 +119,7 @@ pub fn stay_dumpable() {
 pub fn lock_memory() -> nix::Result<()> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, setrlimit};
-    // Root may; what it becomes afterwards could not.
+    // Root may raise the limit; the user that the process changes to afterwards may not.
     let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let on_use = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)
@@ -154,7 +154,7 @@ pub fn cpu_times() -> [Duration; 2] {
     use nix::sys::resource::{UsageWho, getrusage};
     use nix::sys::time::TimeValLike;
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return [Duration::ZERO; 2] };
-    // Never negative.
+    // Times are never negative.
     [usage.user_time(), usage.system_time()]
         .map(|time| Duration::from_micros(time.num_microseconds().unsigned_abs()))
 }

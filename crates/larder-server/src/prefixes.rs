@@ -58,7 +58,7 @@ impl Prefixes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, PrefixCounts>> {
-        // Numbers: whatever a panic left of them is still numbers.
+        // These are numbers, so they are valid even after a panic of a thread that held the lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

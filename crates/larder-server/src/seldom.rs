@@ -1,4 +1,5 @@
-//! Log lines that a hostile peer could cause a thousand times a second, at most once a minute.
+//! Warnings that a hostile peer could cause a thousand times a second: each is logged at most once a
+//! minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ impl SeldomWarning {
         }
     }
 
-    /// Whether it is due, and then how often it was not logged.
+    /// The number of times that it was not logged since the last time; `None` if it is not due.
     fn due(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, silent) = &mut *state;

@@ -29,27 +29,27 @@ pub struct Server {
     pub options: Options,
     /// What sessions share.
     pub settings: Settings,
-    /// Who may come in; `None` if anybody may. Read again at SIGHUP.
+    /// The passwords, which are read again at SIGHUP; `None` if no login is required.
     pub(crate) passwords: Option<PasswordFile>,
     /// The clock.
     pub clock: Clock,
-    /// Those that are open, and how many there were.
+    /// The open connections, and counts of them.
     pub connections: Connections,
-    /// One for each worker.
+    /// The counters of each worker.
     pub counters: Vec<Arc<Counters>>,
     /// Addresses that are listened on, in memcached's form.
     pub listeners: Mutex<Vec<String>>,
-    /// Its way to the end.
+    /// The phases of its life.
     pub life: LifeCycle,
     /// Whether connections are accepted.
     pub gate: Gate,
-    /// What watchers see.
+    /// The log that watchers read.
     pub log: Arc<Log>,
     /// Counts by prefix.
     pub prefixes: Prefixes,
     /// TLS, under `-Z`.
     pub tls: Option<Arc<Tls>>,
-    /// What operators have set.
+    /// Settings that operators have changed.
     pub controls: Controls,
     /// When each worker was last seen alive, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
@@ -58,9 +58,9 @@ pub struct Server {
     /// Connections that are to be closed because memory is short.
     pub(crate) shedding: Shedding,
     pub(crate) shed_log: SeldomWarning,
-    /// Connections that wait because the system can't give a file descriptor.
+    /// Warns that connections wait because the system has no more file descriptors.
     pub(crate) accept_log: SeldomWarning,
-    /// Connections that were closed because they wanted memory that there was not.
+    /// Warns that connections were closed for want of memory.
     pub(crate) refused_log: SeldomWarning,
     /// The memory limit as it is now, in MiB.
     pub(crate) limit_mib: AtomicUsize,
@@ -120,7 +120,7 @@ impl Server {
         self.passwords.is_some()
     }
 
-    /// Reads again what SIGHUP has read again. A file that is no good changes nothing.
+    /// Reads the passwords and certificates again (SIGHUP). An invalid file changes nothing.
     pub(crate) fn reload(&self) {
         if let Some(passwords) = &self.passwords {
             passwords.reload();
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// For how long the quietest worker has not been seen alive.
+    /// The longest time for which a worker has not been seen alive.
     pub(crate) fn stall_time(&self) -> Duration {
         let seen = self.last_seen.iter().map(|seen| seen.load(Relaxed)).min();
         let now = self.clock.now().0;

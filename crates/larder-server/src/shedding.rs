@@ -1,11 +1,11 @@
-//! Load shedding: where memory runs short, the connections that have stalled for longest are closed,
-//! so that those that do read and send are served.
+//! Load shedding: when memory runs short, the connections that have stalled for longest are closed,
+//! so that active ones are served.
 //!
-//! Two kinds of memory are watched. *Buffers* are the server's own: input that is not a whole request,
-//! and answers that were not taken. All connections together may have [`Memory::connections`] of
-//! them; the last quarter is for connections that hold no more than [`SMALL_MAX`]. *Cache memory* is
-//! kept by large values on their way out, under a lease, or in, as an upload; the engine says when
-//! either is too much.
+//! Two kinds of memory are watched. *Buffers* belong to the server: incomplete requests, and answers
+//! that peers have not accepted. All connections together may have [`Memory::connections`] of them;
+//! the last quarter is for connections that hold no more than [`SMALL_MAX`]. *Cache memory* is kept
+//! in use by large values that are being sent, under a lease, or received, as an upload; the engine
+//! reports when either is too much.
 //!
 //! Any thread may find a connection to close, but only the thread that serves a connection can close
 //! it: the connection is marked, and its thread is woken.
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// A connection that holds no more than this may use the last quarter of the buffers, in bytes.
 const SMALL_MAX: usize = 4 << 10;
-/// A connection that has moved nothing for this long has stalled.
+/// A connection that has neither read nor sent anything for this long has stalled.
 const STALL_MIN: Duration = Duration::from_millis(200);
 
 impl Server {
@@ -31,12 +31,12 @@ impl Server {
         self.shedding.count.load(Relaxed)
     }
 
-    /// Goes up with every connection that is to be closed.
+    /// A number that grows with every connection that is to be closed.
     pub(crate) fn shed_marks(&self) -> u64 {
         self.shedding.marks.load(SeqCst)
     }
 
-    /// Forgets how many they were (`stats reset`).
+    /// Sets that count to 0 (`stats reset`).
     pub(crate) fn reset_shed_count(&self) {
         self.shedding.count.store(0, Relaxed);
     }
@@ -58,25 +58,25 @@ impl Server {
         if total.saturating_sub(leaving()) > allowed {
             self.shed(Kind::Buffers, total - allowed, Duration::ZERO, sparing);
         }
-        // What is marked is still there: memory must not run far ahead of it.
+        // Marked connections still hold their memory, so the sum must not exceed the limit by far.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 
-    /// The same for a few bytes that some connection needs for its next request.
+    /// Whether there is room for a few bytes that a connection needs for its next request.
     pub(crate) fn makes_small_room(&self, total: usize) -> bool {
         self.has_room(0, 0, total)
     }
 
-    /// Closes connections that keep so much of the cache's memory. Leases are taken from stalled
-    /// connections alone: where there is none, values are copied.
+    /// Closes connections that keep this much of the cache's memory. Leases are taken only from stalled
+    /// connections: while there are none, values are copied.
     pub(crate) fn free_cache(&self, over: Overheld) {
         self.shed(Kind::Leased, over.leased, STALL_MIN, 0);
         self.shed(Kind::Uploaded, over.uploaded, STALL_MIN, 0);
         self.shed(Kind::Uploaded, over.uploaded_by_any, Duration::ZERO, 0);
     }
 
-    /// Connections are to be closed that are not closed yet: who takes memory now may be refused
-    /// where one who comes a little later is not.
+    /// Some connections are marked and not closed yet: a request for memory may be refused now that
+    /// would succeed a little later.
     pub(crate) fn is_shedding(&self) -> bool {
         [Kind::Buffers, Kind::Leased, Kind::Uploaded]
             .iter()
@@ -84,7 +84,7 @@ impl Server {
     }
 
     /// Marks connections, the longest stalled first, until those that are marked and not closed yet
-    /// hold `wanted` bytes together. `sparing` is the one that asks.
+    /// hold `wanted` bytes together. `sparing` is the connection that asks.
     fn shed(&self, kind: Kind, wanted: usize, stalled: Duration, sparing: u64) {
         let leaving = || self.shedding.leaving.of(kind);
         if leaving() >= wanted {
@@ -118,14 +118,15 @@ impl Server {
         }
     }
 
-    /// A connection's end, once it is not in the list any more: what it held is not on its way out
-    /// now.
+    /// Notes the end of a connection that is not in the list any more: what it held when it was marked
+    /// has been freed.
     pub(crate) fn note_shed_end(&self, info: &ConnectionInfo) {
         self.shedding.leaving.subtract(&info.holdings.leaving);
     }
 }
 
-/// Connections that hold memory and have moved nothing since `since`, the longest stalled first.
+/// Connections that hold memory and have neither read nor sent anything since `since`, the longest
+/// stalled first.
 fn longest_stalled<'c>(
     conns: impl Iterator<Item = &'c Arc<ConnectionInfo>>,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! memcached's slab classes, for statistics alone: Larder has none, but exporters and people read
+//! memcached's slab classes, for statistics alone. Larder has none, but exporters and operators read
 //! `stats items` and `stats slabs` by class.
 
 use larder_store::SizeClasses;
@@ -6,16 +6,16 @@ use larder_store::SizeClasses;
 /// What memcached keeps for each item beside key, value and client flags, in bytes: header, the
 /// key's end, the value's CRLF.
 const ITEM_OVERHEAD: usize = 48 + 1 + 2;
-/// And for its CAS.
+/// What memcached keeps for the CAS value of an item, in bytes.
 const CAS_LEN: usize = 8;
 
 /// memcached's smallest chunk: `-n 48` and its header.
 const CHUNK_MIN: f64 = 96.0;
-/// `-f`.
+/// The growth factor of chunk sizes (`-f`).
 const GROWTH_FACTOR: f64 = 1.25;
 /// The largest chunk, half a page: longer items are several chunks.
 pub const CHUNK_MAX: usize = 512 << 10;
-/// A page.
+/// The size of a page.
 pub const PAGE_LEN: usize = 1 << 20;
 
 #[expect(clippy::cast_possible_truncation, reason = "memcached cuts the fraction off too")]

@@ -1,5 +1,5 @@
-//! What systemd is told, where it asks: ready, reloading, stopping, and that the threads are alive.
-//! Without `NOTIFY_SOCKET` none of it does anything.
+//! Notifications of systemd: ready, reloading, stopping, and that the threads are alive. Without
+//! `NOTIFY_SOCKET` none of these functions does anything.
 
 use sd_notify::NotifyState;
 use std::time::{Duration, Instant};
@@ -10,27 +10,27 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 /// What systemd waits for.
 #[derive(Debug)]
 pub struct Watchdog {
-    /// How long it waits before it takes the server for dead.
+    /// How long systemd waits before it considers the server dead.
     timeout: Option<Duration>,
     told: Instant,
 }
 
 impl Watchdog {
-    /// Says that the server is ready, and begins to watch.
+    /// Notifies that the server is ready, and starts the watchdog.
     #[must_use]
     pub fn ready() -> Self {
         notify(&[NotifyState::Ready]);
         Self { timeout: sd_notify::watchdog_enabled(), told: Instant::now() }
     }
 
-    /// How long the next [`Watchdog::tell`] may take to come.
+    /// The longest time until the next [`Watchdog::tell`].
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout / 4)
     }
 
-    /// Says that the server is alive, if it is and it is time. `stall_time` is how long its quietest
-    /// thread was not heard of.
+    /// Notifies that the server is alive, if it is and the notification is due. `stall_time` is the
+    /// longest time for which a thread has not been seen alive.
     pub fn tell(&mut self, stall_time: Duration) {
         let Some(timeout) = self.timeout else { return };
         if self.told.elapsed() < timeout / 4 {
@@ -44,7 +44,7 @@ impl Watchdog {
     }
 }
 
-/// Says that files are read again, reads them, and says that it is done.
+/// Notifies that files are read again, reads them, and notifies that this is done.
 pub fn reloading(reload: impl FnOnce()) {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now());
@@ -53,7 +53,7 @@ pub fn reloading(reload: impl FnOnce()) {
     notify(&[NotifyState::Ready]);
 }
 
-/// Says that the server ends.
+/// Notifies that the server ends.
 pub fn stopping() {
     notify(&[NotifyState::Stopping]);
 }

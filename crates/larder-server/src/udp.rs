@@ -19,15 +19,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// What stands before the payload of a datagram, in bytes.
+/// The length of the frame header before the payload of a datagram, in bytes.
 const HEADER_LEN: usize = 8;
 /// A datagram of an answer, in bytes: it fits an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
-/// A longer answer is not sent, nor are those behind it once a datagram's answers are longer together,
-/// in bytes.
+/// A longer answer is not sent, nor are later ones once all answers to a datagram exceed this
+/// together, in bytes.
 const MESSAGE_MAX: usize = 16 << 20;
-/// Requests that are answered before others have their turn.
+/// The number of requests that are answered in one turn.
 const REQUESTS_PER_TURN: usize = 64;
 
 /// The sockets that the command line asks for, which never block: on the addresses of `-l`, else on
@@ -86,8 +86,8 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
     bind().map_err(|error| ListenError::Udp(address, error))
 }
 
-/// What sessions of datagrams are told: answer one command at a time, for each has a message of its
-/// own, and all of it at once. They begin as `-B` says, whatever `-l` says of connections.
+/// The settings of sessions of datagrams: they answer one command at a time, because each has a
+/// message of its own, and the whole of it at once. `-B` sets their dialect, whatever `-l` names.
 pub(crate) fn settings(server: &Server) -> Settings {
     Settings {
         opening: dialect::opening(&server.options),
@@ -132,8 +132,8 @@ impl Datagrams for tokio::net::UdpSocket {
     }
 }
 
-/// The request that is being answered on a socket, which is the driver's to watch: each turn is
-/// lent it.
+/// The request that is being answered on a socket, which belongs to the driver and is lent to each
+/// turn.
 pub(crate) struct Endpoint<E: Engine> {
     exchange: Option<Exchange<E>>,
 }
@@ -143,7 +143,7 @@ impl<E: Engine> Endpoint<E> {
         Self { exchange: None }
     }
 
-    /// It has an answer that the socket did not take yet.
+    /// It has an answer that the socket has not accepted yet.
     pub(crate) fn awaits_writing(&self) -> bool {
         self.exchange
             .as_ref()
@@ -170,7 +170,7 @@ impl<E: Engine> Endpoint<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // What came of an answer that nobody was there for.
+                    // An error that an earlier answer caused: nobody listens at its address.
                     Err(_) => continue,
                 }
             }
@@ -194,12 +194,12 @@ struct Exchange<E: Engine> {
     id: u16,
     session: Session<E>,
     request: Vec<u8>,
-    /// Bytes of the request that are done with.
+    /// Bytes of the request that were consumed.
     done: usize,
     /// Bytes of its answers.
     answered: usize,
     leaving: Option<Message>,
-    /// Nothing more is asked.
+    /// All commands of the request were answered.
     ended: bool,
     /// The message waits for a change to be acknowledged.
     is_held: bool,
@@ -207,15 +207,15 @@ struct Exchange<E: Engine> {
 
 /// How far an exchange has come.
 enum ExchangeState {
-    /// All is answered.
+    /// The request was answered completely.
     Done,
-    /// The socket takes no more.
+    /// The socket accepts no more datagrams now.
     Blocked,
     /// A request waits for slower storage or for an acknowledgement, and those behind it with it.
     Waiting,
 }
 
-/// A message on its way out.
+/// A message that is being sent.
 struct Message {
     bytes: Vec<u8>,
     /// Datagrams that are sent.
@@ -261,7 +261,7 @@ impl<E: Engine> Exchange<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return ExchangeState::Blocked;
                     }
-                    // Nobody is there: what is left of the message may as well be lost on its way.
+                    // Nobody listens at the address, so the rest of the message is dropped.
                     Ok(()) | Err(_) => moved.written += message.bytes.len(),
                 }
                 self.leaving = None;

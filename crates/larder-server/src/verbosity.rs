@@ -35,7 +35,7 @@ impl Verbosity {
 
     pub(crate) fn set(&self, level: u32) {
         self.level.store(level, Relaxed);
-        // It fails only once the log is gone.
+        // It fails only after the log was dropped.
         let _ = self.filter.reload(filter(level));
     }
 }

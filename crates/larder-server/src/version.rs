@@ -1,4 +1,4 @@
-//! What larderd says of itself.
+//! The versions that larderd reports.
 
 /// What `version` answers. Client libraries read memcached's version numbers out of it to find out
 /// which commands they may use, so this is the release of memcached whose behaviour Larder has.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long to leave the listeners alone when the system has no more file descriptors.
+/// How long to wait before accepting again when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// How long a graceful end waits for requests to be answered.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ fn accept(
         if events.iter().any(|event| event.token() == WAKER) {
             life_cycle::drain(&mut &wakeups);
             match server.life.handle_requests(|| server.reload()) {
-                // There may be room for those that wait.
+                // There may be room for connections that wait at the listeners.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
                 Phase::Ended => return Ok(()),
@@ -80,13 +80,13 @@ fn accept(
     drain(server, workers, &mut poll, &wakeups)
 }
 
-/// Has `poll` tell of what can be read or accepted from `source`, which outlives it.
+/// Registers `source`, which outlives `poll`, for events of input or connections.
 fn watch(poll: &Poll, source: &impl AsFd, token: Token) -> io::Result<()> {
     let fd = source.as_fd().as_raw_fd();
     poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
 }
 
-/// Waits for the workers to be done with their connections, but not for ever.
+/// Waits until the workers have closed their connections, up to a limit.
 fn drain(
     server: &Server,
     workers: &impl Workers,
@@ -113,7 +113,8 @@ fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()
     workers.wake_all()
 }
 
-/// Accepts what waits at a listener; false if the system can't give more for now.
+/// Accepts all connections that wait at a listener; false if the system has no file descriptors
+/// left.
 fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
     while server.accepts() {
         match listener.accept() {
@@ -124,7 +125,8 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                         let (tls, service) = (server.tls_at(listener), listener.service());
                         workers.hand_over(Accepted { stream, info, tls, service });
                     }
-                    // It fits the socket's empty buffer; if not, the peer sees it close.
+                    // The message fits the socket's empty buffer; otherwise the peer only sees the
+                    // connection close.
                     None => drop(stream.write(TOO_MANY_CONNECTIONS)),
                 }
             }

@@ -1,5 +1,5 @@
-//! What the thread that accepts connections hands over to worker threads, under every driver, and how
-//! often they do what no event asks for.
+//! The connections that the accepting thread hands over to worker threads, under every driver, and the
+//! intervals of work that no event starts.
 
 use crate::connections::ConnectionInfo;
 use crate::listener::Service;
@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often expiry and growth get a slice of time when nothing else happens.
+/// The interval of maintenance (expiry, growth of the index) on a thread without other work.
 pub(super) const MAINTENANCE: Duration = Duration::from_secs(1);
 /// How often watchers are shown what was logged.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,9 +27,9 @@ pub(super) trait Workers {
     /// Gives a connection to one of them, in turn.
     fn hand_over(&mut self, accepted: Accepted);
 
-    /// Has all of them see the phase that the server is in.
+    /// Wakes all of them, so that they see the server's phase.
     fn wake_all(&self) -> io::Result<()>;
 
-    /// Waits for them to end, for the server has.
+    /// Waits for them to end, once the server has ended.
     fn join(self);
 }

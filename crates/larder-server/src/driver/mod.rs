@@ -1,8 +1,8 @@
-//! Drivers move bytes between sockets and sessions, and know nothing of what they mean.
+//! Drivers move bytes between sockets and sessions, and do not interpret them.
 //!
-//! The main thread accepts for all of them (`acceptor.rs`), and each worker thread of any has a worker
-//! context (`worker.rs`): its engine handle, its buffers, its counters, and what it does at each turn of a
-//! connection. A driver says when there is something to read, room to write, or time for maintenance.
+//! Under every driver the main thread accepts connections (`acceptor.rs`), and each worker thread has a
+//! worker context (`worker.rs`): its engine handle, its buffers, its counters, and what it does at each
+//! turn of a connection. A driver decides when a turn or maintenance is due.
 
 mod acceptor;
 mod hand_over;
@@ -48,7 +48,7 @@ pub fn run<C: Cache>(
     }
 }
 
-/// UDP sockets, dealt out to the threads.
+/// Distributes the UDP sockets among the threads.
 fn shares(udp: Vec<UdpSocket>, threads: usize) -> Vec<Vec<UdpSocket>> {
     let mut shares: Vec<Vec<UdpSocket>> = (0..threads).map(|_| Vec::new()).collect();
     for (index, socket) in udp.into_iter().enumerate() {

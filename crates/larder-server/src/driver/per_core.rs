@@ -1,5 +1,5 @@
-//! One event loop a thread. Each worker owns its connections and its context, and shares nothing on the
-//! way of a request.
+//! One event loop a thread. Each worker owns its connections and its context, and answers a request
+//! without shared state.
 
 use super::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
 use super::worker::{HANDSHAKE_SLICE, WorkerContext};
@@ -107,7 +107,7 @@ fn spawn<C: Cache>(
     Ok(Worker { connections, waker, thread })
 }
 
-/// Has a worker look at its clients.
+/// Wakes a worker to check its clients.
 struct LoopWaker(Arc<Waker>);
 
 impl Wake for LoopWaker {
@@ -118,9 +118,9 @@ impl Wake for LoopWaker {
     }
 }
 
-/// Clients and UDP sockets of one worker whose requests need wait no longer.
+/// Clients and UDP sockets of one worker whose requests can be continued.
 struct Resumed {
-    /// Their tokens, and the numbers of the connections, for a token may be another's by now.
+    /// Their tokens and the numbers of their connections, because a token may have been assigned anew.
     list: Mutex<Vec<(usize, u64)>>,
     waker: Arc<Waker>,
 }
@@ -153,7 +153,7 @@ impl Wake for ClientWaker {
     }
 }
 
-/// A worker as it sees itself.
+/// The state of a worker, on its own thread.
 struct EventLoop<E: Engine + 'static> {
     poll: Poll,
     inbox: Receiver<Accepted>,
@@ -165,12 +165,12 @@ struct EventLoop<E: Engine + 'static> {
     ready: VecDeque<usize>,
     /// UDP sockets.
     endpoints: Vec<(UdpSocket, Endpoint<E>)>,
-    /// Clients that are shown the log.
+    /// Clients that watch the log.
     watching: Vec<usize>,
     watchers_served: Instant,
-    /// Clients that have to agree on TLS by then, in that order.
+    /// Clients in a TLS handshake, in the order of their deadlines.
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
-    /// Clients that have sent something for it, in turn: those that are agreed go first.
+    /// Clients in a TLS handshake that have sent input, in turn. Clients after their handshake go first.
     handshaking: VecDeque<usize>,
     /// More connections may wait in the inbox.
     arriving: bool,
@@ -181,7 +181,7 @@ struct EventLoop<E: Engine + 'static> {
     waker: std::task::Waker,
     /// Clients that were woken from waiting for slower storage.
     resumed: Arc<Resumed>,
-    /// How many connections had been chosen to be closed, here or elsewhere, at the last look.
+    /// How many connections of all threads had been chosen to be closed at the last check.
     shed_seen: u64,
 }
 
@@ -189,14 +189,14 @@ struct EventLoop<E: Engine + 'static> {
 struct Client<E: Engine> {
     connection: Connection<Session<E>>,
     stream: Socket,
-    /// Writing is watched for.
+    /// It is registered for events of writing.
     watches_writing: bool,
     /// It is in [`EventLoop::handshaking`].
     awaits_handshake: bool,
 }
 
 impl<E: Engine + 'static> Client<E> {
-    /// Watches for what the connection waits for.
+    /// Registers for the events that the connection waits for.
     fn watch(&mut self, poll: &Poll, token: Token) -> io::Result<()> {
         let on = self.connection.awaits_writing();
         if self.watches_writing != on {
@@ -262,7 +262,7 @@ impl<E: Engine + 'static> EventLoop<E> {
                 Ok(()) => (),
             }
             let now = self.worker.now();
-            // Those that were ready before come after one event each, and only once.
+            // Sockets that were ready before registration cause one event each, and only once.
             let waiting = self.ready.len();
             for event in &events {
                 if event.token() == WAKER {
@@ -312,14 +312,14 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Closes the connections that have nothing more to ask.
+    /// Closes the connections without unanswered requests.
     fn drain(&mut self, now: Seconds) {
         for index in 0..self.clients.len() {
             let Some(Some(client)) = self.clients.get_mut(index) else { continue };
             if !client.connection.is_quiet() {
                 continue;
             }
-            // What has come before the end was announced is answered, whether its event is here.
+            // Input from before the announced end is answered, whether or not its event has been seen.
             client.connection.note_event(true, false);
             self.serve(index, now);
             let client = self.clients[index].as_ref();
@@ -329,7 +329,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Has watchers see what was logged, now and then.
+    /// Sends new lines of the log to watchers, at intervals.
     fn serve_watchers(&mut self, now: Seconds) {
         if self.watching.is_empty() || self.watchers_served.elapsed() < LOG_INTERVAL {
             return;
@@ -338,13 +338,13 @@ impl<E: Engine + 'static> EventLoop<E> {
         for index in std::mem::take(&mut self.watching) {
             if let Some(Some(client)) = self.clients.get_mut(index) {
                 client.connection.call_again();
-                // It comes back to the list if it still watches.
+                // It returns to the list if it still watches.
                 self.serve(index, now);
             }
         }
     }
 
-    /// Has a client wait for its turn among those that are to be agreed on TLS.
+    /// Adds a client to those that wait for a turn of their TLS handshake.
     fn queue_handshake(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if !std::mem::replace(&mut client.awaits_handshake, true) {
@@ -352,12 +352,12 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Serves those that are to be agreed on TLS, for a little while.
+    /// Serves clients in a TLS handshake, for a limited time.
     fn serve_handshakes(&mut self, now: Seconds) {
         self.worker.begin_round();
         while self.worker.has_time_for_handshake() {
             let Some(index) = self.handshaking.pop_front() else { return };
-            // It may have gone, and its place be another's.
+            // It may have been closed, and its place assigned to another.
             let client = self.clients.get_mut(index).and_then(Option::as_mut);
             let waited = client.is_some_and(|client| std::mem::take(&mut client.awaits_handshake));
             if waited {
@@ -366,7 +366,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Takes in what the acceptor sent, for a little while.
+    /// Takes connections from the acceptor, a limited number at once.
     fn accept_pending(&mut self) {
         if !self.arriving {
             return;
@@ -418,7 +418,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Gives those a turn whose requests need wait no longer.
+    /// Gives a turn to the clients whose requests can be continued.
     fn resume(&mut self, now: Seconds) {
         for (token, id) in self.resumed.take() {
             if token >= FIRST_ENDPOINT {
@@ -432,7 +432,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Has what a client waits for wake the worker: events, and other threads that shed it.
+    /// Registers everything that may wake the worker for a client: events, and load shedding.
     fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.connection.is_watching() && !self.watching.contains(&index) {
@@ -468,7 +468,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         };
         self.worker.server.finish(&mut client.connection, &mut client.stream);
         let fd = client.stream.as_raw_fd();
-        // It is about to be closed, which does the same.
+        // It is about to be closed, which has the same effect.
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         self.vacant.push(index);
         self.ready.retain(|&ready| ready != index);
@@ -512,11 +512,11 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Closes connections that take too long to agree on TLS.
+    /// Closes connections whose TLS handshake takes too long.
     fn close_late_handshakes(&mut self) {
         let now = Instant::now();
         while let Some((_, index, info)) = self.handshakes.pop_front_if(|(by, ..)| *by <= now) {
-            // Its place may be another's by now.
+            // Its place may have been assigned to another connection.
             let late = self.clients.get(index).and_then(Option::as_ref).is_some_and(|client| {
                 client.connection.is_handshaking() && client.connection.info.id == info.id
             });

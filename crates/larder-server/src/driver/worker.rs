@@ -1,5 +1,5 @@
-//! What a worker thread has to itself under any driver, and what it does with it: turns of
-//! connections and of UDP sockets, and maintenance.
+//! The context of a worker thread under any driver, and what it does with it: turns of connections and
+//! of UDP sockets, and maintenance.
 
 use super::hand_over::Accepted;
 use crate::connection::{Buffers, Connection, Fault, IoBytes, NextAction};
@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 /// How long handshakes may keep other connections waiting in a round.
 pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
-/// What a worker thread has to itself.
+/// What belongs to one worker thread.
 pub(super) struct WorkerContext<E: Engine> {
     index: usize,
     pub(super) server: Arc<Server>,
     counters: Arc<Counters>,
     engine: E,
     buffers: Buffers,
-    /// What sessions of datagrams are told.
+    /// The settings of sessions of datagrams.
     udp_settings: Settings,
     /// When maintenance was last done.
     maintained: Seconds,
@@ -67,7 +67,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
     }
 
     /// Whether there is time for a handshake in this round: one takes as long as a thousand requests,
-    /// so connections that ask go first.
+    /// so connections with requests go first.
     pub(super) fn has_time_for_handshake(&self) -> bool {
         self.handshakes_took < HANDSHAKE_SLICE
     }
@@ -239,7 +239,8 @@ impl Server {
         Ok((Connection::new(info, session, Some(channel)), stream, Some(by)))
     }
 
-    /// A connection's end: it gives back what it holds, says goodbye, and is counted out.
+    /// Ends a connection: releases its memory, announces the end to the peer, and removes it from the
+    /// list.
     pub(super) fn finish(
         &self,
         connection: &mut Connection<impl Conversation>,
@@ -254,7 +255,7 @@ impl Server {
         self.dismiss(&connection.info);
     }
 
-    /// Notes why a connection ends before its time.
+    /// Notes the error that ends a connection early.
     fn note_fault(&self, info: &ConnectionInfo, fault: &Fault) {
         let (tls, error) = match fault {
             Fault::Stream(error) => (false, error),
@@ -265,7 +266,7 @@ impl Server {
         self.log.note_fault(info.id, tls, error);
     }
 
-    /// Notes that a connection takes too long to agree on TLS.
+    /// Notes that a connection's TLS handshake takes too long.
     pub(super) fn note_late_handshake(&self, info: &ConnectionInfo) {
         info.note_failure();
         self.log.note_fault(info.id, true, "the handshake takes too long");

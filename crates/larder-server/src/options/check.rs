@@ -1,19 +1,19 @@
-//! What can't be served, though each word of it makes sense.
+//! Command lines that are refused, though each option is valid by itself.
 
 use super::misuse::{Misuse, USAGE};
 use super::{EngineKind, Options};
 
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
-/// Below this queues and index have no room, in MiB.
+/// A lower limit has no room for queues and index, in MiB.
 const MEMORY_LIMIT_MIN: usize = 1;
-/// What the segment engine's index can point into, 16 TiB, in MiB.
+/// The memory that the segment engine's index can address, 16 TiB, in MiB.
 const MEMORY_LIMIT_MAX: usize = 16 << 20;
 /// Far more than there are cores; each takes file descriptors and memory.
 const THREADS_MAX: usize = 1024;
 
 impl Options {
-    /// Refuses what can't be done.
+    /// Refuses options that the server cannot follow.
     ///
     /// # Errors
     /// [`Misuse`], with memcached's message where it has one.
@@ -95,7 +95,7 @@ impl Options {
         }
     }
 
-    /// What does not go with logins. `auto` is no default: who says it wants both dialects.
+    /// Refuses options that conflict with logins. `auto` is no default: it asks for both dialects.
     fn check_logins(&self) -> Result<(), Misuse> {
         let (sasl, text) = (self.enable_sasl, self.auth_file.is_some());
         let (protocol, udp) = (self.protocol.as_deref(), self.udp_port != 0);
@@ -122,8 +122,8 @@ impl Options {
         }
     }
 
-    /// What memcached has and Larder has not yet. Taken without effect, it would be missed once the
-    /// items are gone.
+    /// Refuses options of memcached that Larder does not support yet. If they were accepted without
+    /// effect, the operator would notice only after items were lost.
     fn check_absent(&self) -> Result<(), Misuse> {
         let message = if self.memory_file.is_some() {
             "-e is not supported yet: items would not outlive the process. Leave it out to keep \

@@ -1,4 +1,4 @@
-//! The configuration file: TOML, its keys the long names of options.
+//! The configuration file: TOML whose keys are the long names of options.
 
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
@@ -15,11 +15,11 @@ pub(super) struct Entry {
 /// A value as a file or the environment has it.
 #[derive(Debug)]
 pub(super) enum RawValue {
-    /// Yes or no.
+    /// `true` or `false`.
     Flag(bool),
     /// One value.
     One(String),
-    /// Several.
+    /// A list of values.
     Many(Vec<String>),
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-/// The file's keys in its order. A table is a list of what is in it: each of its lines is an entry of
-/// its own, so that a fault has its line.
+/// The file's keys in their order. A table is a list of suboptions: each of its lines is an entry of
+/// its own, so that a fault is reported with its line.
 ///
 /// # Errors
 /// [`Fault`]: it is not TOML, or has a value of a kind that no option takes.
@@ -86,7 +86,7 @@ fn element(name: &str, value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// As it would be typed. An octal number stays one: file modes are.
+/// The value as it is typed on a command line. Octal numbers stay octal, for file modes.
 fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),

@@ -1,5 +1,5 @@
-//! Where options come from: the command line, over the environment, over a file. What lies below
-//! becomes words of a command line too, so that there is one meaning of each option, in one place.
+//! The sources of options: the command line overrides the environment, which overrides a file. Both
+//! become words of a command line too, so that each option is interpreted in one place.
 
 use super::file::{self, Fault, RawValue};
 use super::{Misuse, Options, OptionsError, Suboptions};
@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// An option that was set below the command line.
+/// An option that the environment or the file sets.
 #[derive(Debug)]
 struct Setting {
     /// clap's name for it.
@@ -20,14 +20,14 @@ struct Setting {
 }
 
 impl Options {
-    /// Reads a command line, the environment below it, and the file that either names.
+    /// Reads a command line, the environment, and the file that either names.
     ///
     /// # Errors
-    /// [`OptionsError`]: it asks for help or the version, or it can't be served.
+    /// [`OptionsError`]: it asks for help or the version, or it is refused.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let arguments = arguments.into_iter().collect();
         let mut options = read(arguments, |name| std::env::var_os(name))?;
-        // A daemon leaves its directory.
+        // A daemon changes its directory.
         if options.daemon && !options.enable_coredumps {
             options.make_paths_absolute();
         }
@@ -35,7 +35,7 @@ impl Options {
     }
 }
 
-/// Reads a command line, and what lies below it.
+/// Reads a command line, the environment and the file, and merges them.
 ///
 /// # Errors
 /// [`OptionsError`].
@@ -184,7 +184,8 @@ fn find<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| is_option(arg) && dashed(long(arg)) == dashed(key))
 }
 
-/// Not what only asks for something to be printed, nor where the file is.
+/// Whether the environment or the file may set it. They may not set options that only print
+/// something, nor the path of the file.
 fn is_option(arg: &Arg) -> bool {
     let asks = ["help", "version", "license", "config", "check-config", ""].contains(&long(arg));
     !asks && !arg.is_positional()

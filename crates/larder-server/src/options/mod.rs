@@ -244,7 +244,7 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// Items lie in the segment engine.
+    /// Whether the segment engine stores the items.
     pub(crate) fn is_segment(self) -> bool {
         matches!(self, Self::Segment | Self::Delayed)
     }
@@ -273,12 +273,12 @@ pub enum Runtime {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// Reads a command line that has everything on it.
+    /// Reads a command line that contains the settings of all sources.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let matches =
             Self::command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
         let mut options = Self::from_arg_matches(&matches).map_err(OptionsError::Clap)?;
-        // Who says -U alone means both.
+        // `-U` without `-p` sets both ports.
         if options.udp_port != 0 && matches.value_source("port") == Some(ValueSource::DefaultValue)
         {
             options.port = options.udp_port;
@@ -293,12 +293,12 @@ impl Options {
         let tls = &mut self.suboptions.tls;
         let paths = [&mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
         for path in paths.into_iter().flatten() {
-            // It fails for an empty path alone, which fails again when it is opened.
+            // It fails only for an empty path, which fails again when it is opened.
             *path = std::path::absolute(&path).unwrap_or_default();
         }
     }
 
-    /// How much is to be logged, in memcached's levels.
+    /// The verbosity of the log, in memcached's levels.
     #[must_use]
     pub fn verbosity(&self) -> u32 {
         self.verbose.into()
@@ -316,7 +316,7 @@ impl Options {
         self.size_exponent.unwrap_or(SIZE_EXPONENT)
     }
 
-    /// What was given and has no effect: its name on the command line, and why.
+    /// The options that were given and have no effect: the name on the command line, and the reason.
     #[must_use]
     pub fn without_effect(&self) -> Vec<(String, &'static str)> {
         let given = [
@@ -341,12 +341,12 @@ impl Options {
     }
 }
 
-/// A command line that does not lead to a server.
+/// A command line that does not start a server.
 #[derive(Debug)]
 pub enum OptionsError {
-    /// Help, the version, or words that make no sense.
+    /// Help, the version, or a command line that cannot be parsed.
     Clap(clap::Error),
-    /// Something that can't be served.
+    /// Options that are refused.
     Misuse(Misuse),
 }
 

@@ -10,7 +10,7 @@ impl Suboptions {
     /// Reads lists as they were given, each with commas between.
     ///
     /// # Errors
-    /// [`Misuse`], in memcached's words, for the first that can't be.
+    /// [`Misuse`], in memcached's words, for the first suboption that is refused.
     pub fn parse<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, Misuse> {
         let mut options = Self::default();
         for text in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
@@ -52,7 +52,7 @@ fn refuse<T>(status: u8, message: String) -> Result<T, Misuse> {
 }
 
 impl Row {
-    /// The value, or why it can't be.
+    /// The value, or why it is refused.
     fn check<'t>(&self, given: Option<&'t str>) -> Result<Value<'t>, String> {
         let value = |text| Value { text, number: 0, fraction: 0.0 };
         match (&self.takes, given.filter(|text| !text.is_empty())) {
@@ -96,7 +96,8 @@ impl Row {
     }
 }
 
-/// What `-h` says of the list: every name, for scripts look there for what they may give.
+/// The part of `-h` about the list. It has every name, because scripts search it for the suboptions
+/// that they may give.
 pub(super) fn help() -> String {
     let mut text = "Extended options, a list with commas between, for -o:\n".to_owned();
     for row in TABLE {

@@ -11,9 +11,9 @@ pub(super) struct Row {
     pub(super) does: Does,
 }
 
-/// What may stand behind the `=`, and what is said of what is out of range.
+/// The values that may follow the `=`, and the message for a value out of range.
 pub(super) enum Takes {
-    /// Nothing; what stands there is ignored, as memcached does.
+    /// No value; one that is given is ignored, as in memcached.
     Nothing,
     /// A whole number.
     Number(RangeInclusive<u64>, &'static str),
@@ -29,11 +29,11 @@ pub(super) enum Takes {
     Text,
 }
 
-/// What it does.
+/// The effect of a suboption.
 pub(super) enum Does {
-    /// Something: a line for `-h`, and how.
+    /// A line for `-h`, and the function that sets it.
     Set(&'static str, fn(&mut Suboptions, &Value<'_>)),
-    /// Nothing, and why.
+    /// No effect, and the reason.
     Nothing(&'static str),
 }
 
@@ -59,7 +59,7 @@ const MIB: usize = 1 << 20;
 const U32: RangeInclusive<u64> = 0..=u32::MAX as u64;
 const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 const UNREADABLE_WBUF: &str = "could not parse argument to ssl_wbuf_size";
-/// Nothing is out of range.
+/// The message for a range that contains every value, which is never shown.
 const NEVER: &str = "";
 
 const GROWS: &str = "the index grows by itself, in small steps";

@@ -9,7 +9,7 @@ pub struct Suboptions {
     pub maxconns_fast: bool,
     /// Close TCP connections that were idle for more than this, in seconds; 0 is never.
     pub idle_timeout: u32,
-    /// External storage was asked for, which there is not.
+    /// External storage was asked for, which is not supported.
     pub ext_path: bool,
     /// Look for expired items in the background.
     pub lru_crawler: bool,
@@ -17,17 +17,17 @@ pub struct Suboptions {
     pub track_sizes: bool,
     /// Memory that all connections may hold together, in bytes; 0 is the share of `-m`.
     pub read_buf_mem_limit: usize,
-    /// What is kept for a watcher that is slow, in bytes.
+    /// The buffer of log lines for a slow watcher, in bytes.
     pub watcher_logbuf_size: usize,
     /// TLS.
     pub tls: Tls,
-    /// Settings that are shown and have no other effect, as the commands that change them.
+    /// Settings that `stats settings` shows and that have no other effect.
     pub shown: Shown,
-    /// What was given and has no effect: its name, and why.
+    /// The suboptions that were given and have no effect: the name, and the reason.
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
 
-/// What `stats settings` shows of things that Larder does without.
+/// Settings of memcached's mechanisms that Larder does not have, for `stats settings`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are memcached's own, from `stats settings`")]
 pub struct Shown {

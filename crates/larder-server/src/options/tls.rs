@@ -1,8 +1,8 @@
-//! What `-o ssl_*` asks of TLS: values as they were given, files not read yet.
+//! The values of `-o ssl_*` as they were given. The files are not read yet.
 
 use std::path::PathBuf;
 
-/// How TLS is to be done, where `-Z` or a listener asks for it.
+/// The options of TLS, which take effect under `-Z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// `ssl_chain_cert`: the server's certificate and those above it, PEM.
@@ -11,11 +11,11 @@ pub struct Tls {
     pub key: Option<PathBuf>,
     /// `ssl_keyformat`: how the key is written.
     pub key_format: KeyFormat,
-    /// `ssl_ca_cert`: who may have signed clients' certificates, PEM.
+    /// `ssl_ca_cert`: the authorities of clients' certificates, PEM.
     pub ca_cert: Option<PathBuf>,
-    /// `ssl_verify_mode`: what is asked of clients.
+    /// `ssl_verify_mode`: whether clients have to present certificates.
     pub verify_mode: VerifyMode,
-    /// `ssl_min_version`: the oldest version that is spoken.
+    /// `ssl_min_version`: the oldest version that is accepted.
     pub min_version: Version,
     /// `ssl_session_cache`: sessions are kept, so that clients without tickets can resume them too.
     pub session_cache: bool,
@@ -54,14 +54,14 @@ pub enum KeyFormat {
 /// `ssl_verify_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VerifyMode {
-    /// 0: clients show no certificate.
+    /// 0: clients are not asked for certificates.
     #[default]
     None,
-    /// 1: clients are asked for one; what they show has to be good.
+    /// 1: clients are asked for a certificate; if they present one, it has to be valid.
     Request,
-    /// 2: no client without a good one.
+    /// 2: clients without a valid certificate are refused.
     Require,
-    /// 3: as 2; memcached does not ask again when a session is negotiated anew, which is not done.
+    /// 3: as 2. memcached does not ask again at a renegotiation, which Larder does not support.
     Once,
 }
 

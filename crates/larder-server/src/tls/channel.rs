@@ -1,4 +1,4 @@
-//! TLS of one connection, without its socket: records in, bytes out, and the other way round.
+//! TLS of one connection, without its socket: it decrypts records and encrypts answers.
 //!
 //! Records are decrypted where they were read, into a buffer that a thread's connections share, and
 //! answers are encrypted once a turn into another. What a connection keeps between turns is the part
@@ -16,12 +16,12 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The longest piece of input that may wait for its rest, in bytes: a record of TLS has at most
 /// 16 KiB and some, a message of a handshake 64 KiB.
 const PARTIAL_MAX: usize = 96 << 10;
-/// What a record adds to its bytes, at most, in both versions.
+/// The overhead of a record, at most, in both versions, in bytes.
 const RECORD_EXTRA: usize = 64;
 /// Bytes in a record, at most.
 const RECORD_LEN: usize = 16 << 10;
 
-/// What a connection's TLS takes whether it is used or not, keys and state, in bytes; measured.
+/// The memory of a connection's TLS, keys and state, without buffered input, in bytes; measured.
 pub(crate) const FIXED_LEN: usize = 3584;
 
 /// A connection's TLS.
@@ -30,7 +30,7 @@ pub struct Channel {
     /// Input from the first record on that is not whole.
     partial: Vec<u8>,
     phase: Phase,
-    /// The peer has said something.
+    /// The peer has sent input.
     begun: bool,
     counts: Arc<TlsCounts>,
 }
@@ -41,7 +41,7 @@ enum Phase {
     Open,
     /// The peer sends no more.
     HalfClosed,
-    /// Nothing goes either way.
+    /// Neither direction is open any more.
     Broken,
 }
 
@@ -61,12 +61,12 @@ impl Channel {
         self.phase == Phase::Handshake
     }
 
-    /// Whether the peer has not said anything yet.
+    /// Whether the peer has sent nothing yet.
     pub(crate) fn is_unused(&self) -> bool {
         !self.begun
     }
 
-    /// The peer has said that nothing more comes.
+    /// The peer has announced the end of its input.
     pub(crate) fn has_ended(&self) -> bool {
         self.phase == Phase::HalfClosed
     }
@@ -82,11 +82,11 @@ impl Channel {
         self.partial.capacity()
     }
 
-    /// Takes in what was read: what the peer has said goes behind `plaintext`, what TLS itself has to
-    /// say behind `ciphertext`.
+    /// Processes input: appends the peer's data to `plaintext`, and TLS's own messages to
+    /// `ciphertext`.
     ///
     /// # Errors
-    /// What came is not TLS, or not what was agreed on. `ciphertext` says so to the peer.
+    /// The input is not TLS, or violates the session's parameters. `ciphertext` then ends with an alert.
     pub(crate) fn decrypt(
         &mut self,
         fresh: &mut [u8],
@@ -112,7 +112,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Goes through the records that are whole; how many bytes are done with.
+    /// Processes the complete records; returns the number of bytes that were consumed.
     fn process(
         &mut self,
         input: &mut [u8],
@@ -170,13 +170,13 @@ impl Channel {
         }
     }
 
-    /// Has the peer hear why it ends. An alert that waits comes first; rustls must not be asked for
-    /// more, for it would go through the input that has failed once more.
+    /// Appends the alert that tells the peer why the connection ends. An alert that rustls has queued
+    /// comes first; rustls must not be asked for more, because it would process the faulty input again.
     fn explain(&mut self, input: &mut [u8], ciphertext: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut alert)), .. } =
             self.rustls.process_tls_records(input)
         {
-            // Without it the peer sees the socket close.
+            // Without the alert the peer only sees the socket close.
             let _ = encode(ciphertext, |room| alert.encode(room));
         }
     }
@@ -189,10 +189,10 @@ impl Channel {
         io::Error::other(why)
     }
 
-    /// Puts `plain`, encrypted, behind `ciphertext`.
+    /// Encrypts `plain` and appends it to `ciphertext`.
     ///
     /// # Errors
-    /// There is nobody to say it to.
+    /// The connection cannot send any more.
     pub(crate) fn encrypt(&mut self, plain: &[u8], ciphertext: &mut Vec<u8>) -> io::Result<()> {
         let UnbufferedStatus { discard, state } =
             self.rustls.process_tls_records(&mut self.partial);
@@ -204,8 +204,8 @@ impl Channel {
         append(ciphertext, room, |room| encrypted(traffic.encrypt(plain, room)))
     }
 
-    /// Says that nothing more comes, behind `ciphertext`, if there is somebody to say it to; and counts
-    /// what ends before it has begun.
+    /// Appends the announcement of the end to `ciphertext`, if the connection can still send, and counts
+    /// a connection that ends before its handshake is complete.
     pub(crate) fn close(&mut self, ciphertext: &mut Vec<u8>) {
         if self.phase == Phase::Handshake {
             self.counts.handshake_errors.fetch_add(1, Relaxed);
@@ -216,7 +216,7 @@ impl Channel {
         }
         let UnbufferedStatus { state, .. } = self.rustls.process_tls_records(&mut self.partial);
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
-            // Without it the peer sees the socket close.
+            // Without the alert the peer only sees the socket close.
             let close = |room: &mut [u8]| encrypted(traffic.queue_close_notify(room));
             let _ = append(ciphertext, RECORD_EXTRA, close);
         }
@@ -254,7 +254,7 @@ fn encode(
     })
 }
 
-/// Has `write` put something behind `ciphertext`, where there are `room` bytes, or as many as it needs.
+/// Has `write` append to `ciphertext`, with room for `room` bytes, or for as many as it needs.
 fn append(
     ciphertext: &mut Vec<u8>,
     mut room: usize,

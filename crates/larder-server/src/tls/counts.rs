@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// What went wrong, and what sessions were begun.
+/// Counts of connections, sessions and errors.
 #[derive(Debug, Default)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct TlsCounts {
-    /// Connections that are encrypted, now.
+    /// Encrypted connections that are open.
     pub(crate) open: AtomicUsize,
-    /// Handshakes that resumed nothing.
+    /// Handshakes that did not resume a session.
     pub new_sessions: AtomicU64,
     pub handshake_errors: AtomicU64,
     pub proto_errors: AtomicU64,

@@ -29,15 +29,15 @@ const NONBLOCKING: i32 = nix::libc::O_NONBLOCK;
 pub enum LoadError {
     /// `-Z` without `ssl_chain_cert`.
     NoChain,
-    /// Clients are asked for certificates, and nobody may have signed them; by what.
+    /// The option in this field asks clients for certificates, and `ssl_ca_cert` is not given.
     NoAuthority(&'static str),
     /// The server's certificates.
     Chain(PathBuf, String),
     /// Its key.
     Key(PathBuf, String),
-    /// Those who may have signed clients' certificates.
+    /// The authorities of clients' certificates.
     Authority(PathBuf, String),
-    /// The system has no randomness, or rustls is not made for what is asked.
+    /// The system has no randomness, or rustls does not support the options.
     Unusable(Error),
 }
 
@@ -59,14 +59,14 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// What is asked of clients.
+/// Which certificates clients have to present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clients {
-    /// No certificate.
+    /// No certificates are requested.
     Anonymous,
-    /// A good one or none.
+    /// A valid certificate or none.
     Asked,
-    /// A good one.
+    /// A valid certificate.
     Certified,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn load(
     };
     let identity = SingleCertAndKey::from(identity(options, provider)?);
     let mut config = builder.with_cert_resolver(Arc::new(identity));
-    // As OpenSSL has it: tickets always, memory for sessions if asked for.
+    // As in OpenSSL, tickets are always on, and a session cache is an option.
     config.ticketer = Ticketer::new().map_err(LoadError::Unusable)?;
     config.session_storage = if options.session_cache {
         ServerSessionMemoryCache::new(SESSIONS_MAX)
@@ -150,11 +150,11 @@ fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>,
     }
 }
 
-/// A file's content. What is no regular file may keep its reader waiting for ever, and with it
-/// handshakes and the end of the server.
+/// Reads a regular file. Reading any other file could block for ever, and with it handshakes and the
+/// end of the server.
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let read = || -> io::Result<Vec<u8>> {
-        // A pipe that has come to its place in between is not waited for either.
+        // A pipe that has replaced the file in the meantime does not block either.
         let file = File::options().read(true).custom_flags(NONBLOCKING).open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("it is no regular file"));

@@ -1,5 +1,4 @@
-//! TLS: certificates and what is done with them, from files to a server's present configuration.
-//! What it makes of bytes is in [`channel`].
+//! TLS: certificates, from files to a server's present configuration. [`channel`] encrypts and decrypts.
 
 pub mod channel;
 mod counts;
@@ -33,7 +32,7 @@ pub struct Tls {
     counts: Arc<TlsCounts>,
 }
 
-/// What new connections get, by what is asked of them.
+/// The configurations of new connections, by the certificates that clients have to present.
 #[derive(Debug)]
 struct Configurations {
     usual: Arc<ServerConfig>,
@@ -44,10 +43,10 @@ struct Configurations {
 }
 
 impl Tls {
-    /// Reads what the options name; `listeners` are those that will need it.
+    /// Reads the files that the options name; `listeners` will use them.
     ///
     /// # Errors
-    /// [`LoadError`] for the first file that is not what it should be.
+    /// [`LoadError`] for the first invalid file.
     pub fn new(options: options::Tls, listeners: &[Listener]) -> Result<Self, LoadError> {
         let clock = Clock::start();
         let provider = Arc::new(ring::default_provider());
@@ -61,7 +60,7 @@ impl Tls {
         Ok(Self { options, provider, present: Mutex::new(present), refreshed, clock, counts })
     }
 
-    /// Reads the files again. What is there now stays if anything is wrong with them.
+    /// Reads the files again. If any is invalid, the present configuration stays.
     ///
     /// # Errors
     /// [`LoadError`], as at start.
@@ -73,7 +72,7 @@ impl Tls {
         Ok(())
     }
 
-    /// What a new connection at a listener gets; `None` if it is not encrypted.
+    /// The configuration of a new connection at a listener; `None` if it is not encrypted.
     #[must_use]
     pub fn configuration(&self, security: Security) -> Option<Arc<ServerConfig>> {
         let present = self.present();
@@ -85,7 +84,7 @@ impl Tls {
         }
     }
 
-    /// Whether nobody is served at a listener who has not shown a good certificate.
+    /// Whether a listener serves only clients with a valid certificate.
     #[must_use]
     pub fn asks_for_certificates(&self, security: Security) -> bool {
         match security {
@@ -105,7 +104,8 @@ impl Tls {
         self.clock.now().0.saturating_sub(self.refreshed.load(Relaxed))
     }
 
-    /// Memory that encrypted connections have beside [`crate::server::Server::held`], in bytes.
+    /// Memory of encrypted connections that [`crate::connections::Connections::held`] leaves out, in
+    /// bytes.
     pub(crate) fn fixed(&self) -> usize {
         self.counts.open.load(Relaxed) * channel::FIXED_LEN
     }
@@ -115,7 +115,7 @@ impl Tls {
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // It is replaced as a whole: whatever a panic left is whole.
+        // It is replaced as a whole, so it is valid even after a panic of a thread that held the lock.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,4 @@
-//! A connection's task: it waits for an event, has turns until there is something to wait for, and
-//! so on.
+//! A connection's task: it waits for an event, has turns until it has to wait again, and repeats that.
 
 use super::hold::Hold;
 use super::shared::Shared;
@@ -27,13 +26,13 @@ pub(super) struct Client<E: Engine + 'static> {
     shared: Arc<Shared<E>>,
     connection: Connection<Session<E>>,
     stream: Stream,
-    /// When it has to be agreed on TLS.
+    /// The deadline of its TLS handshake.
     handshake_deadline: Option<Instant>,
-    /// What it is to be looked at for though nothing comes: how long after the wait began, and when.
+    /// The timer that ends its wait without an event: its duration, and the timer.
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The phase that it has seen.
     phase: Phase,
-    /// What wakes it from waiting for slower storage; made when it first has to.
+    /// What wakes it when it waits for slower storage; created at the first such wait.
     hold: OnceCell<Hold>,
 }
 
@@ -51,11 +50,11 @@ impl<E: Engine + 'static> Client<E> {
         })
     }
 
-    /// Serves it to its end. Boxed, or the task would have room for it more than once.
+    /// Serves it to its end. It is boxed because the task would contain it more than once otherwise.
     pub(super) async fn run(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
-        // Polled once, it wakes this task, which looks at the phase whenever it wakes: a lock that
-        // all connections share stays off the way of a request.
+        // It is polled once and then wakes this task, which checks the phase whenever it wakes: so no
+        // request takes the lock that all connections share.
         let mut changed = pin!(shared.phase_changed.notified());
         let _pending = poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
         while self.wait().await && self.serve().await {
@@ -67,7 +66,7 @@ impl<E: Engine + 'static> Client<E> {
 
     /// Has turns until there is something to wait for; false if it is to be closed.
     async fn serve(&mut self) -> bool {
-        // Tasks that are to close are among those that are ready: a turn behind them finds room.
+        // The tasks that have to close are ready to run: after them there is room for this one.
         for _ in 0..SHEDDING_YIELDS_MAX {
             if !self.shared.server.is_shedding() {
                 break;
@@ -106,8 +105,8 @@ impl<E: Engine + 'static> Client<E> {
         })
     }
 
-    /// Whether it has nothing more to ask. What has come before the end was announced is answered,
-    /// whether its event is here.
+    /// Whether it has no unanswered request. Input from before the announced end is answered, whether
+    /// or not its event has been seen.
     async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;
@@ -155,7 +154,7 @@ impl<E: Engine + 'static> Client<E> {
         Poll::Ready(event.is_ok())
     }
 
-    /// Sees to it that the wait ends when it has to be looked at.
+    /// Sets the timer that ends the wait.
     fn set_alarm(&mut self) {
         let after = self.poll_timeout();
         if self.alarm.as_ref().map(|(after, _)| *after) != after {

@@ -1,5 +1,5 @@
 //! Waking a task whose request waits for slower storage. Tasks are woken for other reasons too, so
-//! what wakes them leaves a note.
+//! these wakers also set a flag.
 
 use std::future::poll_fn;
 use std::sync::Arc;

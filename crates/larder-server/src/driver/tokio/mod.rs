@@ -1,6 +1,6 @@
-//! Tokio's runtimes: a task for each connection and each UDP socket. Either as many current-thread
-//! runtimes as there are threads, connections dealt out in turn, or one work-stealing runtime, where
-//! a task may go on on another thread after each wait.
+//! Tokio's runtimes: a task for each connection and each UDP socket. Either there are as many
+//! current-thread runtimes as threads, which get connections in turn, or there is one work-stealing
+//! runtime, where a task may continue on another thread after each wait.
 //!
 //! A worker context stays on its thread: a task uses that of the thread it is on, for one turn.
 
@@ -31,8 +31,8 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-/// How long a round of maintenance keeps its thread in the work-stealing runtime, so that the next one
-/// goes to another.
+/// How long a round of maintenance occupies its thread in the work-stealing runtime, so that the next
+/// one runs on another thread.
 const ROUND: Duration = Duration::from_micros(50);
 
 /// The runtimes as the acceptor sees them.
@@ -60,7 +60,7 @@ impl<E: Engine + 'static> Workers for Runtimes<E> {
 
     fn join(self) {
         for (end, thread) in self.threads {
-            // It is gone already if it panicked.
+            // The receiver does not exist any more if the thread panicked.
             let _ = end.send(());
             if thread.join().is_err() {
                 tracing::error!(
@@ -90,7 +90,7 @@ pub(super) fn start_each<C: Cache>(
         let name = format!("larder-{index}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             install(index, &server, &cache);
-            // A sender that is gone is an end too.
+            // A dropped sender ends the runtime too.
             let _ = runtime.block_on(ended);
             drop(runtime);
             uninstall();
@@ -146,8 +146,8 @@ async fn maintain<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     }
 }
 
-/// The work-stealing runtime's maintenance. Each thread has open segments of its own to look after: one
-/// that is busy does so at its turns, idle ones are visited.
+/// The work-stealing runtime's maintenance. Each thread has open segments of its own to maintain: a
+/// busy thread does so at its turns, and these tasks run on the idle ones.
 async fn do_rounds<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     loop {
         sleep(MAINTENANCE).await;
@@ -166,7 +166,7 @@ async fn do_round<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     std::thread::sleep(ROUND);
 }
 
-/// Says that the work-stealing runtime is alive: which of its threads does so is all the same.
+/// Notes that the work-stealing runtime is alive. Any of its threads may do so.
 async fn heartbeat<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     loop {
         (0..shared.server.options.threads).for_each(|worker| shared.server.heartbeat(worker));

@@ -1,8 +1,8 @@
 //! A stream that Tokio watches and nobody else reads.
 //!
-//! An event is used up when it is told. The turn after it goes on until the kernel has no more, or
-//! comes back by itself; whatever the kernel has later is another event. So a short read is the last
-//! one, and no call is spent to hear that there is nothing.
+//! An event is cleared when it is reported. The turn after it continues until the kernel has no more
+//! input, or asks for another turn; later input is another event. So a short read is the last one,
+//! and no system call is needed to learn that there is no input.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockRef, Socket};
@@ -18,12 +18,12 @@ use tokio::net::TcpStream;
 pub(super) struct Stream(TcpStream);
 
 impl Stream {
-    /// Has the runtime watch a socket that never blocks.
+    /// Registers a socket that never blocks with the runtime.
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
         TcpStream::from_std(OwnedFd::from(socket).into()).map(Self)
     }
 
-    /// What it is read and written through.
+    /// The socket, for reading and writing.
     pub(super) fn socket(&self) -> SockRef<'_> {
         SockRef::from(&self.0)
     }
@@ -42,7 +42,7 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits for the stream to fail: its peer is gone, rather than silent.
+    /// Waits for the stream to fail, because its peer has disconnected.
     pub(super) fn poll_failure(&self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if ready!(self.poll_room(cx)).is_err() || self.has_failed() {
@@ -54,7 +54,7 @@ impl Stream {
     fn has_failed(&self) -> bool {
         let mut asked = [PollFd::new(self.0.as_fd(), PollFlags::empty())];
         let failed = PollFlags::POLLERR | PollFlags::POLLHUP;
-        // What can't be asked any more has failed, too.
+        // A stream whose state cannot be read has failed, too.
         poll(&mut asked, PollTimeout::ZERO).is_err()
             || asked.iter().filter_map(PollFd::revents).any(|events| events.intersects(failed))
     }
