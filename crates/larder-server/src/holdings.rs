@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// Bytes that have to move for a connection to count as one that reads or sends.
+/// A connection counts as active after it has read or sent this many bytes.
 pub(crate) const PROGRESS_MIN: usize = 4 << 10;
 
 /// The kinds of memory.

@@ -1,4 +1,4 @@
-//! From serving to the end: who asks for it, and how threads learn of it.
+//! The phases of a server: how its end is requested, and how threads learn of it.
 //!
 //! ```text
 //! Serving ──graceful──▶ Draining ──all closed, or too late──▶ Ended
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Signals and commands only leave a request and wake the thread that accepts connections, by a byte in
-//! a pipe. That thread moves the phase, which the workers see.
+//! a pipe. That thread changes the phase, which the workers see.
 
 use crate::systemd;
 use std::io::{self, Read, Write};
@@ -14,18 +14,18 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
-/// Where a server is on its way.
+/// The phase of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// It accepts connections and answers them.
     Serving,
     /// It accepts none; each that it has is closed once its requests are answered.
     Draining,
-    /// Threads end, whatever is open.
+    /// Its threads end, even if connections are open.
     Ended,
 }
 
-/// A server's way to its end.
+/// The phase of a server, and the request to change it.
 pub struct LifeCycle {
     phase: AtomicU8,
     quick: Arc<AtomicBool>,
@@ -35,7 +35,8 @@ pub struct LifeCycle {
 }
 
 impl LifeCycle {
-    /// A way to the end, and the waker's other end, which becomes readable at [`Self::wake`].
+    /// The life cycle of a new server, and the other end of its waker's pipe, which becomes readable at
+    /// [`Self::wake`].
     ///
     /// # Errors
     /// The system has no file descriptors left.
@@ -66,14 +67,14 @@ impl LifeCycle {
             (SIGHUP, &self.reload),
         ];
         for (signal, request) in requests {
-            // In this order: the request is there before anybody is woken for it.
+            // The order matters: the request is stored before the thread is woken for it.
             signal_hook::flag::register(signal, Arc::clone(request))?;
             signal_hook::low_level::pipe::register(signal, self.waker.try_clone()?)?;
         }
         Ok(())
     }
 
-    /// Asks for the end.
+    /// Requests the end.
     pub fn stop(&self, graceful: bool) {
         let request = if graceful { &self.graceful } else { &self.quick };
         request.store(true, SeqCst);
@@ -106,12 +107,13 @@ impl LifeCycle {
         }
     }
 
-    /// Goes on to a phase.
+    /// Changes the phase.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, SeqCst);
     }
 
-    /// Does what was asked for by signals, `reload` once for all SIGHUPs since; the phase to go on to.
+    /// Handles the requests of signals: calls `reload` once for all SIGHUPs since the last call, and
+    /// returns the phase that was asked for.
     pub(crate) fn handle_requests(&self, reload: impl FnOnce()) -> Phase {
         if self.reload.swap(false, SeqCst) {
             tracing::info!("SIGHUP: passwords and certificates are read again");

@@ -1,4 +1,4 @@
-//! Sockets that are listened on: from addresses as memcached writes them to bound listeners.
+//! Sockets that are listened on: addresses in memcached's form are parsed and bound.
 
 use crate::dialect::{self, Dialect};
 use crate::options::Options;
@@ -21,7 +21,7 @@ pub struct Listener {
     service: Service,
 }
 
-/// What those who connect to a listener speak.
+/// The protocol of a listener's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// memcached's protocol.
@@ -31,16 +31,16 @@ pub enum Service {
     },
 }
 
-/// Whether those who connect have to speak TLS, as an address to listen on begins with it.
+/// Whether a listener's connections use TLS, from the prefix of its address in `-l`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// Nothing said: under `-Z`, as the options have it.
+    /// No prefix: under `-Z`, as the options say.
     Usual,
-    /// `notls:`
+    /// `notls:`: connections are not encrypted.
     Plain,
-    /// `btls:`: they show no certificate.
+    /// `btls:`: clients present no certificate.
     Anonymous,
-    /// `mtls:`: they show a good certificate.
+    /// `mtls:`: clients have to present a valid certificate.
     Certified,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Entry<'a> {
             });
             text = rest;
         }
-        // Proxies tell their listeners apart by tags; here they mean nothing.
+        // Proxies distinguish their listeners by tags, which have no effect here.
         if let Some((tag, rest)) = bracketed(text, "tag")
             && (1..=8).contains(&tag.len())
         {
@@ -84,7 +84,7 @@ impl<'a> Entry<'a> {
         Ok(Self { security, dialect, text })
     }
 
-    /// What is spoken at the address.
+    /// The protocol at the address.
     fn service(&self, options: &Options) -> Result<Service, ListenError> {
         let opening = match self.dialect {
             None => Some(dialect::opening(options)),
@@ -95,7 +95,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// What stands between the brackets of `NAME[..]:`, and what follows.
+/// The text between the brackets of `NAME[..]:`, and the text after them.
 fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
     text.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
 }
@@ -105,17 +105,17 @@ fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
 pub enum ListenError {
     /// It is not an address.
     Address(String),
-    /// `proto[..]:` names something else than a dialect.
+    /// `proto[..]:` does not name a dialect.
     Protocol(String),
-    /// The dialect that is asked for has no logins, and `-S` or `-Y` asks for one.
+    /// The dialect has no logins, and `-S` or `-Y` requires one.
     NoLogin(String),
-    /// TCP.
+    /// A TCP socket could not be bound.
     Tcp(SocketAddr, io::Error),
-    /// UDP.
+    /// A UDP socket could not be bound.
     Udp(SocketAddr, io::Error),
-    /// A unix socket.
+    /// A unix socket could not be bound.
     Unix(String, io::Error),
-    /// A socket that was passed to the server.
+    /// A socket that was passed to the server cannot be used.
     Inherited(String),
 }
 
@@ -182,19 +182,19 @@ impl Listener {
         self.address.as_socket()
     }
 
-    /// Whether those who connect have to speak TLS.
+    /// Whether its connections use TLS.
     #[must_use]
     pub fn security(&self) -> Security {
         self.security
     }
 
-    /// What they speak.
+    /// The protocol of its connections.
     #[must_use]
     pub fn service(&self) -> Service {
         self.service
     }
 
-    /// Takes the next connection, which never blocks, and its peer's name.
+    /// Accepts the next connection, whose socket never blocks; returns it with its peer's name.
     pub fn accept(&self) -> io::Result<(Socket, String)> {
         let (stream, peer) = self.socket.accept()?;
         stream.set_nonblocking(true)?;
@@ -231,14 +231,14 @@ pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>
 /// Binds everything that the command line asks for.
 ///
 /// # Errors
-/// [`ListenError`] for the first address that can't be had. IPv6 missing from the machine is none.
+/// [`ListenError`] for the first address that cannot be bound. A machine without IPv6 is no error.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let (backlog, usual) =
         (options.listen_backlog, Service::Memcached { opening: dialect::opening(options) });
     if let Some(path) = &options.unix_socket {
         let listener = bind_unix(path, options.unix_mask, backlog, usual)?;
         if let Some(user) = options.user.as_deref().filter(|_| platform::is_root()) {
-            // A user that is not there is an error soon enough.
+            // A user that does not exist causes an error later, when privileges are dropped.
             platform::give_to(user, path)
                 .map_err(|error| ListenError::Unix(path.display().to_string(), error))?;
         }
@@ -263,7 +263,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     Ok(listeners)
 }
 
-/// The port to listen on; 0 is any, as the system has it.
+/// The port to listen on; 0 lets the system choose one.
 fn port(options: &Options) -> Option<u16> {
     match options.port {
         0 => None,
@@ -306,7 +306,7 @@ pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenEr
     if found.is_empty() { Err(bad()) } else { Ok(found) }
 }
 
-/// What stands between brackets, if both are there.
+/// The text between brackets, if there are both.
 fn without_brackets(text: &str) -> &str {
     text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }
@@ -338,7 +338,7 @@ fn bind_unix(
     service: Service,
 ) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<Listener> {
-        // What a server that was killed left behind; anything but a socket is somebody's file.
+        // A server that was killed leaves its socket behind. A file of any other kind is not removed.
         if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
         }
@@ -351,7 +351,8 @@ fn bind_unix(
     bind().map_err(|error| ListenError::Unix(path.display().to_string(), error))
 }
 
-/// Tells a test harness the ports, in memcached's form, when `MEMCACHED_PORT_FILENAME` names a file.
+/// Writes the ports, in memcached's form, to the file that `MEMCACHED_PORT_FILENAME` names, for test
+/// harnesses.
 ///
 /// # Errors
 /// The file can't be written.

@@ -1,5 +1,5 @@
-//! The log that watchers see: lines as memcached writes them, kept for each watcher until its
-//! connection takes them, and left out where it is too slow.
+//! The log that watchers read: lines in memcached's form, kept for each watcher until its connection
+//! sends them, and left out for a watcher that is too slow.
 
 use crate::clock::Clock;
 use larder_protocol::Streams;
@@ -17,7 +17,7 @@ const WATCHERS_MAX: usize = 20;
 pub struct Log {
     clock: Clock,
     classes: SizeClasses,
-    /// The most that is kept for a watcher, in bytes.
+    /// The largest buffer of a watcher, in bytes.
     kept_max: usize,
     /// The streams that any watcher watches, and [`Streams::PREFIXES`].
     observed: AtomicU32,
@@ -37,7 +37,7 @@ struct Watcher {
     id: u64,
     streams: Streams,
     lines: Vec<u8>,
-    /// How many lines found no room since the last one that did.
+    /// How many lines did not fit the buffer since the last one that did.
     skipped: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct Counts {
 }
 
 impl Log {
-    /// A log that nobody watches, and that keeps `kept_max` bytes for each who does.
+    /// A log without watchers, which keeps `kept_max` bytes for each that comes.
     #[must_use]
     pub fn new(clock: Clock, classes: SizeClasses, kept_max: usize) -> Self {
         let (observed, watchers) = (AtomicU32::default(), Mutex::default());
@@ -83,7 +83,7 @@ impl Log {
         }
     }
 
-    /// Begins to keep lines for a watcher; its number. `None` if there are too many watchers.
+    /// Adds a watcher and returns its number; `None` if there are too many.
     pub(crate) fn watch(&self, streams: Streams) -> Option<u64> {
         let mut watchers = self.lock();
         if watchers.list.len() >= WATCHERS_MAX {
@@ -105,11 +105,11 @@ impl Log {
     fn observe(&self, watchers: &Watchers) {
         let all = watchers.list.iter().fold(Streams::default(), |all, w| all.with(w.streams));
         let keep = |observed: u32| Some(observed & Streams::PREFIXES.0 | all.0);
-        // It always has a next value.
+        // The closure always returns a value, so the update cannot fail.
         let _ = self.observed.fetch_update(Relaxed, Relaxed, keep);
     }
 
-    /// Moves what is kept for a watcher to `output`.
+    /// Moves the lines that are kept for a watcher to `output`.
     pub(crate) fn read(&self, id: u64, output: &mut Vec<u8>) {
         let mut watchers = self.lock();
         let Some(watcher) = watchers.list.iter_mut().find(|watcher| watcher.id == id) else {
@@ -151,7 +151,7 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| connection.write(line));
     }
 
-    /// Logs why a connection can't go on, of TLS or of its stream.
+    /// Logs the error of TLS or of its stream that ends a connection.
     pub(crate) fn note_fault(&self, client: u64, tls: bool, why: impl Display) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -160,7 +160,7 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| failed.write(line));
     }
 
-    /// Writes a line for all who watch `stream`; `rest` writes what follows its time and number.
+    /// Writes a line for all watchers of `stream`; `rest` writes the part after its time and number.
     pub(crate) fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
         let mut watchers = self.lock();
         if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {
