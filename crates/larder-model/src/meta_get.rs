@@ -4,7 +4,7 @@
 use crate::item::{Item, expiry, left};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use larder_protocol::{Get, MetaFlags};
+use larder_protocol::{Exptime, Get, MetaFlags};
 
 /// Writes the answer about `item` and applies the flags to it. `created` says whether this request
 /// created the item (vivify).
@@ -31,8 +31,9 @@ pub(crate) fn answer(
                 wins = true;
             }
             b'R' if !created && !item.won => {
-                let recache = i64::from(get.recache.unwrap_or(0));
-                wins |= left(item, now).is_some_and(|left| i64::from(left) < recache);
+                let recache = get.recache.and_then(|within| expiry(now, Exptime(within.into())));
+                let recache = recache.map_or(0, |at| at - now);
+                wins |= left(item, now).is_some_and(|left| left < recache);
             }
             b't' => {
                 let ttl = left(item, now).map_or(-1, i64::from);

@@ -164,7 +164,7 @@ impl Model {
             (Some(_), None) => Stored::NotFound,
             (None, None) if store.mode == StoreMode::Replace => Stored::NotStored,
             (Some(cas), Some(old)) if cas != old.cas || cas == 0 => {
-                if !store.invalidate || cas >= old.cas {
+                if !store.invalidate || cas >= old.cas || cas == 0 {
                     return Stored::Exists;
                 }
                 let Item { expires, won, .. } = old;

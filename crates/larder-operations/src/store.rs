@@ -201,7 +201,9 @@ impl<'v> Store<'v> {
         let stale = match self.compare {
             Some(cas) if cas == item.cas && cas != 0 => false,
             // A client that read the item before it was invalidated may still store its value, as stale.
-            Some(cas) if self.invalidate && cas < item.cas && !self.mode.concatenates() => true,
+            Some(cas @ 1..) if self.invalidate && cas < item.cas && !self.mode.concatenates() => {
+                true
+            }
             Some(_) => return (Change::Keep, Stored::Exists),
             None => false,
         };

@@ -225,7 +225,8 @@ fn named(transport: &str, address: SocketAddr) -> String {
 
 /// The entries of `-l`.
 pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>, ListenError>> {
-    lists.iter().flat_map(|list| list.split(';')).map(str::trim).map(Entry::parse)
+    let texts = lists.iter().flat_map(|list| list.split(';')).map(str::trim);
+    texts.filter(|text| !text.is_empty()).map(Entry::parse)
 }
 
 /// Binds everything that the command line asks for.
@@ -259,6 +260,9 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
         for address in resolve(entry.text, port)? {
             listeners.push(bind_tcp(address, backlog, security, service)?);
         }
+    }
+    if listeners.is_empty() {
+        return Err(ListenError::Address("-l names none".to_owned()));
     }
     Ok(listeners)
 }

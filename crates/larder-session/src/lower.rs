@@ -17,7 +17,7 @@ pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
     });
     let recache = get.recache.and_then(|within| {
         let after_touch = flags.is_some_and(|flags| !flags.precedes(b'R', b'T'));
-        Some(Recache { within_secs: u32::try_from(within).ok()?, after_touch })
+        Some(Recache { within_secs: recache_secs(within, now)?, after_touch })
     });
     Look {
         touch: get.touch.map(|touch| resolve(touch, now)),
@@ -27,6 +27,15 @@ pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
         untracked: get.untracked,
         // As in memcached, `mg` with T that finds nothing is counted as a get.
         miss_counts_as_get: flags.is_some(),
+    }
+}
+
+/// The seconds of `R`. As in memcached, it is an expiry: more than 30 days are a Unix time, and 0 is
+/// none.
+fn recache_secs(within: i32, now: Seconds) -> Option<u32> {
+    match resolve(Exptime(within.into()), now) {
+        Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
+        Expiry::Never => None,
     }
 }
 

@@ -313,10 +313,17 @@ impl<E: Engine> Session<E> {
         let (waker, mut begun) = ((cx.waker)(), Vec::new());
         for (i, hash) in hashes.enumerate() {
             let is_under_way = fetches.0.iter().any(|(other, _)| *other == hash);
-            let waits = is_under_way || engine.fetch(hash, &waker, &mut begun) != Begun::Nothing;
+            let answer = match is_under_way {
+                true => Begun::Begun,
+                false => engine.fetch(hash, &waker, &mut begun),
+            };
             fetches.0.extend(begun.drain(..).map(|fetch| (hash, fetch)));
-            if i == 0 && waits {
+            if i == 0 && answer != Begun::Nothing {
                 next = Next::Wait;
+            }
+            // The engine has no room for more, so those behind are not asked for either.
+            if answer == Begun::Later {
+                break;
             }
         }
         engine.submit();

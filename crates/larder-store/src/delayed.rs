@@ -21,8 +21,15 @@ use std::time::Duration;
 /// The slower storage and the replicas: the reads and acknowledgements that are under way.
 #[derive(Debug)]
 pub struct Storage {
-    waits: Mutex<Vec<Arc<Wait>>>,
+    waits: Mutex<Waits>,
     random: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Waits {
+    under_way: Vec<Arc<Wait>>,
+    /// Wakers of those that were told to ask again later, because too many were under way.
+    refused: Vec<Waker>,
 }
 
 #[derive(Debug)]
@@ -57,26 +64,33 @@ impl Storage {
     /// Ends up to `waits` reads and acknowledgements that are chosen at random, and returns how many
     /// ended.
     pub fn complete(&self, waits: usize) -> usize {
-        let mut under_way = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let Waits { under_way, refused } = &mut *all;
         let ended: Vec<_> = (0..waits.min(under_way.len()))
             .map(|_| {
                 let chosen = self.draw() % under_way.len() as u64;
                 under_way.swap_remove(usize::try_from(chosen).expect("an index"))
             })
             .collect();
-        drop(under_way);
+        let refused = std::mem::take(refused);
+        drop(all);
         for wait in &ended {
             wait.is_done.store(true, Ordering::Release);
             wait.waker.wake_by_ref();
         }
+        refused.into_iter().for_each(Waker::wake);
         ended.len()
     }
 
     fn begin(&self, waker: &Waker) -> Option<Arc<Wait>> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits.under_way.len() >= READS_MAX {
+            waits.refused.push(waker.clone());
+            return None;
+        }
         let wait = Arc::new(Wait { is_done: AtomicBool::new(false), waker: waker.clone() });
-        waits.push(Arc::clone(&wait));
-        (waits.len() <= READS_MAX).then_some(wait)
+        waits.under_way.push(Arc::clone(&wait));
+        Some(wait)
     }
 
     /// A random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
