@@ -13,6 +13,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | `size_class` | which items share segments because of their size |
+//! | `queue` | nothing: the names of the two queues |
 //! | `lists` | FIFO order: linked lists of segment numbers |
 //! | `queues` | which segment is evicted next |
 //! | `verdict` | whether an item of that segment is kept |
@@ -22,35 +23,14 @@
 mod ghosts;
 pub(crate) mod lists;
 mod open;
+mod queue;
 mod queues;
 mod size_class;
 mod verdict;
 
 pub use ghosts::{GHOSTS, GhostClock, GhostEpoch, Ghosts, Sweep};
 pub use open::{Kind, Placement, chained_max, open_budget, place};
+pub use queue::Queue;
 pub use queues::{Queues, SIZE_EXPONENT, Sealed, Victim};
 pub use size_class::SizeClass;
 pub use verdict::{KeepLimit, Verdict};
-
-/// The two queues of S3-FIFO.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
-    /// New items. Those without a hit are evicted from here.
-    Small = 0,
-    /// Items that were hit in the small queue, or set again soon after their eviction.
-    Main = 1,
-}
-
-impl Queue {
-    /// Both queues, in the order of their numbers.
-    pub const ALL: [Self; 2] = [Self::Small, Self::Main];
-
-    /// The other queue.
-    #[must_use]
-    pub fn other(self) -> Self {
-        match self {
-            Self::Small => Self::Main,
-            Self::Main => Self::Small,
-        }
-    }
-}

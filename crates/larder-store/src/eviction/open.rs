@@ -1,6 +1,7 @@
 //! Which open segment an item is appended to. Not every kind of item can have one of its own.
 
-use super::{Queue, SizeClass};
+use super::SizeClass;
+use super::queue::Queue;
 
 /// Items that share segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Which segment is evicted next.
 
+use super::SizeClass;
 use super::lists::Lists;
-use super::{Queue, SizeClass};
+use super::queue::Queue;
 
 /// The default exponent of item size. By simulation, 1 misses fewer items but up to 11 % more bytes
 /// than memcached.

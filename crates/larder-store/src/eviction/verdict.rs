@@ -1,6 +1,6 @@
 //! Which items are kept when their segment is evicted.
 
-use super::Queue;
+use super::queue::Queue;
 
 /// What happens to an item whose segment is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,24 @@
+//! The names of the two queues.
+
+/// The two queues of S3-FIFO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// New items. Those without a hit are evicted from here.
+    Small = 0,
+    /// Items that were hit in the small queue, or set again soon after their eviction.
+    Main = 1,
+}
+
+impl Queue {
+    /// Both queues, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::Small, Self::Main];
+
+    /// The other queue.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Small => Self::Main,
+            Self::Main => Self::Small,
+        }
+    }
+}
