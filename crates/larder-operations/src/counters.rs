@@ -47,7 +47,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counts that memcached keeps per thread.
+    /// The counts of one thread.
     ThreadCounters {
         get_misses get_expired get_flushed touch_misses cmd_flush cmd_meta
         delete_misses incr_misses decr_misses cas_misses cmd_touch
@@ -58,7 +58,7 @@ counters! {
 }
 
 counters! {
-    /// Counts that memcached keeps per thread and slab class.
+    /// The counts of one thread for one slab class.
     ClassCounters {
         cmd_set get_hits touch_hits delete_hits incr_hits decr_hits cas_hits cas_badval
     }

@@ -67,46 +67,42 @@ pub struct ItemView<'a, L> {
     pub created: bool,
 }
 
-/// What earlier reads have recorded in an item, as it was before the look-up that returns it.
-#[derive(Clone, Copy, Debug)]
-pub struct Traces {
-    fetched: bool,
-    accessed: Seconds,
-}
-
 impl<E: Engine> OpContext<'_, E> {
     /// Shows the content of an item, and nothing else: the fastest look-up. If `show` returns `None`, the
-    /// caller calls [`OpContext::look`] with the traces that this look-up returns.
+    /// caller calls [`OpContext::look`], and says that the access is recorded.
     #[inline]
     pub fn content<R>(
         &mut self,
         key: HashedKey<'_>,
         show: impl FnOnce(&Content<'_, E::Lease>) -> Option<R>,
-    ) -> Lookup<Result<R, Traces>> {
+    ) -> Lookup<Option<R>> {
         let (limits, key_len) = (self.limits, key.bytes.len());
         let mut value_len = 0;
         let found = self.engine.content(key, |content| {
             value_len = content.value.len();
             let class = limits.class_of(key_len, value_len, content.client_flags);
-            show(content).map(|shown| (shown, class)).ok_or(Traces::UNKNOWN)
+            show(content).map(|shown| (shown, class))
         });
         self.shown(key, value_len, found)
     }
 
-    /// Shows a whole item to a look-up that changes nothing of it but its traces. If `show` returns
-    /// `None`, the caller calls [`OpContext::look`] with the traces that this look-up returns.
+    /// Shows a whole item to a look-up that only records its access. If `show` returns `None`, nothing is
+    /// recorded, and the caller calls [`OpContext::look`].
     #[inline]
     pub fn view<R>(
         &mut self,
         key: HashedKey<'_>,
         show: impl FnOnce(&Item<'_, E::Lease>) -> Option<R>,
-    ) -> Lookup<Result<R, Traces>> {
+    ) -> Lookup<Option<R>> {
         let (limits, key_len) = (self.limits, key.bytes.len());
         let mut value_len = 0;
-        let found = self.engine.get(key, Access::Tracked, |item| {
+        let found = self.engine.get_recorded(key, |item| {
             value_len = item.value.len();
             let class = limits.class_of(key_len, value_len, item.attributes.client_flags);
-            show(item).map(|shown| (shown, class)).ok_or_else(|| Traces::of(item))
+            match show(item) {
+                Some(shown) => (Access::Tracked, Some((shown, class))),
+                None => (Access::Untracked, None),
+            }
         });
         self.shown(key, value_len, found)
     }
@@ -117,22 +113,22 @@ impl<E: Engine> OpContext<'_, E> {
         &mut self,
         key: HashedKey<'_>,
         value_len: usize,
-        looked: Lookup<Result<(R, usize), Traces>>,
-    ) -> Lookup<Result<R, Traces>> {
+        looked: Lookup<Option<(R, usize)>>,
+    ) -> Lookup<Option<R>> {
         match looked {
-            Lookup::Hit(Ok((shown, class))) => {
+            Lookup::Hit(Some((shown, class))) => {
                 self.counters.class(Some(class), |class| class.get_hits.add(1));
                 self.tell_fetched(key, Found::Live { class, value_len });
-                Lookup::Hit(Ok(shown))
+                Lookup::Hit(Some(shown))
             }
-            Lookup::Hit(Err(traces)) => Lookup::Hit(Err(traces)),
+            Lookup::Hit(None) => Lookup::Hit(None),
             missing => self.missed(key, &Look::default(), without_hit(&missing)),
         }
     }
 
     /// Shows an item and changes it as `op` says. `show` may be called again when the item has changed in
-    /// the meantime; its last result counts. `traces` come from an earlier look-up of the same request
-    /// that did not answer it. That look-up was recorded as an access, so this one is not.
+    /// the meantime; its last result counts. `is_recorded`: an earlier look-up of the same request, which
+    /// did not answer it, was recorded as an access, so this one is not.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. Never
@@ -141,53 +137,51 @@ impl<E: Engine> OpContext<'_, E> {
         &mut self,
         key: HashedKey<'_>,
         op: &Look,
-        traces: Option<Traces>,
+        is_recorded: bool,
         mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
     ) -> Result<Lookup<R>, Refusal> {
         let changes = op.touch.is_some() || op.create.is_some() || op.recache.is_some();
         if changes {
-            return self.look_and_change(key, op, traces, show);
+            return self.look_and_change(key, op, is_recorded, show);
         }
-        let (limits, access) = (self.limits, op.access(traces));
-        let looked = self.engine.get(key, access, |item| {
-            let traces = traces.unwrap_or_else(|| Traces::of(item));
+        let (limits, access) = (self.limits, op.access(is_recorded));
+        let looked = self.engine.get_recorded(key, |item| {
             if op.may_win && item.attributes.stale && !item.attributes.won {
-                return Err(traces);
+                // The change records the access, so that it leaves no trace if it is pending.
+                return (Access::Untracked, None);
             }
             let found = Found::of(&Lookup::Hit(item), key.bytes.len(), limits);
             let (expiry, win_taken) = (item.attributes.expiry, op.may_win && item.attributes.won);
-            Ok((show(&ItemView::of(item, expiry, traces, false, win_taken)), found))
+            (access, Some((show(&ItemView::of(item, expiry, false, win_taken)), found)))
         });
         match looked {
-            Lookup::Hit(Ok((shown, found))) => {
+            Lookup::Hit(Some((shown, found))) => {
                 self.counters.class(found.class(), |class| class.get_hits.add(1));
                 self.tell_fetched(key, found);
                 Ok(Lookup::Hit(shown))
             }
-            Lookup::Hit(Err(traces)) => self.look_and_change(key, op, Some(traces), show),
+            Lookup::Hit(None) => self.look_and_change(key, op, is_recorded, show),
             missing => Ok(self.missed(key, op, without_hit(&missing))),
         }
     }
 
-    /// A look-up that changes the item. `traces` come from an earlier look-up of the same request, if
-    /// there was one.
+    /// A look-up that changes the item.
     fn look_and_change<R>(
         &mut self,
         key: HashedKey<'_>,
         op: &Look,
-        traces: Option<Traces>,
+        is_recorded: bool,
         mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
     ) -> Result<Lookup<R>, Refusal> {
-        let (limits, now, access) = (self.limits, self.now, op.access(traces));
+        let (limits, now, access) = (self.limits, self.now, op.access(is_recorded));
         let mut found = Found::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
             found = Found::of(&item, key.bytes.len(), limits);
             match (item, op.create) {
                 (Lookup::Hit(item), _) => {
                     let (attributes, won) = op.changed(item, now);
-                    let traces = traces.unwrap_or_else(|| Traces::of(item));
                     let win_taken = op.may_win && item.attributes.won;
-                    let view = ItemView::of(item, attributes.expiry, traces, won, win_taken);
+                    let view = ItemView::of(item, attributes.expiry, won, win_taken);
                     (op.change(item, attributes, access), Lookup::Hit(Some(show(&view))))
                 }
                 (_, Some(create)) => (create.change(op), Lookup::Hit(None)),
@@ -301,34 +295,18 @@ fn without_hit<R, S>(missing: &Lookup<R>) -> Lookup<S> {
     }
 }
 
-impl Traces {
-    /// The traces of a look-up that does not read them, and whose answer does not show them.
-    const UNKNOWN: Self = Self { fetched: true, accessed: Seconds(0) };
-
-    fn of<L>(item: &Item<'_, L>) -> Self {
-        Self { fetched: item.fetched, accessed: item.accessed }
-    }
-}
-
 impl<'a, L> ItemView<'a, L> {
     #[inline]
-    fn of(
-        item: &'a Item<'a, L>,
-        expiry: Expiry,
-        traces: Traces,
-        won: bool,
-        win_taken: bool,
-    ) -> Self {
-        let Traces { fetched, accessed } = traces;
-        let Item { attributes, cas, ref value, .. } = *item;
+    fn of(item: &'a Item<'a, L>, expiry: Expiry, won: bool, win_taken: bool) -> Self {
+        let Item { attributes, cas, ref value, fetched, accessed, .. } = *item;
         Self { attributes, expiry, cas, value, fetched, accessed, won, win_taken, created: false }
     }
 }
 
 impl Look {
     /// Whether to record the access: a request is recorded once, however often it looks the item up.
-    fn access(&self, earlier: Option<Traces>) -> Access {
-        if self.untracked || earlier.is_some() { Access::Untracked } else { Access::Tracked }
+    fn access(&self, is_recorded: bool) -> Access {
+        if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }
     }
 
     /// The attributes after the look-up, and whether the client has won the right to fill the item.

@@ -12,7 +12,7 @@ pub(crate) struct Letters(u64);
 impl Letters {
     pub(crate) const NONE: Self = Self(0);
 
-    /// The letter alone; no letter at all if it can be no flag.
+    /// The set of this letter; the empty set if the byte cannot be a flag.
     #[inline]
     pub(crate) const fn of(letter: u8) -> Self {
         let place = place(letter);

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::pending::{Pending, Sending};
 use crate::time::resolve;
 use crate::{Host, lower};
-use larder_operations::{ItemView, Traces};
+use larder_operations::ItemView;
 use larder_protocol::reply::{self, Hit, ItemInfo, ShownItem, Ttl};
 use larder_protocol::{Debug, FastGet, Get, ReplyFormat};
 use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Seconds, Value};
@@ -30,14 +30,14 @@ enum Shown {
 }
 
 /// The fast path: answers a look-up that changes nothing, if the item is not large, stale or otherwise
-/// special. If it is, returns the traces that [`get`] needs.
+/// special. If it is, returns `None`, and [`get`] answers.
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     fast: &FastGet<'_>,
     key: HashedKey<'_>,
     output: &mut Vec<u8>,
-) -> Result<Answered, Traces> {
+) -> Option<Answered> {
     let now = cx.operations.now;
     let looked = if fast.is_meta() {
         cx.operations.view(key, |item| {
@@ -61,35 +61,34 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
         })
     };
     match looked {
-        Lookup::Hit(Ok(())) => Ok(Answered::Written),
-        Lookup::Hit(Err(traces)) => Err(traces),
+        Lookup::Hit(shown) => shown.map(|()| Answered::Written),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => {
             reply::miss(&fast.get(), key.bytes, output);
-            Ok(Answered::Written)
+            Some(Answered::Written)
         }
-        Lookup::Pending => Ok(Answered::Pending),
+        Lookup::Pending => Some(Answered::Pending),
     }
 }
 
-/// Answers any look-up. `traces` come from [`fast_get`], if that was tried.
+/// Answers any look-up. `is_recorded`: [`fast_get`] was tried, and has recorded the access.
 pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
     key: HashedKey<'_>,
-    traces: Option<Traces>,
+    is_recorded: bool,
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> Answered {
     let (now, mark) = (cx.operations.now, output.len());
     let is_plain = get.touch.is_none() && !matches!(get.format, ReplyFormat::Meta(_));
-    if is_plain && traces.is_none() {
+    if is_plain && !is_recorded {
         let looked = cx
             .operations
             .content(key, |content| Some(show_content(get, key.bytes, content, pending, output)));
         let looked = looked.map(|shown| shown.unwrap_or(Shown::Refused));
         return finish(cx, get, key.bytes, &looked, output);
     }
-    let looked = cx.operations.look(key, &lower::look(get, now), traces, |item| {
+    let looked = cx.operations.look(key, &lower::look(get, now), is_recorded, |item| {
         output.truncate(mark);
         show(get, key.bytes, item, now, pending, output)
     });

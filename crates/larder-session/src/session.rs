@@ -448,11 +448,12 @@ impl<E: Engine> Session<E> {
             return self.execute(cx, &Request::Get(get.get()), key, output);
         }
         match get::fast_get(cx, get, key, output) {
-            Ok(Answered::Written) => Flow::Continue,
-            Ok(answered) => self.continue_get(answered),
-            Err(traces) => {
-                let pending = &mut self.pending;
-                let answered = get::get(cx, &get.get(), key, Some(traces), pending, output);
+            Some(Answered::Written) => Flow::Continue,
+            Some(answered) => self.continue_get(answered),
+            None => {
+                // What shows content alone is recorded before it is known what the item is like.
+                let (pending, is_recorded) = (&mut self.pending, !get.is_meta());
+                let answered = get::get(cx, &get.get(), key, is_recorded, pending, output);
                 self.continue_get(answered)
             }
         }
@@ -511,7 +512,7 @@ impl<E: Engine> Session<E> {
     ) -> Flow {
         let is_done = match request {
             Request::Get(get) => {
-                let answered = get::get(cx, get, key, None, &mut self.pending, output);
+                let answered = get::get(cx, get, key, false, &mut self.pending, output);
                 return self.continue_get(answered);
             }
             Request::Store(store) => store::store(cx, store, key, &mut None, output),

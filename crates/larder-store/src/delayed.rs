@@ -245,6 +245,19 @@ impl<E: Engine> Engine for Handle<E> {
         found
     }
 
+    fn get_recorded<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
+    ) -> Lookup<R> {
+        if self.is_away(key.hash) {
+            return Lookup::Pending;
+        }
+        let found = self.engine.get_recorded(key, read);
+        self.note_dead(key.hash, &found);
+        found
+    }
+
     fn content<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -395,5 +408,34 @@ fn observed<'v, L: Lease, R>(
         let (change, result) = decide(found);
         *changes = !matches!(change, Change::Keep | Change::MarkAccessed | Change::Promote);
         (change, result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Calls(AtomicUsize);
+
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn those_that_are_refused_for_now_are_woken_and_take_no_place() {
+        let (storage, calls) = (Storage::new(1), Arc::new(Calls::default()));
+        let waker = Waker::from(Arc::clone(&calls));
+        let begun = (0..READS_MAX + 100).filter(|_| storage.begin(&waker).is_some()).count();
+        assert_eq!(begun, READS_MAX);
+        assert_eq!(storage.complete(1), 1);
+        assert_eq!(calls.0.load(Ordering::Relaxed), 101, "the one that ended, and all refused");
+        assert!(storage.begin(&waker).is_some(), "a place is free");
+        while storage.complete(1) > 0 {}
+        assert!(storage.begin(&waker).is_some());
     }
 }

@@ -386,8 +386,17 @@ pub trait Engine {
         read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
     ) -> Lookup<R>;
 
-    /// [`Engine::get`] for callers that need only an item's content. It is faster because the other
-    /// attributes are not decoded.
+    /// [`Engine::get`] for a look-up that knows only from the item whether it is the access that counts:
+    /// `read` returns that, too. A request that goes on to change the item records its access with the
+    /// change, so that a change that is `Pending` leaves no trace. A miss counts as an access.
+    fn get_recorded<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
+    ) -> Lookup<R>;
+
+    /// [`Engine::get_recorded`] for callers that need only an item's content. It is faster because the
+    /// other attributes are not decoded.
     #[inline]
     fn content<R>(
         &mut self,

@@ -1,4 +1,4 @@
-//! The table of flags by letter, as the compiler works it out.
+//! The table of flags by letter, computed at compile time.
 #![expect(clippy::indexing_slicing, reason = "the compiler does all of it, beside `get`")]
 
 use super::table::{Argument, Command, FLAGS, Flag, Shows};

@@ -62,6 +62,10 @@ pub(crate) fn show<'b>(
         let mark = [b' ', letter];
         match shows(command, letter) {
             Shows::Nothing | Shows::Value => (),
+            // As nearly all are.
+            Shows::ClientFlags if item.client_flags == 0 => {
+                out.extend_from_slice(&[b' ', letter, b'0']);
+            }
             Shows::ClientFlags => number(&mark, item.client_flags.into(), out),
             Shows::Cas => number(&mark, item.cas, out),
             Shows::ValueLen => number(&mark, item.value_len as u64, out),

@@ -138,3 +138,20 @@ fn a_peer_that_leaves_waits_for_nothing() {
     it.session.close(&it.kit.host);
     assert_eq!(it.session.state(), State::Waiting);
 }
+
+/// A look-up that goes on to change its item may have to wait between the two.
+#[test]
+fn a_request_that_waits_has_not_read_its_item_before() {
+    for seed in SEEDS {
+        let asked = b"set k 0 0 1\r\n1\r\nmd k I\r\nmg k h\r\n";
+        let mut it = Conversation::new(seed, asked);
+        while it.turn_that_holds().is_some() {
+            it.complete_all();
+        }
+        assert_eq!(
+            it.output.escape_ascii().to_string(),
+            r"STORED\r\nHD\r\nHD h0 X W\r\n",
+            "{seed}"
+        );
+    }
+}

@@ -166,14 +166,23 @@ impl<M: Map> Engine for Handle<M> {
         access: Access,
         read: impl FnOnce(&Item<'_, SharedLease>) -> R,
     ) -> Lookup<R> {
+        self.get_recorded(key, |item| (access, read(item)))
+    }
+
+    fn get_recorded<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Item<'_, SharedLease>) -> (Access, R),
+    ) -> Lookup<R> {
         let Self { map, now } = self;
         let lookup = map.read(key, |record| {
             map.core().liveness(record, *now).lookup(|| {
                 let item = record.lend();
+                let (access, result) = read(&item);
                 if access == Access::Tracked {
                     record.note_access(*now);
                 }
-                read(&item)
+                result
             })
         });
         if matches!(lookup, Some(Lookup::Expired | Lookup::Flushed)) {

@@ -97,6 +97,27 @@ impl Engine for Handle {
     }
 
     #[inline]
+    fn get_recorded<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Item<'_, ChainLease>) -> (Access, R),
+    ) -> Lookup<R> {
+        let mut access = Access::Tracked;
+        let looked = self.find(key, |shared, found, now| {
+            let (recorded, result) = read(&lend(shared, &found.record));
+            if recorded == Access::Tracked {
+                found.count_access(now);
+            }
+            access = recorded;
+            result
+        });
+        if access == Access::Tracked {
+            self.sample_read(key);
+        }
+        looked
+    }
+
+    #[inline]
     fn content<R>(
         &mut self,
         key: HashedKey<'_>,
