@@ -105,6 +105,8 @@ fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
 pub enum ListenError {
     /// It is not an address.
     Address(String),
+    /// `-l` was given and names no address.
+    NoAddress,
     /// `proto[..]:` does not name a dialect.
     Protocol(String),
     /// The dialect has no logins, and `-S` or `-Y` requires one.
@@ -122,6 +124,7 @@ pub enum ListenError {
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoAddress => f.write_str("-l names no address to listen on"),
             Self::Address(text) => write!(f, "failed to resolve the address to listen on: {text}"),
             Self::Protocol(entry) => {
                 write!(f, "-l {entry}: proto[..] is one of ascii, binary and negotiating")
@@ -262,7 +265,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
         }
     }
     if listeners.is_empty() {
-        return Err(ListenError::Address("-l names none".to_owned()));
+        return Err(ListenError::NoAddress);
     }
     Ok(listeners)
 }
@@ -416,7 +419,8 @@ mod tests {
         let lists = [
             "notls:[::1]:7;mtls:tag[a]:host; proto[ascii]:tag[tools]:*".to_owned(),
             "proto[negotiating]:*".to_owned(),
-            "btls:proto[binary]:host:1".to_owned(),
+            // Empty entries are skipped, as by memcached.
+            ";btls:proto[binary]:host:1; ;".to_owned(),
         ];
         let expected = [
             (Security::Plain, None, "[::1]:7"),

@@ -21,10 +21,10 @@ struct Flushes {
 /// ends, which may have begun earlier.
 #[test]
 fn of_two_flushes_at_once_neither_brings_items_back() {
-    let (cache, over) = (cache(16 * MIB), AtomicBool::new(false));
+    let (cache, over, stored) = (cache(16 * MIB), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for thread in 0..4_u32 {
-            let (cache, over) = (&cache, &over);
+            let (cache, over, stored) = (&cache, &over, &stored);
             scope.spawn(move || {
                 let (mut engine, key) = (cache.handle(), thread.to_le_bytes());
                 let end = Instant::now() + TIME;
@@ -33,6 +33,7 @@ fn of_two_flushes_at_once_neither_brings_items_back() {
                     if set(&mut engine, &key, b"old") == Err(Refusal::OutOfMemory) {
                         continue;
                     }
+                    stored.fetch_add(1, Ordering::Relaxed);
                     engine.flush(None);
                     let is_back = (0..200).any(|_| has(&mut engine, &key));
                     if is_back {
@@ -43,6 +44,7 @@ fn of_two_flushes_at_once_neither_brings_items_back() {
             });
         }
     });
+    assert!(stored.into_inner() > 0, "nothing was stored that a flush could have taken");
 }
 
 /// Items move while segments are cleaned and evicted: a move that began before a flush may end after
@@ -252,4 +254,5 @@ fn write_by_the_clock(cache: &Cache, over: &AtomicBool, clock: &AtomicU32, write
             stored = Seconds(clock.load(Ordering::SeqCst));
         }
     }
+    assert!(stored > Seconds(0), "nothing was stored that a flush could have taken");
 }
