@@ -677,6 +677,25 @@ fn connections_are_in_memcacheds_states() {
     }
 }
 
+/// memcached finishes one class before it begins the next.
+#[test]
+fn a_page_of_classes_shows_each_class_in_one_piece() {
+    for server in [Server::memcached(&[]).unwrap(), larderd(&["segment"], &[])] {
+        let large = "x".repeat(5000);
+        ask(&server, &format!("set a 0 0 1\r\n1\r\nset b 0 0 5000\r\n{large}\r\n"));
+        for page in ["items", "slabs"] {
+            let shown = ask(&server, &format!("stats {page}\r\n"));
+            let classes = shown.lines().filter_map(|line| {
+                line.trim_start_matches("STAT ").trim_start_matches("items:").split_once(':')
+            });
+            let mut classes: Vec<&str> = classes.map(|(class, _)| class).collect();
+            classes.dedup();
+            let distinct: BTreeSet<&str> = classes.iter().copied().collect();
+            assert_eq!((classes.len(), distinct.len()), (2, 2), "{shown}");
+        }
+    }
+}
+
 #[test]
 fn all_of_it_under_tokio() {
     common::again_under_tokio(&["see_what_memcacheds", "who_comes_and_goes"]);

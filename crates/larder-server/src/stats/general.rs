@@ -430,16 +430,6 @@ pub(super) const ITEMS: &[Row] = &[
         "Expired or flushed items that were removed.",
     )
     .metric(REMOVED, &[("reason", "expired")]),
-    Row::counter(
-        "crawler_reclaimed",
-        Engine(|c| c.crawler_reclaimed),
-        "Expired or flushed items that were removed before anybody asked for them.",
-    ),
-    Row::constant("crawler_items_checked", "0", "Items that are looked at are not counted."),
-    Row::constant("lrutail_reflocked", "0", NO_LISTS),
-    Row::constant("moves_to_cold", "0", NO_LISTS),
-    Row::constant("moves_to_warm", "0", NO_LISTS),
-    Row::constant("moves_within_lru", "0", NO_LISTS),
-    Row::constant("direct_reclaims", "0", NO_LISTS),
-    Row::constant("lru_bumps_dropped", "0", NO_LISTS),
 ];
+
+pub(super) const LAST: &[Row] = &[Row::constant("lru_bumps_dropped", "0", NO_LISTS)];

@@ -60,6 +60,10 @@ pub(super) const ROWS: &[Row] = &[
         Engine(|c| c.evicted_active),
         "Live items that were evicted although they had been read.",
     ),
+];
+
+/// The background removal of items, which the general page shows, too.
+pub(super) const BACKGROUND: &[Row] = &[
     Row::counter(
         "crawler_reclaimed",
         Engine(|c| c.crawler_reclaimed),
@@ -71,6 +75,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::constant("moves_to_warm", "0", NO_LISTS),
     Row::constant("moves_within_lru", "0", NO_LISTS),
     Row::constant("direct_reclaims", "0", NO_LISTS),
+];
+
+pub(super) const HITS: &[Row] = &[
     Row::constant("hits_to_hot", "0", ONE_LIST),
     Row::constant("hits_to_warm", "0", ONE_LIST),
     Row::counter("hits_to_cold", Class(|c| &c.get_hits), "Keys that were looked up and found."),

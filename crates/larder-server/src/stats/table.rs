@@ -16,37 +16,44 @@ use crate::server::Server;
 pub static PAGES: [&Page; 6] = [
     &Page {
         name: "general",
-        sections: &[
-            Section { each: Each::Server, rows: general::PROCESS },
-            Section { each: Each::Server, rows: general::CONNECTIONS },
-            Section { each: Each::Server, rows: general::COMMANDS },
-            Section { each: Each::Server, rows: general::LIMITS },
-            Section { each: Each::Server, rows: tls::GENERAL },
-            Section { each: Each::Server, rows: general::NETWORK_QUEUES },
-            Section { each: Each::Server, rows: general::ITEMS },
-        ],
+        sections: &[Section {
+            each: Each::Server,
+            rows: &[
+                general::PROCESS,
+                general::CONNECTIONS,
+                general::COMMANDS,
+                general::LIMITS,
+                tls::GENERAL,
+                general::NETWORK_QUEUES,
+                general::ITEMS,
+                items::BACKGROUND,
+                general::LAST,
+            ],
+        }],
     },
     &Page {
         name: "settings",
-        sections: &[
-            Section { each: Each::Server, rows: settings::MEMCACHEDS },
-            Section { each: Each::Server, rows: tls::SETTINGS },
-            Section { each: Each::Server, rows: settings::LAST },
-        ],
+        sections: &[Section {
+            each: Each::Server,
+            rows: &[settings::MEMCACHEDS, tls::SETTINGS, settings::LAST],
+        }],
     },
     &Page {
         name: "items",
-        sections: &[Section { each: Each::Class("items:"), rows: items::ROWS }],
+        sections: &[Section {
+            each: Each::Class("items:"),
+            rows: &[items::ROWS, items::BACKGROUND, items::HITS],
+        }],
     },
     &Page {
         name: "slabs",
         sections: &[
-            Section { each: Each::Class(""), rows: slabs::CLASS },
-            Section { each: Each::Server, rows: slabs::TOTALS },
+            Section { each: Each::Class(""), rows: &[slabs::CLASS] },
+            Section { each: Each::Server, rows: &[slabs::TOTALS] },
         ],
     },
-    &Page { name: "conns", sections: &[Section { each: Each::Socket, rows: conns::ROWS }] },
-    &Page { name: "mrc", sections: &[Section { each: Each::Server, rows: mrc::ROWS }] },
+    &Page { name: "conns", sections: &[Section { each: Each::Socket, rows: &[conns::ROWS] }] },
+    &Page { name: "mrc", sections: &[Section { each: Each::Server, rows: &[mrc::ROWS] }] },
 ];
 
 /// What one `stats` request shows.
@@ -57,11 +64,17 @@ pub struct Page {
     sections: &'static [Section],
 }
 
-/// Rows that are shown together.
+/// Rows that are shown together, in the order of their groups, for each of what the section is about.
 #[derive(Debug)]
 struct Section {
     each: Each,
-    rows: &'static [Row],
+    rows: &'static [&'static [Row]],
+}
+
+impl Section {
+    fn rows(&self) -> impl Iterator<Item = &'static Row> + use<> {
+        self.rows.iter().copied().flatten()
+    }
 }
 
 /// How often a section is shown.
@@ -83,7 +96,7 @@ impl Page {
 
     /// Its rows, in the order in which they are shown.
     pub fn rows(&self) -> impl Iterator<Item = &'static Row> + use<'_> {
-        self.sections.iter().flat_map(|section| section.rows)
+        self.sections.iter().flat_map(Section::rows)
     }
 
     /// Shows names and values.
@@ -91,7 +104,7 @@ impl Page {
         let snapshot = Snapshot::new(server);
         for section in self.sections {
             section.each.visit(&snapshot, &mut |prefix, entry| {
-                for row in section.rows {
+                for row in section.rows() {
                     if let Some(value) = row.read(&snapshot, entry) {
                         stat(&format!("{prefix}{}", row.name), &value.to_string());
                     }
