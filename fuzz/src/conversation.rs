@@ -1,7 +1,7 @@
 //! A whole session over an engine.
 
 use larder_protocol::Parser;
-use larder_session::kit::{Kit, Peer, START};
+use larder_session::kit::{Kit, START};
 use larder_store::{Engine, SizeClasses};
 
 const OVERHEAD: usize = 59;
@@ -40,9 +40,9 @@ pub fn converse_from<'s, E: Engine>(
 ) -> Answers {
     let mut kit = Kit::new(engine, ITEM_SIZE_MAX, classes());
     kit.host.users = vec![(b"u", b"p")];
-    (kit.settings.opening, kit.settings.requests_per_turn) = (opening, requests_per_turn);
+    (kit.opening, kit.settings.requests_per_turn) = (opening, requests_per_turn);
     kit.settings.output_max = 4096;
-    let mut peer = Peer::new();
+    let mut peer = kit.peer();
     for piece in pieces {
         peer.send(&mut kit, piece);
         if peer.is_closed {

@@ -67,13 +67,6 @@ impl Parser {
     /// A conversation in binary alone that begins with a login (`-S`).
     pub const BINARY_LOGIN: Self = Self { state: State::Sasl(sasl::Stage::New) };
 
-    /// Whether nothing has been parsed that chose a dialect, and nothing was chosen before.
-    #[inline]
-    #[must_use]
-    pub fn is_fresh(&self) -> bool {
-        self.state == State::Start
-    }
-
     /// Opens the conversation to the peer whose claim ([`crate::Claim::Credentials`]) is right. To
     /// be called before anything behind the login is parsed.
     pub fn admit(&mut self) {

@@ -2,7 +2,6 @@
 
 use clap::error::ErrorKind;
 use larder_operations::Limits;
-use larder_protocol::Parser;
 use larder_server::life_cycle::LifeCycle;
 use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
@@ -187,8 +186,6 @@ fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(
         tracing::info!("{name} has no effect: {why}");
     }
     let settings = Settings {
-        // Each connection begins as its listener says.
-        opening: Parser::default(),
         limits: Limits {
             item_size_max: options.max_item_size,
             classes: slab_classes::size_classes(!options.disable_cas),

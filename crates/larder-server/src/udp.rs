@@ -13,6 +13,7 @@ use crate::dialect;
 use crate::listener::{Entry, ListenError, entries, resolve, udp_name};
 use crate::options::Options;
 use crate::server::Server;
+use larder_protocol::Parser;
 use larder_session::{Context, Host, Next, Session, Settings, State};
 use larder_store::Engine;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -87,14 +88,9 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
 }
 
 /// The settings of sessions of datagrams: they answer one command at a time, because each has a
-/// message of its own, and the whole of it at once. `-B` sets their dialect, whatever `-l` names.
+/// message of its own, and the whole of it at once.
 pub(crate) fn settings(server: &Server) -> Settings {
-    Settings {
-        opening: dialect::opening(&server.options),
-        requests_per_turn: 1,
-        output_max: MESSAGE_MAX,
-        ..server.settings.clone()
-    }
+    Settings { requests_per_turn: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
 }
 
 /// A socket's address in memcached's form.
@@ -135,12 +131,15 @@ impl Datagrams for tokio::net::UdpSocket {
 /// The request that is being answered on a socket, which belongs to the driver and is lent to each
 /// turn.
 pub(crate) struct Endpoint<E: Engine> {
+    /// How each datagram's session begins.
+    opening: Parser,
     exchange: Option<Exchange<E>>,
 }
 
 impl<E: Engine> Endpoint<E> {
-    pub(crate) fn new() -> Self {
-        Self { exchange: None }
+    /// `-B` sets the dialect of datagrams, whatever `-l` names.
+    pub(crate) fn new(options: &Options) -> Self {
+        Self { opening: dialect::opening(options), exchange: None }
     }
 
     /// It has an answer that the socket has not accepted yet.
@@ -165,7 +164,8 @@ impl<E: Engine> Endpoint<E> {
                 match socket.receive(input) {
                     Ok((len, peer)) => {
                         moved.read += len;
-                        self.exchange = Exchange::begin(input.get(..len).unwrap_or_default(), peer);
+                        let datagram = input.get(..len).unwrap_or_default();
+                        self.exchange = Exchange::begin(datagram, peer, self.opening);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
@@ -224,14 +224,14 @@ struct Message {
 
 impl<E: Engine> Exchange<E> {
     /// What a datagram asks; `None` if it is not all of a request.
-    fn begin(datagram: &[u8], peer: SocketAddr) -> Option<Self> {
+    fn begin(datagram: &[u8], peer: SocketAddr, opening: Parser) -> Option<Self> {
         let (header, request) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let [id_high, id_low, _, _, total_high, total_low, ..] = *header;
         let total = u16::from_be_bytes([total_high, total_low]);
         (total == 1 && !request.is_empty()).then(|| Self {
             peer,
             id: u16::from_be_bytes([id_high, id_low]),
-            session: Session::new(),
+            session: Session::opening(opening, 0),
             request: request.to_vec(),
             done: 0,
             answered: 0,

@@ -7,9 +7,9 @@ use larder_operations::{ClassCounters, Limits, ThreadCounters};
 use larder_server::life_cycle::LifeCycle;
 use larder_server::options::Options;
 use larder_server::server::Server;
+use larder_server::slab_classes;
 use larder_server::stats::{Kind, Metric, PAGES, Page, Row, visit_metrics};
 use larder_server::verbosity::Verbosity;
-use larder_server::{dialect, slab_classes};
 use larder_session::Settings;
 use larder_store::segment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,7 +153,6 @@ fn server() -> Server {
     })
     .unwrap();
     let settings = Settings {
-        opening: dialect::opening(&options),
         limits: Limits { item_size_max: options.max_item_size, classes: classes() },
         flush_enabled: true,
         requests_per_turn: 64,

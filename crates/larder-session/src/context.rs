@@ -2,15 +2,12 @@
 
 use crate::Host;
 use larder_operations::{Limits, OpContext};
-use larder_protocol::Parser;
 use larder_store::Engine;
 use std::task::Waker;
 
 /// The settings that all sessions of a server share, and that no session changes.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The state in which parsers start: for any dialect, for one, or for a login.
-    pub opening: Parser,
     /// The size of the largest item (`-I`), and memcached's slab classes.
     pub limits: Limits,
     /// Whether `flush_all` is allowed (no `-F`).

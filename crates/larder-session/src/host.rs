@@ -18,7 +18,7 @@ pub trait Host {
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
 
     /// Whether the credentials of a login are right. Sessions call it only if the server requires a login
-    /// ([`crate::Settings::opening`]).
+    /// ([`crate::Session::opening`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }

@@ -91,6 +91,8 @@ pub struct Kit<E: Engine> {
     pub counters: Counters,
     /// The settings of all sessions.
     pub settings: Settings,
+    /// How conversations begin.
+    pub opening: Parser,
     /// The time of the clock.
     pub now: Seconds,
     /// Ends one of the reads and acknowledgements that are under way. Only engines with slower storage or
@@ -107,12 +109,12 @@ impl<E: Engine> Kit<E> {
             host: KitHost::new(),
             counters: Counters::new(classes.count()),
             settings: Settings {
-                opening: Parser::default(),
                 limits: Limits { item_size_max, classes },
                 flush_enabled: true,
                 requests_per_turn: 20,
                 output_max: 64 << 10,
             },
+            opening: Parser::default(),
             now: START,
             complete: |_| panic!("this engine has nothing to wait for"),
         }
@@ -152,12 +154,18 @@ impl<E: Engine> Kit<E> {
         while self.engine.maintain(self.now) {}
     }
 
+    /// A peer that has sent nothing, whose conversation begins as [`Kit::opening`] says.
+    #[must_use]
+    pub fn peer(&self) -> Peer<E> {
+        Peer { session: Session::opening(self.opening, 0), ..Peer::new() }
+    }
+
     /// The answers that a new peer receives to `input`.
     ///
     /// # Panics
     /// The last request is not whole.
     pub fn ask(&mut self, input: &[u8]) -> Vec<u8> {
-        let mut peer = Peer::new();
+        let mut peer = self.peer();
         peer.send(self, input);
         assert!(peer.unread.is_empty() || peer.is_closed, "the last request is whole");
         peer.received

@@ -125,25 +125,19 @@ impl<E: Engine> Default for Session<E> {
 }
 
 impl<E: Engine> Session<E> {
-    /// A session that has received nothing, with the number 0 in the log.
+    /// A session of any dialect, without a login, and with the number 0 in the log.
     #[must_use]
     pub fn new() -> Self {
-        Self::numbered(0)
+        Self::opening(Parser::default(), 0)
     }
 
-    /// A session that has received nothing, with the number `client` in the log.
-    #[must_use]
-    pub fn numbered(client: u64) -> Self {
-        let (parser, pending) = (Parser::default(), Pending::Nothing);
-        let (observed, fetches, held) = (Streams::default(), None, None);
-        Self { parser, pending, client, observed, failed: false, fetches, held, ends: false }
-    }
-
-    /// A session that begins in the state `opening` of the parser. [`crate::Settings::opening`] is used only if
-    /// that allows any dialect.
+    /// A session that begins in the state `opening` of the parser: in any dialect, in one, or with a login.
+    /// Its number in the log is `client`.
     #[must_use]
     pub fn opening(opening: Parser, client: u64) -> Self {
-        Self { parser: opening, ..Self::numbered(client) }
+        let (parser, pending) = (opening, Pending::Nothing);
+        let (observed, fetches, held) = (Streams::default(), None, None);
+        Self { parser, pending, client, observed, failed: false, fetches, held, ends: false }
     }
 
     /// Whether the session returned [`Next::Close`] because the client violated the protocol.
@@ -204,9 +198,6 @@ impl<E: Engine> Session<E> {
             let hold = self.hold(cx, position);
             let next = if self.ends { Next::Close } else { Next::Yield };
             return Progress { consumed: 0, hold, next };
-        }
-        if self.parser.is_fresh() {
-            self.parser = cx.settings.opening;
         }
         cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();

@@ -245,7 +245,8 @@ impl<E: Engine + 'static> EventLoop<E> {
             let (fd, token) = (socket.as_raw_fd(), Token(FIRST_ENDPOINT + index));
             let interest = Interest::READABLE | Interest::WRITABLE;
             self.poll.registry().register(&mut SourceFd(&fd), token, interest)?;
-            self.endpoints.push((socket, Endpoint::new()));
+            let endpoint = Endpoint::new(&self.worker.server.options);
+            self.endpoints.push((socket, endpoint));
         }
         Ok(())
     }

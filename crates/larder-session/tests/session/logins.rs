@@ -42,7 +42,7 @@ type Case = (&'static str, Vec<Vec<u8>>, &'static [u16]);
 /// The answers to `input`, sent at once and byte by byte, and whether the connection was closed.
 fn talk<E: TestEngine>(kit: &mut Kit<E>, input: &[u8]) -> (Vec<u8>, bool) {
     let [whole, split] = [input.len().max(1), 1].map(|len| {
-        let mut peer = Peer::new();
+        let mut peer = kit.peer();
         input.chunks(len).for_each(|piece| peer.send(kit, piece));
         (peer.received, peer.is_closed)
     });
@@ -53,7 +53,7 @@ fn talk<E: TestEngine>(kit: &mut Kit<E>, input: &[u8]) -> (Vec<u8>, bool) {
 
 fn kit<E: TestEngine>(opening: Parser) -> Kit<E> {
     let mut kit = new_kit();
-    kit.settings.opening = opening;
+    kit.opening = opening;
     kit
 }
 
@@ -144,7 +144,7 @@ fn text_understands_nothing_but_a_login<E: TestEngine>() {
         let input = [&input, LOGIN, b"mn\r\n"].concat();
         answers(&mut kit, &input, &[UNAUTHENTICATED, b"STORED\r\nMN\r\n"].concat(), false);
     }
-    kit.settings.opening = Parser::default();
+    kit.opening = Parser::default();
     answers(&mut kit, b"get a any\r\n", b"END\r\n", false);
 }
 
@@ -196,7 +196,7 @@ fn text_reads_no_more_than_a_login_takes<E: TestEngine>() {
     answers(&mut kit, &[b's'; 2048], b"", true);
     let keys = [&b"get "[..], &b"key ".repeat(1000)].concat();
     answers(&mut kit, &keys, b"", true);
-    let mut peer = Peer::new();
+    let mut peer = kit.peer();
     peer.send(&mut kit, b"set a 0 0 16384\r\n");
     peer.send(&mut kit, &[b'x'; 16385]);
     assert_eq!(peer.received, b"");
@@ -216,7 +216,7 @@ fn binary_understands_nothing_but_a_login<E: TestEngine>() {
     }
     let (answer, closed) = talk(&mut kit, &packet(VERSION, &[], &[], &[]));
     assert_eq!((packets(&answer), closed), (vec![(VERSION, OK, "1.6.45".to_owned())], false));
-    kit.settings.opening = Parser::default();
+    kit.opening = Parser::default();
     answers(&mut kit, b"get key\r\n", b"END\r\n", false);
 }
 

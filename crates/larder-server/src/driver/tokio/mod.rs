@@ -188,7 +188,7 @@ async fn try_answer_datagrams<E: Engine + 'static>(
     socket: std::net::UdpSocket,
 ) -> io::Result<()> {
     let socket = UdpSocket::from_std(socket)?;
-    let mut endpoint = Endpoint::new();
+    let mut endpoint = Endpoint::new(&shared.server.options);
     let hold = poll_fn(|cx| Poll::Ready(Hold::new(cx.waker()))).await;
     loop {
         if endpoint.awaits_writing() {
