@@ -10,7 +10,7 @@ mod lookup;
 mod table;
 
 use crate::letters::Letters;
-use crate::number::{i32_of, u32_of, u64_of};
+use crate::number::{i32_of, push, u32_of, u64_of};
 use crate::request::{Exptime, MetaFlags};
 use crate::tokens::Tokens;
 use lookup::shows;
@@ -108,7 +108,7 @@ fn opaque(flag: &[u8], out: &mut Vec<u8>) {
 #[inline]
 pub(crate) fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(before);
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    push(number, out);
 }
 
 impl Argument {

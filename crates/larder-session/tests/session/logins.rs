@@ -1,7 +1,7 @@
 //! Connections that begin with a login. The expected answers are those of memcached: 1.6.45 for text, and
 //! 1.6.18 with the PLAIN mechanism of Cyrus SASL for binary.
 
-use crate::common::{Kit, Peer, TestEngine, new_kit, store, text};
+use crate::common::{Kit, TestEngine, new_kit, store, text};
 use larder_protocol::Parser;
 
 for_each_engine! {

@@ -58,9 +58,9 @@ fn segments() -> segment::Handle {
 
 pub(crate) fn delayed() -> Kit<delayed::Handle<segment::Handle>> {
     let mut kit = kit(delayed::Handle::new(segments(), delayed::Storage::new(SEED)));
-    kit.complete = |engine| {
+    kit.complete = Some(|engine| {
         engine.storage().complete(1);
-    };
+    });
     kit
 }
 
