@@ -293,8 +293,8 @@ impl<C: Conversation> Connection<C> {
     /// Its state between turns. A head whose value has not arrived counts as a request that arrives.
     fn state(&self) -> State {
         match self.conversation.state() {
-            State::Waiting if self.awaits_writing() => State::Sending,
-            State::Waiting if self.is_held() => State::Fetching,
+            State::Waiting | State::Fetching if self.awaits_writing() => State::Sending,
+            _ if self.is_held() => State::Fetching,
             State::Waiting if self.stage != Stage::Resuming && self.awaits_value() => {
                 State::Receiving
             }
@@ -545,10 +545,11 @@ mod tests {
     use std::collections::VecDeque;
 
     /// Answers each line with itself, but `wait` only when it is asked again, and `quit` not at all.
-    /// The answer to `hold` waits until `is_acknowledged`.
+    /// The answer to `hold` waits until `is_acknowledged`. What follows `ahead` waits for a read.
     #[derive(Default)]
     struct Echo {
         has_waited: bool,
+        is_fetching: bool,
         is_holding: bool,
         is_acknowledged: bool,
     }
@@ -557,6 +558,7 @@ mod tests {
         type Context<'a> = ();
 
         fn receive(&mut self, _cx: &mut (), input: &[u8], output: &mut Vec<u8>) -> Progress {
+            self.is_fetching = false;
             if self.is_holding {
                 self.is_holding = !self.is_acknowledged;
                 return Progress { consumed: 0, hold: self.is_holding, next: Next::Yield };
@@ -572,12 +574,16 @@ mod tests {
                 return Progress { consumed, hold: false, next: Next::Close };
             }
             output.extend_from_slice(&input[..consumed]);
+            if line == b"ahead" {
+                self.is_fetching = true;
+                return Progress { consumed, hold: false, next: Next::Wait };
+            }
             self.is_holding = line == b"hold";
             Progress { consumed, hold: self.is_holding, next: Next::Yield }
         }
 
         fn state(&self) -> State {
-            State::Waiting
+            if self.is_fetching { State::Fetching } else { State::Waiting }
         }
 
         fn awaits_value(&self, _unread: &[u8]) -> bool {
@@ -727,6 +733,19 @@ mod tests {
         pair.peer.room = usize::MAX;
         assert_eq!(pair.serve(), NextAction::Close);
         assert_eq!(pair.peer.gone, "one\nhold\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn a_peer_that_takes_no_answers_is_shown_so_though_the_next_request_waits() {
+        let mut pair = Pair::new(&["ahead\ntwo\n"]);
+        pair.peer.room = 2;
+        assert_eq!(pair.serve_input(), NextAction::Wait);
+        assert_eq!(pair.connection.info.state(), "conn_mwrite");
+        pair.peer.room = usize::MAX;
+        assert_eq!(pair.serve(), NextAction::Hold);
+        pair.connection.resume();
+        assert_eq!(pair.serve(), NextAction::Wait);
+        assert_eq!(pair.peer.gone, "ahead\ntwo\n");
     }
 
     #[test]

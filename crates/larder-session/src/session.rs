@@ -148,7 +148,8 @@ impl<E: Engine> Session<E> {
     /// The current state.
     pub fn state(&self) -> State {
         match &self.pending {
-            _ if self.fetches.is_some() || self.held.is_some() => State::Fetching,
+            _ if self.held.is_some() => State::Fetching,
+            Pending::Nothing if self.fetches.is_some() => State::Fetching,
             Pending::Nothing => State::Waiting,
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
             Pending::Arriving(_) => State::Receiving,
@@ -211,6 +212,10 @@ impl<E: Engine> Session<E> {
         let position =
             if output.len() > before { cx.operations.engine.ack_position() } else { None };
         cx.operations.engine.end_batch();
+        if let Next::Read { .. } = next {
+            // All requests are answered, so nothing waits for what is still being read.
+            self.fetches = None;
+        }
         let hold = position.is_some_and(|position| self.hold(cx, position));
         self.ends = next == Next::Close;
         Progress { consumed, hold, next }

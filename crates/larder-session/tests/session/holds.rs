@@ -155,3 +155,21 @@ fn a_request_that_waits_has_not_read_its_item_before() {
         );
     }
 }
+
+/// Some of the items that were asked for ahead turn out to be there already.
+#[test]
+fn a_session_that_has_answered_everything_waits_for_nothing() {
+    for seed in SEEDS {
+        let mut it = Conversation::new(seed, b"get a\r\nget b\r\nget c\r\nget d\r\nget e\r\n");
+        loop {
+            match it.turn().next {
+                // One at a time, so that others are still under way.
+                Next::Wait => assert_eq!(it.kit.engine.storage().complete(1), 1),
+                Next::Yield => (),
+                Next::Read { .. } => break,
+                next => panic!("{next:?}"),
+            }
+        }
+        assert_eq!((it.session.state(), &*it.output), (State::Waiting, &*b"END\r\n".repeat(5)));
+    }
+}
