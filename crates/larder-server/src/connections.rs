@@ -67,7 +67,7 @@ impl Connections {
 const AT_WORK: u8 = 5;
 /// The state before any input.
 const NEW: u8 = 6;
-/// The state while a request waits for slower storage.
+/// The state while a request waits for slower storage, or answers for an acknowledgement.
 const IO_QUEUE: u8 = 7;
 
 /// What `stats conns` shows of a connection.

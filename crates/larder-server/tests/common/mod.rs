@@ -29,16 +29,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// larderd with these options, on a free port of the loopback, with one thread unless they say
-    /// otherwise. It serves when this returns.
+    /// larderd with these options, on a free port of the loopback. It serves when this returns.
     pub fn larderd(options: &[&str]) -> Self {
         Self::larderd_with(options, &[])
     }
 
     /// The same with these variables in its environment.
     pub fn larderd_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
-        let options = [&["-t", "1"], options].concat();
-        Self::start(env!("CARGO_BIN_EXE_larderd"), &options, environment)
+        Self::start(env!("CARGO_BIN_EXE_larderd"), options, environment)
     }
 
     /// Debian's memcached; `None` if it is not installed.
