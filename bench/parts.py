@@ -159,15 +159,14 @@ def footprints():
 
 
 def scaling():
-    """Millions of operations per second of the engine alone, by Zipf exponent, share of sets and number of
-    threads."""
+    """Millions of operations per second of the engine alone by Zipf exponent and share of sets: rounds of
+    one thread, two that share a cache, two with a cache each, and sixteen that share one."""
     found = {}
     for exponent in (1, 0):
-        for sets in (10, 100):
-            for _ in range(5):
-                for threads in (1, 2, 16):
-                    rate = float(output([EXAMPLES / "scaling", threads, sets, 2, exponent]))
-                    found.setdefault(f"Zipf {exponent}, {sets}% sets, {threads} threads", []).append(rate)
+        for sets in (0, 10, 100):
+            lines = output([EXAMPLES / "scaling", sets, exponent, 20]).splitlines()
+            rounds = [[float(rate) for rate in line.split()] for line in lines]
+            found[f"Zipf {exponent}, {sets}% sets"] = rounds
     return found
 
 

@@ -1,9 +1,10 @@
-//! How much more two threads do than one, and whether many on few cores hold each other up:
-//! operations a second of the segment engine by itself, without sessions or sockets.
+//! How much more two threads do than one, and whether many on few cores hold each other up: the
+//! segment engine by itself, without sessions or sockets.
 //!
-//! Usage: `scaling THREADS SET_PERCENT SECONDS EXPONENT`. A million keys of 20 bytes by Zipf with this
-//! exponent, 0 for all alike; values of 100 bytes, 16 operations a batch. Prints millions of
-//! operations a second.
+//! Usage: `scaling SET_PERCENT EXPONENT ROUNDS`. A million keys of 20 bytes by Zipf with this exponent,
+//! 0 for all alike; values of 100 bytes, 16 operations a batch, 512 MiB that are full. Each round
+//! measures one thread, two that share a cache, two with a cache each (what the machine allows), and
+//! sixteen that share one, and prints these rates in a line, in millions of operations a second.
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 
 const KEYS: u32 = 1_000_000;
 const BATCH: usize = 16;
+/// How long each of a round's measurements lasts.
+const MEASURED: Duration = Duration::from_millis(400);
 const VALUE: [u8; 100] = [b'v'; 100];
 /// Sets before it begins: more than fit in memory.
 const WARM_UP: usize = 5 * KEYS as usize;
@@ -80,14 +83,7 @@ fn batch(engine: &mut impl Engine, operations: &[Operation]) -> usize {
     found
 }
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [threads, set_percent, secs, exponent] = arguments.as_slice() else {
-        panic!("usage: scaling THREADS SET_PERCENT SECONDS EXPONENT");
-    };
-    let [threads, set_percent, secs] =
-        [threads, set_percent, secs].map(|text| text.parse::<u32>().expect("a number"));
-    let exponent = exponent.parse().expect("a number");
+fn full_cache() -> segment::Cache {
     let classes = SizeClasses::new(vec![1 << 20], 56);
     let cache = segment::Cache::new(segment::Config {
         limit_bytes: 512 << 20,
@@ -96,7 +92,7 @@ fn main() {
         seed: 1,
         evict: true,
         item_size_max: 1 << 20,
-        threads: threads as usize,
+        threads: 16,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
     })
     .expect("memory");
@@ -109,12 +105,17 @@ fn main() {
         set(&mut engine, HashedKey { bytes: &key, hash });
     }
     engine.end_batch();
-    let operations = draw(&mut SmallRng::seed_from_u64(1), set_percent, exponent);
-    let (stop, ready) = (AtomicBool::new(false), Barrier::new(threads as usize + 1));
-    let work = |number: u32| {
-        let mut engine = cache.handle();
+    drop(engine);
+    cache
+}
+
+/// Operations a second of one thread for each of `caches`, in all.
+fn measure(caches: &[&segment::Cache], operations: &[Operation]) -> f64 {
+    let (stop, ready) = (AtomicBool::new(false), Barrier::new(caches.len() + 1));
+    let work = |number: usize| {
+        let mut engine = caches[number].handle();
         let batches = operations.as_chunks::<BATCH>().0;
-        let first = batches.len() * number as usize / threads as usize;
+        let first = batches.len() * number / caches.len();
         ready.wait();
         let (mut done, begun) = (0, Instant::now());
         for operations in batches.iter().cycle().skip(first) {
@@ -126,13 +127,31 @@ fn main() {
         }
         done as f64 / begun.elapsed().as_secs_f64()
     };
-    let total: f64 = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
+        let work = &work;
         let workers: Vec<_> =
-            (0..threads).map(|number| scope.spawn(move || work(number))).collect();
+            (0..caches.len()).map(|number| scope.spawn(move || work(number))).collect();
         ready.wait();
-        std::thread::sleep(Duration::from_secs(secs.into()));
+        std::thread::sleep(MEASURED);
         stop.store(true, Ordering::Relaxed);
         workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
-    });
-    println!("{:.3}", total / 1e6);
+    })
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [set_percent, exponent, rounds] = arguments.as_slice() else {
+        panic!("usage: scaling SET_PERCENT EXPONENT ROUNDS");
+    };
+    let set_percent = set_percent.parse().expect("a whole number");
+    let exponent = exponent.parse().expect("a number");
+    let rounds: u32 = rounds.parse().expect("a whole number");
+    let (cache, other) = (full_cache(), full_cache());
+    let operations = draw(&mut SmallRng::seed_from_u64(1), set_percent, exponent);
+    for _ in 0..rounds {
+        let [one, two, apart, sixteen] =
+            [&[&cache] as &[_], &[&cache; 2], &[&cache, &other], &[&cache; 16]]
+                .map(|caches| measure(caches, &operations) / 1e6);
+        println!("{one:.3} {two:.3} {apart:.3} {sixteen:.3}");
+    }
 }

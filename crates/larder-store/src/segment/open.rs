@@ -5,6 +5,7 @@ use super::handle::Handle;
 use super::header::State;
 use super::member::{Member, Writing};
 use super::open_segment::{Open, lifetime_class};
+use super::raw::CACHE_LINE;
 use super::record::{NewRecord, Record};
 use super::shared::{AbortOnUnwind, Shared};
 use super::staging::Staging;
@@ -24,6 +25,9 @@ const CHAINED_ITEMS_MIN: u32 = 4;
 
 /// A handle adds its index words to the shared count in steps of this many.
 const SLOTS_STEP: isize = 16;
+
+/// How many cache lines behind the item that was written last are prefetched.
+const LINES_AHEAD: usize = 4;
 
 /// The parts of a handle that write while a stripe is locked, borrowed apart from its reference to the
 /// cache.
@@ -250,6 +254,9 @@ impl Writer<'_> {
         strict_assert!(written == len, "there was room for {len} bytes, not {written}");
         open.at += len;
         open.items += 1;
+        // The memory behind it is written next. Where it is not in the cache then, the locked
+        // instructions that follow a write wait for it.
+        table.region.prefetch_for_write::<LINES_AHEAD>(open.at + CACHE_LINE);
         Some(offset)
     }
 

@@ -46,6 +46,35 @@ pub(super) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
+/// The length of a cache line in bytes, on nearly all processors.
+pub(super) const CACHE_LINE: usize = 64;
+
+/// Prefetches a cache line that will be written, so that no other core has it meanwhile.
+#[inline]
+pub(super) fn prefetch_for_write<T>(pointer: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch of any address has no effect that the program could observe, and processors
+    // without this instruction execute it as none.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{pointer}]",
+            pointer = in(reg) pointer,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above: the instruction only hints, and reads and writes no register but `pointer`.
+    unsafe {
+        std::arch::asm!(
+            "prfm pstl1keep, [{pointer}]",
+            pointer = in(reg) pointer,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    #[cfg(not(any(all(target_arch = "x86_64", not(miri)), target_arch = "aarch64")))]
+    let _ = pointer;
+}
+
 /// The length of the system's pages in bytes: memory is given back in units of this.
 #[cfg(unix)]
 pub(super) fn page_len() -> usize {

@@ -4,7 +4,7 @@ use super::super::header_page::HeaderPage;
 use super::super::index::BUCKET_SLOTS;
 use super::super::sync::{AtomicU32, AtomicU64};
 use super::memory::Memory;
-use super::prefetch;
+use super::{CACHE_LINE, prefetch, prefetch_for_write};
 use std::io;
 
 /// The region.
@@ -129,5 +129,15 @@ impl Region {
     #[inline]
     pub(in super::super) fn prefetch(&self, offset: usize) {
         prefetch(self.memory.start().wrapping_add(offset));
+    }
+
+    /// Prefetches `LINES` cache lines from `offset` on, which will be written. They may lie behind the
+    /// region's end.
+    #[inline]
+    pub(in super::super) fn prefetch_for_write<const LINES: usize>(&self, offset: usize) {
+        let first = self.memory.start().wrapping_add(offset);
+        for line in 0..LINES {
+            prefetch_for_write(first.wrapping_add(line * CACHE_LINE));
+        }
     }
 }

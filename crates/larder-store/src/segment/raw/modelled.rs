@@ -131,4 +131,6 @@ impl Region {
     pub(in super::super) fn prefetch(&self, offset: usize) {
         super::prefetch(&raw const self.bytes[offset]);
     }
+
+    pub(in super::super) fn prefetch_for_write<const LINES: usize>(&self, _: usize) {}
 }
