@@ -1,10 +1,9 @@
 //! The command line of `larder bench`. Options that memtier_benchmark has, too, carry its names, so
 //! that published command lines run unchanged.
 
-use crate::settings::{
-    DataSize, Keys, Pattern, Protocol, Ratio, ServerAddress, Settings, Stop, Tls,
-};
+use crate::settings::{DataSize, Keys, Pattern, Ratio, Settings, Stop, Tls};
 use clap::Args;
+use larder_target::{Protocol, ServerAddress};
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -2,13 +2,13 @@
 
 use crate::arguments::{ArgumentError, Arguments};
 use crate::load::stats::histogram;
-use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::report::files::{Json, write_histograms};
 use crate::report::table;
 use crate::run::{Measured, Progress, RunError, run};
 use crate::settings::Settings;
 use hdrhistogram::Histogram;
+use larder_target::Machine;
 use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -5,9 +5,9 @@ use crate::load::socket::TlsClient;
 use crate::load::stats::{CommandStats, Kind, LoadStats, histogram};
 use crate::load::worker::Worker;
 use crate::outcome::{Command, Latency, Outcome, ServerCost};
-use crate::server_process::{self, Events, Usage};
 use crate::settings::{Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
+use larder_target::process::{self, Events, Usage, own_cpu_secs};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -124,8 +124,7 @@ fn load(
             .collect();
         workers.push(Worker::new(&load, connections?, thread)?);
     }
-    let server =
-        pid.or_else(|| server_process::find(&settings.address)).and_then(ServerMonitor::begin);
+    let server = pid.or_else(|| process::find(&settings.address)).and_then(ServerMonitor::begin);
     let own_cpu = own_cpu_secs();
     let (reports, received) = channel();
     let start = Instant::now();
@@ -263,13 +262,13 @@ struct ServerMonitor {
 
 impl ServerMonitor {
     fn begin(pid: i32) -> Option<Self> {
-        let before = server_process::usage(pid)?;
+        let before = process::usage(pid)?;
         Some(Self { pid, before, events: Events::count(pid) })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "figures by request need no last digit")]
     fn end(self, requests: u64) -> Option<ServerCost> {
-        let after = server_process::usage(self.pid)?;
+        let after = process::usage(self.pid)?;
         let events = self.events.and_then(|mut events| events.read());
         let each = |count: f64| count / requests.max(1) as f64;
         Some(ServerCost {
@@ -282,14 +281,4 @@ impl ServerMonitor {
             instructions: events.map(|(_, instructions)| each(instructions as f64)),
         })
     }
-}
-
-/// User and system CPU time of this process so far, in seconds.
-#[expect(clippy::cast_precision_loss, reason = "microseconds of a run")]
-pub(crate) fn own_cpu_secs() -> f64 {
-    use nix::sys::resource::{UsageWho, getrusage};
-    use nix::sys::time::TimeValLike;
-    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
-        (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6
-    })
 }

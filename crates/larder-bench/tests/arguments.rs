@@ -3,7 +3,8 @@
 mod common;
 
 use common::arguments;
-use larder_bench::{DataSize, Pattern, Protocol, Ratio, Settings, Stop};
+use larder_bench::{DataSize, Pattern, Ratio, Settings, Stop};
+use larder_target::Protocol;
 use std::time::Duration;
 
 fn settings(line: &str) -> Settings {

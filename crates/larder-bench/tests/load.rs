@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Server, arguments};
-use larder_bench::launch::free_address;
 use larder_bench::{Command, Measured, RunError, run};
+use larder_target::launch::free_address;
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,7 +1,9 @@
 //! `larder`: the command-line tool that loads and compares cache servers.
 
 use clap::{Args, Parser, Subcommand};
-use larder_bench::{compare, empty_loop, fill, hitratio};
+use larder_capacity::{fill, hitratio};
+use larder_compare as compare;
+use larder_target::empty_loop;
 use std::process::ExitCode;
 
 /// Load generator for cache servers, and side-by-side comparisons of them

@@ -10,15 +10,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("larder-protocol", &[]),
     ("larder-store", &[]),
     ("larder-operations", &["larder-store"]),
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
     ("larder-server", &["larder-session", "larder-operations", "larder-store", "larder-protocol"]),
     ("larder-model", &["larder-protocol"]),
-    ("larder-bench", &["larder-protocol", "larder-store"]),
-    ("larder-cli", &["larder-bench"]),
+    ("larder-target", &[]),
+    ("larder-bench", &["larder-protocol", "larder-target"]),
+    ("larder-capacity", &["larder-store", "larder-target"]),
+    ("larder-compare", &["larder-bench", "larder-capacity", "larder-target"]),
+    ("larder-cli", &["larder-bench", "larder-capacity", "larder-compare", "larder-target"]),
 ];
 
 /// The only files with unsafe code.

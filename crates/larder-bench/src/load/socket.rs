@@ -1,7 +1,8 @@
 //! Non-blocking client sockets: TCP and unix sockets, with and without TLS.
 
 use crate::run::RunError;
-use crate::settings::{ServerAddress, Tls};
+use crate::settings::Tls;
+use larder_target::ServerAddress;
 use mio::event::Source;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};

@@ -1,8 +1,8 @@
 //! Encodes requests and decodes responses in each protocol.
 
 use super::keys::{KeyNames, append};
-use crate::settings::Protocol;
 use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
+use larder_target::Protocol;
 
 /// A decoded response, in terms that all protocols share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

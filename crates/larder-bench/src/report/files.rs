@@ -1,12 +1,12 @@
 //! Result files: JSON, percentile distributions (`.hgrm`), and HDR interval logs (`.hlog`).
 
-use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::run::Measured;
 use crate::settings::Settings;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2Serializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
+use larder_target::Machine;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -2,8 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use clap::Parser;
-use larder_bench::launch::free_address;
 use larder_bench::{Arguments, Measured, run};
+use larder_target::launch::free_address;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::net::TcpStream;

@@ -1,0 +1,54 @@
+//! Runs a fill phase of a suite with `larder bench fill`'s measurement.
+
+use super::results::Held;
+use super::suite::Fill;
+use larder_capacity::fill::{Settings, measure};
+use larder_target::blocking::Dialect;
+use larder_target::target::Target;
+use larder_target::{Protocol, ServerAddress};
+use std::time::Duration;
+
+/// Fills a server beyond its memory limit and counts the items that it holds.
+///
+/// # Errors
+/// The server cannot be reached, closes the connection, or only speaks the binary protocol.
+pub(crate) fn fill(
+    fill: Fill,
+    address: &ServerAddress,
+    protocol: Protocol,
+    limit_mb: u64,
+    pid: i32,
+) -> Result<Held, String> {
+    let dialect = match protocol {
+        Protocol::Text | Protocol::Meta => Dialect::Text,
+        Protocol::Resp => Dialect::Resp,
+        Protocol::Binary => {
+            return Err(
+                "a fill phase needs the text protocol or RESP, not the binary protocol".to_owned()
+            );
+        }
+    };
+    let target = Target::Running { address: address.clone(), pid: Some(pid) };
+    let mut server = target.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
+    // The limit that a server reports may be rounded, so the one that it was started with is used.
+    server.limit_bytes = limit_mb << 20;
+    let held = measure(&mut server, 0, &settings(fill)).map_err(|error| error.to_string())?;
+    Ok(Held {
+        items: held.items,
+        items_error: held.items_error,
+        limit_bytes: held.limit_bytes,
+        rss_bytes: held.rss_bytes,
+    })
+}
+
+/// The default settings of `larder bench fill`.
+fn settings(fill: Fill) -> Settings {
+    Settings {
+        value_bytes: fill.value_bytes,
+        key_bytes: 13,
+        fill: 3.0,
+        probes_max: 2_000_000,
+        pipeline: 64,
+        settle: Duration::from_secs(2),
+    }
+}

@@ -1,0 +1,207 @@
+//! Runs a trial: starts a server, measures all phases of a workload, and stops the server.
+
+use super::fill::fill;
+use super::plan::Trial;
+use super::process::Running;
+use super::results::{Found, Record};
+use super::suite::{self, Phase, Suite};
+use larder_bench::Outcome;
+use larder_bench::{RunError, run};
+use larder_bench::{Settings, Stop};
+use larder_target::CoreSet;
+use larder_target::CpuTimes;
+use larder_target::template::Values;
+use larder_target::{Protocol, ServerAddress};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs trials, with what they all have in common.
+#[derive(Debug)]
+pub struct Harness<'s> {
+    /// The suite.
+    pub suite: &'s Suite,
+    /// Cores that servers run on.
+    pub server_cores: &'s CoreSet,
+    /// Cores that the load runs on.
+    pub load_cores: &'s CoreSet,
+    /// Number of cores of the whole machine.
+    pub cores: usize,
+    /// Directory for the servers' output.
+    pub logs: &'s Path,
+    /// Set by a signal handler: the trial ends, and its server is stopped.
+    pub interrupted: &'s AtomicBool,
+}
+
+impl Harness<'_> {
+    /// Starts the server from its `program`, measures all phases, and stops it. Returns nothing if it
+    /// was interrupted.
+    #[must_use]
+    pub fn run(&self, trial: &Trial<'_>, program: &Path) -> Option<Vec<Record>> {
+        let found = match self.start(trial, program) {
+            Ok(mut server) => self.phases(trial, &mut server),
+            Err(reason) => vec![(Found::Failed(reason), None); trial.workload.phases.len()],
+        };
+        let records = trial.cells().into_iter().zip(found);
+        let records = records
+            .map(|(cell, (found, others_busy))| Record { cell, found, others_busy })
+            .collect();
+        (!self.is_interrupted()).then_some(records)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn start(&self, trial: &Trial<'_>, program: &Path) -> Result<Running, String> {
+        let values = Values::default()
+            .with("threads", trial.threads)
+            .with("memory_mb", self.suite.memory_mb);
+        let protocol = self.protocol(trial)?;
+        let log = self.logs.join(format!("{}.log", trial.server.name));
+        Running::start(trial.server, program, values, self.server_cores, protocol, log)
+    }
+
+    /// The protocol of a trial's server, or of its first load.
+    fn protocol(&self, trial: &Trial<'_>) -> Result<Protocol, String> {
+        let mut loads = trial.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
+        match (trial.server.protocol, loads.next()) {
+            (Some(protocol), _) => Ok(protocol),
+            (None, Some(load)) => Ok(suite::arguments(load, &self.values(trial))?.protocol),
+            (None, None) => Ok(Protocol::Text),
+        }
+    }
+
+    fn values(&self, trial: &Trial<'_>) -> Values {
+        let load_threads = self.load_cores.count();
+        Values::default()
+            .with("pipeline", trial.pipeline)
+            .with("threads", trial.threads)
+            .with("load_threads", load_threads)
+            .with("clients", (self.suite.connections / load_threads).max(1))
+    }
+
+    /// The result of each phase, and the CPU time of other processes meanwhile.
+    fn phases(&self, trial: &Trial<'_>, server: &mut Running) -> Vec<(Found, Option<f64>)> {
+        let mut warm = false;
+        let mut found = Vec::new();
+        for phase in &trial.workload.phases {
+            let result = self.phase(trial, phase, server, &mut warm);
+            found.push(result.unwrap_or_else(|reason| (Found::Failed(reason), None)));
+        }
+        found
+    }
+
+    fn phase(
+        &self,
+        trial: &Trial<'_>,
+        phase: &Phase,
+        server: &mut Running,
+        warm: &mut bool,
+    ) -> Result<(Found, Option<f64>), String> {
+        if let Some(report) = server.exit_report() {
+            return Err(format!("exited before this phase: {report}"));
+        }
+        let (address, pid) = (server.address.clone(), server.pid());
+        if let Some(what) = phase.fill {
+            let (protocol, limit_mb) = (self.protocol(trial)?, self.suite.memory_mb);
+            let filling = || fill(what, &address, protocol, limit_mb, pid);
+            let held = self.run_monitored(server, &AtomicU64::new(NO_PROGRESS_YET), filling)?;
+            return Ok((Found::Held(held), None));
+        }
+        let mut settings = self.settings(trial, phase, address)?;
+        if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
+            let warm_up = Duration::from_secs_f64(self.suite.warm_up_secs);
+            let warming = Settings { stop: Stop::After(warm_up), ..settings.clone() };
+            self.load(server, &warming)?;
+            settings.fill = false;
+        }
+        let before = CpuTimes::now(pid);
+        let outcome = self.load(server, &settings)?;
+        let others = CpuTimes::now(pid).zip(before);
+        let others = others.map(|(after, before)| after.others_since(&before, self.cores));
+        Ok((Found::Measured(Box::new(outcome)), others))
+    }
+
+    fn settings(
+        &self,
+        trial: &Trial<'_>,
+        phase: &Phase,
+        address: ServerAddress,
+    ) -> Result<Settings, String> {
+        let load = phase.load.as_deref().unwrap_or_default();
+        let mut arguments = suite::arguments(load, &self.values(trial))?;
+        arguments.protocol = trial.server.protocol.unwrap_or(arguments.protocol);
+        arguments.server = "127.0.0.1".to_owned();
+        let settings = arguments.settings().map_err(|error| error.to_string())?;
+        Ok(Settings { address, ..settings })
+    }
+
+    fn load(&self, server: &mut Running, settings: &Settings) -> Result<Outcome, String> {
+        let (answered, pid) = (AtomicU64::new(NO_PROGRESS_YET), server.pid());
+        let loading = || {
+            let mut progress = |progress: larder_bench::Progress| {
+                answered.store(progress.requests, Ordering::Relaxed);
+            };
+            run(settings, Some(pid), &mut progress).map_err(|error: RunError| error.to_string())
+        };
+        let measured = self.run_monitored(server, &answered, loading)?;
+        match server.exit_report() {
+            Some(report) => Err(format!("exited during this phase: {report}")),
+            None => Ok(measured.outcome),
+        }
+    }
+
+    /// Runs `work` on the load's cores. If the trial is interrupted, or the count of answers stalls,
+    /// stops the server, which makes `work` return.
+    fn run_monitored<T: Send>(
+        &self,
+        server: &mut Running,
+        answered: &AtomicU64,
+        work: impl FnOnce() -> Result<T, String> + Send,
+    ) -> Result<T, String> {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| self.load_cores.pin().and_then(|()| work()));
+            let mut stall = StallTimer::new();
+            let mut stalled = false;
+            while !worker.is_finished() {
+                std::thread::sleep(POLL_INTERVAL);
+                stalled |= stall.has_timed_out(answered.load(Ordering::Relaxed));
+                if stalled || self.is_interrupted() {
+                    server.stop();
+                }
+            }
+            let result = worker.join().map_err(|_| "the load panicked".to_owned())?;
+            match (result, server.exit_report()) {
+                (Err(_), _) if stalled => Err(format!("did not answer for {STALL_TIMEOUT:?}")),
+                (Err(error), Some(report)) => Err(format!("exited: {report}; {error}")),
+                (result, _) => result,
+            }
+        })
+    }
+}
+
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The count before the first report, while connections are made and keys are set.
+const NO_PROGRESS_YET: u64 = u64::MAX;
+
+/// Measures for how long the count of answers has not changed.
+#[derive(Debug)]
+struct StallTimer {
+    count: u64,
+    since: Instant,
+}
+
+impl StallTimer {
+    fn new() -> Self {
+        Self { count: NO_PROGRESS_YET, since: Instant::now() }
+    }
+
+    fn has_timed_out(&mut self, count: u64) -> bool {
+        if count != self.count {
+            *self = Self { count, since: Instant::now() };
+        }
+        count != NO_PROGRESS_YET && self.since.elapsed() > STALL_TIMEOUT
+    }
+}

@@ -1,0 +1,264 @@
+//! The figures of a comparison, with their names and units.
+
+use super::results::{Found, Record};
+use serde::Serialize;
+
+/// A figure that reports show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Answered requests per second.
+    Throughput,
+    /// Median latency.
+    P50,
+    /// 90th percentile of the latency.
+    P90,
+    /// 99th percentile of the latency.
+    P99,
+    /// 99.9th percentile of the latency.
+    P99_9,
+    /// 99.99th percentile of the latency.
+    P99_99,
+    /// Maximum latency.
+    Max,
+    /// User and system CPU time of the server per request.
+    Cpu,
+    /// User CPU time of the server per request, without the kernel's.
+    UserCpu,
+    /// Share of requested keys that were found.
+    Hits,
+    /// CPU time of the load, in percent of its cores. Near 100, the load may limit the results.
+    LoadBusy,
+    /// CPU time of other programs, in percent of the whole machine. Results far above 0 are doubtful.
+    OthersBusy,
+    /// Items held per GiB of the server's memory limit.
+    HeldByLimit,
+    /// Items held per GiB of the server's resident memory.
+    HeldByRss,
+}
+
+impl Metric {
+    /// All metrics, in the order of reports.
+    pub const ALL: [Self; 14] = [
+        Self::Throughput,
+        Self::P50,
+        Self::P90,
+        Self::P99,
+        Self::P99_9,
+        Self::P99_99,
+        Self::Max,
+        Self::Cpu,
+        Self::UserCpu,
+        Self::Hits,
+        Self::LoadBusy,
+        Self::OthersBusy,
+        Self::HeldByLimit,
+        Self::HeldByRss,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "Throughput",
+            Self::P50 => "Latency p50",
+            Self::P90 => "Latency p90",
+            Self::P99 => "Latency p99",
+            Self::P99_9 => "Latency p99.9",
+            Self::P99_99 => "Latency p99.99",
+            Self::Max => "Latency max",
+            Self::Cpu => "CPU per request",
+            Self::UserCpu => "User CPU per request",
+            Self::Hits => "Hits",
+            Self::LoadBusy => "Load's cores busy",
+            Self::OthersBusy => "Machine busy with others",
+            Self::HeldByLimit => "Items per GiB of limit",
+            Self::HeldByRss => "Items per GiB of RSS",
+        }
+    }
+
+    /// Its unit.
+    #[must_use]
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Throughput => Unit::PerSecond,
+            Self::Hits | Self::LoadBusy | Self::OthersBusy => Unit::Percent,
+            Self::HeldByLimit | Self::HeldByRss => Unit::Items,
+            _ => Unit::Micros,
+        }
+    }
+
+    /// Its name in file names and CSV columns.
+    #[must_use]
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::P99_9 => "p99.9",
+            Self::P99_99 => "p99.99",
+            Self::Max => "max",
+            Self::Cpu => "cpu",
+            Self::UserCpu => "user-cpu",
+            Self::Hits => "hits",
+            Self::LoadBusy => "load-busy",
+            Self::OthersBusy => "others-busy",
+            Self::HeldByLimit => "held-by-limit",
+            Self::HeldByRss => "held-by-rss",
+        }
+    }
+
+    /// Whether servers are compared by it, with a plot and a ratio to the baseline.
+    #[must_use]
+    pub fn is_compared(self) -> bool {
+        !matches!(self, Self::Hits | Self::LoadBusy | Self::OthersBusy)
+    }
+
+    /// Its value in a result whose load had `load_cores` cores; nothing where it does not apply.
+    #[must_use]
+    pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
+        if self == Self::OthersBusy {
+            return record.others_busy;
+        }
+        match &record.found {
+            Found::Measured(outcome) => self.of_outcome(outcome, load_cores),
+            Found::Held(held) => {
+                let per_gib = |bytes: u64| held.items * GIB / bytes as f64;
+                match self {
+                    Self::HeldByLimit => Some(per_gib(held.limit_bytes)),
+                    Self::HeldByRss => held.rss_bytes.map(per_gib),
+                    _ => None,
+                }
+            }
+            Found::Failed(_) => None,
+        }
+    }
+
+    fn of_outcome(self, outcome: &larder_bench::Outcome, load_cores: usize) -> Option<f64> {
+        let total = outcome.commands.get("total")?;
+        match self {
+            Self::Throughput => Some(total.per_second),
+            Self::P50 => Some(total.latency.p50),
+            Self::P90 => Some(total.latency.p90),
+            Self::P99 => Some(total.latency.p99),
+            Self::P99_9 => Some(total.latency.p99_9),
+            Self::P99_99 => Some(total.latency.p99_99),
+            Self::Max => Some(total.latency.max),
+            Self::Cpu => outcome.server.map(|cost| cost.user_micros + cost.system_micros),
+            Self::UserCpu => outcome.server.map(|cost| cost.user_micros),
+            Self::Hits => {
+                let asked = total.hits + total.misses;
+                (asked > 0).then(|| 100.0 * total.hits as f64 / asked as f64)
+            }
+            Self::LoadBusy => {
+                Some(100.0 * outcome.load_cpu_seconds / (outcome.seconds * load_cores as f64))
+            }
+            Self::OthersBusy | Self::HeldByLimit | Self::HeldByRss => None,
+        }
+    }
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// The unit of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Requests per second.
+    PerSecond,
+    /// Microseconds.
+    Micros,
+    /// Percent.
+    Percent,
+    /// Items per GiB.
+    Items,
+}
+
+impl Unit {
+    /// Its name on an axis.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PerSecond => "requests/s",
+            Self::Micros => "µs",
+            Self::Percent => "%",
+            Self::Items => "items/GiB",
+        }
+    }
+
+    /// A number with three significant digits, with thousands (k) or millions (M), without the unit.
+    #[must_use]
+    pub fn number(self, value: f64) -> String {
+        let size = value.abs();
+        match self {
+            Self::PerSecond | Self::Items if size >= 999_500.0 => digits(value / 1e6) + " M",
+            Self::PerSecond | Self::Items if size >= 9_995.0 => digits(value / 1e3) + " k",
+            Self::Micros if size >= 9_995.0 => thousands(value),
+            _ => digits(value),
+        }
+    }
+
+    /// A number with its unit, scaled for readability.
+    #[must_use]
+    pub fn quantity(self, value: f64) -> String {
+        match self {
+            Self::Micros if value.abs() >= 999_500.0 => digits(value / 1e6) + " s",
+            Self::Micros if value.abs() >= 999.5 => digits(value / 1e3) + " ms",
+            _ => self.number(value) + " " + self.name(),
+        }
+    }
+}
+
+/// A number with three significant digits, without trailing zeros after the point.
+fn digits(value: f64) -> String {
+    let size = value.abs();
+    let decimals = match size {
+        _ if size >= 99.95 || size == 0.0 => 0,
+        _ if size >= 9.995 => 1,
+        _ if size >= 0.0995 => 2,
+        _ => 4,
+    };
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') {
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    text
+}
+
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |d| ("-", d));
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .filter_map(|group| std::str::from_utf8(group).ok())
+        .collect();
+    format!("{sign}{}", groups.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_scaled() {
+        for (unit, value, expected) in [
+            (Unit::PerSecond, 0.0, "0 requests/s"),
+            (Unit::PerSecond, 950.0, "950 requests/s"),
+            (Unit::PerSecond, 123_456.0, "123 k requests/s"),
+            (Unit::PerSecond, 1_234_567.0, "1.23 M requests/s"),
+            (Unit::PerSecond, 1_000_000.0, "1 M requests/s"),
+            (Unit::Micros, 0.0312, "0.0312 µs"),
+            (Unit::Micros, 1.5, "1.5 µs"),
+            (Unit::Micros, 999.0, "999 µs"),
+            (Unit::Micros, 1500.0, "1.5 ms"),
+            (Unit::Micros, 2_500_000.0, "2.5 s"),
+            (Unit::Percent, 100.0, "100 %"),
+            (Unit::Percent, 99.93, "99.9 %"),
+        ] {
+            assert_eq!(unit.quantity(value), expected);
+        }
+        assert_eq!(Unit::Micros.number(1_234_567.0), "1,234,567");
+    }
+}

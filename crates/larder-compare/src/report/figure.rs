@@ -1,0 +1,139 @@
+//! The contents of a plot: texts, axes and points.
+
+use super::axis::Axis;
+use super::view::View;
+use crate::metric::{Metric, Unit};
+use crate::statistics::Spread;
+use crate::summary::{Row, Standing, Summary};
+
+/// The scale of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Linear, from 0.
+    Linear,
+    /// Logarithmic.
+    Logarithmic,
+}
+
+impl Scale {
+    /// Its name in files and in the report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Logarithmic => "logarithmic",
+        }
+    }
+}
+
+/// A plot.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    /// The metric, and what is the same at all points.
+    pub(crate) title: String,
+    /// The scale of the vertical axis.
+    pub(crate) scale: Scale,
+    /// The unit of the vertical axis.
+    pub(crate) unit: Unit,
+    /// The vertical axis.
+    pub(crate) axis: Axis,
+    /// Title of the horizontal axis.
+    pub(crate) varies: &'static str,
+    /// Labels of the horizontal axis.
+    pub(crate) ticks: Vec<String>,
+    /// Whether points are connected by lines.
+    pub(crate) joined: bool,
+    /// The points of each installed server.
+    pub(crate) series: Vec<Series>,
+    /// Names of the servers that are not installed.
+    pub(crate) absent: Vec<String>,
+    slug: String,
+}
+
+/// The points of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    /// Name of the server.
+    pub(crate) name: String,
+    /// Index of the server in the suite, which determines its colour and marker.
+    pub(crate) place: usize,
+    /// A point for each tick.
+    pub(crate) points: Vec<Point>,
+}
+
+/// The result of a server at a tick.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    /// Median and spread; nothing if there is no result.
+    pub(crate) spread: Option<Spread>,
+    /// Text of the tooltip.
+    pub(crate) tip: String,
+}
+
+impl Figure {
+    /// The plot of a metric in a view.
+    pub(crate) fn of(summary: &Summary, view: &View, metric: Metric, scale: Scale) -> Self {
+        let (ticks, tables) = places(summary, view, metric);
+        let series = series(summary, &tables, metric);
+        let spreads = series.iter().flat_map(|series| &series.points);
+        let values = spreads.filter_map(|point| point.spread).flat_map(|s| [s.min, s.max]);
+        Self {
+            title: format!("{} · {}", metric.name(), view.heading),
+            scale,
+            unit: metric.unit(),
+            axis: Axis::of(scale, values),
+            varies: view.varies,
+            ticks,
+            joined: view.joined,
+            absent: summary.absent().into_iter().map(ToOwned::to_owned).collect(),
+            slug: format!("{} {} {}", view.heading, metric.slug(), scale.name()),
+            series,
+        }
+    }
+
+    /// Name of the plot's file, without extension.
+    pub(crate) fn file_name(&self) -> String {
+        let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
+        let name: String = self.slug.to_lowercase().chars().map(kept).collect();
+        let words = name.split('-').filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join("-")
+    }
+}
+
+/// The ticks and tables of places where the metric applies, or where no server has a result.
+fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
+    let means = |table: &usize| {
+        let metrics = summary.tables[*table].metrics();
+        metrics.is_empty() || metrics.contains(&metric)
+    };
+    let places = view.ticks.iter().cloned().zip(view.tables.iter().copied());
+    places.filter(|(_, table)| means(table)).unzip()
+}
+
+fn series(summary: &Summary, tables: &[usize], metric: Metric) -> Vec<Series> {
+    let rows = |table: usize| &summary.tables[table].rows;
+    let servers = tables.first().map_or(&[][..], |table| rows(*table)).iter().enumerate();
+    let installed = servers.filter(|(_, row)| !matches!(row.standing, Standing::Absent));
+    installed
+        .map(|(place, row)| Series {
+            name: row.server.clone(),
+            place,
+            points: tables.iter().map(|table| point(&rows(*table)[place], metric)).collect(),
+        })
+        .collect()
+}
+
+fn point(row: &Row, metric: Metric) -> Point {
+    let spread = row.spread(metric);
+    let tip = match (&row.standing, spread) {
+        (Standing::Figures(figures), Some(spread)) => {
+            let ratio = figures.ratios.get(&metric);
+            let ratio = ratio.map_or(String::new(), |ratio| format!(", {ratio:.2} × baseline"));
+            let unit = metric.unit();
+            let (least, most) = (unit.number(spread.min), unit.number(spread.max));
+            format!("{}: {} ({least} to {most}){ratio}", row.server, unit.quantity(spread.median))
+        }
+        (Standing::Failed(reason), _) => format!("{}: {reason}", row.server),
+        _ => format!("{}: no result", row.server),
+    };
+    Point { spread, tip }
+}

@@ -1,0 +1,164 @@
+//! The HTML report, a single file without external resources.
+
+use super::draw::Drawing;
+use super::figure::Scale;
+use super::markdown::{facts, head, heading, notes};
+use super::style;
+use super::view::View;
+use super::{PLOTS, Report};
+use crate::metric::Metric;
+use crate::summary::{Figures, Row, Standing, Table};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// The text of the HTML file.
+pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> String {
+    let suite = &report.setup.suite;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (suite.title) }
+                style { (PreEscaped(CSS)) (PreEscaped(style::DARK)) }
+            }
+            body {
+                h1 { (suite.title) }
+                p { (suite.about) }
+                ul { @for fact in facts(report) { li { (fact) } } }
+                (servers(report))
+                h2 { "Plots" }
+                p {
+                    "Scale: "
+                    label { input type="radio" name="scale" value="linear" checked; " linear" }
+                    " "
+                    label { input type="radio" name="scale" value="logarithmic"; " logarithmic" }
+                    ". Points are medians, bars range from the lowest run to the highest, and a cross "
+                    "marks a missing result. Move the pointer to a point to read its value. The "
+                    "plots are also files in "
+                    code { (PLOTS) "/" } "."
+                }
+                @for (view, drawings) in sections { (section(view, drawings)) }
+                h2 { "Tables" }
+                @for table in &report.summary.tables { (numbers(table)) }
+                h2 { "Loads" }
+                (loads(report))
+                div id="tip" {}
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn servers(report: &Report<'_>) -> Markup {
+    let setup = report.setup;
+    html! {
+        h2 { "Servers" }
+        div.wide { table {
+            tr { th { "server" } th { "version" } th { "command" } }
+            @for (place, (server, entry)) in setup.servers.iter().zip(&setup.suite.servers).enumerate() {
+                tr {
+                    td.name { (swatch(place)) (server.name)
+                        @if server.name == setup.suite.baseline { " (baseline)" } }
+                    @if server.program.is_some() {
+                        td { (server.version.as_deref().unwrap_or("unknown")) }
+                    } @else {
+                        td.absent { "not installed" }
+                    }
+                    td { code { (typed(&entry.command)) } }
+                }
+            }
+        } }
+    }
+}
+
+/// The command as it is typed in a shell.
+fn typed(command: &[String]) -> String {
+    let word = |word: &String| if word.is_empty() { "\"\"".to_owned() } else { word.clone() };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn swatch(place: usize) -> Markup {
+    html! { span.swatch style={ "background:" (style::hex(style::server(place))) } {} }
+}
+
+fn section(view: &View, drawings: &[Drawing]) -> Markup {
+    html! {
+        h3 { (view.heading) }
+        div.plots {
+            @for drawing in drawings {
+                @let class = match drawing.scale {
+                    Scale::Linear => "linear",
+                    Scale::Logarithmic => "logarithmic",
+                };
+                figure class=(class) { (PreEscaped(drawing.inline())) }
+            }
+        }
+    }
+}
+
+fn numbers(table: &Table) -> Markup {
+    let metrics = table.metrics();
+    html! {
+        h3 { (heading(&table.place)) }
+        div.wide { table {
+            tr { th { "server" } @for metric in &metrics { th.number { (head(*metric)) } } }
+            @for (place, row) in table.rows.iter().enumerate() {
+                @if !matches!(row.standing, Standing::Absent) {
+                    tr { td.name { (swatch(place)) (row.server) } (cells(row, &metrics)) }
+                }
+            }
+        } }
+        ul.notes { @for note in notes(table) { li { (note) } } }
+    }
+}
+
+fn cells(row: &Row, metrics: &[Metric]) -> Markup {
+    html! {
+        @match &row.standing {
+            Standing::Absent => {},
+            Standing::Failed(why) => td.failed colspan=(metrics.len().max(1)) { "failed: " (why) },
+            Standing::Figures(figures) => {
+                @for metric in metrics { td.number { (number(figures, *metric)) } }
+            }
+        }
+    }
+}
+
+fn number(figures: &Figures, metric: Metric) -> Markup {
+    let ratio = figures.ratios.get(&metric);
+    let unit = metric.unit();
+    html! {
+        @if let Some(spread) = figures.spreads.get(&metric) {
+            (unit.number(spread.median))
+            @if let Some(ratio) = ratio { " " b { (format!("{ratio:.2}×")) } }
+            @if figures.runs > 1 {
+                br;
+                small { (unit.number(spread.min)) " – " (unit.number(spread.max)) }
+            }
+        } @else { "–" }
+    }
+}
+
+fn loads(report: &Report<'_>) -> Markup {
+    let workloads = &report.setup.suite.workloads;
+    html! {
+        div.wide { table {
+            tr { th { "workload" } th { "phase" } th { "larder bench" } }
+            @for workload in workloads { @for phase in &workload.phases {
+                tr {
+                    td { (workload.name) }
+                    td { (phase.name) }
+                    td { code {
+                        @if let Some(load) = &phase.load { (load) }
+                        @if let Some(fill) = &phase.fill { "fill --data-sizes " (fill.value_bytes) }
+                    } }
+                }
+            } }
+        } }
+    }
+}
+
+const CSS: &str = include_str!("report.css");
+const SCRIPT: &str = include_str!("report.js");

@@ -1,0 +1,126 @@
+//! The tables as Markdown.
+
+use super::Report;
+use crate::metric::Metric;
+use crate::summary::{Figures, Place, Row, Standing, Table};
+use std::fmt::Write;
+
+/// The text of the Markdown file: setup, servers and tables.
+pub(crate) fn markdown(report: &Report<'_>) -> String {
+    let (setup, suite) = (report.setup, &report.setup.suite);
+    let mut text = format!("# {}\n\n{}\n\n", suite.title, suite.about.trim());
+    for fact in facts(report) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "- {fact}");
+    }
+    let _ = writeln!(text, "\n| server | version |\n|---|---|");
+    for server in &setup.servers {
+        let version = match (&server.program, &server.version) {
+            (None, _) => "not installed",
+            (Some(_), Some(version)) => version,
+            (Some(_), None) => "unknown",
+        };
+        let _ = writeln!(text, "| {} | {} |", cell(&server.name), cell(version));
+    }
+    for table in &report.summary.tables {
+        let _ = write!(text, "\n## {}\n\n{}", heading(&table.place), rows(table));
+    }
+    text
+}
+
+/// The heading of a table.
+pub(crate) fn heading(place: &Place) -> String {
+    let Place { workload, phase, threads, pipeline } = place;
+    let plural = if *threads == 1 { "" } else { "s" };
+    format!("{workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
+}
+
+/// The setup that results depend on, one line for each fact.
+pub(crate) fn facts(report: &Report<'_>) -> Vec<String> {
+    let (setup, suite) = (report.setup, &report.setup.suite);
+    let machine = &setup.machine;
+    let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
+    let shared = if setup.server_cores == setup.load_cores { ", shared" } else { "" };
+    vec![
+        format!("{}, Larder {}: {}", setup.date, setup.larder, setup.command),
+        format!("{}, {} cores, {gib:.1} GiB, {}", machine.cpu, machine.cores, machine.system),
+        format!(
+            "servers on cores {}, load on cores {}{shared}; {} MiB for items",
+            setup.server_cores, setup.load_cores, suite.memory_mb
+        ),
+        format!(
+            "medians of {} runs (least to most in brackets); × is the ratio to {}'s median",
+            suite.runs, suite.baseline
+        ),
+        "latency in a closed loop: from sending a request to its answer, unless a load says --rate"
+            .to_owned(),
+    ]
+}
+
+fn rows(table: &Table) -> String {
+    let metrics = table.metrics();
+    let heads = metrics.iter().map(|metric| format!(" {} |", head(*metric)));
+    let mut text = format!("| server |{}\n", heads.collect::<String>());
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(metrics.len()));
+    for row in table.rows.iter().filter(|row| !matches!(row.standing, Standing::Absent)) {
+        let _ = writeln!(text, "| {} |{}", cell(&row.server), cells(row, &metrics));
+    }
+    let notes: String = notes(table).iter().map(|note| format!("- {note}\n")).collect();
+    if notes.is_empty() { text } else { text + "\n" + &notes }
+}
+
+/// Who isn't there, and what runs that failed, and faults in those that did not, have to say.
+pub(crate) fn notes(table: &Table) -> Vec<String> {
+    let absent = table.rows.iter().filter(|row| matches!(row.standing, Standing::Absent));
+    let absent: Vec<&str> = absent.map(|row| row.server.as_str()).collect();
+    let absent = (!absent.is_empty()).then(|| format!("not installed: {}", absent.join(", ")));
+    absent.into_iter().chain(table.rows.iter().flat_map(notes_of)).collect()
+}
+
+fn notes_of(row: &Row) -> Vec<String> {
+    let Some(Figures { runs, failures, faults, .. }) = row.figures() else { return Vec::new() };
+    let all = runs + failures.len();
+    let failed = failures
+        .first()
+        .map(|why| format!("{}: {} of {all} runs failed: {why}", row.server, failures.len()));
+    let faults = faults.iter().map(|(what, times)| format!("{}: {what}: {times}", row.server));
+    failed.into_iter().chain(faults).collect()
+}
+
+/// A metric with its unit.
+pub(crate) fn head(metric: Metric) -> String {
+    match metric.unit().name() {
+        "items/GiB" => metric.name().to_owned(),
+        unit => format!("{}, {unit}", metric.name()),
+    }
+}
+
+fn cells(row: &Row, metrics: &[Metric]) -> String {
+    match &row.standing {
+        Standing::Absent => String::new(),
+        Standing::Failed(why) => {
+            format!(" failed: {} |{}", cell(why), " |".repeat(metrics.len().max(1) - 1))
+        }
+        Standing::Figures(figures) => {
+            metrics.iter().map(|metric| format!(" {} |", figure(figures, *metric))).collect()
+        }
+    }
+}
+
+/// Median, spread and ratio.
+fn figure(figures: &Figures, metric: Metric) -> String {
+    let Some(spread) = figures.spreads.get(&metric) else { return "–".to_owned() };
+    let number = |value| metric.unit().number(value);
+    let mut text = number(spread.median);
+    if figures.runs > 1 {
+        let _ = write!(text, " ({}–{})", number(spread.min), number(spread.max));
+    }
+    if let Some(ratio) = figures.ratios.get(&metric) {
+        let _ = write!(text, " {ratio:.2}×");
+    }
+    text
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ")
+}

@@ -1,0 +1,94 @@
+//! Selects the places of a plot: one dimension varies, all others are the same.
+
+use crate::metric::Metric;
+use crate::summary::{Place, Summary, Table};
+use std::collections::BTreeSet;
+
+/// The places of a plot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The dimensions that are the same at all places.
+    pub(crate) heading: String,
+    /// The dimension that varies.
+    pub(crate) varies: &'static str,
+    /// The value of that dimension at each place.
+    pub(crate) ticks: Vec<String>,
+    /// The places, as indices of tables.
+    pub(crate) tables: Vec<usize>,
+    /// Whether the dimension is numeric, so that points are connected by lines.
+    pub(crate) joined: bool,
+}
+
+/// A dimension: its title, its value at a place, and a heading of the place's other dimensions.
+type Dimension = (&'static str, fn(&Place) -> usize, fn(&Place) -> String);
+
+const PIPELINE: Dimension = (
+    "Pipeline (requests under way on a connection)",
+    |place| place.pipeline,
+    |place| format!("{} · {} · {}", place.workload, place.phase, count(place.threads, "thread")),
+);
+const THREADS: Dimension = (
+    "Threads of the server",
+    |place| place.threads,
+    |place| format!("{} · {} · pipeline {}", place.workload, place.phase, place.pipeline),
+);
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+impl View {
+    /// All views of a summary: by pipeline and by threads, as far as they vary; otherwise by workload.
+    pub(crate) fn all(summary: &Summary) -> Vec<Self> {
+        let mut views = Self::along(summary, PIPELINE);
+        views.extend(Self::along(summary, THREADS));
+        if views.is_empty() && !summary.tables.is_empty() {
+            views.push(Self::by_workload(summary));
+        }
+        views
+    }
+
+    fn along(summary: &Summary, (varies, value, rest): Dimension) -> Vec<Self> {
+        let places = || summary.tables.iter().map(|table| &table.place);
+        if places().map(value).collect::<BTreeSet<_>>().len() < 2 {
+            return Vec::new();
+        }
+        let mut views: Vec<Self> = Vec::new();
+        for (number, place) in places().enumerate() {
+            let heading = rest(place);
+            let known = views.iter().position(|view| view.heading == heading);
+            let at = known.unwrap_or_else(|| {
+                let (ticks, tables) = (Vec::new(), Vec::new());
+                views.push(Self { heading, varies, ticks, tables, joined: true });
+                views.len() - 1
+            });
+            views[at].ticks.push(value(place).to_string());
+            views[at].tables.push(number);
+        }
+        views
+    }
+
+    fn by_workload(summary: &Summary) -> Self {
+        let place = &summary.tables[0].place;
+        let phases: BTreeSet<&str> =
+            summary.tables.iter().map(|t| t.place.phase.as_str()).collect();
+        let tick = |table: &Table| match phases.len() {
+            1 => table.place.workload.clone(),
+            _ => format!("{} · {}", table.place.workload, table.place.phase),
+        };
+        Self {
+            heading: format!("{} · pipeline {}", count(place.threads, "thread"), place.pipeline),
+            varies: "Workload",
+            ticks: summary.tables.iter().map(tick).collect(),
+            tables: (0..summary.tables.len()).collect(),
+            joined: false,
+        }
+    }
+
+    /// The metrics that can be plotted in this view.
+    pub(crate) fn metrics(&self, summary: &Summary) -> Vec<Metric> {
+        let tables = || self.tables.iter().map(|number| &summary.tables[*number]);
+        let there = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));
+        Metric::ALL.into_iter().filter(|metric| metric.is_compared() && there(metric)).collect()
+    }
+}

@@ -1,0 +1,282 @@
+//! Suites: TOML files that define servers and loads. `docs/compare.md` describes the format.
+
+use clap::Parser;
+use larder_bench::Arguments;
+use larder_target::Protocol;
+use larder_target::template::{self, Values};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// The report's heading.
+    pub title: String,
+    /// What is measured, and the source of the setup.
+    pub about: String,
+    /// The server that the others' ratios refer to.
+    pub baseline: String,
+    /// Number of times that each cell is measured.
+    pub runs: usize,
+    /// Memory limit of each server for items, in MiB.
+    pub memory_mb: u64,
+    /// Numbers of threads of the servers.
+    pub threads: Threads,
+    /// Numbers of outstanding requests on each connection.
+    pub pipelines: Vec<usize>,
+    /// Number of connections of all load threads together, for loads that use `{clients}`.
+    #[serde(default = "connections")]
+    pub connections: usize,
+    /// Seconds for which each server is loaded before the first phase is measured.
+    #[serde(default = "warm_up_secs")]
+    pub warm_up_secs: f64,
+    /// The values that `--quick` replaces.
+    #[serde(default)]
+    pub quick: Quick,
+    /// The servers that are compared.
+    #[serde(rename = "server")]
+    pub servers: Vec<Server>,
+    /// The workloads that each server is measured with.
+    #[serde(rename = "workload")]
+    pub workloads: Vec<Workload>,
+}
+
+fn connections() -> usize {
+    50
+}
+
+fn warm_up_secs() -> f64 {
+    1.0
+}
+
+/// Numbers of threads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Threads {
+    /// The listed numbers.
+    Listed(Vec<usize>),
+    /// `"1..cores"`: the powers of two below the number of the servers' cores, and that number; at
+    /// least 1 and 2.
+    Cores(UpToCores),
+}
+
+/// The text of [`Threads::Cores`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UpToCores {
+    /// The only value.
+    #[serde(rename = "1..cores")]
+    Text,
+}
+
+impl Threads {
+    /// The numbers of threads for servers on `cores` cores.
+    #[must_use]
+    pub fn numbers(&self, cores: usize) -> Vec<usize> {
+        let Self::Listed(numbers) = self else {
+            let most = cores.max(2);
+            let doubled = std::iter::successors(Some(1), |number| Some(number * 2));
+            return doubled.take_while(|number| *number < most).chain([most]).collect();
+        };
+        numbers.clone()
+    }
+}
+
+/// Values of the short form of a suite. Those that are missing stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Replaces `runs`.
+    pub runs: Option<usize>,
+    /// Replaces `memory_mb`.
+    pub memory_mb: Option<u64>,
+    /// Replaces `threads`.
+    pub threads: Option<Threads>,
+    /// Replaces `pipelines`.
+    pub pipelines: Option<Vec<usize>>,
+    /// Replaces `warm_up_secs`.
+    pub warm_up_secs: Option<f64>,
+    /// Options that are appended to each phase's load.
+    #[serde(default)]
+    pub load: String,
+}
+
+/// A server that is compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Its name in the report.
+    pub name: String,
+    /// The program and its arguments, with `{socket}` or `{port}`, `{threads}`, `{memory_mb}`.
+    pub command: Vec<String>,
+    /// Arguments with which the program prints its version and exits.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// The protocol, if it differs from the load's.
+    pub protocol: Option<Protocol>,
+    /// The fixed TCP port of a server that has no option for it.
+    pub port: Option<u16>,
+}
+
+/// A sequence of phases on one server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Its name in the report.
+    pub name: String,
+    /// Its phases.
+    #[serde(rename = "phase")]
+    pub phases: Vec<Phase>,
+}
+
+/// One measurement: a load or a fill.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Its name in the report.
+    pub name: String,
+    /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`.
+    pub load: Option<String>,
+    /// Items to fill the server with, in order to count how many it holds.
+    pub fill: Option<Fill>,
+}
+
+/// Items to fill a server with.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fill {
+    /// Size of each value.
+    pub value_bytes: usize,
+}
+
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+impl Suite {
+    /// Parses and checks a suite.
+    ///
+    /// # Errors
+    /// A message that says what is wrong, with the line if it is a syntax error.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let suite: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        suite.check().map(|()| suite)
+    }
+
+    /// Converts the suite to its short form.
+    #[must_use]
+    pub fn quick(mut self) -> Self {
+        let quick = std::mem::take(&mut self.quick);
+        self.runs = quick.runs.unwrap_or(self.runs);
+        self.memory_mb = quick.memory_mb.unwrap_or(self.memory_mb);
+        self.threads = quick.threads.unwrap_or(self.threads);
+        self.pipelines = quick.pipelines.unwrap_or(self.pipelines);
+        self.warm_up_secs = quick.warm_up_secs.unwrap_or(self.warm_up_secs);
+        let loads = self.workloads.iter_mut().flat_map(|workload| &mut workload.phases);
+        for load in loads.filter_map(|phase| phase.load.as_mut()) {
+            *load = format!("{load} {}", quick.load).trim_end().to_owned();
+        }
+        self
+    }
+
+    /// Checks the rules that types cannot express.
+    fn check(&self) -> Result<(), String> {
+        if self.runs == 0 || self.pipelines.is_empty() || self.threads.numbers(1).is_empty() {
+            return Err("runs, pipelines and threads must each be at least one".to_owned());
+        }
+        if !(0.0..=3600.0).contains(&self.warm_up_secs) {
+            return Err("warm_up_secs must be between 0 and 3600".to_owned());
+        }
+        distinct("server", self.servers.iter().map(|server| &server.name))?;
+        distinct("workload", self.workloads.iter().map(|workload| &workload.name))?;
+        if !self.servers.iter().any(|server| server.name == self.baseline) {
+            return Err(format!("baseline: there is no server `{}`", self.baseline));
+        }
+        self.servers.iter().try_for_each(Server::check)?;
+        for short in [self.clone(), self.clone().quick()] {
+            short.workloads.iter().try_for_each(Workload::check)?;
+        }
+        Ok(())
+    }
+}
+
+fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if name.is_empty() || !seen.insert(name) {
+            return Err(format!("{what} `{name}`: names must be unique and not empty"));
+        }
+    }
+    if seen.is_empty() { Err(format!("the suite must have at least one {what}")) } else { Ok(()) }
+}
+
+impl Server {
+    /// Whether it is reached by a unix socket rather than TCP.
+    #[must_use]
+    pub fn on_unix_socket(&self) -> bool {
+        self.command.iter().any(|word| word.contains("{socket}"))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.command.is_empty() {
+            return Err(format!("server `{}`: `command` is empty", self.name));
+        }
+        for word in &self.command {
+            template::expand(word, &Values::examples())
+                .map_err(|error| format!("server `{}`: {error}", self.name))?;
+        }
+        let port = self.port.is_some() || self.command.iter().any(|w| w.contains("{port}"));
+        if port == self.on_unix_socket() {
+            return Err(format!(
+                "server `{}`: needs either {{socket}} or a port, not both",
+                self.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Workload {
+    fn check(&self) -> Result<(), String> {
+        distinct("phase", self.phases.iter().map(|phase| &phase.name))?;
+        for phase in &self.phases {
+            let wrong =
+                |error| format!("workload `{}`, phase `{}`: {error}", self.name, phase.name);
+            match (&phase.load, &phase.fill) {
+                (Some(load), None) => {
+                    arguments(load, &Values::examples()).map_err(wrong)?;
+                }
+                (None, Some(_)) => {}
+                _ => return Err(wrong("needs either load or fill".to_owned())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parses a load, after placeholders are replaced.
+///
+/// # Errors
+/// The load is not a valid command line of `larder bench`.
+pub fn arguments(load: &str, values: &Values) -> Result<Arguments, String> {
+    let line = template::expand(load, values)?;
+    let words = shlex::split(&line).ok_or_else(|| format!("unterminated quote: {line}"))?;
+    let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+    Ok(line.arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_up_to_the_cores() {
+        let up_to = |cores| Threads::Cores(UpToCores::Text).numbers(cores);
+        assert_eq!(up_to(1), [1, 2]);
+        assert_eq!(up_to(6), [1, 2, 4, 6]);
+        assert_eq!(up_to(8), [1, 2, 4, 8]);
+    }
+}

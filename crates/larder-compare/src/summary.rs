@@ -1,0 +1,218 @@
+//! Summarises records as tables: one for each combination of workload, phase, threads and pipeline.
+
+use super::metric::Metric;
+use super::results::{Found, Record, Setup};
+use super::statistics::Spread;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A combination of workload, phase, threads and pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Name of the workload.
+    pub workload: String,
+    /// Name of its phase.
+    pub phase: String,
+    /// Number of threads of the servers.
+    pub threads: usize,
+    /// Number of outstanding requests on each connection.
+    pub pipeline: usize,
+}
+
+/// A table for each combination.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// In the suite's order.
+    pub tables: Vec<Table>,
+}
+
+/// The results of all servers at one place.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// The combination that was measured.
+    pub place: Place,
+    /// In the suite's order.
+    pub rows: Vec<Row>,
+}
+
+/// The result of one server at one place.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Name of the server.
+    pub server: String,
+    /// Its result.
+    pub standing: Standing,
+}
+
+/// The result of a server at a place.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// The server is not installed.
+    Absent,
+    /// All runs failed; this is the reason of the last one.
+    Failed(String),
+    /// The figures of the runs that did not fail.
+    Figures(Figures),
+}
+
+/// The figures of several runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Median and spread of each metric.
+    pub spreads: BTreeMap<Metric, Spread>,
+    /// Ratios of the medians to those of the baseline.
+    pub ratios: BTreeMap<Metric, f64>,
+    /// Number of runs that did not fail.
+    pub runs: usize,
+    /// Reasons of the runs that failed.
+    pub failures: Vec<String>,
+    /// Number of faults by kind in the runs that did not fail.
+    pub faults: BTreeMap<String, u64>,
+}
+
+impl Row {
+    /// The figures, if there are any.
+    #[must_use]
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.standing {
+            Standing::Figures(figures) => Some(figures),
+            Standing::Absent | Standing::Failed(_) => None,
+        }
+    }
+
+    /// Median and spread of a metric.
+    #[must_use]
+    pub fn spread(&self, metric: Metric) -> Option<Spread> {
+        self.figures()?.spreads.get(&metric).copied()
+    }
+}
+
+impl Table {
+    /// The metrics that at least one server has.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        let any = |metric: &Metric| self.rows.iter().any(|row| row.spread(*metric).is_some());
+        Metric::ALL.into_iter().filter(any).collect()
+    }
+}
+
+impl Summary {
+    /// Summarises the records for every place and server of the suite.
+    #[must_use]
+    pub fn of(setup: &Setup, records: &[Record]) -> Self {
+        let suite = &setup.suite;
+        let mut tables = Vec::new();
+        for workload in &suite.workloads {
+            for phase in &workload.phases {
+                for threads in suite.threads.numbers(setup.server_cores.count()) {
+                    for &pipeline in &suite.pipelines {
+                        let (workload, phase) = (workload.name.clone(), phase.name.clone());
+                        let place = Place { workload, phase, threads, pipeline };
+                        tables.push(table(setup, records, place));
+                    }
+                }
+            }
+        }
+        Self { tables }
+    }
+
+    /// Names of the servers that are not installed.
+    #[must_use]
+    pub fn absent(&self) -> Vec<&str> {
+        let rows = self.tables.first().map_or(&[][..], |table| &table.rows);
+        let absent = rows.iter().filter(|row| matches!(row.standing, Standing::Absent));
+        absent.map(|row| row.server.as_str()).collect()
+    }
+}
+
+fn table(setup: &Setup, records: &[Record], place: Place) -> Table {
+    let mut rows: Vec<Row> = setup
+        .servers
+        .iter()
+        .map(|server| {
+            let standing = match &server.program {
+                None => Standing::Absent,
+                Some(_) => standing(setup, &at(records, &place, &server.name)),
+            };
+            Row { server: server.name.clone(), standing }
+        })
+        .collect();
+    let baseline = rows.iter().find(|row| row.server == setup.suite.baseline);
+    if let Some(baseline) = baseline.and_then(Row::figures).map(|f| f.spreads.clone()) {
+        rows.iter_mut().for_each(|row| relate(row, &baseline));
+    }
+    Table { place, rows }
+}
+
+fn at<'r>(records: &'r [Record], place: &Place, server: &str) -> Vec<&'r Record> {
+    let here = |record: &&Record| {
+        let cell = &record.cell;
+        cell.server == server
+            && cell.workload == place.workload
+            && cell.phase == place.phase
+            && (cell.threads, cell.pipeline) == (place.threads, place.pipeline)
+    };
+    records.iter().filter(here).collect()
+}
+
+fn standing(setup: &Setup, records: &[&Record]) -> Standing {
+    let mut failures = Vec::new();
+    let mut faults = BTreeMap::new();
+    for record in records {
+        match &record.found {
+            Found::Failed(reason) => failures.push(reason.clone()),
+            Found::Measured(outcome) => {
+                for (fault, times) in &outcome.faults {
+                    *faults.entry(fault.clone()).or_default() += times;
+                }
+            }
+            Found::Held(_) => {}
+        }
+    }
+    let runs = records.len() - failures.len();
+    if runs == 0 {
+        return Standing::Failed(failures.pop().unwrap_or_else(|| "not run".to_owned()));
+    }
+    let load_cores = setup.load_cores.count();
+    let spread = |metric: Metric| {
+        let values = records.iter().filter_map(|record| metric.of(record, load_cores));
+        Some((metric, Spread::of(values.collect())?))
+    };
+    let spreads = Metric::ALL.into_iter().filter_map(spread).collect();
+    Standing::Figures(Figures { spreads, ratios: BTreeMap::new(), runs, failures, faults })
+}
+
+fn relate(row: &mut Row, baseline: &BTreeMap<Metric, Spread>) {
+    let Standing::Figures(figures) = &mut row.standing else { return };
+    let ratio = |(metric, spread): (&Metric, &Spread)| {
+        Some((*metric, spread.ratio(baseline.get(metric)?)?))
+            .filter(|(metric, _)| metric.is_compared())
+    };
+    figures.ratios = figures.spreads.iter().filter_map(ratio).collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn medians_ratios_absence_and_failure() {
+        let setup = example::setup();
+        let summary = Summary::of(&setup, &example::records(&setup));
+        assert_eq!(summary.absent(), ["absent"]);
+        let table = &summary.tables[0];
+        let [baseline, other, dead, absent] = &table.rows[..] else { panic!("{table:?}") };
+        let throughput = baseline.spread(Metric::Throughput).unwrap();
+        let (least, most) = (throughput.min, throughput.max);
+        assert!(least < throughput.median && throughput.median < most);
+        let figures = other.figures().unwrap();
+        assert!((figures.ratios[&Metric::Throughput] - 2.0).abs() < 1e-9);
+        assert!((figures.ratios[&Metric::P99] - 0.5).abs() < 1e-9);
+        assert!(!figures.ratios.contains_key(&Metric::Hits));
+        assert_eq!((figures.runs, figures.failures.len()), (2, 1));
+        assert!(matches!(&dead.standing, Standing::Failed(why) if why == "died <early>"));
+        assert!(matches!(absent.standing, Standing::Absent));
+    }
+}

@@ -1,0 +1,62 @@
+//! Measures how much CPU time other programs use during a measurement.
+
+/// CPU seconds used so far by all processes, and by this process and a server together.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTimes {
+    all: f64,
+    ours: f64,
+    at: std::time::Instant,
+}
+
+impl CpuTimes {
+    /// The times up to now, where the system reports them.
+    pub fn now(pid: i32) -> Option<Self> {
+        let server = crate::process::usage(pid)?;
+        let ours = crate::process::own_cpu_secs() + server.user_secs + server.system_secs;
+        Some(Self { all: all()?, ours, at: std::time::Instant::now() })
+    }
+
+    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores.
+    pub fn others_since(&self, earlier: &Self, cores: usize) -> f64 {
+        let others = (self.all - earlier.all) - (self.ours - earlier.ours);
+        let seconds = (self.at - earlier.at).as_secs_f64();
+        (100.0 * others / (seconds * cores.max(1) as f64)).max(0.0)
+    }
+}
+
+/// User and system time of all processes, and time stolen by the hypervisor. Interrupts are not
+/// included, because the measured server and load cause them, too.
+#[cfg(target_os = "linux")]
+fn all() -> Option<f64> {
+    use procfs::{CurrentSI, KernelStats};
+    let total = KernelStats::current().ok()?.total;
+    let steal = total.steal_ms().unwrap_or(0);
+    let millis = total.user_ms() + total.nice_ms() + total.system_ms() + steal;
+    Some(millis as f64 / 1e3)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn all() -> Option<f64> {
+    None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_cpu_time_is_not_counted_as_other_processes_time() {
+        let here = i32::try_from(std::process::id()).unwrap();
+        let before = CpuTimes::now(here).unwrap();
+        let since = std::time::Instant::now();
+        while since.elapsed() < std::time::Duration::from_millis(100) {
+            std::hint::spin_loop();
+        }
+        let after = CpuTimes::now(here).unwrap();
+        assert!(after.all >= before.all && after.ours > before.ours);
+        assert!(after.others_since(&before, 1) >= 0.0);
+        let made_up = CpuTimes { all: before.all + 3.0, ours: before.ours + 1.0, at: before.at };
+        let later = CpuTimes { at: before.at + std::time::Duration::from_secs(4), ..made_up };
+        assert!((later.others_since(&before, 2) - 25.0).abs() < 1e-9);
+    }
+}

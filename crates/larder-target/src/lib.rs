@@ -1,0 +1,19 @@
+//! The cache servers that are measured: where they are, starting and stopping them, the processes
+//! behind them, and a blocking connection to them.
+#![forbid(unsafe_code)]
+
+mod address;
+pub mod blocking;
+mod cores;
+mod cpu_times;
+pub mod empty_loop;
+pub mod launch;
+mod machine;
+pub mod process;
+pub mod target;
+pub mod template;
+
+pub use address::{Protocol, ServerAddress};
+pub use cores::CoreSet;
+pub use cpu_times::CpuTimes;
+pub use machine::Machine;

@@ -1,0 +1,232 @@
+//! The server that a measurement is about: one that already runs, or one that is started for it.
+
+use crate::ServerAddress;
+use crate::blocking::{Connection, Dialect};
+use crate::launch::{LaunchError, Launched};
+use crate::process;
+use clap::Args;
+use std::io;
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+
+/// The options that name the server.
+#[derive(Args, Clone, Debug)]
+pub struct ServerArguments {
+    /// Command that starts a server, which is run for each measurement and stopped after it. The
+    /// placeholders {port} or {socket}, {memory_mb} or {memory_bytes}, and {dir} (an empty
+    /// directory) are replaced. May be given several times
+    #[arg(long, value_name = "[NAME=]COMMAND", conflicts_with_all = ["server", "port", "unix_socket", "pid"], help_heading = HEADING)]
+    pub command: Vec<String>,
+    /// Host name or IP address of a server that already runs
+    #[arg(short, long, default_value = "localhost", help_heading = HEADING)]
+    pub server: String,
+    /// TCP port of the server [default: 11211, or 6379 with --protocol resp]
+    #[arg(short, long, help_heading = HEADING)]
+    pub port: Option<u16>,
+    /// Path of the server's unix socket, which is used instead of TCP
+    #[arg(short = 'S', long, conflicts_with_all = ["server", "port"], help_heading = HEADING)]
+    pub unix_socket: Option<PathBuf>,
+    /// Process ID of the server, whose resident memory is reported [default: the process on this
+    /// machine that listens on the address]
+    #[arg(long, help_heading = HEADING)]
+    pub pid: Option<i32>,
+    /// Protocol of the server
+    #[arg(short = 'P', long, value_enum, default_value_t, help_heading = HEADING)]
+    pub protocol: Dialect,
+    /// Memory limit in MiB: of servers that --command starts [default: 64], or of a server that
+    /// already runs and does not report its limit
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=1 << 30), help_heading = HEADING)]
+    pub memory_mb: Option<u64>,
+}
+
+const HEADING: &str = "Server";
+
+/// Default memory limit of servers that are started, in MiB.
+const MEMORY_MB: u64 = 64;
+
+/// Why no connection to a server could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The server's name does not resolve.
+    #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
+    NoAddress(String),
+    /// The server could not be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The server did not accept a connection.
+    #[error("cannot connect to {address}: {error}; check that the server runs there")]
+    Connect {
+        /// The address.
+        address: ServerAddress,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The memory limit is unknown.
+    #[error("the server does not report its memory limit; give it with --memory-mb")]
+    NoLimit,
+}
+
+impl ServerArguments {
+    /// The servers to measure: one for each `--command`, or the one that runs.
+    ///
+    /// # Errors
+    /// The server's name does not resolve.
+    pub fn targets(&self) -> Result<Vec<Target>, TargetError> {
+        if self.command.is_empty() {
+            return Ok(vec![Target::Running { address: self.address()?, pid: self.pid }]);
+        }
+        Ok(self.command.iter().map(|typed| Target::from_command(typed)).collect())
+    }
+
+    fn address(&self) -> Result<ServerAddress, TargetError> {
+        if let Some(path) = &self.unix_socket {
+            return Ok(ServerAddress::Unix(path.clone()));
+        }
+        let port = match self.protocol {
+            Dialect::Text => 11211,
+            Dialect::Resp => 6379,
+        };
+        let place = (self.server.as_str(), self.port.unwrap_or(port));
+        let unknown = || TargetError::NoAddress(self.server.clone());
+        let found: Vec<_> = place.to_socket_addrs().map_err(|_| unknown())?.collect();
+        // `localhost` can resolve to ::1 first, on which a server that listens on IPv4 alone does not
+        // answer.
+        let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
+        address.copied().map(ServerAddress::Tcp).ok_or_else(unknown)
+    }
+}
+
+/// A server to measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A server that is started for each measurement.
+    Command {
+        /// Its name in tables.
+        name: String,
+        /// The command, with placeholders: see [`Launched::start`].
+        template: String,
+    },
+    /// A server that already runs.
+    Running {
+        /// Its address.
+        address: ServerAddress,
+        /// Its process ID, if it was given.
+        pid: Option<i32>,
+    },
+}
+
+impl Target {
+    /// Parses `NAME=COMMAND`, or a command alone, whose program's file name becomes the name.
+    #[must_use]
+    pub fn from_command(typed: &str) -> Self {
+        let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
+        if let Some((name, template)) = typed.split_once('=').filter(|(name, _)| is_name(name)) {
+            return Self::Command { name: name.to_owned(), template: template.to_owned() };
+        }
+        let program = typed.split_whitespace().next().unwrap_or_default();
+        let name = program.rsplit('/').next().unwrap_or(program).to_owned();
+        Self::Command { name, template: typed.to_owned() }
+    }
+
+    /// Its name in tables.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Command { name, .. } => name.clone(),
+            Self::Running { address, .. } => address.to_string(),
+        }
+    }
+
+    /// Whether each measurement starts with an empty server.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        matches!(self, Self::Command { .. })
+    }
+
+    /// Connects to the server, after starting it if it is a command. `memory_mb` is the limit that a
+    /// command gets (64 MiB by default); for a server that already runs, the limit that the server
+    /// reports takes precedence.
+    ///
+    /// # Errors
+    /// The server does not start, cannot be reached, or its limit is unknown.
+    pub fn open(
+        &self,
+        dialect: Dialect,
+        memory_mb: Option<u64>,
+    ) -> Result<OpenTarget, TargetError> {
+        match self {
+            Self::Command { template, .. } => {
+                let memory_mb = memory_mb.unwrap_or(MEMORY_MB);
+                let launched = Launched::start(template, memory_mb)?;
+                let address = launched.address().clone();
+                let connection = connect(&address, dialect)?;
+                let pid = process::find(&address).or(Some(launched.pid()));
+                let limit_bytes = memory_mb << 20;
+                let _launched = Some(launched);
+                Ok(OpenTarget { connection, pid, limit_bytes, address, dialect, _launched })
+            }
+            Self::Running { address, pid } => {
+                let mut connection = connect(address, dialect)?;
+                let said = connection.limit_bytes().ok().flatten();
+                let limit_bytes = said.or(memory_mb.map(|mb| mb << 20));
+                let limit_bytes = limit_bytes.ok_or(TargetError::NoLimit)?;
+                let pid = pid.or_else(|| process::find(address));
+                let address = address.clone();
+                Ok(OpenTarget { connection, pid, limit_bytes, address, dialect, _launched: None })
+            }
+        }
+    }
+}
+
+fn connect(address: &ServerAddress, dialect: Dialect) -> Result<Connection, TargetError> {
+    Connection::open(address, dialect)
+        .map_err(|error| TargetError::Connect { address: address.clone(), error })
+}
+
+/// A server with an open connection. Dropping it stops the server if it was started for the
+/// measurement.
+#[derive(Debug)]
+pub struct OpenTarget {
+    /// The connection that was opened first.
+    pub connection: Connection,
+    /// The server's process ID, if it is known.
+    pub pid: Option<i32>,
+    /// The server's memory limit.
+    pub limit_bytes: u64,
+    address: ServerAddress,
+    dialect: Dialect,
+    _launched: Option<Launched>,
+}
+
+impl OpenTarget {
+    /// Opens another connection to the server.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub fn connect(&self) -> Result<Connection, TargetError> {
+        connect(&self.address, self.dialect)
+    }
+
+    /// The server's resident memory in bytes, where the system reports it.
+    #[must_use]
+    pub fn resident_bytes(&self) -> Option<u64> {
+        process::usage(self.pid?).map(|usage| usage.rss_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_may_have_a_name() {
+        let check = |typed: &str, name: &str, template: &str| {
+            let (name, template) = (name.to_owned(), template.to_owned());
+            assert_eq!(Target::from_command(typed), Target::Command { name, template });
+        };
+        check("ours=target/larderd -p {port}", "ours", "target/larderd -p {port}");
+        check("target/larderd -p {port}", "larderd", "target/larderd -p {port}");
+        check("memcached --port={port}", "memcached", "memcached --port={port}");
+    }
+}

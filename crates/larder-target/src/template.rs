@@ -1,0 +1,58 @@
+//! Expands placeholders such as `{port}` in commands.
+
+/// The values of placeholders.
+#[derive(Clone, Debug, Default)]
+pub struct Values(Vec<(&'static str, String)>);
+
+impl Values {
+    /// Adds a placeholder.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.0.push((name, value.to_string()));
+        self
+    }
+
+    /// Example values of all placeholders, to check commands with.
+    pub fn examples() -> Self {
+        let numbers =
+            ["port", "threads", "memory_mb", "pipeline", "clients", "load_threads"].into_iter();
+        numbers.fold(Self::default().with("socket", "/s"), |values, name| values.with(name, 1))
+    }
+
+    fn of(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Replaces the placeholders in `text` by their values.
+///
+/// # Errors
+/// The text has an unknown placeholder, or a `{` without `}`.
+pub fn expand(text: &str, values: &Values) -> Result<String, String> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, after) =
+            after.split_once('}').ok_or_else(|| format!("`{text}` has a `{{` without `}}`"))?;
+        expanded.push_str(before);
+        expanded
+            .push_str(values.of(name).ok_or_else(|| format!("unknown placeholder {{{name}}}"))?);
+        rest = after;
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_values() {
+        let values = Values::default().with("port", 11).with("threads", 2);
+        assert_eq!(expand("-p{port} x {threads}{threads}", &values).unwrap(), "-p11 x 22");
+        assert_eq!(expand("plain", &values).unwrap(), "plain");
+        assert!(expand("{nothing}", &values).unwrap_err().contains("{nothing}"));
+        assert!(expand("{port", &values).is_err());
+    }
+}
