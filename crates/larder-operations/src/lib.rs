@@ -26,6 +26,7 @@ mod events;
 mod flush;
 mod look;
 mod remove;
+mod set;
 mod store;
 mod stored;
 
@@ -34,6 +35,7 @@ pub use counters::*;
 pub use events::*;
 pub use look::*;
 pub use remove::*;
+pub use set::*;
 pub use store::*;
 pub use stored::*;
 

@@ -18,7 +18,7 @@ pub(crate) const MAGIC: u8 = 0x80;
 /// Bytes of a head.
 pub(crate) const HEAD_LEN: usize = 24;
 /// The largest body that is believed, in bytes.
-const BODY_LEN_MAX: usize = 1 << 30;
+pub(crate) const BODY_LEN_MAX: usize = 1 << 30;
 /// As an expiry of a counter: do not create it.
 pub(crate) const NO_CREATE: u32 = u32::MAX;
 
@@ -101,7 +101,7 @@ impl Head {
         }
     }
 
-    fn compare(&self) -> Option<u64> {
+    pub(crate) fn compare(&self) -> Option<u64> {
         (self.cas != 0).then_some(self.cas)
     }
 }

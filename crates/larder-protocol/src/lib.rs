@@ -14,6 +14,7 @@ mod body;
 mod classic;
 pub mod dump;
 mod fast_get;
+mod fast_set;
 mod letters;
 mod line;
 mod login;
@@ -32,6 +33,7 @@ pub mod watch;
 mod write;
 
 pub use fast_get::FastGet;
+pub use fast_set::FastSet;
 pub use parser::Parser;
 pub use request::*;
 pub use write::write_request;

@@ -1,6 +1,7 @@
 //! The front of a connection's bytes, in whichever dialect its first byte chose.
 
 use crate::fast_get::FastGet;
+use crate::fast_set::FastSet;
 use crate::line::{BAD_FORMAT, LINE_LEN_MAX, without_cr};
 use crate::parsed::{fault, fault_line, faulty, hang_up};
 use crate::request::{FaultReply, KEY_LEN_MAX, Parsed, Recovery, Request, Store};
@@ -103,6 +104,19 @@ impl Parser {
         match self.state {
             State::Text => FastGet::parse_text(input),
             State::Binary => FastGet::parse_binary(input),
+            _ => None,
+        }
+    }
+
+    /// The set that comes next, if it is an ordinary one and its value is here, and its length.
+    /// [`Self::parse`] reads it just the same, only slower. A function apart, which saves look-ups a
+    /// hundredth of their instructions.
+    #[inline(never)]
+    #[must_use]
+    pub fn fast_set<'b>(&self, input: &'b [u8]) -> Option<(FastSet<'b>, usize)> {
+        match self.state {
+            State::Text => FastSet::parse_text(input),
+            State::Binary => FastSet::parse_binary(input),
             _ => None,
         }
     }

@@ -8,7 +8,8 @@ use crate::{Host, admin, get, store};
 use arrayvec::ArrayVec;
 use larder_operations::OpContext;
 use larder_protocol::{
-    FastGet, Fault, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store, Streams, reply,
+    FastGet, FastSet, Fault, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store, Streams,
+    reply,
 };
 use larder_store::{Begun, Engine, HashedKey};
 
@@ -91,6 +92,8 @@ struct Ready<'b> {
 enum What<'b> {
     /// A look-up of the fast path.
     Get(FastGet<'b>),
+    /// The index of a set of the fast path in [`Batch::sets`].
+    Set(usize),
     /// The index of any other request in [`Batch::others`].
     Other(usize),
 }
@@ -104,6 +107,7 @@ struct Other<'b> {
 /// Requests whose keys are prefetched together.
 struct Batch<'b> {
     ready: ArrayVec<Ready<'b>, BATCH_MAX>,
+    sets: ArrayVec<FastSet<'b>, BATCH_MAX>,
     others: ArrayVec<Other<'b>, BATCH_MAX>,
 }
 
@@ -268,7 +272,8 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
-        let mut batch = Batch { ready: ArrayVec::new(), others: ArrayVec::new() };
+        let mut batch =
+            Batch { ready: ArrayVec::new(), sets: ArrayVec::new(), others: ArrayVec::new() };
         let batch_end = self.gather(cx.operations.engine, input, *left, scratch, &mut batch);
         let (done, end, flow) = self.answer(cx, &batch, output, scratch);
         *left -= done;
@@ -354,6 +359,15 @@ impl<E: Engine> Session<E> {
                 batch.ready.push(Ready { what: What::Get(get), hash, end: at });
                 continue;
             }
+            if let Some((set, len)) = parser.fast_set(rest) {
+                at += len;
+                let hash = engine.hash(set.key);
+                engine.announce(hash);
+                let what = What::Set(batch.sets.len());
+                batch.sets.push(set);
+                batch.ready.push(Ready { what, hash, end: at });
+                continue;
+            }
             match parser.parse(rest) {
                 Parsed::Request { request, consumed } => {
                     at += consumed;
@@ -396,7 +410,11 @@ impl<E: Engine> Session<E> {
                 return (done, end, Flow::Continue);
             }
             let flow = match &ready.what {
-                // A look-up of the fast path does not change the parser.
+                // The fast path does not change the parser.
+                What::Set(index) => {
+                    let Some(set) = batch.sets.get(*index) else { continue };
+                    self.answer_set(cx, set, ready.hash, output)
+                }
                 What::Get(get) => self.answer_get(cx, get, ready.hash, output),
                 What::Other(index) => {
                     let Some(other) = batch.others.get(*index) else { continue };
@@ -453,6 +471,22 @@ impl<E: Engine> Session<E> {
                 self.continue_get(answered)
             }
         }
+    }
+
+    /// Answers a set. A function apart, which saves look-ups a hundredth of their instructions.
+    #[inline(never)]
+    fn answer_set<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        set: &FastSet<'_>,
+        hash: u64,
+        output: &mut Vec<u8>,
+    ) -> Flow {
+        let key = HashedKey { bytes: set.key, hash };
+        if self.observed != Streams::default() {
+            return self.execute(cx, &Request::Store(set.store()), key, output);
+        }
+        if store::fast_set(cx, set, key, output) { Flow::Continue } else { Flow::Wait }
     }
 
     fn execute<H: Host>(

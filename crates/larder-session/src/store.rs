@@ -6,7 +6,7 @@ use crate::{Host, lower};
 use larder_operations as operations;
 use larder_operations::Removed;
 use larder_protocol::reply::{self, ArithmeticOutcome, Deleted, Stored, Ttl};
-use larder_protocol::{Arithmetic, Delete, Store};
+use larder_protocol::{Arithmetic, Delete, FastSet, Store};
 use larder_store::{Engine, HashedKey, Refusal};
 
 /// Answers a store whose value has arrived, in the request or by an upload. Returns false, and writes
@@ -28,6 +28,27 @@ pub(crate) fn store<E: Engine, H: Host>(
     };
     let Some(outcome) = outcome else { return false };
     reply::stored(store, outcome, output);
+    true
+}
+
+/// The fast path: answers a set that nobody observes. Returns false, and writes nothing, if the item is
+/// on slower storage.
+#[inline]
+pub(crate) fn fast_set<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    set: &FastSet<'_>,
+    key: HashedKey<'_>,
+    output: &mut Vec<u8>,
+) -> bool {
+    let expiry = resolve(set.expiry(), cx.operations.now);
+    let op = operations::Set { value: set.value, client_flags: set.client_flags, expiry };
+    match cx.operations.set(key, &op) {
+        operations::Stored::Stored { cas, .. } => reply::fast_stored(set, cas, output),
+        outcome => {
+            let Some(outcome) = stored(outcome) else { return false };
+            reply::stored(&set.store(), outcome, output);
+        }
+    }
     true
 }
 

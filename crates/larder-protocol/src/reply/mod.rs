@@ -4,6 +4,7 @@
 mod admin;
 mod encode;
 mod fast_get;
+mod fast_set;
 mod login;
 mod stats;
 
@@ -19,6 +20,7 @@ use crate::tokens::Tokens;
 pub use crate::meta_flags::{ShownItem, Ttl};
 pub use admin::*;
 pub use fast_get::*;
+pub use fast_set::*;
 pub use login::*;
 pub use stats::*;
 

@@ -1,0 +1,58 @@
+//! The fast path of stores: a set that stores its value whatever is there, and that nobody observes.
+
+use crate::{OpContext, Store, Stored};
+use larder_store::{Attributes, Change, Engine, Expiry, HashedKey, NewCas, NewValue, Refusal};
+
+/// A set.
+#[derive(Clone, Copy, Debug)]
+pub struct Set<'v> {
+    /// The value.
+    pub value: &'v [u8],
+    /// The client's own flags. The cache does not look at them.
+    pub client_flags: u32,
+    /// When the item expires.
+    pub expiry: Expiry,
+}
+
+impl<'v> Set<'v> {
+    /// The same as a store.
+    fn store(&self) -> Store<'v> {
+        Store {
+            value: self.value,
+            value_len: self.value.len(),
+            client_flags: self.client_flags,
+            expiry: self.expiry,
+            refusal_removes: true,
+            ..Store::default()
+        }
+    }
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Stores a value as [`OpContext::store`] does, with fewer instructions. An observer is not told.
+    #[inline]
+    pub fn set(&mut self, key: HashedKey<'_>, op: &Set<'_>) -> Stored {
+        debug_assert!(self.observer.is_none(), "an observer is to be told");
+        let (limits, len) = (self.limits, op.value.len());
+        let size = limits.footprint(key.bytes.len(), len, op.client_flags);
+        if size > limits.item_size_max {
+            return self.refuse(key, &op.store(), Stored::TooLarge);
+        }
+        let Set { value, client_flags, expiry } = *op;
+        let attributes = Attributes { client_flags, expiry, ..Attributes::default() };
+        let (cas, value) = (NewCas::Fresh, NewValue::Bytes(value));
+        let put = || Change::Put { attributes, cas, value, fetched: false };
+        match self.engine.update_unread(key, &mut None, |_| (put(), ())) {
+            Ok(updated) => {
+                let class = limits.classes.class_of(size);
+                self.counters.class(Some(class), |class| class.cmd_set.add(1));
+                Stored::Stored { cas: updated.cas, len }
+            }
+            Err(Refusal::Pending) => Stored::Pending,
+            Err(Refusal::OutOfMemory) => self.refuse(key, &op.store(), Stored::OutOfMemory),
+            Err(Refusal::TooLarge | Refusal::WrongUpload) => {
+                self.refuse(key, &op.store(), Stored::TooLarge)
+            }
+        }
+    }
+}
