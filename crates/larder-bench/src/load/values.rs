@@ -1,4 +1,10 @@
 //! Generates values: their sizes from a distribution, their bytes from the key.
+//!
+//! Values that are to be verified derive wholly from their key: the length, the first eight bytes
+//! (which no two keys share), and where in the pool the rest begins. So a value that was cut, emptied
+//! or swapped for that of another key is seen. What cannot be seen: an old value of the same key,
+//! because all are alike; and that of another key where a value is shorter than eight bytes, if both
+//! happen to be alike (one in 256 keys at one byte; never two of 100 adjacent keys).
 
 use crate::settings::{DataSize, Settings};
 use rand::distr::weighted::WeightedIndex;
@@ -14,6 +20,35 @@ const OFFSETS: u64 = 1 << 16;
 pub(crate) struct Values {
     pool: Vec<u8>,
     sizes: Sizes,
+    /// Whether values derive wholly from their keys.
+    verified: bool,
+}
+
+/// A value: its bytes in two parts, the first of which is empty unless values are verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Value<'v> {
+    head: [u8; HEAD_LEN],
+    head_len: usize,
+    rest: &'v [u8],
+}
+
+/// Number of bytes at the start of a verified value that differ for each key.
+const HEAD_LEN: usize = 8;
+
+impl Value<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.head_len + self.rest.len()
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.head[..self.head_len]);
+        out.extend_from_slice(self.rest);
+    }
+
+    fn is(&self, bytes: &[u8]) -> bool {
+        let Some((head, rest)) = bytes.split_at_checked(self.head_len) else { return false };
+        head == &self.head[..self.head_len] && rest == self.rest
+    }
 }
 
 #[derive(Debug)]
@@ -35,31 +70,48 @@ impl Values {
         if settings.random_data {
             rng.fill_bytes(&mut pool);
         } else if settings.verify {
-            // A quarter of the bytes is random: values compress, but no two offsets are alike.
-            pool.chunks_mut(32).for_each(|chunk| {
-                let end = chunk.len().min(8);
-                rng.fill_bytes(&mut chunk[..end]);
-            });
+            // Sixteen letters: values compress to half, but the parts of two values differ.
+            rng.fill_bytes(&mut pool);
+            pool.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
         }
-        Some(Self { pool, sizes })
+        Some(Self { pool, sizes, verified: settings.verify })
     }
 
-    /// A value for `key`, of a random size.
-    pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> &[u8] {
-        self.of(key, self.sizes.draw(rng))
+    /// A value for `key`: of a random size, or of the size that derives from the key if values are
+    /// verified.
+    #[inline]
+    pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> Value<'_> {
+        if self.verified {
+            return self.verified(key);
+        }
+        Value { head: [0; HEAD_LEN], head_len: 0, rest: self.part(mix(key), self.sizes.draw(rng)) }
     }
 
-    /// Whether `value` can have been returned by [`draw`](Self::draw) for `key`.
+    /// Whether `value` is the one of `key`, if values are verified.
     pub(crate) fn is_of(&self, key: u64, value: &[u8]) -> bool {
-        value.len() <= self.sizes.largest() && self.of(key, value.len()) == value
+        self.verified(key).is(value)
     }
 
-    fn of(&self, key: u64, len: usize) -> &[u8] {
-        // Fibonacci hashing (Knuth 6.4): adjacent keys get offsets that are far apart.
-        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-        let start = usize::try_from(mixed % OFFSETS).unwrap_or(0);
+    fn verified(&self, key: u64) -> Value<'_> {
+        let mixed = mix(key);
+        let len = match self.sizes {
+            Sizes::Fixed(len) => len,
+            _ => self.sizes.draw(&mut SmallRng::seed_from_u64(key)),
+        };
+        let head_len = len.min(HEAD_LEN);
+        Value { head: mixed.to_be_bytes(), head_len, rest: self.part(mixed, len - head_len) }
+    }
+
+    fn part(&self, mixed: u64, len: usize) -> &[u8] {
+        let start = usize::try_from((mixed >> 48) % OFFSETS).unwrap_or(0);
         &self.pool[start..start + len]
     }
+}
+
+/// Fibonacci hashing (Knuth 6.4): no two keys are mixed to the same number, and the first bytes of
+/// adjacent keys are far apart.
+fn mix(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Sizes {
@@ -106,4 +158,111 @@ impl Sizes {
 /// A typical value size, by which buffers are sized.
 pub(crate) fn typical_len(size: &DataSize) -> usize {
     Sizes::new(size).map_or(0, |sizes| sizes.largest()).min(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn values(line: &str) -> Values {
+        let words = ["bench", "--verify", "-s", "127.0.0.1"].into_iter();
+        let line = Line::parse_from(words.chain(line.split_whitespace()));
+        Values::new(&line.arguments.settings().unwrap()).unwrap()
+    }
+
+    fn value(values: &Values, key: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        values.draw(key, &mut SmallRng::seed_from_u64(key.wrapping_add(99))).write(&mut bytes);
+        bytes
+    }
+
+    const SIZES: [&str; 9] = [
+        "-d 1",
+        "-d 2",
+        "-d 8",
+        "-d 9",
+        "-d 16",
+        "-d 300 -R",
+        "--data-size-range 1-1000",
+        "--data-size-list 1:1,8:1,500:3",
+        "--data-size-lognormal 200:1.5:5000",
+    ];
+
+    #[test]
+    fn a_value_is_the_one_of_its_key() {
+        for line in SIZES.into_iter().chain(["-d 0"]) {
+            let values = values(line);
+            for key in (0..1000).chain([u64::MAX]) {
+                assert!(values.is_of(key, &value(&values, key)), "{line}: {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_length_is_seen() {
+        for line in SIZES {
+            let values = values(line);
+            for key in 0..1000 {
+                let right = value(&values, key);
+                let longer = [&right[..], &right[..1.min(right.len())], b"x"].concat();
+                let cut = [0, right.len() / 2, right.len() - 1].map(|len| &right[..len]);
+                for wrong in cut.into_iter().chain([&longer[..]]) {
+                    assert!(!values.is_of(key, wrong), "{line}: {key} with {}", wrong.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_seen() {
+        for line in SIZES {
+            let values = values(line);
+            for key in 0..100 {
+                let mut wrong = value(&values, key);
+                for at in 0..wrong.len() {
+                    wrong[at] ^= 1;
+                    assert!(!values.is_of(key, &wrong), "{line}: {key} at {at}");
+                    wrong[at] ^= 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_value_of_a_neighbour_is_seen() {
+        for line in SIZES {
+            let values = values(line);
+            for key in 0..1000 {
+                for other in key + 1..key + 100 {
+                    assert!(!values.is_of(key, &value(&values, other)), "{line}: {key} {other}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn from_eight_bytes_on_no_two_keys_share_a_value() {
+        let values = values("-d 8");
+        let all: std::collections::HashSet<_> =
+            (0..100_000).map(|key| value(&values, key)).collect();
+        assert_eq!(all.len(), 100_000);
+    }
+
+    #[test]
+    fn the_tail_of_another_value_is_seen() {
+        let values = values("-d 64");
+        for key in 0..1000 {
+            let (mut torn, other) = (value(&values, key), value(&values, key + 1));
+            torn[32..].copy_from_slice(&other[32..]);
+            assert!(!values.is_of(key, &torn), "{key}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Encodes requests and decodes responses in each protocol.
 
 use super::keys::{KeyNames, append};
+use super::values::Value;
 use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
 use larder_target::Protocol;
 
@@ -90,7 +91,7 @@ impl Wire {
         names: &KeyNames,
         key: u64,
         expiry: u32,
-        value: &[u8],
+        value: Value<'_>,
         out: &mut Vec<u8>,
     ) {
         let mut number = itoa::Buffer::new();
@@ -117,7 +118,7 @@ impl Wire {
                 out.extend_from_slice(&[0; 4]);
                 out.extend_from_slice(&expiry.to_be_bytes());
                 names.write(key, out);
-                out.extend_from_slice(value);
+                value.write(out);
                 return;
             }
             Protocol::Resp => {
@@ -125,7 +126,7 @@ impl Wire {
                 append(out, format_args!("*{words}\r\n$3\r\nSET\r\n"));
                 write_bulk_key(names, key, out);
                 append(out, format_args!("${}\r\n", value.len()));
-                out.extend_from_slice(value);
+                value.write(out);
                 if expiry > 0 {
                     let digits = number.format(expiry);
                     append(out, format_args!("\r\n$2\r\nEX\r\n${}\r\n{digits}", digits.len()));
@@ -135,7 +136,7 @@ impl Wire {
             }
         }
         out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(value);
+        value.write(out);
         out.extend_from_slice(b"\r\n");
     }
 
