@@ -1,7 +1,7 @@
 //! The command line of `larder bench`. Options that memtier_benchmark has, too, carry its names, so
 //! that published command lines run unchanged.
 
-use crate::settings::{DataSize, Keys, Pattern, Ratio, Settings, Stop, Tls};
+use crate::settings::{Arrivals, DataSize, Keys, Pattern, Ratio, Settings, Stop, Tls};
 use clap::Args;
 use larder_target::{Protocol, ServerAddress};
 use std::net::ToSocketAddrs;
@@ -49,6 +49,13 @@ pub struct Arguments {
     /// the server]
     #[arg(long, requires = "tls", help_heading = CONNECTION)]
     pub sni: Option<String>,
+    /// Seconds that a connection may take to be made, 0 for the system's own limit
+    #[arg(long, value_name = "SECS", default_value = "0", value_parser = seconds_or_none, help_heading = CONNECTION)]
+    pub connection_timeout: Timeout,
+    /// Seconds without any answer after which the run ends. Also how long outstanding answers are
+    /// waited for at the end of a timed run
+    #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds, help_heading = CONNECTION)]
+    pub timeout: Duration,
 
     /// Number of requests of each connection, or `allkeys` for as many as there are keys
     #[arg(short = 'n', long, default_value = "10000", conflicts_with = "test_time", help_heading = LOAD)]
@@ -82,6 +89,13 @@ pub struct Arguments {
     /// Open loop, as with --rate: requests per second of each connection
     #[arg(long, help_heading = LOAD)]
     pub rate_limiting: Option<u64>,
+    /// Open loop: intervals between requests, all the same or random (a Poisson process)
+    #[arg(long, value_enum, default_value_t, help_heading = LOAD)]
+    pub arrivals: Arrivals,
+    /// Number of faults up to which the exit status is 0: error replies, wrong values, lost
+    /// connections, and requests that were never sent or never answered
+    #[arg(long, default_value_t = 0, help_heading = LOAD)]
+    pub max_faults: u64,
     /// Set every key once before the measurement begins
     #[arg(long, help_heading = LOAD)]
     pub fill: bool,
@@ -182,6 +196,10 @@ const LOAD: &str = "Load";
 const OBJECTS: &str = "Objects";
 const OUTPUT: &str = "Output";
 
+/// The argument of `--connection-timeout`, in which 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeout(pub Option<Duration>);
+
 /// The argument of `--requests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requests {
@@ -244,6 +262,10 @@ impl Arguments {
         if self.multi_get == 0 {
             return Err(wrong("multi-get", 0, "at least one key"));
         }
+        let percentile = self.print_percentiles.iter().find(|p| !(0.0..=100.0).contains(*p));
+        if let Some(percentile) = percentile {
+            return Err(wrong("print-percentiles", percentile, "percentiles between 0 and 100"));
+        }
         let keys = self.keys()?;
         Ok(Settings {
             address: self.address()?,
@@ -261,6 +283,9 @@ impl Arguments {
             random_data: self.random_data,
             expiry: self.expiry_range,
             rate: self.rate()?,
+            arrivals: self.arrivals,
+            timeout: self.timeout,
+            connection_timeout: self.connection_timeout.0,
             fill: self.fill,
             verify: self.verify,
             seed: if self.randomize { rand::random() } else { self.seed },
@@ -411,6 +436,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok()
         .filter(|time| !time.is_zero())
         .ok_or_else(|| "expected more than 0 seconds".to_owned())
+}
+
+fn seconds_or_none(text: &str) -> Result<Timeout, String> {
+    if text.parse() == Ok(0.0) {
+        return Ok(Timeout(None));
+    }
+    seconds(text).map(|time| Timeout(Some(time)))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

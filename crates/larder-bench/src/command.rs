@@ -5,11 +5,17 @@ use crate::load::stats::histogram;
 use crate::outcome::Outcome;
 use crate::report::files::{Json, write_histograms};
 use crate::report::table;
-use crate::run::{Measured, Progress, RunError, run};
+use crate::run::{Measured, Progress, RunError, run_interruptible};
 use crate::settings::Settings;
 use hdrhistogram::Histogram;
 use larder_target::Machine;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Why `larder bench` failed.
@@ -24,47 +30,159 @@ pub enum BenchError {
     /// A result could not be written.
     #[error("cannot write {0}: {1}")]
     Write(String, io::Error),
+    /// A run ended before its time. The results until then were written.
+    #[error("{reason}; the results are those until then")]
+    EndedEarly {
+        /// Why it ended.
+        reason: String,
+    },
+    /// There were more faults than `--max-faults` allows. All results were written.
+    #[error("{}, and --max-faults allows {allowed}: {kinds}", table::counted(*count, "fault"))]
+    Faults {
+        /// Number of faults in all runs.
+        count: u64,
+        /// Number of faults that are allowed.
+        allowed: u64,
+        /// The most frequent kinds, with their counts.
+        kinds: String,
+    },
 }
 
 /// Performs the runs that `arguments` ask for, and writes the table to `out` or to the file that the
-/// arguments name.
+/// arguments name. SIGINT and SIGTERM end a run; a second one ends the process.
 ///
 /// # Errors
-/// An option's value cannot be used, a run failed, or a result could not be written.
+/// An option's value cannot be used, or a run failed or could not begin. After all results were
+/// written: a run ended early, there were more faults than allowed, or a result could not be written.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
+    let outputs = Outputs::open(arguments)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // If a handler cannot be installed, a signal ends the process at once.
+        let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&interrupted));
+        let _ = flag::register(signal, Arc::clone(&interrupted));
+    }
     let begun = SystemTime::now();
     let mut text = table::heading(&settings);
     if arguments.show_config {
         text.push_str(&serde_json::to_string_pretty(&settings).unwrap_or_default());
         text.push('\n');
     }
-    let mut runs = Vec::new();
+    let mut runs: Vec<Measured> = Vec::new();
+    // Whatever cannot be written, the other results are.
+    let mut written = Ok(());
     for number in 1..=arguments.run_count {
         let run_begun = SystemTime::now();
-        let measured = run(&settings, arguments.pid, &mut progress_line(arguments.quiet, number))?;
+        let mut progress = progress_line(arguments.quiet, number);
+        let measured = run_interruptible(&settings, arguments.pid, &interrupted, &mut progress);
+        let measured = match measured {
+            Ok(measured) => measured,
+            // The results of the runs before are kept.
+            Err(error) if !runs.is_empty() => {
+                written = written.and(Err(error.into()));
+                break;
+            }
+            Err(error) => {
+                outputs.remove_created();
+                return Err(error.into());
+            }
+        };
         if let Some(prefix) = &arguments.hdr_file_prefix {
-            write_histograms(prefix, number, &measured, run_begun)
-                .map_err(|error| BenchError::Write(prefix.clone(), error))?;
+            let result = write_histograms(prefix, number, &measured, run_begun)
+                .map_err(|error| BenchError::Write(prefix.clone(), error));
+            written = written.and(result);
         }
         if arguments.print_all_runs && arguments.run_count > 1 {
             text.push_str(&format!("\nrun {number} of {}\n", arguments.run_count));
             text.push_str(&render(arguments, &measured.outcome, std::slice::from_ref(&measured)));
         }
+        let ended_early = measured.outcome.ended_early.is_some();
         runs.push(measured);
+        if ended_early {
+            break;
+        }
     }
     let outcomes: Vec<Outcome> = runs.iter().map(|run| run.outcome.clone()).collect();
     let median = Outcome::median_of(&outcomes);
-    if runs.len() > 1 {
+    if arguments.run_count > 1 {
         text.push_str(&format!("\nmedians of {} runs\n", runs.len()));
     }
     text.push_str(&render(arguments, &median, &runs));
-    write_json(arguments, &settings, &outcomes, &median, begun)?;
-    write_text(arguments, &text, out)
+    let text_written = write_text(arguments, &text, out);
+    let json_written = write_json(arguments, &settings, &outcomes, &median, begun);
+    written.and(text_written).and(json_written)?;
+    judge(&median, arguments.max_faults)
+}
+
+/// Whether the results are those of runs without too many faults.
+fn judge(median: &Outcome, allowed: u64) -> Result<(), BenchError> {
+    if let Some(reason) = median.ended_early.clone() {
+        return Err(BenchError::EndedEarly { reason });
+    }
+    let count = median.fault_count();
+    if count <= allowed {
+        return Ok(());
+    }
+    let mut kinds: Vec<(&String, &u64)> = median.faults.iter().collect();
+    kinds.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+    let more = if kinds.len() > SHOWN_KINDS { ", and others" } else { "" };
+    let kinds: Vec<String> =
+        kinds.iter().take(SHOWN_KINDS).map(|(what, times)| format!("{times} x {what}")).collect();
+    Err(BenchError::Faults { count, allowed, kinds: kinds.join(", ") + more })
+}
+
+/// Number of kinds of faults that the message names.
+const SHOWN_KINDS: usize = 3;
+
+/// The output files. They are opened before the first run, so that a path that cannot be written is
+/// an error at once.
+#[derive(Debug)]
+struct Outputs {
+    /// Files that did not exist before.
+    created: Vec<PathBuf>,
+}
+
+impl Outputs {
+    fn open(arguments: &Arguments) -> Result<Self, BenchError> {
+        let prefix = arguments.hdr_file_prefix.as_ref();
+        let logs = prefix.map(|prefix| PathBuf::from(format!("{prefix}_run_1.hlog")));
+        let mut outputs = Self { created: Vec::new() };
+        for path in [&arguments.out_file, &arguments.json_out_file, &logs].into_iter().flatten() {
+            if let Err(error) = outputs.check(path) {
+                outputs.remove_created();
+                return Err(BenchError::Write(path.display().to_string(), error));
+            }
+        }
+        Ok(outputs)
+    }
+
+    fn check(&mut self, path: &Path) -> io::Result<()> {
+        let existing = path.metadata();
+        if existing.as_ref().is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
+            // Opening a pipe could block.
+            return Ok(());
+        }
+        File::options().create(true).append(true).open(path)?;
+        if existing.is_err() {
+            self.created.push(path.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Removes empty files when there are no results.
+    fn remove_created(&self) {
+        for path in &self.created {
+            // An empty file that cannot be removed does no harm.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 fn render(arguments: &Arguments, outcome: &Outcome, runs: &[Measured]) -> String {
-    let mut text = table::figures(outcome, runs, &arguments.print_percentiles);
+    let mut text = table::warnings(outcome);
+    text.push_str(&table::offered(outcome));
+    text.push_str(&table::figures(outcome, runs, &arguments.print_percentiles));
     text.push_str(&table::costs(outcome));
     if !arguments.hide_histogram {
         text.push_str(&table::histogram(&all_latencies(runs)));
@@ -117,12 +235,15 @@ fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
     move |progress| {
         if watched {
             let seconds = progress.elapsed.as_secs_f64();
-            let Progress { per_second, requests, p99_micros, .. } = progress;
+            let Progress { per_second, requests, .. } = progress;
+            #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+            let p99_micros = progress.p99_micros as f64;
             // A run goes on if its progress cannot be shown.
             let _ = write!(
                 io::stderr(),
                 "\rrun {run}: {seconds:5.1} s {requests:>12} requests {per_second:>9.0}/s p99 \
-                 {p99_micros} us   "
+                 {}   ",
+                table::time(p99_micros)
             );
         }
     }

@@ -13,9 +13,9 @@ mod report;
 mod run;
 mod settings;
 
-pub use arguments::{ArgumentError, Arguments, Requests};
+pub use arguments::{ArgumentError, Arguments, Requests, Timeout};
 pub use command::{BenchError, bench};
 pub use median::median;
-pub use outcome::{Command, Latency, Outcome, ServerCost};
-pub use run::{Measured, Progress, RunError, run};
-pub use settings::{DataSize, Keys, Pattern, Ratio, Settings, Stop, Tls};
+pub use outcome::{Command, Latency, Offered, Outcome, ServerCost};
+pub use run::{Measured, Progress, RunError, run, run_interruptible};
+pub use settings::{Arrivals, DataSize, Keys, Pattern, Ratio, Settings, Stop, Tls};

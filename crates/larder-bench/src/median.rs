@@ -1,6 +1,6 @@
 //! Combines the results of several runs by the median of each figure.
 
-use crate::outcome::{Command, Latency, Outcome, ServerCost};
+use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The median; of an even count, the mean of the two middle numbers; 0 without numbers.
@@ -16,7 +16,7 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 impl Outcome {
-    /// Takes the median of each figure separately and sums the faults.
+    /// Takes the median of each figure separately, and sums faults and connections.
     #[must_use]
     pub fn median_of(runs: &[Self]) -> Self {
         let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.commands.keys()).collect();
@@ -32,6 +32,10 @@ impl Outcome {
         Self {
             seconds: median(runs.iter().map(|run| run.seconds)),
             open_loop: runs.iter().any(|run| run.open_loop),
+            offered: median_offered(runs),
+            ended_early: runs.iter().find_map(|run| run.ended_early.clone()),
+            connections: runs.iter().map(|run| run.connections).sum(),
+            lost_connections: runs.iter().map(|run| run.lost_connections).sum(),
             commands: names.into_iter().map(command).collect(),
             server: (!servers.is_empty()).then(|| median_server(&servers)),
             load_cpu_seconds: median(runs.iter().map(|run| run.load_cpu_seconds)),
@@ -42,25 +46,40 @@ impl Outcome {
 
 fn median_command(runs: &[&Command]) -> Command {
     let count = |figure: fn(&Command) -> u64| whole(runs.iter().map(|run| figure(run)));
-    let micros = |figure: fn(&Latency) -> f64| median(runs.iter().map(|run| figure(&run.latency)));
     Command {
         requests: count(|c| c.requests),
         per_second: median(runs.iter().map(|run| run.per_second)),
         hits: count(|c| c.hits),
         misses: count(|c| c.misses),
         errors: count(|c| c.errors),
+        never_answered: count(|c| c.never_answered),
+        never_sent: count(|c| c.never_sent),
         value_bytes: count(|c| c.value_bytes),
         sent_bytes: count(|c| c.sent_bytes),
         received_bytes: count(|c| c.received_bytes),
-        latency: Latency {
-            p50: micros(|l| l.p50),
-            p90: micros(|l| l.p90),
-            p99: micros(|l| l.p99),
-            p99_9: micros(|l| l.p99_9),
-            p99_99: micros(|l| l.p99_99),
-            max: micros(|l| l.max),
-            mean: micros(|l| l.mean),
-        },
+        latency: median_latency(runs.iter().map(|run| run.latency)),
+    }
+}
+
+fn median_offered(runs: &[Outcome]) -> Option<Offered> {
+    let offered: Vec<Offered> = runs.iter().filter_map(|run| run.offered).collect();
+    (!offered.is_empty()).then(|| Offered {
+        per_second: median(offered.iter().map(|offered| offered.per_second)),
+        due: whole(offered.iter().map(|offered| offered.due)),
+        lateness: median_latency(offered.iter().map(|offered| offered.lateness)),
+    })
+}
+
+fn median_latency(runs: impl Iterator<Item = Latency> + Clone) -> Latency {
+    let micros = |figure: fn(Latency) -> f64| median(runs.clone().map(figure));
+    Latency {
+        p50: micros(|l| l.p50),
+        p90: micros(|l| l.p90),
+        p99: micros(|l| l.p99),
+        p99_9: micros(|l| l.p99_9),
+        p99_99: micros(|l| l.p99_99),
+        max: micros(|l| l.max),
+        mean: micros(|l| l.mean),
     }
 }
 

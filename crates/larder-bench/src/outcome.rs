@@ -5,19 +5,31 @@ use std::collections::BTreeMap;
 
 /// The results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Outcome {
-    /// Time from the first request to the last answer.
+    /// Time from the first request to the last answer, and at least the time for which requests
+    /// were sent.
     pub seconds: f64,
     /// Whether latency is measured from a request's scheduled time (open loop) instead of from when
     /// it was sent (closed loop).
     pub open_loop: bool,
+    /// Open loop: what was asked of the server, and how punctual the load was.
+    pub offered: Option<Offered>,
+    /// Why the run ended before its time: a signal, a server that answered nothing, or no connection
+    /// that was left.
+    pub ended_early: Option<String>,
+    /// Number of connections.
+    pub connections: u64,
+    /// Number of connections that were lost.
+    pub lost_connections: u64,
     /// Results by command: `set`, `get`, and `total` for both.
     pub commands: BTreeMap<String, Command>,
     /// CPU time and memory of the server, if it runs on this machine.
     pub server: Option<ServerCost>,
     /// User and system CPU seconds of the load generator itself.
     pub load_cpu_seconds: f64,
-    /// Number of faults by kind: error replies, lost connections, wrong values.
+    /// Number of faults by kind: error replies, wrong values, lost connections, and requests that
+    /// were never sent or never answered. Faults while the keys were set have the prefix `fill: `.
     pub faults: BTreeMap<String, u64>,
 }
 
@@ -27,28 +39,52 @@ impl Outcome {
     pub fn total(&self) -> Command {
         self.commands.get("total").cloned().unwrap_or_default()
     }
+
+    /// Number of faults of all kinds.
+    #[must_use]
+    pub fn fault_count(&self) -> u64 {
+        self.faults.values().sum()
+    }
+}
+
+/// The load of an open loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Offered {
+    /// Requests per second that were asked for.
+    pub per_second: f64,
+    /// Number of requests that were due.
+    pub due: u64,
+    /// How late the load generator itself was: the time from when a request was due and a connection
+    /// was free until it was sent.
+    pub lateness: Latency,
 }
 
 /// The results of one command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Command {
-    /// Number of answered requests.
+    /// Number of requests that were answered without an error.
     pub requests: u64,
-    /// Answered requests per second.
+    /// Requests per second that were answered without an error.
     pub per_second: f64,
     /// Number of keys that were found.
     pub hits: u64,
     /// Number of keys that were not found.
     pub misses: u64,
-    /// Number of error replies.
+    /// Number of requests that were answered with an error.
     pub errors: u64,
+    /// Number of requests that were sent and not answered.
+    pub never_answered: u64,
+    /// Number of requests of an open loop that were due and not sent.
+    pub never_sent: u64,
     /// Total size of the values that were returned.
     pub value_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Latency of the answers.
+    /// Latency of all requests that were due. Those without an answer count with the time that they
+    /// had waited when the run ended.
     pub latency: Latency,
 }
 

@@ -1,15 +1,17 @@
 //! One run: opens the connections, starts the worker threads and collects their statistics.
 
 use crate::load::connection::{Connection, Load};
+use crate::load::control::Control;
 use crate::load::socket::TlsClient;
 use crate::load::stats::{CommandStats, Kind, LoadStats, histogram};
-use crate::load::worker::Worker;
-use crate::outcome::{Command, Latency, Outcome, ServerCost};
+use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
+use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost};
 use crate::settings::{Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
 use larder_target::process::{self, Events, Usage, own_cpu_secs};
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// The results of a run, with latency histograms.
@@ -29,7 +31,7 @@ pub struct Measured {
 pub struct Progress {
     /// Time since the first request.
     pub elapsed: Duration,
-    /// Requests answered so far.
+    /// Requests answered without an error so far.
     pub requests: u64,
     /// Requests per second since the last report.
     pub per_second: f64,
@@ -49,17 +51,34 @@ pub enum RunError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// Every connection was lost before the end of the run.
+    /// The server did not accept a connection in time.
     #[error(
-        "all connections were lost after {requests} requests: {faults}; see the server's log, and \
-         check --protocol"
+        "cannot connect to {address}: no connection within {} s (--connection-timeout); check that \
+         the server accepts connections",
+        timeout.as_secs_f64()
     )]
-    ConnectionsLost {
-        /// Number of requests that were answered until then.
-        requests: u64,
-        /// The kinds of faults that were counted.
-        faults: String,
+    ConnectTimeout {
+        /// The server's address.
+        address: String,
+        /// How long it was waited for.
+        timeout: Duration,
     },
+    /// The load may not open as many files as it needs connections.
+    #[error(
+        "cannot open connection {number} of {connections}: {error}; raise the limit of open files \
+         (ulimit -n)"
+    )]
+    OpenFiles {
+        /// The number of the connection.
+        number: usize,
+        /// Number of connections that the run needs.
+        connections: usize,
+        /// The system's error.
+        error: std::io::Error,
+    },
+    /// A signal arrived before the first request.
+    #[error("interrupted while connections were made")]
+    Interrupted,
     /// A certificate, key or server name cannot be used.
     #[error("TLS: {0}")]
     Tls(String),
@@ -77,21 +96,70 @@ pub enum RunError {
     System(std::io::Error),
 }
 
+/// `EMFILE` and `ENFILE`: the process or the system has too many open files.
+const TOO_MANY_FILES: [i32; 2] = [24, 23];
+
+impl RunError {
+    /// Why connection `index` of a run could not be made.
+    pub(crate) fn connect(load: &Load, index: usize, error: std::io::Error) -> Self {
+        let Settings { address, connection_timeout, .. } = &load.settings;
+        let address = address.to_string();
+        match (error.raw_os_error(), connection_timeout) {
+            (Some(code), _) if TOO_MANY_FILES.contains(&code) => {
+                let connections = load.settings.connections();
+                Self::OpenFiles { number: index + 1, connections, error }
+            }
+            (_, Some(timeout)) if error.kind() == std::io::ErrorKind::TimedOut => {
+                Self::ConnectTimeout { address, timeout: *timeout }
+            }
+            _ => Self::Connect { address, error },
+        }
+    }
+}
+
 /// Loads a server as `settings` say, from threads that inherit the calling thread's CPU affinity.
 /// Reports the CPU time and memory of process `pid` or, if it is none, of the local process that
 /// listens on the server's address. Calls `progress` about once a second.
 ///
+/// A server that fails during the run is a result: see [`Outcome::faults`] and
+/// [`Outcome::ended_early`].
+///
 /// # Errors
-/// The server cannot be reached, all connections were lost, or the settings are invalid.
+/// The server cannot be reached, or the settings are invalid.
 pub fn run(
     settings: &Settings,
     pid: Option<i32>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Measured, RunError> {
+    run_interruptible(settings, pid, &AtomicBool::new(false), progress)
+}
+
+/// Loads a server like [`run()`], and ends the run soon after `interrupted` becomes true.
+///
+/// # Errors
+/// The server cannot be reached, the settings are invalid, or the run was interrupted before its
+/// first request.
+pub fn run_interruptible(
+    settings: &Settings,
+    pid: Option<i32>,
+    interrupted: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Measured, RunError> {
+    let mut fill_faults = BTreeMap::new();
     if settings.fill {
-        load(&fill_settings(settings), pid, &mut |_| ())?;
+        let mut filled = load(&fill_settings(settings), pid, interrupted, &mut |_| ())?;
+        let faults = std::mem::take(&mut filled.outcome.faults);
+        fill_faults =
+            faults.into_iter().map(|(what, times)| (format!("fill: {what}"), times)).collect();
+        if let Some(reason) = filled.outcome.ended_early {
+            let ended_early = Some(format!("{reason}, while the keys were set (--fill)"));
+            filled.outcome = Outcome { ended_early, faults: fill_faults, ..filled.outcome };
+            return Ok(filled);
+        }
     }
-    load(settings, pid, progress)
+    let mut measured = load(settings, pid, interrupted, progress)?;
+    measured.outcome.faults.append(&mut fill_faults);
+    Ok(measured)
 }
 
 /// The settings of a run that sets every key once.
@@ -109,6 +177,7 @@ fn fill_settings(settings: &Settings) -> Settings {
 fn load(
     settings: &Settings,
     pid: Option<i32>,
+    interrupted: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Measured, RunError> {
     let load = Load::new(settings)?;
@@ -116,19 +185,23 @@ fn load(
         Some(tls) => Some(TlsClient::new(tls, &settings.address)?),
         None => None,
     };
+    let control = Control::new(settings.connections());
     let mut workers = Vec::new();
     for thread in 0..settings.threads {
         let first = thread * settings.clients;
         let connections: Result<Vec<_>, _> = (first..first + settings.clients)
-            .map(|index| Connection::new(&load, tls.as_ref(), index))
+            .map(|index| match interrupted.load(Ordering::Relaxed) {
+                true => Err(RunError::Interrupted),
+                false => Connection::new(&load, tls.as_ref(), index),
+            })
             .collect();
-        workers.push(Worker::new(&load, connections?, thread)?);
+        workers.push(Worker::new(&load, &control, connections?, thread)?);
     }
     let server = pid.or_else(|| process::find(&settings.address)).and_then(ServerMonitor::begin);
     let own_cpu = own_cpu_secs();
     let (reports, received) = channel();
     let start = Instant::now();
-    let (collected, lost) = std::thread::scope(|scope| {
+    let (collected, ends) = std::thread::scope(|scope| {
         let threads: Vec<_> = workers
             .into_iter()
             .map(|worker| {
@@ -137,18 +210,45 @@ fn load(
             })
             .collect();
         drop(reports);
-        let collected = Collected::collect(&received, settings.threads, start, progress);
-        let lost = threads.into_iter().map(|thread| thread.join().expect("no worker panics"));
-        (collected, lost.sum::<Result<usize, RunError>>())
+        let mut collected = Collected::new(settings.threads, start);
+        let mut stalled = false;
+        loop {
+            match received.recv_timeout(CHECK_EVERY) {
+                Ok(stats) => collected.add(stats, progress),
+                Err(RecvTimeoutError::Timeout) => (),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                control.interrupt();
+            }
+            stalled |= is_stalled(settings, &control, start.elapsed());
+            if stalled || control.all_are_lost() {
+                control.stop();
+            }
+        }
+        let ends = threads.into_iter().map(|thread| thread.join().expect("no worker panics"));
+        collected.stalled = stalled;
+        (collected, ends.collect::<Result<Vec<WorkerEnd>, RunError>>())
     });
+    let ends = ends?;
     let server = server.and_then(|server| server.end(collected.all.requests()));
-    if lost? == settings.connections() {
-        let faults = collected.all.faults.keys().cloned().collect::<Vec<_>>().join(", ");
-        return Err(RunError::ConnectionsLost { requests: collected.all.requests(), faults });
-    }
+    let lost = ends.iter().map(|end| end.lost).sum::<usize>();
+    let seconds = ends.iter().map(|end| end.time.as_secs_f64()).fold(0.0, f64::max);
+    let ended_early = if control.is_interrupted() {
+        Some(format!("interrupted after {seconds:.1} s"))
+    } else if collected.stalled {
+        let handshaking = ends.iter().any(|end| end.handshaking > 0);
+        Some(describe_stall(settings, handshaking, collected.all.answered() == 0))
+    } else {
+        (lost == settings.connections()).then(|| describe_loss(&collected.all, lost, seconds))
+    };
     let outcome = Outcome {
-        seconds: collected.seconds,
+        seconds,
         open_loop: settings.rate.is_some(),
+        offered: settings.rate.map(|rate| collected.offered(rate)),
+        ended_early,
+        connections: settings.connections() as u64,
+        lost_connections: lost as u64,
         server,
         load_cpu_seconds: own_cpu_secs() - own_cpu,
         ..Outcome::default()
@@ -156,51 +256,107 @@ fn load(
     Ok(collected.measured(outcome))
 }
 
+/// Whether the server has answered nothing for the timeout. The workers themselves wait for
+/// outstanding answers at the end of a timed run.
+fn is_stalled(settings: &Settings, control: &Control, elapsed: Duration) -> bool {
+    let timed_out = elapsed.saturating_sub(control.last_progress()) > settings.timeout;
+    let waits_at_end = matches!(settings.stop, Stop::After(time) if elapsed >= time);
+    timed_out && !waits_at_end && !control.is_interrupted()
+}
+
+fn describe_stall(settings: &Settings, handshaking: bool, nothing: bool) -> String {
+    let secs = settings.timeout.as_secs_f64();
+    match nothing {
+        true if handshaking => format!(
+            "the server did not answer the TLS handshake for {secs} s (--timeout); check that it \
+             uses TLS on this port"
+        ),
+        true => {
+            let other = if settings.tls.is_some() { "" } else { ", and expects no TLS" };
+            format!(
+                "the server accepted connections and answered nothing for {secs} s (--timeout); \
+                 check that it speaks the {} protocol on this port{other}",
+                settings.protocol
+            )
+        }
+        false => format!("the server answered nothing for {secs} s (--timeout)"),
+    }
+}
+
+fn describe_loss(stats: &LoadStats, lost: usize, seconds: f64) -> String {
+    let all = if lost == 1 { "the connection was lost" } else { "all connections were lost" };
+    let reasons = stats.faults.keys().filter_map(|what| what.strip_prefix("connection lost"));
+    let reasons: Vec<&str> = reasons.map(|why| why.trim_start_matches([':', ' '])).collect();
+    format!("{all} within {seconds:.1} s: {}", reasons.join(", "))
+}
+
 /// The statistics that the worker threads have reported.
 #[derive(Debug)]
 struct Collected {
     all: LoadStats,
     by_second: Vec<Histogram<u64>>,
-    seconds: f64,
+    /// The statistics since the last complete round of reports.
+    second: Histogram<u64>,
+    threads: usize,
+    reports: usize,
+    start: Instant,
+    last_progress: (Duration, u64),
+    /// Whether the server answered nothing for the timeout.
+    stalled: bool,
 }
 
 impl Collected {
-    fn collect(
-        received: &Receiver<LoadStats>,
-        threads: usize,
-        start: Instant,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Self {
-        let mut all = LoadStats::new();
-        let mut by_second = Vec::new();
-        let (mut second, mut reports_received, mut last_progress) =
-            (histogram(), 0, Duration::ZERO);
-        while let Ok(mut stats) = received.recv() {
-            for (kind, _) in Kind::ALL {
-                // Adding fails only if bounds differ; all histograms have the same ones.
-                let _ = second.add(&stats.of(kind).latency);
-            }
-            all.add(&stats);
-            reports_received += 1;
-            if reports_received % threads == 0 {
-                let elapsed = start.elapsed();
-                progress(Progress {
-                    elapsed,
-                    requests: all.requests(),
-                    per_second: rate(second.len(), (elapsed - last_progress).as_secs_f64()),
-                    p99_micros: second.value_at_quantile(0.99) / 1000,
-                });
-                last_progress = elapsed;
-                by_second.push(std::mem::replace(&mut second, histogram()));
-            }
+    fn new(threads: usize, start: Instant) -> Self {
+        Self {
+            all: LoadStats::new(),
+            by_second: Vec::new(),
+            second: histogram(),
+            threads,
+            reports: 0,
+            start,
+            last_progress: (Duration::ZERO, 0),
+            stalled: false,
         }
-        if !second.is_empty() {
-            by_second.push(second);
+    }
+
+    /// Adds a worker's report, and tells the progress when each worker has reported.
+    fn add(&mut self, mut stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
+        for (kind, _) in Kind::ALL {
+            // Adding fails only if bounds differ; all histograms have the same ones.
+            let _ = self.second.add(&stats.of(kind).latency);
         }
-        Self { all, by_second, seconds: start.elapsed().as_secs_f64() }
+        self.all.add(&stats);
+        self.reports += 1;
+        if self.reports.is_multiple_of(self.threads) {
+            let (elapsed, requests) = (self.start.elapsed(), self.all.requests());
+            let (before, requests_before) = self.last_progress;
+            progress(Progress {
+                elapsed,
+                requests,
+                per_second: rate(
+                    requests.saturating_sub(requests_before),
+                    (elapsed - before).as_secs_f64(),
+                ),
+                p99_micros: self.second.value_at_quantile(0.99) / 1000,
+            });
+            self.last_progress = (elapsed, requests);
+            self.by_second.push(std::mem::replace(&mut self.second, histogram()));
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
+    fn offered(&self, rate: u64) -> Offered {
+        Offered {
+            per_second: rate as f64,
+            due: self.all.due(),
+            lateness: latency(&self.all.lateness),
+        }
     }
 
     fn measured(mut self, mut outcome: Outcome) -> Measured {
+        if !self.second.is_empty() {
+            self.by_second.push(self.second);
+        }
         let mut histograms = BTreeMap::new();
         let mut total = CommandStats::new();
         for (kind, name) in Kind::ALL {
@@ -221,11 +377,13 @@ impl Collected {
 
 fn command(stats: &CommandStats, seconds: f64) -> Command {
     Command {
-        requests: stats.latency.len(),
-        per_second: rate(stats.latency.len(), seconds),
+        requests: stats.requests(),
+        per_second: rate(stats.requests(), seconds),
         hits: stats.hits,
         misses: stats.misses,
         errors: stats.errors,
+        never_answered: stats.never_answered,
+        never_sent: stats.never_sent,
         value_bytes: stats.value_bytes,
         sent_bytes: stats.sent_bytes,
         received_bytes: stats.received_bytes,

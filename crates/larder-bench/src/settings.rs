@@ -41,10 +41,17 @@ pub struct Settings {
     /// Open loop: requests per second of all connections together. None is a closed loop, in which a
     /// connection sends when its requests are answered.
     pub rate: Option<u64>,
+    /// How the requests of an open loop are distributed over time.
+    pub arrivals: Arrivals,
     /// Whether every key is set once before the measurement begins.
     pub fill: bool,
     /// Whether returned values are compared with the ones that derive from their keys.
     pub verify: bool,
+    /// How long a server may answer nothing at all before the run ends, and how long outstanding
+    /// answers are waited for at the end of a timed run.
+    pub timeout: Duration,
+    /// How long a connection may take to be made; none is the system's own limit.
+    pub connection_timeout: Option<Duration>,
     /// Seed of the random numbers: the same seed sends the same requests.
     pub seed: u64,
     /// Whether each connection has a seed of its own, so that connections send different requests.
@@ -57,6 +64,17 @@ impl Settings {
     pub fn connections(&self) -> usize {
         self.threads * self.clients
     }
+}
+
+/// How the requests of an open loop are distributed over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// At even intervals.
+    #[default]
+    Fixed,
+    /// At random: a Poisson process, as of many independent clients.
+    Poisson,
 }
 
 /// The TLS settings of all connections.

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Server, arguments};
-use larder_bench::{Command, Measured, RunError, run};
+use common::{Server, arguments, load};
+use larder_bench::{Command, Measured, run};
 use larder_target::launch::free_address;
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
@@ -188,8 +188,10 @@ fn a_server_that_closes_all_connections_ends_the_run() {
         }
     });
     let line = format!("-s 127.0.0.1 -p {port} -t 2 -c 2 --ratio 0:1 -n 100");
-    let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
-    assert!(matches!(error, RunError::ConnectionsLost { requests: 4, .. }), "{error}");
+    let outcome = load(&line).outcome;
+    let total = outcome.total();
+    assert_eq!((total.requests, total.never_answered, outcome.lost_connections), (4, 0, 4));
+    assert!(outcome.ended_early.unwrap().contains("all connections were lost"));
 }
 
 #[test]

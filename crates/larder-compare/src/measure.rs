@@ -148,7 +148,10 @@ impl Harness<'_> {
         let measured = self.run_monitored(server, &answered, loading)?;
         match server.exit_report() {
             Some(report) => Err(format!("exited during this phase: {report}")),
-            None => Ok(measured.outcome),
+            None => match measured.outcome.ended_early {
+                Some(reason) => Err(reason),
+                None => Ok(measured.outcome),
+            },
         }
     }
 

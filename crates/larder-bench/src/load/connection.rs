@@ -56,17 +56,32 @@ pub(crate) struct Connection {
     keys: VecDeque<u64>,
     /// The keys of the get that is being written, kept to reuse its memory.
     drawn: Vec<u64>,
+    /// The server's message, if its last answer was an error.
+    last_error: Option<String>,
 }
 
 /// A request whose answer is outstanding.
 #[derive(Clone, Copy, Debug)]
-struct PendingRequest {
+pub(crate) struct PendingRequest {
     kind: Kind,
     /// The time from which its latency is measured, in nanoseconds since the start of the run: when
     /// the request was due (open loop) or sent (closed loop).
     at: u64,
     keys: u32,
     last_reply: LastReply,
+    /// Whether it was counted as answered with an error.
+    failed: bool,
+}
+
+/// What a response means for the request that it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It was the last response to the request.
+    Last,
+    /// Further responses follow.
+    More,
+    /// No response to such a request looks like this.
+    Unexpected,
 }
 
 /// Which response is the last one to a request.
@@ -96,9 +111,9 @@ impl Connection {
         let Settings { keys, .. } = &load.settings;
         let all = load.settings.connections();
         let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
-        let socket = Socket::connect(&load.settings.address, tls).map_err(|error| {
-            RunError::Connect { address: load.settings.address.to_string(), error }
-        })?;
+        let timeout = load.settings.connection_timeout;
+        let socket = Socket::connect(&load.settings.address, tls, timeout)
+            .map_err(|error| RunError::connect(load, index, error))?;
         let own = if load.settings.distinct_client_seed { index as u64 } else { 0 };
         Ok(Self {
             socket,
@@ -116,7 +131,35 @@ impl Connection {
             pending: VecDeque::with_capacity(load.settings.pipeline),
             keys: VecDeque::new(),
             drawn: Vec::new(),
+            last_error: None,
         })
+    }
+
+    /// Whether the server has not completed the TLS handshake.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.socket.is_handshaking()
+    }
+
+    /// Number of requests that are still to be sent; none in a timed run.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.left
+    }
+
+    /// The requests whose answers are outstanding.
+    pub(crate) fn into_pending(self) -> VecDeque<PendingRequest> {
+        self.pending
+    }
+
+    /// Describes why the connection was lost, with the server's last words.
+    pub(crate) fn describe_loss(&self, error: &io::Error) -> String {
+        let during = if self.is_handshaking() { " during the TLS handshake" } else { "" };
+        match (&self.last_error, error.kind()) {
+            (Some(words), _) => format!("connection lost after \"{words}\""),
+            (None, ErrorKind::UnexpectedEof) => {
+                format!("connection lost{during}: closed by the server")
+            }
+            (None, _) => format!("connection lost{during}: {error}"),
+        }
     }
 
     /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
@@ -167,7 +210,7 @@ impl Connection {
         let expiry = load.settings.expiry.map_or(0, |(from, to)| self.rng.random_range(from..=to));
         let value = load.values.draw(key, &mut self.rng);
         load.wire.write_set(&load.names, key, expiry, value, &mut self.unsent);
-        PendingRequest { kind: Kind::Set, at, keys: 0, last_reply: LastReply::First }
+        PendingRequest { kind: Kind::Set, at, keys: 0, last_reply: LastReply::First, failed: false }
     }
 
     fn enqueue_get(&mut self, load: &Load, at: u64) -> PendingRequest {
@@ -186,7 +229,7 @@ impl Connection {
             (Protocol::Resp, _) => LastReply::Array,
         };
         let keys = u32::try_from(self.drawn.len()).unwrap_or(u32::MAX);
-        PendingRequest { kind: Kind::Get, at, keys, last_reply }
+        PendingRequest { kind: Kind::Get, at, keys, last_reply, failed: false }
     }
 
     /// Sends the output buffer, as far as the socket accepts it.
@@ -205,6 +248,23 @@ impl Connection {
         self.unsent.clear();
         self.sent_len = 0;
         Ok(())
+    }
+
+    /// Sends as [`send`](Self::send). If that fails, counts the answers that have arrived, among
+    /// which may be the reason.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(crate) fn send_or_receive(
+        &mut self,
+        load: &Load,
+        now: impl Fn() -> u64,
+        stats: &mut LoadStats,
+    ) -> io::Result<()> {
+        self.send().map_err(|error| match self.receive(load, now, stats) {
+            Err(reason) if reason.kind() == ErrorKind::InvalidData => reason,
+            _ => error,
+        })
     }
 
     /// Reads and counts the answers that have arrived.
@@ -237,7 +297,7 @@ impl Connection {
     }
 
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
-        let Self { input, pending, keys, .. } = self;
+        let Self { input, pending, keys, last_error, .. } = self;
         loop {
             let (reply, len) = match load.wire.read(input.bytes()) {
                 Read::Whole(reply, len) => (reply, len),
@@ -248,10 +308,19 @@ impl Connection {
                 return Err(malformed(input.bytes()));
             };
             stats.of(asked.kind).received_bytes += len as u64;
-            if asked.answer(reply, load, keys, stats) {
-                let latency = now.saturating_sub(asked.at);
-                stats.of(asked.kind).latency.saturating_record(latency);
-                pending.pop_front();
+            match asked.answer(reply, load, keys, stats) {
+                Answer::Last => {
+                    let latency = now.saturating_sub(asked.at);
+                    stats.of(asked.kind).latency.saturating_record(latency);
+                    pending.pop_front();
+                }
+                Answer::More => (),
+                Answer::Unexpected => return Err(malformed(input.bytes())),
+            }
+            match reply {
+                Reply::Error(text) => *last_error = Some(shown(text)),
+                _ if last_error.is_some() => *last_error = None,
+                _ => (),
             }
             input.start += len;
         }
@@ -259,24 +328,36 @@ impl Connection {
 }
 
 impl PendingRequest {
-    /// Counts one response; returns true if it was the last one to this request.
+    /// Counts the request as never answered. `now` is the end of the run, in nanoseconds since its
+    /// start.
+    pub(crate) fn never_answered(&self, now: u64, stats: &mut LoadStats) {
+        let waited = now.saturating_sub(self.at);
+        if self.failed {
+            stats.of(self.kind).latency.saturating_record(waited);
+        } else {
+            stats.never_answered(self.kind, waited);
+        }
+    }
+
+    /// Counts one response.
     fn answer(
         &mut self,
         reply: Reply<'_>,
         load: &Load,
         keys: &mut VecDeque<u64>,
         stats: &mut LoadStats,
-    ) -> bool {
+    ) -> Answer {
         let command = stats.of(self.kind);
         match reply {
+            Reply::Hit { .. } | Reply::End if self.kind == Kind::Set => Answer::Unexpected,
             Reply::Hit { key, value } => {
                 command.hits += 1;
                 command.value_bytes += value.len() as u64;
-                self.keys = self.keys.saturating_sub(1);
-                if load.settings.verify {
-                    verify(key, value, load, keys, stats);
+                if load.settings.verify && !is_right(key, value, load, self.keys, keys) {
+                    stats.fault("wrong value", 1);
                 }
-                self.last_reply == LastReply::First || self.is_last_of_array()
+                self.keys = self.keys.saturating_sub(1);
+                self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
             Reply::Miss => {
                 command.misses += 1;
@@ -284,7 +365,7 @@ impl PendingRequest {
                 if load.settings.verify && self.kind == Kind::Get {
                     keys.pop_front();
                 }
-                self.last_reply == LastReply::First || self.is_last_of_array()
+                self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
             Reply::End => {
                 // Keys without a response were not found.
@@ -292,19 +373,25 @@ impl PendingRequest {
                 if load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
                 }
-                true
+                Answer::Last
             }
-            Reply::Stored | Reply::More => self.kind == Kind::Set,
+            Reply::Stored if self.kind == Kind::Set => Answer::Last,
+            Reply::More if self.last_reply == LastReply::Array => Answer::More,
+            Reply::Stored | Reply::More => Answer::Unexpected,
             Reply::Error(text) => {
-                command.errors += 1;
-                stats.fault(&String::from_utf8_lossy(&text[..text.len().min(80)]), 1);
+                command.errors += u64::from(!std::mem::replace(&mut self.failed, true));
+                stats.fault(&shown(text), 1);
                 let ended = self.last_reply != LastReply::Mark;
                 if ended && load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
                 }
-                ended
+                self.ends_if(ended)
             }
         }
+    }
+
+    fn ends_if(self, last: bool) -> Answer {
+        if last { Answer::Last } else { Answer::More }
     }
 
     fn is_last_of_array(&self) -> bool {
@@ -312,30 +399,41 @@ impl PendingRequest {
     }
 }
 
-/// Checks that a value is one of its key.
-fn verify(
-    key: Option<&[u8]>,
+/// Whether a value is the one of a key that was asked for. Removes that key from `keys`, of which the
+/// first `asked` belong to the request.
+fn is_right(
+    name: Option<&[u8]>,
     value: &[u8],
     load: &Load,
+    asked: u32,
     keys: &mut VecDeque<u64>,
-    stats: &mut LoadStats,
-) {
-    let number = match key {
-        Some(name) => load.names.number(name),
-        None => keys.front().copied(),
+) -> bool {
+    let key = match name {
+        None => keys.pop_front(),
+        Some(name) => {
+            let number = load.names.number(name);
+            let mut asked = keys.iter().take(asked as usize);
+            let place = asked.position(|key| Some(*key) == number);
+            let removed = keys.remove(place.unwrap_or(0));
+            place.and(removed)
+        }
     };
-    keys.pop_front();
-    if !number.is_some_and(|number| load.values.is_of(number, value)) {
-        stats.fault("wrong value", 1);
-    }
+    key.is_some_and(|key| load.values.is_of(key, value))
 }
 
 fn malformed(bytes: &[u8]) -> io::Error {
-    let shown = bytes[..bytes.len().min(60)].escape_ascii().to_string();
-    io::Error::new(
-        ErrorKind::InvalidData,
-        format!("unexpected answer \"{shown}\"; check --protocol"),
-    )
+    // A TLS record of the type `alert`.
+    let what = if bytes.starts_with(&[0x15, 0x03]) {
+        "the server expects TLS on this port; add --tls".to_owned()
+    } else {
+        format!("unexpected answer \"{}\"; check --protocol", shown(bytes))
+    };
+    io::Error::new(ErrorKind::InvalidData, what)
+}
+
+/// The beginning of a server's message, in printable characters.
+fn shown(bytes: &[u8]) -> String {
+    bytes[..bytes.len().min(80)].escape_ascii().to_string()
 }
 
 /// The input buffer: `start..end` has arrived and is not parsed yet.

@@ -1,9 +1,16 @@
 //! The load: generates requests and reads their answers, in one event loop per thread.
 
 pub(crate) mod connection;
+pub(crate) mod control;
 pub(crate) mod keys;
+pub(crate) mod schedule;
 pub(crate) mod socket;
 pub(crate) mod stats;
 pub(crate) mod values;
 pub(crate) mod wire;
 pub(crate) mod worker;
+
+/// A time in nanoseconds.
+pub(crate) fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

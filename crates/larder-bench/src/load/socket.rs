@@ -17,7 +17,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A non-blocking socket, with or without TLS.
 #[derive(Debug)]
@@ -34,16 +36,23 @@ pub(crate) struct TlsClient {
 }
 
 impl Socket {
-    /// Connects. Blocks until the connection is made.
-    pub(crate) fn connect(address: &ServerAddress, tls: Option<&TlsClient>) -> io::Result<Self> {
-        let transport: socket2::Socket = match address {
-            ServerAddress::Tcp(address) => {
-                let stream = TcpStream::connect(address)?;
-                stream.set_nodelay(true)?;
-                stream.into()
+    /// Connects. Blocks until the connection is made, or for `timeout`.
+    pub(crate) fn connect(
+        address: &ServerAddress,
+        tls: Option<&TlsClient>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let transport: socket2::Socket = match (address, timeout) {
+            (ServerAddress::Tcp(address), None) => TcpStream::connect(address)?.into(),
+            (ServerAddress::Tcp(address), Some(timeout)) => {
+                TcpStream::connect_timeout(address, timeout)?.into()
             }
-            ServerAddress::Unix(path) => UnixStream::connect(path)?.into(),
+            (ServerAddress::Unix(path), None) => UnixStream::connect(path)?.into(),
+            (ServerAddress::Unix(path), Some(timeout)) => connect_unix(path, timeout)?,
         };
+        if matches!(address, ServerAddress::Tcp(_)) {
+            transport.set_tcp_nodelay(true)?;
+        }
         transport.set_nonblocking(true)?;
         let tls = match tls {
             Some(tls) => {
@@ -71,7 +80,7 @@ impl Socket {
             if tls.read_tls(transport)? == 0 {
                 return Ok(0);
             }
-            tls.process_new_packets().map_err(io::Error::other)?;
+            tls.process_new_packets().map_err(tls_error)?;
             flush(tls, transport)?;
         }
     }
@@ -95,9 +104,44 @@ impl Socket {
         self.tls.is_none()
     }
 
+    /// Whether the TLS handshake is not complete.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
     /// Whether TLS holds no data that is still to be sent.
     pub(crate) fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
+    }
+}
+
+/// A unix socket cannot wait for a connection: while the server's backlog is full, the system refuses
+/// at once, and connecting is tried again.
+fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
+    let begun = Instant::now();
+    let address = socket2::SockAddr::unix(path)?;
+    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    loop {
+        match socket.connect(&address) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => (),
+            result => return result.map(|()| socket),
+        }
+        if begun.elapsed() >= timeout {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Bytes that are no TLS record at all come from servers without TLS.
+fn tls_error(error: rustls::Error) -> io::Error {
+    match error {
+        rustls::Error::InvalidMessage(_) => io::Error::new(
+            ErrorKind::InvalidData,
+            "the server does not speak TLS on this port; leave out --tls",
+        ),
+        other => io::Error::other(other),
     }
 }
 
@@ -152,7 +196,7 @@ impl TlsClient {
     }
 }
 
-fn certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, RunError> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, RunError> {
     CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
         .map_err(|error| RunError::Tls(format!("{}: {error}", path.display())))

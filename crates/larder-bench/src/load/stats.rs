@@ -18,17 +18,26 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct LoadStats {
     commands: [CommandStats; 2],
+    /// Open loop: the time from when a request was due and a connection was free until it was sent,
+    /// in nanoseconds.
+    pub(crate) lateness: Histogram<u64>,
     pub(crate) faults: BTreeMap<String, u64>,
 }
 
 /// The statistics of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandStats {
-    /// In nanoseconds. Its count is the number of answered requests.
+    /// In nanoseconds. It contains every request that was due: those without an answer count with
+    /// the time that they had waited when the run ended.
     pub(crate) latency: Histogram<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
+    /// Number of requests that were answered with an error.
     pub(crate) errors: u64,
+    /// Number of requests that were sent and not answered.
+    pub(crate) never_answered: u64,
+    /// Number of requests of an open loop that were due and not sent.
+    pub(crate) never_sent: u64,
     pub(crate) value_bytes: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
@@ -39,7 +48,11 @@ const FAULTS_MAX: usize = 100;
 
 impl LoadStats {
     pub(crate) fn new() -> Self {
-        Self { commands: [CommandStats::new(), CommandStats::new()], faults: BTreeMap::new() }
+        Self {
+            commands: [CommandStats::new(), CommandStats::new()],
+            lateness: histogram(),
+            faults: BTreeMap::new(),
+        }
     }
 
     #[inline]
@@ -47,9 +60,37 @@ impl LoadStats {
         &mut self.commands[kind as usize]
     }
 
-    /// Number of answered requests of all commands.
+    /// Number of requests of all commands that were answered without an error.
     pub(crate) fn requests(&self) -> u64 {
+        self.commands.iter().map(CommandStats::requests).sum()
+    }
+
+    /// Number of requests of all commands that were due.
+    pub(crate) fn due(&self) -> u64 {
         self.commands.iter().map(|command| command.latency.len()).sum()
+    }
+
+    /// Number of requests of all commands that were answered, with or without an error.
+    pub(crate) fn answered(&self) -> u64 {
+        self.commands.iter().map(|command| command.requests() + command.errors).sum()
+    }
+
+    /// Counts requests that were due and not sent, and have waited for `waited` nanoseconds.
+    pub(crate) fn never_sent(&mut self, kind: Kind, times: u64, waited: u64) {
+        let command = self.of(kind);
+        command.latency.saturating_record_n(waited, times);
+        command.never_sent += times;
+        if times > 0 {
+            self.fault("never sent", times);
+        }
+    }
+
+    /// Counts a request that was not answered, and has waited for `waited` nanoseconds.
+    pub(crate) fn never_answered(&mut self, kind: Kind, waited: u64) {
+        let command = self.of(kind);
+        command.latency.saturating_record(waited);
+        command.never_answered += 1;
+        self.fault("never answered", 1);
     }
 
     pub(crate) fn fault(&mut self, what: &str, times: u64) {
@@ -62,6 +103,8 @@ impl LoadStats {
         for (mine, theirs) in self.commands.iter_mut().zip(&other.commands) {
             mine.add(theirs);
         }
+        // Adding fails only if bounds differ; all histograms have the same ones.
+        let _ = self.lateness.add(&other.lateness);
         for (what, times) in &other.faults {
             self.fault(what, *times);
         }
@@ -69,6 +112,7 @@ impl LoadStats {
 
     pub(crate) fn clear(&mut self) {
         self.commands.iter_mut().for_each(CommandStats::clear);
+        self.lateness.reset();
         self.faults.clear();
     }
 }
@@ -80,10 +124,19 @@ impl CommandStats {
             hits: 0,
             misses: 0,
             errors: 0,
+            never_answered: 0,
+            never_sent: 0,
             value_bytes: 0,
             sent_bytes: 0,
             received_bytes: 0,
         }
+    }
+
+    /// Number of requests that were answered without an error.
+    pub(crate) fn requests(&self) -> u64 {
+        let failed = self.errors + self.never_answered + self.never_sent;
+        // An error can be counted before its request is complete.
+        self.latency.len().saturating_sub(failed)
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -92,6 +145,8 @@ impl CommandStats {
         self.hits += other.hits;
         self.misses += other.misses;
         self.errors += other.errors;
+        self.never_answered += other.never_answered;
+        self.never_sent += other.never_sent;
         self.value_bytes += other.value_bytes;
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
@@ -100,6 +155,7 @@ impl CommandStats {
     fn clear(&mut self) {
         self.latency.reset();
         (self.hits, self.misses, self.errors) = (0, 0, 0);
+        (self.never_answered, self.never_sent) = (0, 0);
         (self.value_bytes, self.sent_bytes, self.received_bytes) = (0, 0, 0);
     }
 }

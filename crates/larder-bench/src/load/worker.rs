@@ -1,6 +1,9 @@
 //! A worker thread of the load: an event loop over its connections.
 
-use super::connection::{Connection, Load};
+use super::connection::{Connection, Load, PendingRequest};
+use super::control::Control;
+use super::nanos;
+use super::schedule::Schedule;
 use super::stats::LoadStats;
 use crate::run::RunError;
 use crate::settings::Stop;
@@ -10,8 +13,13 @@ use std::time::{Duration, Instant};
 
 /// Interval at which a worker reports its statistics.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// How long the worker waits for outstanding answers after the end of a timed run.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time for which a worker does not look at the flags of [`Control`].
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// How long after the end of an open loop requests that are due already are still sent, as connections
+/// become free: a server or a load that was late for a moment makes up for it.
+const CATCH_UP_TIME: Duration = Duration::from_secs(1);
+/// How long outstanding answers are waited for after a signal.
+const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event queue's timeout has a resolution of a millisecond, so the worker polls without
 /// blocking when a request is due sooner than this.
 const SPIN_TIME: Duration = Duration::from_millis(2);
@@ -20,25 +28,41 @@ const SPIN_TIME: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Worker<'l> {
     load: &'l Load,
+    control: &'l Control,
     poll: Poll,
     /// A connection becomes `None` when it is done or lost.
     connections: Vec<Option<Connection>>,
     schedule: Option<Schedule>,
     stats: LoadStats,
     start: Instant,
+    /// When no more requests become due: the end of a timed run, or a signal.
+    end: Option<Duration>,
+    /// How long outstanding answers are waited for after `end`.
+    timeout: Duration,
+    interrupted: bool,
     /// Number of connections that are neither done nor lost.
     busy: usize,
     lost: usize,
+    /// When the last event of a connection was served.
+    last_event: Duration,
+    /// When the last answer arrived, or nothing was outstanding.
+    progress: Duration,
+    /// The unanswered requests of lost connections.
+    unanswered: Vec<PendingRequest>,
+    /// Number of requests that lost connections would still have sent.
+    left_of_lost: u64,
 }
 
-/// The times at which the open loop sends requests, a full pipeline each time.
-#[derive(Debug)]
-struct Schedule {
-    /// When the next pipeline is due, in nanoseconds since the start.
-    next: f64,
-    step: f64,
-    /// Index of the connection that sends the next pipeline.
-    connection: usize,
+/// What a worker reports at its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerEnd {
+    /// Time from the first request to the last answer, and at least that for which requests were
+    /// sent.
+    pub(crate) time: Duration,
+    /// Number of lost connections.
+    pub(crate) lost: usize,
+    /// Number of connections whose TLS handshake was not completed.
+    pub(crate) handshaking: usize,
 }
 
 impl<'l> Worker<'l> {
@@ -46,6 +70,7 @@ impl<'l> Worker<'l> {
     /// The system refuses an event queue, or to register the sockets with it.
     pub(crate) fn new(
         load: &'l Load,
+        control: &'l Control,
         mut connections: Vec<Connection>,
         thread: usize,
     ) -> Result<Self, RunError> {
@@ -55,6 +80,7 @@ impl<'l> Worker<'l> {
         }
         Ok(Self {
             load,
+            control,
             poll,
             busy: connections.len(),
             lost: 0,
@@ -62,11 +88,21 @@ impl<'l> Worker<'l> {
             schedule: load.settings.rate.map(|rate| Schedule::new(rate, load, thread)),
             stats: LoadStats::new(),
             start: Instant::now(),
+            end: match load.settings.stop {
+                Stop::After(time) => Some(time),
+                Stop::Requests(_) => None,
+            },
+            timeout: load.settings.timeout,
+            interrupted: false,
+            last_event: Duration::ZERO,
+            progress: Duration::ZERO,
+            unanswered: Vec::new(),
+            left_of_lost: 0,
         })
     }
 
-    /// Runs until all requests are answered or all connections are lost, and sends statistics to
-    /// `reports` about once a second. Returns the number of lost connections.
+    /// Runs until all requests are answered or all connections are lost, or [`Control`] says so, and
+    /// sends statistics to `reports` about once a second.
     ///
     /// # Errors
     /// Waiting for events failed.
@@ -74,25 +110,23 @@ impl<'l> Worker<'l> {
         mut self,
         start: Instant,
         reports: &Sender<LoadStats>,
-    ) -> Result<usize, RunError> {
+    ) -> Result<WorkerEnd, RunError> {
         self.start = start;
         let mut events = Events::with_capacity(1024);
         let mut reported = Duration::ZERO;
         self.begin();
-        while self.busy > 0 {
+        loop {
             let elapsed = self.start.elapsed();
             if elapsed >= reported + REPORT_EVERY {
                 reported = elapsed;
                 self.report(reports);
             }
-            let ended = self.has_ended(elapsed);
-            if ended && self.is_answered_or_late(elapsed) {
+            self.watch(elapsed);
+            self.send_what_is_due(elapsed);
+            if self.control.is_stopped() || self.is_finished(elapsed) {
                 break;
             }
-            if !ended {
-                self.send_what_is_due();
-            }
-            let wait = self.wait(elapsed, reported, ended);
+            let wait = self.wait(elapsed, reported);
             match self.poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
                     return Err(RunError::System(error));
@@ -103,8 +137,7 @@ impl<'l> Worker<'l> {
                 self.serve(event.token().0, event.is_readable());
             }
         }
-        self.end(reports);
-        Ok(self.lost)
+        Ok(self.finish(reports))
     }
 
     fn now(&self) -> u64 {
@@ -112,24 +145,58 @@ impl<'l> Worker<'l> {
     }
 
     fn has_ended(&self, elapsed: Duration) -> bool {
-        matches!(self.load.settings.stop, Stop::After(time) if elapsed >= time)
+        self.end.is_some_and(|end| elapsed >= end)
     }
 
-    fn is_answered_or_late(&self, elapsed: Duration) -> bool {
-        let Stop::After(time) = self.load.settings.stop else { return false };
-        elapsed >= time + ANSWER_TIMEOUT
-            || self.connections.iter().flatten().all(|connection| connection.unanswered() == 0)
+    /// Ends the run after a signal, and tells the others when the server answered last.
+    fn watch(&mut self, elapsed: Duration) {
+        if self.control.is_interrupted() && !self.interrupted {
+            self.interrupted = true;
+            let end = self.end.map_or(elapsed, |end| end.min(elapsed));
+            self.timeout = self.timeout.min(elapsed - end + INTERRUPTED_TIMEOUT);
+            self.end = Some(end);
+        }
+        if self.last_event > self.progress {
+            self.progress = self.last_event;
+            self.control.progressed(millis(self.progress));
+        } else if elapsed > self.progress + CHECK_EVERY && self.is_idle() {
+            self.progress = elapsed;
+            self.control.progressed(millis(elapsed));
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.connections.iter().flatten().all(|connection| connection.unanswered() == 0)
+    }
+
+    /// Whether there is nothing more to send or to wait for.
+    fn is_finished(&self, elapsed: Duration) -> bool {
+        let Some(end) = self.end.filter(|end| elapsed >= *end) else {
+            // Requests are due until the end of a timed open loop, even without a connection.
+            return self.busy == 0 && (self.schedule.is_none() || self.end.is_none());
+        };
+        let catches_up = self.is_behind() && elapsed < end + CATCH_UP_TIME && self.busy > 0;
+        elapsed >= end + self.timeout || (!catches_up && self.is_idle())
+    }
+
+    /// Whether a request of the open loop is due and not sent after the end of the run.
+    fn is_behind(&self) -> bool {
+        let due = self.schedule.as_ref().map(Schedule::due);
+        due.zip(self.end).is_some_and(|(due, end)| due < end)
     }
 
     /// The timeout of the event queue: until the next report, the end of the run or the next
     /// scheduled request, whichever comes first.
-    fn wait(&self, elapsed: Duration, reported: Duration, ended: bool) -> Duration {
-        let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed);
-        if let Stop::After(time) = self.load.settings.stop {
-            let until = if ended { time + ANSWER_TIMEOUT } else { time };
+    fn wait(&self, elapsed: Duration, reported: Duration) -> Duration {
+        let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed).min(CHECK_EVERY);
+        let ended = self.has_ended(elapsed);
+        if let Some(end) = self.end {
+            let until = if ended { end + self.timeout } else { end };
             wait = wait.min(until.saturating_sub(elapsed));
         }
-        if let (Some(schedule), false) = (&self.schedule, ended) {
+        if let (Some(schedule), false) = (&self.schedule, ended)
+            && !schedule.blocked
+        {
             let due = schedule.due().saturating_sub(elapsed);
             wait = wait.min(due.saturating_sub(SPIN_TIME));
         }
@@ -148,39 +215,54 @@ impl<'l> Worker<'l> {
     /// Reads a connection's answers and, in a closed loop, sends further requests.
     fn serve(&mut self, index: usize, readable: bool) {
         let start = self.start;
+        let now = || nanos(start.elapsed());
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        let result = if readable {
-            connection.receive(self.load, || nanos(start.elapsed()), &mut self.stats)
-        } else {
-            Ok(())
-        };
-        if let Err(error) = result.and_then(|()| connection.send()) {
+        let result =
+            if readable { connection.receive(self.load, now, &mut self.stats) } else { Ok(()) };
+        let result =
+            result.and_then(|()| connection.send_or_receive(self.load, now, &mut self.stats));
+        let elapsed = self.start.elapsed();
+        if readable {
+            self.last_event = elapsed;
+        }
+        if let Err(error) = result {
             return self.drop_connection(index, &error);
         }
         if connection.is_done() {
             self.connections[index] = None;
             self.busy -= 1;
-        } else if self.schedule.is_none() && !self.has_ended(self.start.elapsed()) {
-            self.fill_pipeline(index, self.now());
+        } else if let Some(schedule) = &mut self.schedule {
+            if schedule.blocked && connection.is_ready(self.load) {
+                (schedule.blocked, schedule.free_at) = (false, nanos(elapsed));
+            }
+        } else if !self.has_ended(elapsed) {
+            self.fill_pipeline(index, nanos(elapsed));
         }
     }
 
     /// Sends the requests of an open loop that are due, as far as connections are free. A request
     /// that has to wait for a connection keeps its scheduled time.
-    fn send_what_is_due(&mut self) {
-        let now = self.start.elapsed();
+    fn send_what_is_due(&mut self, now: Duration) {
+        if self.end.is_some_and(|end| now >= end + CATCH_UP_TIME) {
+            return;
+        }
         while let Some(schedule) = &mut self.schedule
+            && !schedule.blocked
             && schedule.due() <= now
+            && self.end.is_none_or(|end| schedule.due() < end)
         {
             let all = self.connections.len();
             let idle = |index: &usize| {
                 self.connections[*index].as_ref().is_some_and(|c| c.is_ready(self.load))
             };
             let Some(index) = (0..all).map(|i| (schedule.connection + i) % all).find(idle) else {
+                schedule.blocked = true;
                 return;
             };
             let due = nanos(schedule.due());
-            schedule.next += schedule.step;
+            let lateness = nanos(self.start.elapsed()).saturating_sub(due.max(schedule.free_at));
+            self.stats.lateness.saturating_record(lateness);
+            schedule.advance();
             schedule.connection = (index + 1) % all;
             self.fill_pipeline(index, due);
         }
@@ -196,17 +278,21 @@ impl<'l> Worker<'l> {
         while connection.has_room(self.load) {
             connection.enqueue(self.load, at, &mut self.stats);
         }
-        if let Err(error) = connection.send() {
+        let start = self.start;
+        let now = || nanos(start.elapsed());
+        if let Err(error) = connection.send_or_receive(self.load, now, &mut self.stats) {
             self.drop_connection(index, &error);
         }
     }
 
     fn drop_connection(&mut self, index: usize, error: &std::io::Error) {
         if let Some(connection) = self.connections[index].take() {
-            self.stats.fault(&format!("connection lost: {error}"), 1);
-            self.stats.fault("unanswered", connection.unanswered());
+            self.stats.fault(&connection.describe_loss(error), 1);
+            self.left_of_lost += connection.left().unwrap_or(0);
+            self.unanswered.extend(connection.into_pending());
             self.busy -= 1;
             self.lost += 1;
+            self.control.lost_connection();
         }
     }
 
@@ -216,35 +302,34 @@ impl<'l> Worker<'l> {
         self.stats.clear();
     }
 
-    fn end(&mut self, reports: &Sender<LoadStats>) {
-        let late: u64 =
-            self.connections.iter().flatten().map(|connection| connection.unanswered()).sum();
-        if late > 0 {
-            self.stats.fault("unanswered", late);
+    /// Counts what was not sent and not answered, with the time that it has waited so far.
+    fn finish(mut self, reports: &Sender<LoadStats>) -> WorkerEnd {
+        let now = self.start.elapsed();
+        let open = self.connections.iter().flatten();
+        let handshaking = open.clone().filter(|connection| connection.is_handshaking()).count();
+        let left = match self.load.settings.stop {
+            Stop::Requests(_) => self.left_of_lost + open.filter_map(Connection::left).sum::<u64>(),
+            Stop::After(_) => u64::MAX,
+        };
+        let until = self.end.map_or(now, |end| end.min(now));
+        if let Some(schedule) = self.schedule.take() {
+            schedule.count_never_sent(until, now, left, self.load, &mut self.stats);
+        }
+        let open = std::mem::take(&mut self.connections);
+        let open = open.into_iter().flatten().flat_map(Connection::into_pending);
+        for request in open.chain(std::mem::take(&mut self.unanswered)) {
+            request.never_answered(nanos(now), &mut self.stats);
         }
         self.report(reports);
+        let time = match self.end {
+            _ if self.control.is_stopped() => until.max(self.last_event),
+            Some(end) if now >= end => end.max(self.last_event),
+            _ => self.last_event,
+        };
+        WorkerEnd { time, lost: self.lost, handshaking }
     }
 }
 
-impl Schedule {
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    fn new(rate: u64, load: &Load, thread: usize) -> Self {
-        let step = 1e9 * load.settings.pipeline as f64 / rate as f64;
-        // The threads' pipelines alternate.
-        let (thread, threads) = (thread as f64, load.settings.threads as f64);
-        Self { next: step * thread, step: step * threads, connection: 0 }
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "not negative, and at most the length of a run"
-    )]
-    fn due(&self) -> Duration {
-        Duration::from_nanos(self.next as u64)
-    }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,9 +1,9 @@
 //! The results of runs as a table for the terminal.
 
 use crate::median::median;
-use crate::outcome::{Outcome, ServerCost};
+use crate::outcome::{Offered, Outcome, ServerCost};
 use crate::run::Measured;
-use crate::settings::{Settings, Stop};
+use crate::settings::{Arrivals, Settings, Stop};
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 
@@ -12,7 +12,14 @@ pub(crate) fn heading(settings: &Settings) -> String {
     let Settings { threads, clients, pipeline, ratio, protocol, address, .. } = settings;
     let loop_ = match settings.rate {
         Some(rate) => {
-            format!("open loop at {rate} requests/s, latency from each request's scheduled time")
+            let intervals = match settings.arrivals {
+                Arrivals::Fixed => "even intervals",
+                Arrivals::Poisson => "random intervals (Poisson)",
+            };
+            format!(
+                "open loop at {rate} requests/s, {intervals}, latency from each request's scheduled \
+                 time"
+            )
         }
         None if settings.sliding => {
             "closed loop: a connection sends one request for each answer".to_owned()
@@ -22,38 +29,98 @@ pub(crate) fn heading(settings: &Settings) -> String {
         }
     };
     let ends = match settings.stop {
-        Stop::Requests(count) => format!("{count} requests each"),
+        Stop::Requests(count) => format!("{} each", counted(count, "request")),
         Stop::After(time) => format!("{} s", time.as_secs_f64()),
     };
     let connections = settings.connections();
     format!(
-        "{protocol} to {address}: {threads} threads x {clients} connections = {connections}, \
-         {pipeline} deep, sets:gets {}:{}, {ends}\n{loop_}\n",
-        ratio.sets, ratio.gets,
+        "{protocol} to {address}: {} x {} = {connections}, {pipeline} deep, sets:gets {}:{}, \
+         {ends}\n{loop_}\n",
+        counted(*threads as u64, "thread"),
+        counted(*clients as u64, "connection"),
+        ratio.sets,
+        ratio.gets,
+    )
+}
+
+/// A number of things, in the plural unless it is 1.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What went wrong: why the run ended early, and the number of faults and lost connections. Nothing
+/// if all went well.
+pub(crate) fn warnings(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    if let Some(reason) = &outcome.ended_early {
+        let _ = writeln!(text, "ENDED EARLY: {reason}");
+    }
+    if outcome.lost_connections > 0 {
+        let of = counted(outcome.connections, "connection");
+        let _ = writeln!(text, "LOST {} of {of}", outcome.lost_connections);
+    }
+    let total = outcome.total();
+    let unanswered = total.errors + total.never_answered + total.never_sent;
+    if unanswered > 0 {
+        let due = total.requests + unanswered;
+        let _ = writeln!(
+            text,
+            "OF {} {} answered without an error, {} with an error, {} never answered, {} never sent",
+            counted(due, "request"),
+            total.requests,
+            total.errors,
+            total.never_answered,
+            total.never_sent,
+        );
+    }
+    text
+}
+
+/// What an open loop asked of the server and got, and how late the load was.
+pub(crate) fn offered(outcome: &Outcome) -> String {
+    let Some(Offered { per_second, lateness, .. }) = &outcome.offered else { return String::new() };
+    let total = outcome.total();
+    format!(
+        "asked {per_second:.0}/s, got {:.0}/s, {} never sent, {} never answered\n\
+         load generator late by p50 {}, p99 {}, max {}, while a connection was free\n",
+        total.per_second,
+        total.never_sent,
+        total.never_answered,
+        time(lateness.p50),
+        time(lateness.p99),
+        time(lateness.max),
     )
 }
 
 /// A row for each command: the figures of `outcome`, and the medians of the runs' percentiles.
 pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64]) -> String {
-    let mut text = format!("{:<6}{:>12}{:>11}{:>11}", "", "requests/s", "hits/s", "misses/s");
+    let mut text = format!(
+        "{:<6}{:>12}{:>11}{:>11}{:>11}",
+        "", "requests/s", "errors/s", "hits/s", "misses/s"
+    );
     for percentile in percentiles {
         let _ = write!(text, "{:>10}", format!("p{percentile}"));
     }
     let _ = writeln!(text, "{:>10}{:>10}{:>10}", "max", "mean", "MB/s");
     for (name, command) in &outcome.commands {
         let per_second = |count| per_second(count, outcome.seconds);
-        let (hits, misses) = (per_second(command.hits), per_second(command.misses));
-        let _ = write!(text, "{name:<6}{:>12.0}{hits:>11.0}{misses:>11.0}", command.per_second);
+        let _ = write!(
+            text,
+            "{name:<6}{:>12.0}{:>11.0}{:>11.0}{:>11.0}",
+            command.per_second,
+            per_second(command.errors),
+            per_second(command.hits),
+            per_second(command.misses),
+        );
         for percentile in percentiles {
             let of_runs = runs.iter().filter_map(|run| run.histograms.get(name));
             let at = median(of_runs.map(|h| per_mille(h.value_at_percentile(*percentile))));
-            let _ = write!(text, "{:>10}", micros(at));
+            let _ = write!(text, "{:>10}", time(at));
         }
         let megabytes = per_second(command.sent_bytes + command.received_bytes) / 1e6;
-        let (max, mean) = (micros(command.latency.max), micros(command.latency.mean));
+        let (max, mean) = (time(command.latency.max), time(command.latency.mean));
         let _ = writeln!(text, "{max:>10}{mean:>10}{megabytes:>10.1}");
     }
-    text.push_str("latencies in microseconds\n");
     text
 }
 
@@ -94,22 +161,32 @@ fn server_line(server: &ServerCost) -> String {
 
 /// The latency distribution by percentile.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
-    let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "microseconds", "requests");
+    let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "latency", "requests");
     for value in total.iter_quantiles(2) {
         let percentile = value.quantile_iterated_to() * 100.0;
         let count = value.count_at_value();
         if count > 0 {
-            let at = micros(per_mille(value.value_iterated_to()));
+            let at = time(per_mille(value.value_iterated_to()));
             let _ = writeln!(text, "{percentile:>12.4}{at:>14}{count:>14}");
         }
     }
     text
 }
 
-fn micros(micros: f64) -> String {
+/// A time with three significant digits, in the unit that suits its size.
+pub(crate) fn time(micros: f64) -> String {
     match micros {
-        _ if micros < 100.0 => format!("{micros:.1}"),
-        _ => format!("{micros:.0}"),
+        _ if micros < 999.5 => digits(micros) + " us",
+        _ if micros < 999_500.0 => digits(micros / 1e3) + " ms",
+        _ => digits(micros / 1e6) + " s",
+    }
+}
+
+fn digits(value: f64) -> String {
+    match value {
+        _ if value < 9.995 => format!("{value:.2}"),
+        _ if value < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
     }
 }
 
@@ -126,4 +203,37 @@ fn per_second(count: u64, seconds: f64) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
 fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_the_unit_of_their_size() {
+        for (micros, shown) in [
+            (0.0, "0.00 us"),
+            (0.3, "0.30 us"),
+            (55.07, "55.1 us"),
+            (999.4, "999 us"),
+            (999.6, "1.00 ms"),
+            (12_345.0, "12.3 ms"),
+            (999_600.0, "1.00 s"),
+            (1_526_727.0, "1.53 s"),
+            (3_600_000_000.0, "3600 s"),
+        ] {
+            assert_eq!(time(micros), shown);
+        }
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(counted(1, "thread"), "1 thread");
+        assert_eq!(counted(2, "thread"), "2 threads");
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_run_without_faults() {
+        assert_eq!(warnings(&Outcome::default()), "");
+    }
 }

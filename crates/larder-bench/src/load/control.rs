@@ -1,0 +1,64 @@
+//! What the threads of a run tell each other while it lasts.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Flags and counters that workers and the thread that started them share. Workers look at the flags
+/// at least every [`CHECK_EVERY`](super::worker::CHECK_EVERY).
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// Workers send no more requests, and wait briefly for outstanding answers.
+    interrupted: AtomicBool,
+    /// Workers end at once.
+    stopped: AtomicBool,
+    /// The last time at which an answer arrived or nothing was outstanding, in milliseconds since the
+    /// start.
+    progress: AtomicU64,
+    /// Number of connections that are not lost.
+    connected: AtomicUsize,
+}
+
+impl Control {
+    pub(crate) fn new(connections: usize) -> Self {
+        Self {
+            interrupted: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            progress: AtomicU64::new(0),
+            connected: AtomicUsize::new(connections),
+        }
+    }
+
+    pub(crate) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Records that an answer arrived, or nothing was outstanding, at `millis` since the start.
+    pub(crate) fn progressed(&self, millis: u64) {
+        self.progress.fetch_max(millis, Ordering::Relaxed);
+    }
+
+    /// Time since the start of the last answer.
+    pub(crate) fn last_progress(&self) -> Duration {
+        Duration::from_millis(self.progress.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn lost_connection(&self) {
+        self.connected.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn all_are_lost(&self) -> bool {
+        self.connected.load(Ordering::Relaxed) == 0
+    }
+}

@@ -1,0 +1,140 @@
+//! The times at which the open loop sends requests.
+
+use super::connection::Load;
+use super::stats::{Kind, LoadStats};
+use crate::settings::{Arrivals, Ratio};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand_distr::{Distribution, Exp1};
+use std::time::Duration;
+
+/// The times at which a thread of an open loop sends requests, a full pipeline each time.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    /// When the next pipeline is due, in nanoseconds since the start.
+    next: f64,
+    /// Mean interval in nanoseconds.
+    step: f64,
+    /// Random numbers of the intervals; none if all are the same.
+    random: Option<SmallRng>,
+    /// Index of the connection that sends the next pipeline.
+    pub(crate) connection: usize,
+    /// Whether no connection was free when a pipeline was due.
+    pub(crate) blocked: bool,
+    /// When a connection became free after that, in nanoseconds since the start.
+    pub(crate) free_at: u64,
+}
+
+/// Maximum number of different times with which requests that were never sent are counted.
+const NEVER_SENT_STEPS: u64 = 1 << 20;
+
+impl Schedule {
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    pub(crate) fn new(rate: u64, load: &Load, thread: usize) -> Self {
+        let step = 1e9 * load.settings.pipeline as f64 / rate as f64;
+        let threads = load.settings.threads as f64;
+        let mut schedule = Self {
+            // The threads' pipelines alternate.
+            next: step * thread as f64,
+            step: step * threads,
+            random: None,
+            connection: 0,
+            blocked: false,
+            free_at: 0,
+        };
+        if load.settings.arrivals == Arrivals::Poisson {
+            // The sum of the threads' Poisson processes is one of the whole rate. The seeds differ
+            // from those of connections.
+            let seed = load.settings.seed.wrapping_add(thread as u64).rotate_left(32);
+            schedule.random = Some(SmallRng::seed_from_u64(!seed));
+            schedule.next = 0.0;
+            schedule.advance();
+        }
+        schedule
+    }
+
+    /// When the next pipeline is due.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative, and at most the length of a run"
+    )]
+    pub(crate) fn due(&self) -> Duration {
+        Duration::from_nanos(self.next as u64)
+    }
+
+    /// Goes on to the next pipeline.
+    pub(crate) fn advance(&mut self) {
+        let interval: f64 = match &mut self.random {
+            Some(random) => Exp1.sample(random),
+            None => 1.0,
+        };
+        self.next += self.step * interval;
+    }
+
+    /// Counts the requests that were due before `until` and not sent, at most `left`, with the time
+    /// that they had waited at `now`.
+    pub(crate) fn count_never_sent(
+        mut self,
+        until: Duration,
+        now: Duration,
+        mut left: u64,
+        load: &Load,
+        stats: &mut LoadStats,
+    ) {
+        let pipeline = load.settings.pipeline as u64;
+        // So many pipelines are counted at the time of the first of them.
+        let group = (self.due_before(until) / NEVER_SENT_STEPS).max(1);
+        let mut counted = 0;
+        while left > 0 && self.due() < until {
+            let waited = super::nanos(now.saturating_sub(self.due()));
+            let times = group.saturating_mul(pipeline).min(left);
+            let sets = sets_between(load.settings.ratio, counted, counted + times);
+            stats.never_sent(Kind::Set, sets, waited);
+            stats.never_sent(Kind::Get, times - sets, waited);
+            (counted, left) = (counted + times, left - times);
+            self.advance_by(group);
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "an interval needs no last digit")]
+    fn advance_by(&mut self, pipelines: u64) {
+        match pipelines {
+            1 => self.advance(),
+            // The sum of many random intervals is near their mean.
+            _ => self.next += self.step * pipelines as f64,
+        }
+    }
+
+    /// About how many pipelines are due before `until`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "an estimate, and not negative"
+    )]
+    fn due_before(&self, until: Duration) -> u64 {
+        ((until.as_nanos() as f64 - self.next).max(0.0) / self.step) as u64
+    }
+}
+
+/// Number of sets among the requests from number `from` to number `to` of a connection.
+fn sets_between(ratio: Ratio, from: u64, to: u64) -> u64 {
+    let (sets, gets) = (u64::from(ratio.sets), u64::from(ratio.gets));
+    let before = |number: u64| number / (sets + gets) * sets + (number % (sets + gets)).min(sets);
+    before(to) - before(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_and_gets_alternate() {
+        let ratio = Ratio { sets: 2, gets: 3 };
+        let sets: Vec<u64> = (0..7).map(|number| sets_between(ratio, number, number + 1)).collect();
+        assert_eq!(sets, [1, 1, 0, 0, 0, 1, 1]);
+        assert_eq!(sets_between(ratio, 1, 1001), 400);
+        assert_eq!(sets_between(Ratio { sets: 0, gets: 1 }, 0, 10), 0);
+    }
+}
