@@ -240,7 +240,7 @@ fn load(
         let handshaking = ends.iter().any(|end| end.handshaking > 0);
         Some(describe_stall(settings, handshaking, collected.all.answered() == 0))
     } else {
-        (lost == settings.connections()).then(|| describe_loss(&collected.all, lost, seconds))
+        (lost == settings.connections()).then(|| describe_loss(&collected.all, seconds))
     };
     let outcome = Outcome {
         seconds,
@@ -283,11 +283,10 @@ fn describe_stall(settings: &Settings, handshaking: bool, nothing: bool) -> Stri
     }
 }
 
-fn describe_loss(stats: &LoadStats, lost: usize, seconds: f64) -> String {
-    let all = if lost == 1 { "the connection was lost" } else { "all connections were lost" };
+fn describe_loss(stats: &LoadStats, seconds: f64) -> String {
     let reasons = stats.faults.keys().filter_map(|what| what.strip_prefix("connection lost"));
     let reasons: Vec<&str> = reasons.map(|why| why.trim_start_matches([':', ' '])).collect();
-    format!("{all} within {seconds:.1} s: {}", reasons.join(", "))
+    format!("all connections were lost within {seconds:.1} s: {}", reasons.join(", "))
 }
 
 /// The statistics that the worker threads have reported.

@@ -114,6 +114,8 @@ fn errors_name_the_option() {
         ("--data-size-list 100", "--data-size-list 100"),
         ("--data-size-lognormal 0:1", "--data-size-lognormal"),
         ("--rate 0", "--rate 0"),
+        ("--print-percentiles 50,101", "--print-percentiles 101"),
+        ("--print-percentiles nan", "--print-percentiles NaN"),
         ("-s no.such.host.invalid", "no.such.host.invalid"),
     ] {
         let error = arguments(line).settings().unwrap_err().to_string();

@@ -61,6 +61,31 @@ fn requests_and_answers_are_encrypted() {
 }
 
 #[test]
+fn a_server_with_tls_that_is_spoken_to_in_plaintext_is_named() {
+    let (port, certificate) = server_without_items("plaintext");
+    let line = format!("-s 127.0.0.1 -p {port} -t 1 -c 2 -n 10 --timeout 1");
+    let reason = load(&line).outcome.ended_early.unwrap();
+    assert!(reason.contains("TLS"), "{reason}");
+    std::fs::remove_file(certificate).unwrap();
+}
+
+#[test]
+fn a_server_without_tls_that_is_spoken_to_in_tls_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1000]);
+            let _ = stream.write_all(b"ERROR\r\n");
+        }
+    });
+    let line = format!("-s 127.0.0.1 -p {port} -t 1 -c 2 -n 10 --timeout 1 --tls");
+    let reason = load(&line).outcome.ended_early.unwrap();
+    assert!(reason.contains("does not speak TLS on this port"), "{reason}");
+}
+
+#[test]
 fn a_certificate_for_another_name_is_refused() {
     let (port, certificate) = server_without_items("wrong-name");
     let line = format!(

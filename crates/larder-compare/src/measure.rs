@@ -143,15 +143,17 @@ impl Harness<'_> {
             let mut progress = |progress: larder_bench::Progress| {
                 answered.store(progress.requests, Ordering::Relaxed);
             };
-            run(settings, Some(pid), &mut progress).map_err(|error: RunError| error.to_string())
+            let measured = run(settings, Some(pid), &mut progress)
+                .map_err(|error: RunError| error.to_string())?;
+            match measured.outcome.ended_early {
+                Some(reason) => Err(reason),
+                None => Ok(measured),
+            }
         };
         let measured = self.run_monitored(server, &answered, loading)?;
         match server.exit_report() {
             Some(report) => Err(format!("exited during this phase: {report}")),
-            None => match measured.outcome.ended_early {
-                Some(reason) => Err(reason),
-                None => Ok(measured.outcome),
-            },
+            None => Ok(measured.outcome),
         }
     }
 

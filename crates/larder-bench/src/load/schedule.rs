@@ -129,6 +129,36 @@ fn sets_between(ratio: Ratio, from: u64, to: u64) -> u64 {
 mod tests {
     use super::*;
 
+    fn intervals(random: Option<SmallRng>) -> Vec<f64> {
+        let mut schedule =
+            Schedule { next: 0.0, step: 1000.0, random, connection: 0, blocked: false, free_at: 0 };
+        let mut interval = || {
+            let before = schedule.next;
+            schedule.advance();
+            schedule.next - before
+        };
+        (0..10_000).map(|_| interval()).collect()
+    }
+
+    #[test]
+    fn fixed_intervals_are_even() {
+        assert!(intervals(None).iter().all(|interval| (interval - 1000.0).abs() < 1e-6));
+    }
+
+    /// The intervals of a Poisson process are exponentially distributed: their standard deviation is
+    /// their mean, and e^-1 of them are longer than it.
+    #[test]
+    fn random_intervals_are_those_of_a_poisson_process() {
+        let intervals = intervals(Some(SmallRng::seed_from_u64(1)));
+        let mean = |numbers: &mut dyn Iterator<Item = f64>| numbers.sum::<f64>() / 10_000.0;
+        let average = mean(&mut intervals.iter().copied());
+        let variance = mean(&mut intervals.iter().map(|i| (i - average).powi(2)));
+        let longer = intervals.iter().filter(|interval| **interval > 1000.0).count();
+        assert!((950.0..1050.0).contains(&average), "{average}");
+        assert!((950.0..1050.0).contains(&variance.sqrt()), "{}", variance.sqrt());
+        assert!((3500..3860).contains(&longer), "{longer}");
+    }
+
     #[test]
     fn sets_and_gets_alternate() {
         let ratio = Ratio { sets: 2, gets: 3 };

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Maximum time for which a worker does not look at the flags of [`Control`].
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// Resolution of the time at which the server answered last, so that it is seldom written to memory
+/// that threads share.
+const PROGRESS_STEP: Duration = Duration::from_millis(1);
 /// How long after the end of an open loop requests that are due already are still sent, as connections
 /// become free: a server or a load that was late for a moment makes up for it.
 const CATCH_UP_TIME: Duration = Duration::from_secs(1);
@@ -156,7 +159,7 @@ impl<'l> Worker<'l> {
             self.timeout = self.timeout.min(elapsed - end + INTERRUPTED_TIMEOUT);
             self.end = Some(end);
         }
-        if self.last_event > self.progress {
+        if self.last_event >= self.progress + PROGRESS_STEP {
             self.progress = self.last_event;
             self.control.progressed(millis(self.progress));
         } else if elapsed > self.progress + CHECK_EVERY && self.is_idle() {
