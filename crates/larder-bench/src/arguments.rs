@@ -1,6 +1,7 @@
 //! The command line of `larder bench`. Options that memtier_benchmark has, too, carry its names, so
 //! that published command lines run unchanged.
 
+use crate::find_rate::Bound;
 use crate::settings::{Arrivals, DataSize, Keys, Pattern, Ratio, Settings, Stop, Tls};
 use clap::Args;
 use larder_target::{Protocol, ServerAddress};
@@ -92,6 +93,10 @@ pub struct Arguments {
     /// Open loop: intervals between requests, all the same or random (a Poisson process)
     #[arg(long, value_enum, default_value_t, help_heading = LOAD)]
     pub arrivals: Arrivals,
+    /// Find the highest rate at which this percentile of the latency stays under this bound, by runs of
+    /// --test-time seconds each. With --rate, no higher rate is tried
+    #[arg(long, value_name = "PERCENTILE:MILLISECONDS", requires = "test_time", conflicts_with_all = ["rate_limiting", "run_count"], help_heading = LOAD)]
+    pub find_rate: Option<Bound>,
     /// Number of faults up to which the exit status is 0: error replies, wrong values, lost
     /// connections, and requests that were never sent or never answered
     #[arg(long, default_value_t = 0, help_heading = LOAD)]

@@ -1,9 +1,10 @@
 //! `larder bench`: performs the runs and writes their results as a table and as JSON.
 
 use crate::arguments::{ArgumentError, Arguments};
+use crate::find_rate::{Bound, Search, Step};
 use crate::load::stats::histogram;
 use crate::outcome::Outcome;
-use crate::report::files::{Json, write_histograms};
+use crate::report::files::{Json, SearchJson, write_histograms};
 use crate::report::table;
 use crate::run::{Measured, Progress, RunError, run_interruptible};
 use crate::settings::Settings;
@@ -36,6 +37,9 @@ pub enum BenchError {
         /// Why it ended.
         reason: String,
     },
+    /// `--find-rate` has not found a rate. All results were written.
+    #[error("no rate keeps the bound of --find-rate")]
+    NoRate,
     /// There were more faults than `--max-faults` allows. All results were written.
     #[error("{}, and --max-faults allows {allowed}: {kinds}", table::counted(*count, "fault"))]
     Faults {
@@ -62,6 +66,16 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         // If a handler cannot be installed, a signal ends the process at once.
         let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&interrupted));
         let _ = flag::register(signal, Arc::clone(&interrupted));
+    }
+    if let Some(bound) = arguments.find_rate {
+        let mut search = Search::default();
+        let found = find_rate(arguments, &settings, bound, &interrupted, &mut search);
+        if search.steps.is_empty() {
+            outputs.remove_created();
+            return found;
+        }
+        write_search(arguments, &settings, bound, &search, out)?;
+        return found.and(search.highest_per_second.map(drop).ok_or(BenchError::NoRate));
     }
     let begun = SystemTime::now();
     let mut text = table::heading(&settings);
@@ -113,6 +127,65 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     let json_written = write_json(arguments, &settings, &outcomes, &median, begun);
     written.and(text_written).and(json_written)?;
     judge(&median, arguments.max_faults)
+}
+
+/// Searches for the highest rate at which the server keeps a bound.
+fn find_rate(
+    arguments: &Arguments,
+    settings: &Settings,
+    bound: Bound,
+    interrupted: &AtomicBool,
+    search: &mut Search,
+) -> Result<(), BenchError> {
+    let mut settings = settings.clone();
+    let mut number = 0;
+    search.go_on(settings.rate.unwrap_or(u64::MAX), |rate| {
+        number += 1;
+        settings.rate = Some(rate);
+        let mut progress = progress_line(arguments.quiet, number);
+        let measured = run_interruptible(&settings, arguments.pid, interrupted, &mut progress)?;
+        if let Some(reason) = measured.outcome.ended_early.clone() {
+            return Err(BenchError::EndedEarly { reason });
+        }
+        settings.fill = false;
+        Ok(step(rate, bound, arguments.max_faults, &measured))
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+fn step(rate: u64, bound: Bound, max_faults: u64, measured: &Measured) -> Step {
+    let latency_nanos =
+        all_latencies(std::slice::from_ref(measured)).value_at_percentile(bound.percentile);
+    let latency_micros = latency_nanos as f64 / 1e3;
+    let faults = measured.outcome.fault_count();
+    Step {
+        asked_per_second: rate,
+        got_per_second: measured.outcome.total().per_second,
+        latency_micros,
+        faults,
+        passed: latency_micros <= bound.millis * 1e3 && faults <= max_faults,
+    }
+}
+
+fn write_search(
+    arguments: &Arguments,
+    settings: &Settings,
+    bound: Bound,
+    search: &Search,
+    out: &mut dyn Write,
+) -> Result<(), BenchError> {
+    let text = table::heading(settings) + &table::search(bound, search);
+    let written = write_text(arguments, &text, out);
+    let Some(path) = &arguments.json_out_file else { return written };
+    let json = SearchJson {
+        version: env!("CARGO_PKG_VERSION"),
+        machine: Machine::this(),
+        settings,
+        bound,
+        search,
+    };
+    let saved = json.write(path);
+    written.and(saved.map_err(|error| BenchError::Write(path.display().to_string(), error)))
 }
 
 /// Whether the results are those of runs without too many faults.

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod command;
+mod find_rate;
 mod load;
 mod median;
 mod outcome;
@@ -15,6 +16,7 @@ mod settings;
 
 pub use arguments::{ArgumentError, Arguments, Requests, Timeout};
 pub use command::{BenchError, bench};
+pub use find_rate::{Bound, Search, Step};
 pub use median::median;
 pub use outcome::{Command, Latency, Offered, Outcome, ServerCost};
 pub use run::{Measured, Progress, RunError, run, run_interruptible};

@@ -271,3 +271,34 @@ fn too_few_file_descriptors_are_named() {
     assert!(message.contains("of 100: ") && message.contains("ulimit -n"), "{message}");
     assert!(!message.contains("server runs there"), "{message}");
 }
+
+/// The server answers one request at a time, each after 20 ms: it cannot keep up with more than 50
+/// requests per second.
+#[test]
+fn the_highest_rate_is_below_what_the_server_can_do() {
+    let delay = Duration::from_millis(20);
+    let server = BrokenServer::start(move |request| Action::SendAfter(delay, request.right()));
+    let line = "-t 1 -c 1 --test-time 0.4 --find-rate 50:100 --rate 500";
+    let bench = Bench::run(&server, line);
+    assert_eq!(bench.code(), Some(0), "{}", bench.message());
+    let highest = bench.json["highest_per_second"].as_u64().unwrap();
+    let fails_at = bench.json["fails_at_per_second"].as_u64().unwrap();
+    assert!((1..=100).contains(&highest) && highest < fails_at, "{highest} to {fails_at}");
+    let table = bench.table();
+    assert!(table.contains(&format!("p50 of at most 100 ms: {highest}/s; ")), "{table}");
+    assert_eq!(bench.json["steps"][0]["passed"], false);
+}
+
+#[test]
+fn no_rate_is_found_for_a_server_that_fails() {
+    let refusing = BrokenServer::start(|_| Action::Send(b"SERVER_ERROR no\r\n".to_vec()));
+    let line = "-t 1 -c 1 --test-time 0.1 --find-rate 99:1000 --rate 4";
+    let bench = Bench::run(&refusing, line);
+    assert_eq!(bench.code(), Some(1));
+    assert!(bench.message().contains("no rate keeps the bound"), "{}", bench.message());
+    assert!(bench.json["highest_per_second"].is_null());
+
+    let silent = BrokenServer::start(|_| Action::Ignore);
+    let bench = Bench::run(&silent, &format!("{line} --timeout 1"));
+    assert_eq!(bench.code(), Some(1), "{}", bench.table());
+}

@@ -1,5 +1,6 @@
 //! Result files: JSON, percentile distributions (`.hgrm`), and HDR interval logs (`.hlog`).
 
+use crate::find_rate::{Bound, Search};
 use crate::outcome::Outcome;
 use crate::run::Measured;
 use crate::settings::Settings;
@@ -29,11 +30,33 @@ pub(crate) struct Json<'r> {
 
 impl Json<'_> {
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
-        serde_json::to_writer_pretty(&mut file, self)?;
-        file.write_all(b"\n")?;
-        file.flush()
+        write_json(self, path)
     }
+}
+
+/// The contents of the JSON file of `--find-rate`.
+#[derive(Debug, Serialize)]
+pub(crate) struct SearchJson<'r> {
+    /// Version of `larder`.
+    pub(crate) version: &'static str,
+    pub(crate) machine: Machine,
+    pub(crate) settings: &'r Settings,
+    pub(crate) bound: Bound,
+    #[serde(flatten)]
+    pub(crate) search: &'r Search,
+}
+
+impl SearchJson<'_> {
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        write_json(self, path)
+    }
+}
+
+fn write_json(contents: &impl Serialize, path: &Path) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    serde_json::to_writer_pretty(&mut file, contents)?;
+    file.write_all(b"\n")?;
+    file.flush()
 }
 
 /// Writes a run's histograms: `PREFIX_run_N_COMMAND.hgrm` for each command, and the total by second

@@ -1,5 +1,6 @@
 //! The results of runs as a table for the terminal.
 
+use crate::find_rate::{Bound, Search, Step};
 use crate::median::median;
 use crate::outcome::{Offered, Outcome, ServerCost};
 use crate::run::Measured;
@@ -46,6 +47,33 @@ pub(crate) fn heading(settings: &Settings) -> String {
 /// A number of things, in the plural unless it is 1.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The runs of a search for the highest rate, and what it found.
+pub(crate) fn search(bound: Bound, search: &Search) -> String {
+    let Bound { percentile, millis } = bound;
+    let latency = format!("p{percentile}");
+    let mut text = format!("{:>12}{:>12}{latency:>10}{:>10}\n", "asked/s", "got/s", "faults");
+    for step in &search.steps {
+        let Step { asked_per_second, got_per_second, latency_micros, faults, passed } = step;
+        let verdict = if *passed { "" } else { "  failed" };
+        let at = time(*latency_micros);
+        let _ = writeln!(
+            text,
+            "{asked_per_second:>12}{got_per_second:>12.0}{at:>10}{faults:>10}{verdict}"
+        );
+    }
+    let kept = format!("{latency} of at most {millis} ms");
+    let _ = match (search.highest_per_second, search.fails_at_per_second) {
+        (Some(highest), Some(fails)) => {
+            writeln!(text, "highest rate with {kept}: {highest}/s; {fails}/s failed")
+        }
+        (Some(highest), None) => {
+            writeln!(text, "{kept} at the highest rate that was to be tried: {highest}/s")
+        }
+        (None, _) => writeln!(text, "no rate with {kept}"),
+    };
+    text
 }
 
 /// What went wrong: why the run ended early, and the number of faults and lost connections. Nothing

@@ -37,7 +37,7 @@ impl Request<'_> {
     pub fn right(&self) -> Vec<u8> {
         match self.get {
             None => b"STORED\r\n".to_vec(),
-            Some(key) => self.items.get(key).map_or_else(|| miss(), |value| hit(key, value)),
+            Some(key) => self.items.get(key).map_or_else(miss, |value| hit(key, value)),
         }
     }
 }
