@@ -7,10 +7,12 @@ from pathlib import Path
 from statistics import median
 
 from bench import parts
+from bench.peer_costs import ROUNDS
 from bench.servers import EMPTY_LOOP, ROOT
 from bench.workloads import BYTES_AIM, WORKLOADS
 
 PATH = ROOT / "docs/performance.md"
+README = ROOT / "README.md"
 PLOTS = ROOT / "docs/plots"
 # The plots that are copied to docs/plots: suite, file, caption.
 SHOWN = [
@@ -27,11 +29,19 @@ def write():
     sections["targets"] = targets()
     for name, found in sections.items():
         if found:
-            marked = f"<!-- {name} -->\n\n{found.strip()}\n\n<!-- end of {name} -->"
-            pattern = f"<!-- {name} -->.*<!-- end of {name} -->"
-            assert re.search(pattern, text, re.S), f"{PATH.name} has no place for {name}"
-            text = re.sub(pattern, lambda _, marked=marked: marked, text, flags=re.S)
+            text = replaced(text, name, found)
     PATH.write_text(text)
+    if sections["peers"]:
+        readme = README.read_text()
+        README.write_text(replaced(readme, "peers", readme_peers(parts.known("peers"))))
+
+
+def replaced(text, name, found):
+    """The text with what is between the markers of a section replaced."""
+    marked = f"<!-- {name} -->\n\n{found.strip()}\n\n<!-- end of {name} -->"
+    pattern = f"<!-- {name} -->.*<!-- end of {name} -->"
+    assert re.search(pattern, text, re.S), f"there is no place for {name}"
+    return re.sub(pattern, lambda _: marked, text, flags=re.S)
 
 
 def section(name):
@@ -70,6 +80,47 @@ def suite(name, found):
             text += f"![{caption}](plots/{name}-{file})\n"
     tables = re.sub(r"^#", "###", found["markdown"], flags=re.M)
     return f"{tables}\n{text}"
+
+
+def peers(found):
+    """User CPU time of a request, and its ratios to that of each other server."""
+    servers = [name for name in found["versions"] if name != "memtier"]
+    others = [name for name in servers if name != "larder"]
+    head = ["user CPU of a request, µs", *servers, *(f"larder ÷ {name}" for name in others)]
+    rows = []
+    for load, by_server in found["loads"].items():
+        shown = [spread([user for user, _ in by_server[name]]) if name in by_server else "–" for name in servers]
+        ratios = [f"{user_ratio(by_server, name):.2f}" if name in by_server else "–" for name in others]
+        rows.append([load, *shown, *ratios])
+    named = ", ".join(f"{name} {version}" for name, version in found["versions"].items() if name != "memtier")
+    tools = f"memtier_benchmark: {found['versions'].get('memtier', 'not installed')}"
+    return f"{named}; {tools}.\n\n{table(head, rows)}"
+
+
+# The loads that README shows.
+README_LOADS = ("text, 1:10", "text, sets", "binary, 1:10", "meta, 1:10")
+
+
+def readme_peers(known):
+    """The table of README: the loads of memtier_benchmark where it speaks the protocol."""
+    found, where = known["found"], known["where"]
+    versions = found["versions"]
+    servers = [name for name in versions if name != "memtier"]
+    rows = []
+    for what in README_LOADS:
+        for depth in (10, 50):
+            tools = [f"{tool}, {what}, {depth} deep" for tool in ("memtier", "larder bench")]
+            load = next(name for name in tools if name in found["loads"])
+            by_server = found["loads"][load]
+            shown = [f"{median(user for user, _ in by_server[name]):.3f}" if name in by_server else "–" for name in servers]
+            rows.append([load, *shown, f"{user_ratio(by_server, 'memcached'):.2f}"])
+    head = ["load", *(f"{name} {versions[name]}" for name in servers), "Larder ÷ memcached"]
+    measured = f"`scripts/bench peers`, {where['date']}, {where['machine']}; medians of {ROUNDS} rounds."
+    return f"{measured}\n\n{table(head, rows)}"
+
+
+def user_ratio(by_server, other):
+    return median(user for user, _ in by_server["larder"]) / median(user for user, _ in by_server[other])
 
 
 def tails(found):
@@ -216,7 +267,7 @@ def start(found):
     return table(["", "ms"], [[n, spread([s * 1e3 for s in secs])] for n, secs in found.items()])
 
 
-OTHERS = (tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
+OTHERS = (peers, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}
 
@@ -339,6 +390,13 @@ def of_footprints(found):
         yield at_most("… ÷ LRU", 1.02, [f["larder"] / f["LRU"] for f in figures])
 
 
+def of_peers(found):
+    for load, by_server in found["loads"].items():
+        yield at_most(f"user CPU, {load} ÷ memcached {found['versions']['memcached']}", 0.35, [user_ratio(by_server, "memcached")])
+        if "pogocache" in by_server:
+            yield at_most(f"… ÷ Pogocache {found['versions']['pogocache']}", 0.5, [user_ratio(by_server, "pogocache")])
+
+
 def of_scaling(found):
     for sets, aim in ((10, 1.8), (100, 1.8)):
         two, apart, many = (median(ratios) for ratios in scaled(found[f"Zipf 1, {sets}% sets"]))
@@ -361,6 +419,7 @@ def of_start(found):
 
 
 TARGETS = {
+    "peers": of_peers,
     "pipelined": of_pipelined,
     "unpipelined": of_unpipelined,
     "caches": of_caches,

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from bench import peer_costs
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 from bench.servers import on_core, output, run, versions
 from bench.workloads import QUICK, WORKLOADS
@@ -44,6 +45,11 @@ def suite(name):
         "summary": json.loads((folder / "results.json").read_text())["summary"],
         "seconds": round(time.monotonic() - begun),
     }
+
+
+def peers():
+    """CPU time of requests, of the servers in servers.toml that are installed."""
+    return peer_costs.measure()
 
 
 def tails():
@@ -187,7 +193,7 @@ def start():
     return found
 
 
-OTHERS = (tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
+OTHERS = (peers, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 
 
