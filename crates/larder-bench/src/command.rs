@@ -11,13 +11,13 @@ use crate::settings::Settings;
 use hdrhistogram::Histogram;
 use larder_target::Machine;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Why `larder bench` failed.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub enum BenchError {
 }
 
 /// Performs the runs that `arguments` ask for, and writes the table to `out` or to the file that the
-/// arguments name. SIGINT and SIGTERM end a run; a second one ends the process.
+/// arguments name. SIGINT and SIGTERM end a run; another one, later, ends the process.
 ///
 /// # Errors
 /// An option's value cannot be used, or a run failed or could not begin. After all results were
@@ -62,11 +62,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     let settings = arguments.settings()?;
     let outputs = Outputs::open(arguments)?;
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // If a handler cannot be installed, a signal ends the process at once.
-        let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&interrupted));
-        let _ = flag::register(signal, Arc::clone(&interrupted));
-    }
+    watch_signals(Arc::clone(&interrupted));
     if let Some(bound) = arguments.find_rate {
         let mut search = Search::default();
         let found = find_rate(arguments, &settings, bound, &interrupted, &mut search);
@@ -187,6 +183,29 @@ fn write_search(
     let saved = json.write(path);
     written.and(saved.map_err(|error| BenchError::Write(path.display().to_string(), error)))
 }
+
+/// Sets `interrupted` on SIGINT or SIGTERM, and ends the process on another one that comes later than
+/// [`SAME_SIGNAL`], for a run that cannot end: connecting can take minutes.
+fn watch_signals(interrupted: Arc<AtomicBool>) {
+    // Without a handler, a signal ends the process at once.
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
+    std::thread::spawn(move || {
+        let mut first: Option<Instant> = None;
+        for signal in signals.forever() {
+            match first {
+                Some(first) if first.elapsed() > SAME_SIGNAL => std::process::exit(128 + signal),
+                Some(_) => (),
+                None => {
+                    first = Some(Instant::now());
+                    interrupted.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    });
+}
+
+/// A signal that follows so soon is the same one: `timeout` signals a process and its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Whether the results are those of runs without too many faults.
 fn judge(median: &Outcome, allowed: u64) -> Result<(), BenchError> {
