@@ -348,7 +348,7 @@ impl Collected {
         Offered {
             per_second: rate as f64,
             due: self.all.due(),
-            lateness: latency(&self.all.lateness),
+            lateness: self.all.lateness.as_ref().map(latency).unwrap_or_default(),
         }
     }
 

@@ -80,6 +80,10 @@ enum Answer {
     Last,
     /// Further responses follow.
     More,
+    /// It was an error, and the last response to the request.
+    LastError,
+    /// It was an error, and further responses follow.
+    MoreErrors,
     /// No response to such a request looks like this.
     Unexpected,
 }
@@ -298,32 +302,41 @@ impl Connection {
 
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         let Self { input, pending, keys, last_error, .. } = self;
+        // Number of requests that were pending after the last error, or at the start.
+        let mut pending_then = pending.len();
         loop {
             let (reply, len) = match load.wire.read(input.bytes()) {
                 Read::Whole(reply, len) => (reply, len),
-                Read::Incomplete => return Ok(()),
+                Read::Incomplete => break,
                 Read::Malformed => return Err(malformed(input.bytes())),
             };
             let Some(asked) = pending.front_mut() else {
                 return Err(malformed(input.bytes()));
             };
             stats.of(asked.kind).received_bytes += len as u64;
-            match asked.answer(reply, load, keys, stats) {
-                Answer::Last => {
-                    let latency = now.saturating_sub(asked.at);
-                    stats.of(asked.kind).latency.saturating_record(latency);
-                    pending.pop_front();
-                }
-                Answer::More => (),
-                Answer::Unexpected => return Err(malformed(input.bytes())),
+            let answer = asked.answer(reply, load, keys, stats);
+            if matches!(answer, Answer::Last | Answer::LastError) {
+                let latency = now.saturating_sub(asked.at);
+                stats.of(asked.kind).latency.saturating_record(latency);
+                pending.pop_front();
             }
-            match reply {
-                Reply::Error(text) => *last_error = Some(shown(text)),
-                _ if last_error.is_some() => *last_error = None,
-                _ => (),
+            match answer {
+                Answer::Last | Answer::More => (),
+                Answer::LastError | Answer::MoreErrors => {
+                    if let Reply::Error(text) = reply {
+                        *last_error = Some(shown(text));
+                    }
+                    pending_then = pending.len();
+                }
+                Answer::Unexpected => return Err(malformed(input.bytes())),
             }
             input.start += len;
         }
+        // Later answers were no errors.
+        if last_error.is_some() && pending_then != pending.len() {
+            *last_error = None;
+        }
+        Ok(())
     }
 }
 
@@ -340,6 +353,7 @@ impl PendingRequest {
     }
 
     /// Counts one response.
+    #[inline]
     fn answer(
         &mut self,
         reply: Reply<'_>,
@@ -385,7 +399,7 @@ impl PendingRequest {
                 if ended && load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
                 }
-                self.ends_if(ended)
+                if ended { Answer::LastError } else { Answer::MoreErrors }
             }
         }
     }

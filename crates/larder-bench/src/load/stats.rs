@@ -19,8 +19,8 @@ impl Kind {
 pub(crate) struct LoadStats {
     commands: [CommandStats; 2],
     /// Open loop: the time from when a request was due and a connection was free until it was sent,
-    /// in nanoseconds.
-    pub(crate) lateness: Histogram<u64>,
+    /// in nanoseconds. Nothing in a closed loop.
+    pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
 }
 
@@ -50,7 +50,7 @@ impl LoadStats {
     pub(crate) fn new() -> Self {
         Self {
             commands: [CommandStats::new(), CommandStats::new()],
-            lateness: histogram(),
+            lateness: None,
             faults: BTreeMap::new(),
         }
     }
@@ -75,7 +75,13 @@ impl LoadStats {
         self.commands.iter().map(|command| command.requests() + command.errors).sum()
     }
 
+    /// Records how late the load sent what was due, in nanoseconds.
+    pub(crate) fn sent_late(&mut self, nanos: u64) {
+        self.lateness.get_or_insert_with(histogram).saturating_record(nanos);
+    }
+
     /// Counts requests that were due and not sent, and have waited for `waited` nanoseconds.
+    #[cold]
     pub(crate) fn never_sent(&mut self, kind: Kind, times: u64, waited: u64) {
         let command = self.of(kind);
         command.latency.saturating_record_n(waited, times);
@@ -86,6 +92,7 @@ impl LoadStats {
     }
 
     /// Counts a request that was not answered, and has waited for `waited` nanoseconds.
+    #[cold]
     pub(crate) fn never_answered(&mut self, kind: Kind, waited: u64) {
         let command = self.of(kind);
         command.latency.saturating_record(waited);
@@ -103,8 +110,10 @@ impl LoadStats {
         for (mine, theirs) in self.commands.iter_mut().zip(&other.commands) {
             mine.add(theirs);
         }
-        // Adding fails only if bounds differ; all histograms have the same ones.
-        let _ = self.lateness.add(&other.lateness);
+        if let Some(lateness) = &other.lateness {
+            // Adding fails only if bounds differ; all histograms have the same ones.
+            let _ = self.lateness.get_or_insert_with(histogram).add(lateness);
+        }
         for (what, times) in &other.faults {
             self.fault(what, *times);
         }
@@ -112,7 +121,9 @@ impl LoadStats {
 
     pub(crate) fn clear(&mut self) {
         self.commands.iter_mut().for_each(CommandStats::clear);
-        self.lateness.reset();
+        if let Some(lateness) = &mut self.lateness {
+            lateness.reset();
+        }
         self.faults.clear();
     }
 }

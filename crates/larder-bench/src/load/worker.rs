@@ -264,7 +264,7 @@ impl<'l> Worker<'l> {
             };
             let due = nanos(schedule.due());
             let lateness = nanos(self.start.elapsed()).saturating_sub(due.max(schedule.free_at));
-            self.stats.lateness.saturating_record(lateness);
+            self.stats.sent_late(lateness);
             schedule.advance();
             schedule.connection = (index + 1) % all;
             self.fill_pipeline(index, due);
