@@ -2,7 +2,7 @@
 //! that published command lines run unchanged.
 
 use crate::find_rate::Bound;
-use crate::settings::{Arrivals, DataSize, Keys, Pattern, Ratio, Settings, Stop, Tls};
+use crate::settings::{Arrivals, DataSize, Keys, Login, Pattern, Ratio, Settings, Stop, Tls};
 use clap::Args;
 use larder_target::{Protocol, ServerAddress};
 use std::net::ToSocketAddrs;
@@ -31,6 +31,10 @@ pub struct Arguments {
     /// (memcache_text, memcache_binary, redis)
     #[arg(short = 'P', long, default_value = "text", value_parser = protocol, help_heading = CONNECTION)]
     pub protocol: Protocol,
+    /// Credentials that each connection logs in with: USER:PASSWORD, or for RESP also PASSWORD alone
+    /// (:PASSWORD if it contains a colon)
+    #[arg(short = 'a', long, value_name = "CREDENTIALS", help_heading = CONNECTION)]
+    pub authenticate: Option<String>,
     /// Connect with TLS
     #[arg(long, help_heading = CONNECTION)]
     pub tls: bool,
@@ -275,6 +279,7 @@ impl Arguments {
         Ok(Settings {
             address: self.address()?,
             protocol: self.protocol,
+            login: self.login()?,
             tls: self.tls.then(|| self.tls_settings()),
             threads: self.threads,
             clients: self.clients,
@@ -312,6 +317,20 @@ impl Arguments {
         Ok(ServerAddress::Tcp(
             found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first),
         ))
+    }
+
+    fn login(&self) -> Result<Option<Login>, ArgumentError> {
+        let Some(credentials) = &self.authenticate else { return Ok(None) };
+        let (user, password) = match credentials.split_once(':') {
+            Some(("", password)) => (None, password),
+            Some((user, password)) => (Some(user.to_owned()), password),
+            None => (None, credentials.as_str()),
+        };
+        if user.is_none() && self.protocol != Protocol::Resp {
+            // The credentials do not belong in a message.
+            return Err(wrong("authenticate", "...", "USER:PASSWORD with memcached's protocols"));
+        }
+        Ok(Some(Login { user, password: password.to_owned() }))
     }
 
     fn tls_settings(&self) -> Tls {

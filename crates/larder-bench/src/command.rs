@@ -2,9 +2,12 @@
 
 use crate::arguments::{ArgumentError, Arguments};
 use crate::find_rate::{Bound, Search, Step};
+use crate::load::opening::server_version;
 use crate::load::stats::histogram;
 use crate::outcome::Outcome;
-use crate::report::files::{Json, SearchJson, write_histograms};
+use crate::report::files::{
+    Json, JsonMedian, JsonRun, SearchJson, Units, without_credentials, write_histograms,
+};
 use crate::report::table;
 use crate::run::{Measured, Progress, RunError, run_interruptible};
 use crate::settings::Settings;
@@ -120,7 +123,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     }
     text.push_str(&render(arguments, &median, &runs));
     let text_written = write_text(arguments, &text, out);
-    let json_written = write_json(arguments, &settings, &outcomes, &median, begun);
+    let json_written = write_json(arguments, &settings, &runs, &median, begun);
     written.and(text_written).and(json_written)?;
     judge(&median, arguments.max_faults)
 }
@@ -295,18 +298,23 @@ fn all_latencies(runs: &[Measured]) -> Histogram<u64> {
 fn write_json(
     arguments: &Arguments,
     settings: &Settings,
-    outcomes: &[Outcome],
+    measured: &[Measured],
     median: &Outcome,
     begun: SystemTime,
 ) -> Result<(), BenchError> {
     let Some(path) = &arguments.json_out_file else { return Ok(()) };
+    let runs: Vec<_> =
+        measured.iter().map(|run| JsonRun::new(run, &arguments.print_percentiles)).collect();
     let json = Json {
         version: env!("CARGO_PKG_VERSION"),
         time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        command_line: without_credentials(std::env::args()),
+        server_version: server_version(settings),
+        units: Units::JSON,
         machine: Machine::this(),
         settings,
-        runs: outcomes.iter().collect(),
-        median,
+        median: JsonMedian::new(median, &runs),
+        runs,
     };
     json.write(path).map_err(|error| BenchError::Write(path.display().to_string(), error))
 }

@@ -19,5 +19,5 @@ pub use command::{BenchError, bench};
 pub use find_rate::{Bound, Search, Step};
 pub use median::median;
 pub use outcome::{Command, Latency, Offered, Outcome, ServerCost};
-pub use run::{Measured, Progress, RunError, run, run_interruptible};
-pub use settings::{Arrivals, DataSize, Keys, Pattern, Ratio, Settings, Stop, Tls};
+pub use run::{Measured, Progress, RunError, Second, run, run_interruptible};
+pub use settings::{Arrivals, DataSize, Keys, Login, Pattern, Ratio, Settings, Stop, Tls};

@@ -80,6 +80,7 @@ fn median_latency(runs: impl Iterator<Item = Latency> + Clone) -> Latency {
         p99_99: micros(|l| l.p99_99),
         max: micros(|l| l.max),
         mean: micros(|l| l.mean),
+        deviation: micros(|l| l.deviation),
     }
 }
 

@@ -105,6 +105,9 @@ pub struct Latency {
     pub max: f64,
     /// Arithmetic mean.
     pub mean: f64,
+    /// Standard deviation.
+    #[serde(default)]
+    pub deviation: f64,
 }
 
 /// CPU time and memory of the server, from the kernel's accounting of its process.

@@ -2,6 +2,7 @@
 
 use crate::load::connection::{Connection, Load};
 use crate::load::control::Control;
+use crate::load::opening::is_refused_login;
 use crate::load::socket::TlsClient;
 use crate::load::stats::{CommandStats, Kind, LoadStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
@@ -21,9 +22,35 @@ pub struct Measured {
     pub outcome: Outcome,
     /// Latency histograms by command, in nanoseconds.
     pub histograms: BTreeMap<String, Histogram<u64>>,
-    /// Latency histograms of all commands together, in nanoseconds, one for each second in which
-    /// answers arrived. Seconds are approximate: workers report about once a second.
-    pub by_second: Vec<Histogram<u64>>,
+    /// The run by seconds since its start, without gaps. The last one is a part of a second.
+    pub by_second: Vec<Second>,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug)]
+pub struct Second {
+    /// Latencies of all commands together, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Number of requests that were answered without an error.
+    pub requests: u64,
+    /// Number of requests that were answered with an error, never answered or never sent.
+    pub errors: u64,
+}
+
+impl Second {
+    fn new() -> Self {
+        Self { latency: histogram(), requests: 0, errors: 0 }
+    }
+
+    fn add(&mut self, stats: &mut LoadStats) {
+        for (kind, _) in Kind::ALL {
+            let command = stats.of(kind);
+            // Adding fails only if bounds differ; all histograms have the same ones.
+            let _ = self.latency.add(&command.latency);
+            self.requests += command.requests();
+            self.errors += command.errors + command.never_answered + command.never_sent;
+        }
+    }
 }
 
 /// The state of a run while it lasts.
@@ -51,6 +78,9 @@ pub enum RunError {
         /// The system's error.
         error: std::io::Error,
     },
+    /// The server refused the login.
+    #[error("{0}; see --authenticate")]
+    Login(String),
     /// The server did not accept a connection in time.
     #[error(
         "cannot connect to {address}: no connection within {} s (--connection-timeout); check that \
@@ -104,6 +134,9 @@ impl RunError {
     pub(crate) fn connect(load: &Load, index: usize, error: std::io::Error) -> Self {
         let Settings { address, connection_timeout, .. } = &load.settings;
         let address = address.to_string();
+        if is_refused_login(&error) {
+            return Self::Login(error.to_string());
+        }
         match (error.raw_os_error(), connection_timeout) {
             (Some(code), _) if TOO_MANY_FILES.contains(&code) => {
                 let connections = load.settings.connections();
@@ -293,9 +326,9 @@ fn describe_loss(stats: &LoadStats, seconds: f64) -> String {
 #[derive(Debug)]
 struct Collected {
     all: LoadStats,
-    by_second: Vec<Histogram<u64>>,
+    by_second: Vec<Second>,
     /// The statistics since the last complete round of reports.
-    second: Histogram<u64>,
+    recent: Second,
     threads: usize,
     reports: usize,
     start: Instant,
@@ -309,7 +342,7 @@ impl Collected {
         Self {
             all: LoadStats::new(),
             by_second: Vec::new(),
-            second: histogram(),
+            recent: Second::new(),
             threads,
             reports: 0,
             start,
@@ -320,10 +353,11 @@ impl Collected {
 
     /// Adds a worker's report, and tells the progress when each worker has reported.
     fn add(&mut self, mut stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
-        for (kind, _) in Kind::ALL {
-            // Adding fails only if bounds differ; all histograms have the same ones.
-            let _ = self.second.add(&stats.of(kind).latency);
+        self.recent.add(&mut stats);
+        while self.by_second.len() <= stats.second {
+            self.by_second.push(Second::new());
         }
+        self.by_second[stats.second].add(&mut stats);
         self.all.add(&stats);
         self.reports += 1;
         if self.reports.is_multiple_of(self.threads) {
@@ -336,10 +370,10 @@ impl Collected {
                     requests.saturating_sub(requests_before),
                     (elapsed - before).as_secs_f64(),
                 ),
-                p99_micros: self.second.value_at_quantile(0.99) / 1000,
+                p99_micros: self.recent.latency.value_at_quantile(0.99) / 1000,
             });
             self.last_progress = (elapsed, requests);
-            self.by_second.push(std::mem::replace(&mut self.second, histogram()));
+            self.recent = Second::new();
         }
     }
 
@@ -353,9 +387,6 @@ impl Collected {
     }
 
     fn measured(mut self, mut outcome: Outcome) -> Measured {
-        if !self.second.is_empty() {
-            self.by_second.push(self.second);
-        }
         let mut histograms = BTreeMap::new();
         let mut total = CommandStats::new();
         for (kind, name) in Kind::ALL {
@@ -401,6 +432,7 @@ fn latency(nanos: &Histogram<u64>) -> Latency {
         p99_99: micros(0.9999),
         max: nanos.max() as f64 / 1e3,
         mean: nanos.mean() / 1e3,
+        deviation: nanos.stdev() / 1e3,
     }
 }
 

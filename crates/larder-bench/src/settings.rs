@@ -3,6 +3,7 @@
 
 use larder_target::{Protocol, ServerAddress};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ pub struct Settings {
     pub address: ServerAddress,
     /// The protocol of all requests.
     pub protocol: Protocol,
+    /// What each connection logs in with. Result files do not contain it.
+    #[serde(skip)]
+    pub login: Option<Login>,
     /// TLS, or none for plaintext connections.
     pub tls: Option<Tls>,
     /// Load threads, each with an event loop.
@@ -75,6 +79,21 @@ pub enum Arrivals {
     Fixed,
     /// At random: a Poisson process, as of many independent clients.
     Poisson,
+}
+
+/// The credentials of all connections.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The user; none logs in with a password alone, which RESP permits.
+    pub user: Option<String>,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 /// The TLS settings of all connections.

@@ -110,6 +110,7 @@ fn outcome(cell: &Cell, good: f64, luck: f64) -> Outcome {
         p99_99: slow(9000.0),
         max: slow(30_000.0),
         mean: slow(220.0),
+        deviation: slow(90.0),
     };
     let total = Command {
         requests: 1000,

@@ -1,6 +1,7 @@
 //! A client connection: generates requests, sends them and matches answers to them.
 
 use super::keys::{KeyNames, KeyStream};
+use super::opening;
 use super::socket::{Socket, TlsClient};
 use super::stats::{Kind, LoadStats};
 use super::values::{Values, typical_len};
@@ -115,8 +116,7 @@ impl Connection {
         let Settings { keys, .. } = &load.settings;
         let all = load.settings.connections();
         let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
-        let timeout = load.settings.connection_timeout;
-        let socket = Socket::connect(&load.settings.address, tls, timeout)
+        let socket = opening::open(&load.settings, tls)
             .map_err(|error| RunError::connect(load, index, error))?;
         let own = if load.settings.distinct_client_seed { index as u64 } else { 0 };
         Ok(Self {

@@ -3,6 +3,7 @@
 pub(crate) mod connection;
 pub(crate) mod control;
 pub(crate) mod keys;
+pub(crate) mod opening;
 pub(crate) mod schedule;
 pub(crate) mod socket;
 pub(crate) mod stats;

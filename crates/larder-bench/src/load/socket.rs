@@ -64,6 +64,13 @@ impl Socket {
         Ok(Self { transport, tls })
     }
 
+    /// Makes reads and writes wait, each at most for this time, or none of them wait.
+    pub(crate) fn set_blocking(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.transport.set_nonblocking(timeout.is_none())?;
+        self.transport.set_read_timeout(timeout)?;
+        self.transport.set_write_timeout(timeout)
+    }
+
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
         SourceFd(&self.transport.as_raw_fd()).register(registry, token, interest)

@@ -22,6 +22,8 @@ pub(crate) struct LoadStats {
     /// in nanoseconds. Nothing in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
+    /// The second of the run, counted from its start, that the statistics are of.
+    pub(crate) second: usize,
 }
 
 /// The statistics of one command.
@@ -48,11 +50,8 @@ const FAULTS_MAX: usize = 100;
 
 impl LoadStats {
     pub(crate) fn new() -> Self {
-        Self {
-            commands: [CommandStats::new(), CommandStats::new()],
-            lateness: None,
-            faults: BTreeMap::new(),
-        }
+        let commands = [CommandStats::new(), CommandStats::new()];
+        Self { commands, lateness: None, faults: BTreeMap::new(), second: 0 }
     }
 
     #[inline]

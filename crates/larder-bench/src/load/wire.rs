@@ -189,7 +189,7 @@ fn text_reply(response: Text<'_>) -> Reply<'_> {
     }
 }
 
-fn write_binary_head(
+pub(crate) fn write_binary_head(
     opcode: u8,
     key_len: usize,
     extras_len: u8,

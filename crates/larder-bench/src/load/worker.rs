@@ -121,8 +121,10 @@ impl<'l> Worker<'l> {
         loop {
             let elapsed = self.start.elapsed();
             if elapsed >= reported + REPORT_EVERY {
-                reported = elapsed;
                 self.report(reports);
+                // Reports are of whole seconds since the start, so that those of all workers agree.
+                reported = Duration::from_secs(elapsed.as_secs());
+                self.stats.second = seconds(reported);
             }
             self.watch(elapsed);
             self.send_what_is_due(elapsed);
@@ -335,4 +337,8 @@ impl<'l> Worker<'l> {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn seconds(time: Duration) -> usize {
+    usize::try_from(time.as_secs()).unwrap_or(usize::MAX)
 }

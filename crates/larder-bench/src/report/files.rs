@@ -1,14 +1,16 @@
 //! Result files: JSON, percentile distributions (`.hgrm`), and HDR interval logs (`.hlog`).
 
 use crate::find_rate::{Bound, Search};
+use crate::median::median;
 use crate::outcome::Outcome;
-use crate::run::Measured;
+use crate::run::{Measured, Second};
 use crate::settings::Settings;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::V2Serializer;
+use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use larder_target::Machine;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -21,11 +23,125 @@ pub(crate) struct Json<'r> {
     pub(crate) version: &'static str,
     /// Start of the first run, as a Unix time in seconds.
     pub(crate) time: u64,
+    /// The command line, without credentials.
+    pub(crate) command_line: Vec<String>,
+    /// What the server answers when it is asked for its version.
+    pub(crate) server_version: Option<String>,
+    pub(crate) units: Units,
     pub(crate) machine: Machine,
     pub(crate) settings: &'r Settings,
-    pub(crate) runs: Vec<&'r Outcome>,
+    pub(crate) runs: Vec<JsonRun<'r>>,
     /// The median of each figure by itself.
-    pub(crate) median: &'r Outcome,
+    pub(crate) median: JsonMedian<'r>,
+}
+
+/// A run: what was measured, the percentiles that were asked for, and each second.
+#[derive(Debug, Serialize)]
+pub(crate) struct JsonRun<'r> {
+    #[serde(flatten)]
+    outcome: &'r Outcome,
+    percentiles: Percentiles,
+    seconds_of_run: Vec<JsonSecond>,
+}
+
+impl<'r> JsonRun<'r> {
+    pub(crate) fn new(run: &'r Measured, percentiles: &[f64]) -> Self {
+        let latency = |histogram: &Histogram<u64>, percentile| {
+            micros(histogram.value_at_percentile(percentile))
+        };
+        let by_command = |(name, histogram): (&String, &Histogram<u64>)| {
+            let of_command = percentiles.iter().map(|p| (format!("p{p}"), latency(histogram, *p)));
+            (name.clone(), of_command.collect())
+        };
+        let second = |(second, of): (usize, &Second)| JsonSecond {
+            second,
+            requests: of.requests,
+            errors: of.errors,
+            p50: latency(&of.latency, 50.0),
+            p99: latency(&of.latency, 99.0),
+            max: micros(of.latency.max()),
+        };
+        Self {
+            outcome: &run.outcome,
+            percentiles: run.histograms.iter().map(by_command).collect(),
+            seconds_of_run: run.by_second.iter().enumerate().map(second).collect(),
+        }
+    }
+}
+
+/// The medians of all runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct JsonMedian<'r> {
+    #[serde(flatten)]
+    outcome: &'r Outcome,
+    percentiles: Percentiles,
+}
+
+impl<'r> JsonMedian<'r> {
+    pub(crate) fn new(outcome: &'r Outcome, runs: &[JsonRun<'_>]) -> Self {
+        let mut of_runs: BTreeMap<&String, BTreeMap<&String, Vec<f64>>> = BTreeMap::new();
+        for (command, percentiles) in runs.iter().flat_map(|run| &run.percentiles) {
+            for (name, latency) in percentiles {
+                of_runs.entry(command).or_default().entry(name).or_default().push(*latency);
+            }
+        }
+        let medians = |of_command: BTreeMap<&String, Vec<f64>>| {
+            of_command.into_iter().map(|(name, of_runs)| (name.clone(), median(of_runs))).collect()
+        };
+        let percentiles =
+            of_runs.into_iter().map(|(name, of_command)| (name.clone(), medians(of_command)));
+        Self { outcome, percentiles: percentiles.collect() }
+    }
+}
+
+/// Latencies by command and percentile, such as `get` and `p99.9`.
+type Percentiles = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// One second of a run. The last one of a run is a part of a second.
+#[derive(Debug, Serialize)]
+struct JsonSecond {
+    /// Counted from the start of the run.
+    second: usize,
+    requests: u64,
+    errors: u64,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+/// The units of the figures.
+#[derive(Debug, Serialize)]
+pub(crate) struct Units {
+    latency: &'static str,
+    cpu_time_per_request: &'static str,
+    run_time: &'static str,
+    data_and_memory: &'static str,
+}
+
+impl Units {
+    pub(crate) const JSON: Self = Self {
+        latency: "microseconds",
+        cpu_time_per_request: "microseconds",
+        run_time: "seconds",
+        data_and_memory: "bytes",
+    };
+}
+
+/// A command line with stars instead of the credentials of `--authenticate`.
+pub(crate) fn without_credentials(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut follows = false;
+    let shown = |word: String| {
+        if std::mem::take(&mut follows) {
+            return "***".to_owned();
+        }
+        follows = word == "-a" || word == "--authenticate";
+        let name = ["--authenticate=", "-a"].into_iter().find(|name| word.starts_with(name));
+        match name {
+            Some(name) if !follows => format!("{name}***"),
+            _ => word,
+        }
+    };
+    words.map(shown).collect()
 }
 
 impl Json<'_> {
@@ -102,27 +218,87 @@ fn write_distribution(histogram: &Histogram<u64>, out: &mut impl Write) -> io::R
     out.flush()
 }
 
-fn write_log(
-    by_second: &[Histogram<u64>],
-    begun: SystemTime,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let mut serializer = V2Serializer::new();
+fn write_log(by_second: &[Second], begun: SystemTime, out: &mut impl Write) -> io::Result<()> {
+    // HdrHistogram's own tools read nothing but the compressed form.
+    let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
+        .add_comment("[Histogram log format version 1.3]")
         .add_comment("latencies in nanoseconds")
         .with_start_time(begun)
         .with_base_time(begun)
         .with_max_value_divisor(1e6)
         .begin_log_with(out, &mut serializer)?;
-    for (second, histogram) in by_second.iter().enumerate() {
-        let start = Duration::from_secs(second as u64);
-        log.write_histogram(histogram, start, Duration::from_secs(1), None)
+    for (start, second) in by_second.iter().enumerate() {
+        let start = Duration::from_secs(start as u64);
+        log.write_histogram(&second.latency, start, Duration::from_secs(1), None)
             .map_err(|error| io::Error::other(format!("{error:?}")))?;
     }
     Ok(())
 }
 
+#[expect(clippy::cast_precision_loss, reason = "histograms have three digits")]
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1e3
+}
+
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 fn millis(nanos: u64) -> f64 {
     nanos as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::stats::histogram;
+
+    #[test]
+    fn credentials_are_not_shown() {
+        let shown = |line: &str| {
+            let words = line.split(' ').map(str::to_owned);
+            without_credentials(words).join(" ")
+        };
+        assert_eq!(shown("larder bench -a u:p -c 1"), "larder bench -a *** -c 1");
+        assert_eq!(shown("bench --authenticate u:p -t 2"), "bench --authenticate *** -t 2");
+        assert_eq!(shown("bench --authenticate=u:p -au:p"), "bench --authenticate=*** -a***");
+    }
+
+    #[test]
+    fn interval_logs_are_compressed_and_complete() {
+        use hdrhistogram::serialization::Deserializer;
+        use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+        let mut latency = histogram();
+        (1..=1000).for_each(|millis| latency.record(millis * 1_000_000).unwrap());
+        let seconds =
+            [9, 8].map(|requests| Second { latency: latency.clone(), requests, errors: 1 });
+        let mut log = Vec::new();
+        write_log(&seconds, SystemTime::now(), &mut log).unwrap();
+        let intervals: Vec<_> = IntervalLogIterator::new(&log)
+            .filter_map(|entry| match entry.unwrap() {
+                LogEntry::Interval(interval) => Some(interval),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(intervals.len(), 2);
+        for (start, (interval, second)) in intervals.iter().zip(&seconds).enumerate() {
+            assert_eq!(interval.start_timestamp(), Duration::from_secs(start as u64));
+            // Base64 of the cookie of the compressed form.
+            assert!(interval.encoded_histogram().starts_with("HISTF"), "{interval:?}");
+            let bytes = base64_decoded(interval.encoded_histogram());
+            let read: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
+            assert_eq!(read, second.latency);
+        }
+    }
+
+    fn base64_decoded(text: &str) -> Vec<u8> {
+        const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let bits = |byte: &u8| LETTERS.iter().position(|letter| letter == byte);
+        let mut bytes = Vec::new();
+        for four in text.as_bytes().chunks(4) {
+            let sixes: Vec<usize> = four.iter().filter_map(bits).collect();
+            let all = sixes.iter().enumerate().fold(0, |all, (at, six)| all | six << (18 - 6 * at));
+            let three = u32::try_from(all).unwrap().to_be_bytes();
+            bytes.extend_from_slice(&three[1..sixes.len()]);
+        }
+        bytes
+    }
 }

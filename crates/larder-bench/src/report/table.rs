@@ -187,12 +187,12 @@ fn server_line(server: &ServerCost) -> String {
     )
 }
 
-/// The latency distribution by percentile.
+/// The latency distribution by percentile. Each row counts the requests since the row before.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "latency", "requests");
     for value in total.iter_quantiles(2) {
         let percentile = value.quantile_iterated_to() * 100.0;
-        let count = value.count_at_value();
+        let count = value.count_since_last_iteration();
         if count > 0 {
             let at = time(per_mille(value.value_iterated_to()));
             let _ = writeln!(text, "{percentile:>12.4}{at:>14}{count:>14}");
@@ -236,6 +236,17 @@ fn mebibytes(bytes: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_histograms_counts_add_up() {
+        let mut latencies = crate::load::stats::histogram();
+        for at in 0..100_000 {
+            latencies.record(1000 + at * at % 900_007).unwrap();
+        }
+        let table = histogram(&latencies);
+        let counts = table.lines().skip(1).map(|row| row.split_whitespace().last().unwrap());
+        assert_eq!(counts.map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), 100_000);
+    }
 
     #[test]
     fn times_have_the_unit_of_their_size() {

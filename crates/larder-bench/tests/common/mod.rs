@@ -18,12 +18,21 @@ pub struct Server {
 
 impl Server {
     pub fn memcached() -> Self {
-        Self::start(&["memcached", "-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1", "-p"])
+        Self::memcached_with(&[])
+    }
+
+    pub fn memcached_with(options: &[&str]) -> Self {
+        let usual = ["memcached", "-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1"];
+        Self::start(&[&usual, options, &["-p"]].concat())
     }
 
     pub fn redis() -> Self {
+        Self::redis_with(&[])
+    }
+
+    pub fn redis_with(options: &[&str]) -> Self {
         let memory_only = ["--save", "", "--appendonly", "no"];
-        Self::start(&[&["redis-server"], &memory_only[..], &["--port"]].concat())
+        Self::start(&[&["redis-server"], &memory_only[..], options, &["--port"]].concat())
     }
 
     /// Starts a command, to which the port is appended as last argument.

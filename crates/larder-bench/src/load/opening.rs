@@ -1,0 +1,237 @@
+//! What is said on a connection before the load: the login, and the question for the server's
+//! version.
+
+use super::keys::append;
+use super::socket::{Socket, TlsClient};
+use super::wire::write_binary_head;
+use crate::settings::{Login, Settings};
+use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
+use larder_target::Protocol;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+mod opcode {
+    pub(super) const VERSION: u8 = 0x0b;
+    pub(super) const SASL_AUTH: u8 = 0x21;
+}
+
+/// Connects and logs in. Blocks until both are done.
+///
+/// # Errors
+/// The server does not accept the connection or the login.
+pub(crate) fn open(settings: &Settings, tls: Option<&TlsClient>) -> io::Result<Socket> {
+    let mut socket = Socket::connect(&settings.address, tls, settings.connection_timeout)?;
+    if let Some(login) = &settings.login {
+        let request = login_request(settings.protocol, login);
+        let read = |bytes: &[u8]| login_answer(settings.protocol, bytes);
+        exchange(&mut socket, settings.timeout, &request, read)?;
+    }
+    Ok(socket)
+}
+
+/// Whether [`open`] failed because the server refused the login.
+pub(crate) fn is_refused_login(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
+}
+
+/// The version that the server reports; none if it does not answer the question.
+pub(crate) fn server_version(settings: &Settings) -> Option<String> {
+    let tls = match &settings.tls {
+        Some(tls) => Some(TlsClient::new(tls, &settings.address).ok()?),
+        None => None,
+    };
+    let mut socket = open(settings, tls.as_ref()).ok()?;
+    let mut request = Vec::new();
+    match settings.protocol {
+        Protocol::Text | Protocol::Meta => request.extend_from_slice(b"version\r\n"),
+        Protocol::Binary => write_binary_head(opcode::VERSION, 0, 0, 0, &mut request),
+        Protocol::Resp => write_command(&[b"INFO", b"server"], &mut request),
+    }
+    let read = |bytes: &[u8]| version_answer(settings.protocol, bytes);
+    exchange(&mut socket, settings.timeout, &request, read).ok()
+}
+
+/// The login in the words of the protocol.
+pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (user, password) = (login.user.as_deref().unwrap_or_default(), login.password.as_str());
+    match protocol {
+        // memcached's -Y: a `set` whose value is the name, a space and the password.
+        Protocol::Text | Protocol::Meta => {
+            let len = user.len() + 1 + password.len();
+            append(&mut out, format_args!("set login 0 0 {len}\r\n{user} {password}\r\n"));
+        }
+        Protocol::Binary => {
+            let mechanism = b"PLAIN";
+            let len = user.len() + password.len() + 2;
+            write_binary_head(opcode::SASL_AUTH, mechanism.len(), 0, len, &mut out);
+            out.extend_from_slice(mechanism);
+            append(&mut out, format_args!("\0{user}\0{password}"));
+        }
+        Protocol::Resp => match &login.user {
+            Some(user) => {
+                write_command(&[b"AUTH", user.as_bytes(), password.as_bytes()], &mut out);
+            }
+            None => write_command(&[b"AUTH", password.as_bytes()], &mut out),
+        },
+    }
+    out
+}
+
+/// The length of the answer to a login; none if the answer is incomplete.
+///
+/// # Errors
+/// The login was refused, or this is no answer to a login.
+pub(crate) fn login_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<((), usize)>> {
+    let answer = match protocol {
+        Protocol::Text | Protocol::Meta => whole(read_text(bytes), |answer| match answer {
+            Text::Line(b"STORED") => Ok(()),
+            Text::Line(line) => Err(line),
+            _ => Err(&b"unexpected answer"[..]),
+        }),
+        Protocol::Binary => whole(read_binary(bytes), |answer| match answer.status {
+            0 => Ok(()),
+            _ => Err(answer.value),
+        }),
+        Protocol::Resp => whole(read_resp(bytes), |answer| match answer {
+            Resp::Simple(_) => Ok(()),
+            Resp::Error(text) => Err(text),
+            _ => Err(&b"unexpected answer"[..]),
+        }),
+    };
+    match answer? {
+        Some((Ok(()), len)) => Ok(Some(((), len))),
+        Some((Err(words), _)) => Err(io::Error::new(
+            ErrorKind::PermissionDenied,
+            format!("the server refused the login: {}", words.escape_ascii()),
+        )),
+        None => Ok(None),
+    }
+}
+
+fn version_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<(String, usize)>> {
+    let answer = match protocol {
+        Protocol::Text | Protocol::Meta => whole(read_text(bytes), |answer| match answer {
+            Text::Line(line) => line.strip_prefix(b"VERSION ").map(text),
+            _ => None,
+        }),
+        Protocol::Binary => {
+            whole(read_binary(bytes), |answer| (answer.status == 0).then(|| text(answer.value)))
+        }
+        Protocol::Resp => whole(read_resp(bytes), |answer| match answer {
+            Resp::Bulk(info) => version_in_info(&text(info)),
+            _ => None,
+        }),
+    };
+    match answer? {
+        Some((Some(version), len)) => Ok(Some((version, len))),
+        Some((None, _)) => Err(ErrorKind::InvalidData.into()),
+        None => Ok(None),
+    }
+}
+
+/// The product and version in the answer to `INFO`. Products other than Redis name the version of
+/// Redis that they imitate, too.
+fn version_in_info(info: &str) -> Option<String> {
+    let mut versions: Vec<(&str, &str)> = info
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter_map(|(name, version)| Some((name.strip_suffix("_version")?, version)))
+        .filter(|(name, _)| ["redis", "valkey", "dragonfly", "garnet"].contains(name))
+        .collect();
+    versions.sort_by_key(|(name, _)| *name == "redis");
+    versions.first().map(|(name, version)| format!("{name} {version}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn whole<R, T>(read: Read<R>, convert: impl FnOnce(R) -> T) -> io::Result<Option<(T, usize)>> {
+    match read {
+        Read::Whole(response, len) => Ok(Some((convert(response), len))),
+        Read::Incomplete => Ok(None),
+        Read::Malformed => Err(io::Error::new(ErrorKind::InvalidData, "check --protocol")),
+    }
+}
+
+fn write_command(words: &[&[u8]], out: &mut Vec<u8>) {
+    append(out, format_args!("*{}\r\n", words.len()));
+    for word in words {
+        append(out, format_args!("${}\r\n", word.len()));
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Sends a request and waits for its answer, with a blocking socket.
+fn exchange<T>(
+    socket: &mut Socket,
+    timeout: Duration,
+    request: &[u8],
+    read: impl Fn(&[u8]) -> io::Result<Option<(T, usize)>>,
+) -> io::Result<T> {
+    socket.set_blocking(Some(timeout))?;
+    let mut sent = 0;
+    while sent < request.len() || !socket.is_flushed() {
+        sent += socket.write(&request[sent..]).map_err(too_late)?;
+    }
+    let mut bytes = vec![0; 1 << 16];
+    let mut len = 0;
+    let answer = loop {
+        if let Some((answer, _)) = read(&bytes[..len])? {
+            break answer;
+        }
+        match socket.read(&mut bytes[len..]).map_err(too_late)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            more => len += more,
+        }
+    };
+    socket.set_blocking(None)?;
+    Ok(answer)
+}
+
+fn too_late(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::WouldBlock {
+        io::Error::new(
+            ErrorKind::TimedOut,
+            "the server did not answer the login in time (--timeout)",
+        )
+    } else {
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logins_are_spelled_as_each_protocol_wants() {
+        let ann = Login { user: Some("ann".to_owned()), password: "pass: word".to_owned() };
+        let check = |protocol, login: &Login, expected: &str| {
+            let request = login_request(protocol, login);
+            assert_eq!(request.escape_ascii().to_string(), expected);
+        };
+        check(Protocol::Text, &ann, "set login 0 0 14\\r\\nann pass: word\\r\\n");
+        check(
+            Protocol::Resp,
+            &ann,
+            "*3\\r\\n$4\\r\\nAUTH\\r\\n$3\\r\\nann\\r\\n$10\\r\\npass: word\\r\\n",
+        );
+        let word = Login { user: None, password: "word".to_owned() };
+        check(Protocol::Resp, &word, "*2\\r\\n$4\\r\\nAUTH\\r\\n$4\\r\\nword\\r\\n");
+        let binary = login_request(Protocol::Binary, &ann);
+        assert_eq!(binary[..12], *b"\x80\x21\0\x05\0\0\0\0\0\0\0\x14");
+        assert_eq!(binary[24..], *b"PLAIN\0ann\0pass: word");
+    }
+
+    #[test]
+    fn a_product_that_imitates_redis_is_named() {
+        let valkey =
+            "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n";
+        assert_eq!(version_in_info(valkey).as_deref(), Some("valkey 8.1.1"));
+        assert_eq!(version_in_info("redis_version:7.0.15\r\n").as_deref(), Some("redis 7.0.15"));
+        assert_eq!(version_in_info("os:Linux\r\n"), None);
+    }
+}

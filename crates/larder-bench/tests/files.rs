@@ -1,0 +1,67 @@
+//! The result files of `larder bench`.
+
+mod common;
+
+use common::{Server, arguments};
+use larder_bench::bench;
+use serde_json::Value;
+use std::path::Path;
+
+fn json(folder: &Path, line: &str) -> Value {
+    let path = folder.join("results.json");
+    let line = format!("{line} --json-out-file {}", path.display());
+    bench(&arguments(&line), &mut Vec::new()).unwrap();
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn the_json_file_describes_the_run_and_its_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let (memcached, redis) = (Server::memcached(), Server::redis());
+    for (protocol, server) in
+        [("text", &memcached), ("meta", &memcached), ("binary", &memcached), ("resp", &redis)]
+    {
+        let line = format!(
+            "-s 127.0.0.1 -p {} -P {protocol} -t 2 -c 2 --rate 2000 --test-time 2 -x 2 -q \
+             --print-percentiles 25,99.95 --ratio 1:1 --key-maximum 99",
+            server.port
+        );
+        let results = json(folder.path(), &line);
+        let version = results["server_version"].as_str().unwrap();
+        assert!(version.contains(|c: char| c.is_ascii_digit()), "{protocol}: {version}");
+        assert_eq!(version.starts_with("redis "), protocol == "resp", "{version}");
+        assert!(!results["command_line"].as_array().unwrap().is_empty());
+        assert_eq!(results["units"]["latency"], "microseconds");
+        let runs = results["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 2);
+        for run in runs.iter().chain([&results["median"]]) {
+            let latency = &run["commands"]["get"]["latency"];
+            assert!(latency["deviation"].as_f64().unwrap() > 0.0, "{latency}");
+            let percentiles = &run["percentiles"]["get"];
+            let [low, high] = ["p25", "p99.95"].map(|name| percentiles[name].as_f64().unwrap());
+            assert!(0.0 < low && low <= high, "{percentiles}");
+        }
+        for run in runs {
+            let seconds = run["seconds_of_run"].as_array().unwrap();
+            assert!(seconds.len() >= 2, "{seconds:?}");
+            let requests = seconds.iter().map(|second| second["requests"].as_u64().unwrap());
+            assert_eq!(Some(requests.sum()), run["commands"]["total"]["requests"].as_u64());
+            for (number, second) in seconds.iter().enumerate() {
+                assert_eq!(second["second"], number);
+                let [p50, p99, max] =
+                    ["p50", "p99", "max"].map(|name| second[name].as_f64().unwrap());
+                assert!(p50 <= p99 && p99 <= max, "{second}");
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_are_counted_by_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::memcached();
+    let line = "-t 1 -c 1 -n 7 --ratio 1:0 --data-size 2000000 -q";
+    let results = json(folder.path(), &format!("-s 127.0.0.1 -p {} {line}", server.port));
+    let seconds = results["runs"][0]["seconds_of_run"].as_array().unwrap();
+    assert_eq!(seconds.iter().map(|second| second["errors"].as_u64().unwrap()).sum::<u64>(), 7);
+}
