@@ -6,7 +6,7 @@ import subprocess
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-from operations.bench import LARDER
+from bench import LARDER
 
 
 def test_interval_logs_are_those_of_hdrhistogram(start, tmp_path):
