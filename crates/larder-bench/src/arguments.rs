@@ -2,7 +2,9 @@
 //! that published command lines run unchanged.
 
 use crate::find_rate::Bound;
-use crate::settings::{Arrivals, DataSize, Keys, Login, Pattern, Ratio, Settings, Stop, Tls};
+use crate::settings::{
+    Arrivals, DataSize, Keys, Login, Pattern, Ratio, Settings, Steps, Stop, Tls,
+};
 use clap::Args;
 use larder_target::{Protocol, ServerAddress};
 use std::net::ToSocketAddrs;
@@ -24,6 +26,12 @@ pub struct Arguments {
     /// TCP port of the server [default: 11211, or 6379 with --protocol resp]
     #[arg(short, long, help_heading = CONNECTION)]
     pub port: Option<u16>,
+    /// Use an IPv4 address of the server
+    #[arg(short = '4', long, overrides_with = "ipv6", help_heading = CONNECTION)]
+    pub ipv4: bool,
+    /// Use an IPv6 address of the server
+    #[arg(short = '6', long, overrides_with = "ipv4", help_heading = CONNECTION)]
+    pub ipv6: bool,
     /// Path of the server's unix socket, which is used instead of TCP
     #[arg(short = 'S', long, help_heading = CONNECTION)]
     pub unix_socket: Option<PathBuf>,
@@ -35,6 +43,9 @@ pub struct Arguments {
     /// (:PASSWORD if it contains a colon)
     #[arg(short = 'a', long, value_name = "CREDENTIALS", help_heading = CONNECTION)]
     pub authenticate: Option<String>,
+    /// Close each connection after this number of requests and open it again
+    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..), help_heading = CONNECTION)]
+    pub reconnect_interval: Option<u64>,
     /// Connect with TLS
     #[arg(long, help_heading = CONNECTION)]
     pub tls: bool,
@@ -71,6 +82,16 @@ pub struct Arguments {
     /// Number of connections of each thread
     #[arg(short, long, default_value_t = 50, value_parser = at_least_one, help_heading = LOAD)]
     pub clients: usize,
+    /// Begin with this number of connections of each thread, and add --clients-step of them after
+    /// each --step-duration until there are --clients; only with --test-time
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one, requires_all = ["clients_step", "step_duration", "test_time"], help_heading = LOAD)]
+    pub clients_start: Option<usize>,
+    /// Number of connections of each thread that are added at each step
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one, requires = "clients_start", help_heading = LOAD)]
+    pub clients_step: Option<usize>,
+    /// Duration of each step in seconds
+    #[arg(long, value_name = "SECS", value_parser = seconds, requires = "clients_start", help_heading = LOAD)]
+    pub step_duration: Option<Duration>,
     /// Number of load threads
     #[arg(short, long, default_value_t = 4, value_parser = at_least_one, help_heading = LOAD)]
     pub threads: usize,
@@ -149,6 +170,10 @@ pub struct Arguments {
     /// Value sizes in bytes, uniformly distributed between MIN and MAX
     #[arg(long, value_name = "MIN-MAX", value_parser = range::<usize>, conflicts_with = "data_size", help_heading = OBJECTS)]
     pub data_size_range: Option<(usize, usize)>,
+    /// How --data-size-range is used: R random sizes, S sizes that grow evenly with the number of the
+    /// key, from MIN at --key-minimum to MAX at --key-maximum
+    #[arg(long, value_name = "R|S", requires = "data_size_range", value_parser = ["R", "S"], help_heading = OBJECTS)]
+    pub data_size_pattern: Option<String>,
     /// Value sizes in bytes, each with the weight by which it is chosen
     #[arg(long, value_name = "SIZE:WEIGHT,...", conflicts_with_all = ["data_size", "data_size_range"], help_heading = OBJECTS)]
     pub data_size_list: Option<String>,
@@ -281,6 +306,8 @@ impl Arguments {
             protocol: self.protocol,
             login: self.login()?,
             tls: self.tls.then(|| self.tls_settings()),
+            reconnect_interval: self.reconnect_interval,
+            steps: self.steps()?,
             threads: self.threads,
             clients: self.clients,
             pipeline: self.pipeline,
@@ -310,13 +337,27 @@ impl Arguments {
         let port = self.port.unwrap_or(if self.protocol == Protocol::Resp { 6379 } else { 11211 });
         let mut found = (self.server.as_str(), port)
             .to_socket_addrs()
-            .map_err(|_| ArgumentError::NoAddress(self.server.clone()))?;
+            .map_err(|_| ArgumentError::NoAddress(self.server.clone()))?
+            .filter(|address| !self.ipv4 || address.is_ipv4())
+            .filter(|address| !self.ipv6 || address.is_ipv6());
         // `localhost` can resolve to ::1 first, on which a server that listens on IPv4 alone does not
         // answer.
         let first = found.next().ok_or_else(|| ArgumentError::NoAddress(self.server.clone()))?;
         Ok(ServerAddress::Tcp(
             found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first),
         ))
+    }
+
+    fn steps(&self) -> Result<Option<Steps>, ArgumentError> {
+        let (Some(start), Some(step), Some(every)) =
+            (self.clients_start, self.clients_step, self.step_duration)
+        else {
+            return Ok(None);
+        };
+        if start >= self.clients {
+            return Err(wrong("clients-start", start, "less than the value of --clients"));
+        }
+        Ok(Some(Steps { start, step, every }))
     }
 
     fn login(&self) -> Result<Option<Login>, ArgumentError> {
@@ -395,6 +436,9 @@ impl Arguments {
             return log_normal(text).ok_or_else(|| wrong("data-size-lognormal", text, expected));
         }
         Ok(match self.data_size_range {
+            Some((minimum, maximum)) if self.data_size_pattern.as_deref() == Some("S") => {
+                DataSize::ByKey { minimum, maximum, keys: (self.key_minimum, self.key_maximum) }
+            }
             Some((least, most)) => DataSize::Range(least, most),
             None => DataSize::Fixed(self.data_size),
         })

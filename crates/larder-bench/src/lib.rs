@@ -20,4 +20,4 @@ pub use find_rate::{Bound, Search, Step};
 pub use median::median;
 pub use outcome::{Command, Latency, Offered, Outcome, ServerCost};
 pub use run::{Measured, Progress, RunError, Second, run, run_interruptible};
-pub use settings::{Arrivals, DataSize, Keys, Login, Pattern, Ratio, Settings, Stop, Tls};
+pub use settings::{Arrivals, DataSize, Keys, Login, Pattern, Ratio, Settings, Steps, Stop, Tls};

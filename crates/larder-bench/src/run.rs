@@ -204,6 +204,8 @@ fn fill_settings(settings: &Settings) -> Settings {
         Stop::Requests(settings.keys.count().div_ceil(settings.connections() as u64));
     fill_settings.pipeline = settings.pipeline.max(16);
     fill_settings.rate = None;
+    fill_settings.steps = None;
+    fill_settings.reconnect_interval = None;
     fill_settings
 }
 
@@ -228,7 +230,7 @@ fn load(
                 false => Connection::new(&load, tls.as_ref(), index),
             })
             .collect();
-        workers.push(Worker::new(&load, &control, connections?, thread)?);
+        workers.push(Worker::new(&load, &control, tls.as_ref(), connections?, thread)?);
     }
     let server = pid.or_else(|| process::find(&settings.address)).and_then(ServerMonitor::begin);
     let own_cpu = own_cpu_secs();

@@ -19,6 +19,10 @@ pub struct Settings {
     pub login: Option<Login>,
     /// TLS, or none for plaintext connections.
     pub tls: Option<Tls>,
+    /// Number of requests after which a connection is closed and opened again.
+    pub reconnect_interval: Option<u64>,
+    /// How the number of connections grows; none if all are there from the start.
+    pub steps: Option<Steps>,
     /// Load threads, each with an event loop.
     pub threads: usize,
     /// Connections of each thread.
@@ -108,6 +112,17 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
+/// How the number of connections grows during a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steps {
+    /// Number of connections of each thread at the start.
+    pub start: usize,
+    /// Number of connections that each thread opens at each step.
+    pub step: usize,
+    /// Time between steps.
+    pub every: Duration,
+}
+
 /// The ratio of sets to gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ratio {
@@ -172,6 +187,15 @@ pub enum DataSize {
     Fixed(usize),
     /// Uniformly distributed between a minimum and a maximum.
     Range(usize, usize),
+    /// Growing evenly with the number of the key.
+    ByKey {
+        /// Size of the value of the first key.
+        minimum: usize,
+        /// Size of the value of the last key.
+        maximum: usize,
+        /// The numbers of the first and of the last key.
+        keys: (u64, u64),
+    },
     /// Sizes with the weights by which they are chosen.
     List(Vec<(usize, u32)>),
     /// Log-normally distributed.

@@ -3,8 +3,8 @@
 mod common;
 
 use common::arguments;
-use larder_bench::{DataSize, Pattern, Ratio, Settings, Stop};
-use larder_target::Protocol;
+use larder_bench::{DataSize, Pattern, Ratio, Settings, Steps, Stop};
+use larder_target::{Protocol, ServerAddress};
 use std::time::Duration;
 
 fn settings(line: &str) -> Settings {
@@ -120,5 +120,31 @@ fn errors_name_the_option() {
     ] {
         let error = arguments(line).settings().unwrap_err().to_string();
         assert!(error.contains(named), "{line}: {error}");
+    }
+}
+
+#[test]
+fn addresses_of_each_family() {
+    for (line, is_v4) in
+        [("-4 -s 127.0.0.1", true), ("--ipv4 -s localhost", true), ("-6 -s ::1", false)]
+    {
+        let address = settings(line).address;
+        let ServerAddress::Tcp(address) = address else { panic!("{address}") };
+        assert_eq!(address.is_ipv4(), is_v4, "{line}");
+    }
+    let error = arguments("-4 -s ::1").settings().unwrap_err();
+    assert!(error.to_string().contains("::1"), "{error}");
+}
+
+#[test]
+fn steps_need_room_and_time() {
+    let line = "-c 10 --clients-start 2 --clients-step 4 --step-duration 5 --test-time 30";
+    let steps = Steps { start: 2, step: 4, every: Duration::from_secs(5) };
+    assert_eq!(settings(line).steps, Some(steps));
+    let error = arguments(&line.replace("-c 10", "-c 2")).settings().unwrap_err();
+    assert!(error.to_string().contains("--clients-start 2"), "{error}");
+    for without in ["--test-time 30", "--clients-step 4", "--step-duration 5", "--clients-start 2"]
+    {
+        assert!(common::parse(&line.replace(without, "")).is_err(), "{without}");
     }
 }

@@ -60,7 +60,7 @@ fn the_json_file_describes_the_run_and_its_seconds() {
 fn errors_are_counted_by_second() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::memcached();
-    let line = "-t 1 -c 1 -n 7 --ratio 1:0 --data-size 2000000 -q";
+    let line = "-t 1 -c 1 -n 7 --ratio 1:0 --data-size 2000000 -q --max-faults 7";
     let results = json(folder.path(), &format!("-s 127.0.0.1 -p {} {line}", server.port));
     let seconds = results["runs"][0]["seconds_of_run"].as_array().unwrap();
     assert_eq!(seconds.iter().map(|second| second["errors"].as_u64().unwrap()).sum::<u64>(), 7);

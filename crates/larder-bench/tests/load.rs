@@ -7,7 +7,7 @@ use larder_bench::{Command, Measured, run};
 use larder_target::launch::free_address;
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 const MEMCACHED: [&str; 3] = ["text", "meta", "binary"];
@@ -200,4 +200,55 @@ fn a_server_that_does_not_listen_is_an_error() {
     let line = format!("-s 127.0.0.1 -p {port}");
     let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("cannot connect to"), "{error}");
+}
+
+/// The number of connections that a memcached has accepted.
+fn connections_accepted(server: &Server) -> u64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.write_all(b"stats\r\nquit\r\n").unwrap();
+    let mut stats = String::new();
+    stream.read_to_string(&mut stats).unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix("STAT total_connections "));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn connections_are_opened_again_after_an_interval() {
+    let (memcached, redis) = (Server::memcached(), Server::redis_with(&["--requirepass", "word"]));
+    for depth in ["--pipeline 1", "--pipeline 4", "--pipeline 4 --sliding", "--rate 2000"] {
+        let line = "-t 2 -c 3 -n 100 --reconnect-interval 10 --key-maximum 99 --ratio 1:1 --verify";
+        let before = connections_accepted(&memcached);
+        let total = memcached.load(&format!("{line} {depth}")).outcome.total();
+        assert_eq!((total.requests, total.errors, total.never_answered), (600, 0, 0), "{depth}");
+        // Beside those of the load there is the one that asks.
+        assert_eq!(connections_accepted(&memcached) - before, 6 * 10 + 1, "{depth}");
+        let measured = redis.load(&format!("-P resp -a word {line} {depth}"));
+        assert_eq!(measured.outcome.total().requests, 600, "{depth}");
+        assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
+    }
+}
+
+#[test]
+fn connections_are_added_in_steps() {
+    let server = Server::memcached();
+    let before = connections_accepted(&server);
+    let accepted = std::thread::scope(|scope| {
+        let line = "-t 2 -c 5 --clients-start 1 --clients-step 3 --step-duration 1 \
+                    --test-time 2.5 --pipeline 2";
+        let load = scope.spawn(|| server.load(line));
+        let mut accepted = Vec::new();
+        while !load.is_finished() {
+            // Each question is a connection, too.
+            let number = connections_accepted(&server) - before;
+            accepted.push(number - 1 - accepted.len() as u64);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let outcome = load.join().unwrap().outcome;
+        assert!(outcome.faults.is_empty() && outcome.ended_early.is_none(), "{outcome:?}");
+        accepted
+    });
+    for step in [2, 8, 10] {
+        assert!(accepted.contains(&step), "{step}: {accepted:?}");
+    }
+    assert_eq!(accepted.iter().max(), Some(&10), "{accepted:?}");
 }

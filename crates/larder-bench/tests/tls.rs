@@ -95,3 +95,14 @@ fn a_certificate_for_another_name_is_refused() {
     assert!(reason.contains("certificate not valid for name"), "{reason}");
     std::fs::remove_file(certificate).unwrap();
 }
+
+#[test]
+fn connections_are_opened_again_after_an_interval() {
+    let (port, _) = server_without_items("reconnect");
+    let line = format!(
+        "-s 127.0.0.1 -p {port} --tls -t 1 -c 2 -n 20 --ratio 0:1 --reconnect-interval 4 --pipeline 2"
+    );
+    let outcome = load(&line).outcome;
+    assert_eq!(outcome.commands["get"].requests, 40);
+    assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+}

@@ -42,6 +42,9 @@ impl Load {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
+    stage: Stage,
+    /// Number of requests that are still to be sent before the connection is opened again.
+    until_reconnect: Option<u64>,
     rng: SmallRng,
     set_keys: KeyStream,
     get_keys: KeyStream,
@@ -59,6 +62,19 @@ pub(crate) struct Connection {
     drawn: Vec<u64>,
     /// The server's message, if its last answer was an error.
     last_error: Option<String>,
+}
+
+/// How far a connection is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It is to be opened later in the run.
+    Dormant,
+    /// The connection or the TLS handshake is not complete.
+    Connecting,
+    /// The login is not answered.
+    LoggingIn,
+    /// Requests can be sent.
+    Open,
 }
 
 /// A request whose answer is outstanding.
@@ -103,7 +119,7 @@ enum LastReply {
 }
 
 impl Connection {
-    /// Opens connection number `index` of the run.
+    /// Opens connection number `index` of the run, or prepares it if it is to be opened later.
     ///
     /// # Errors
     /// The server does not accept the connection, or the distribution of keys has invalid
@@ -116,11 +132,18 @@ impl Connection {
         let Settings { keys, .. } = &load.settings;
         let all = load.settings.connections();
         let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
-        let socket = opening::open(&load.settings, tls)
-            .map_err(|error| RunError::connect(load, index, error))?;
+        let settings = &load.settings;
+        let dormant = settings.steps.is_some_and(|steps| index % settings.clients >= steps.start);
+        let (socket, stage) = match dormant {
+            true => (Socket::unconnected(&settings.address, tls), Stage::Dormant),
+            false => (opening::open(settings, tls), Stage::Open),
+        };
+        let socket = socket.map_err(|error| RunError::connect(load, index, error))?;
         let own = if load.settings.distinct_client_seed { index as u64 } else { 0 };
         Ok(Self {
             socket,
+            stage,
+            until_reconnect: settings.reconnect_interval,
             rng: SmallRng::seed_from_u64(load.settings.seed.wrapping_add(own)),
             set_keys: stream(keys.set)?,
             get_keys: stream(keys.get)?,
@@ -137,6 +160,71 @@ impl Connection {
             drawn: Vec::new(),
             last_error: None,
         })
+    }
+
+    /// Whether the connection is to be opened later in the run.
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.stage == Stage::Dormant
+    }
+
+    /// Whether the connection has nothing to wait for.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
+    }
+
+    /// Whether the connection is to be closed and opened again.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.until_reconnect == Some(0) && self.pending.is_empty()
+    }
+
+    /// Closes the connection and begins to open it again, without waiting.
+    ///
+    /// # Errors
+    /// The system refuses another socket, or the server another connection.
+    pub(crate) fn reopen(&mut self, load: &Load, tls: Option<&TlsClient>) -> io::Result<()> {
+        self.socket = Socket::unconnected(&load.settings.address, tls)?;
+        self.unsent.clear();
+        (self.sent_len, self.input.start, self.input.end) = (0, 0, 0);
+        self.begin_opening(load)
+    }
+
+    /// Begins to open the connection, without waiting.
+    ///
+    /// # Errors
+    /// The connection cannot be made.
+    pub(crate) fn begin_opening(&mut self, load: &Load) -> io::Result<()> {
+        self.until_reconnect = load.settings.reconnect_interval;
+        self.stage = Stage::Connecting;
+        self.socket.begin_connect(&load.settings.address)?;
+        self.go_on_opening(load)
+    }
+
+    /// Logs in when the connection is made.
+    ///
+    /// # Errors
+    /// The connection cannot be made.
+    pub(crate) fn go_on_opening(&mut self, load: &Load) -> io::Result<()> {
+        if self.stage == Stage::Connecting && self.socket.is_connected()? && !self.is_handshaking()
+        {
+            self.stage = match &load.settings.login {
+                Some(login) => {
+                    let request = opening::login_request(load.settings.protocol, login);
+                    self.unsent.extend_from_slice(&request);
+                    Stage::LoggingIn
+                }
+                None => Stage::Open,
+            };
+        }
+        Ok(())
+    }
+
+    fn take_login_answer(&mut self, load: &Load) -> io::Result<()> {
+        let answer = opening::login_answer(load.settings.protocol, self.input.bytes())?;
+        if let Some(((), len)) = answer {
+            self.input.start += len;
+            self.stage = Stage::Open;
+        }
+        Ok(())
     }
 
     /// Whether the server has not completed the TLS handshake.
@@ -168,12 +256,16 @@ impl Connection {
 
     /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
-        self.left != Some(0) && (self.pending.is_empty() || load.settings.sliding)
+        self.left != Some(0)
+            && self.stage == Stage::Open
+            && (self.pending.is_empty() || load.settings.sliding)
     }
 
     /// Whether another request fits into the pipeline.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
-        self.left != Some(0) && self.pending.len() < load.settings.pipeline
+        self.left != Some(0)
+            && self.until_reconnect != Some(0)
+            && self.pending.len() < load.settings.pipeline
     }
 
     /// Whether all requests have been sent and answered. A timed run is never done.
@@ -197,6 +289,9 @@ impl Connection {
         };
         self.pending.push_back(asked);
         if let Some(left) = &mut self.left {
+            *left -= 1;
+        }
+        if let Some(left) = &mut self.until_reconnect {
             *left -= 1;
         }
         stats.of(kind).sent_bytes += (self.unsent.len() - before) as u64;
@@ -288,6 +383,9 @@ impl Connection {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => {
                     self.input.end += len;
+                    if self.stage == Stage::LoggingIn {
+                        self.take_login_answer(load)?;
+                    }
                     self.take_answers(load, now(), stats)?;
                     if len < space_len && self.socket.short_read_is_the_last() {
                         return Ok(());

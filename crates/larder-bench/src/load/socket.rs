@@ -21,6 +21,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What the system answers when a connection is being made.
+const EINPROGRESS: i32 = 115;
+
 /// A non-blocking socket, with or without TLS.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -53,6 +56,10 @@ impl Socket {
         if matches!(address, ServerAddress::Tcp(_)) {
             transport.set_tcp_nodelay(true)?;
         }
+        Self::of(transport, tls)
+    }
+
+    fn of(transport: socket2::Socket, tls: Option<&TlsClient>) -> io::Result<Self> {
         transport.set_nonblocking(true)?;
         let tls = match tls {
             Some(tls) => {
@@ -62,6 +69,53 @@ impl Socket {
             None => None,
         };
         Ok(Self { transport, tls })
+    }
+
+    /// A socket that is not connected yet: see [`begin_connect`](Self::begin_connect).
+    pub(crate) fn unconnected(
+        address: &ServerAddress,
+        tls: Option<&TlsClient>,
+    ) -> io::Result<Self> {
+        let domain = match address {
+            ServerAddress::Tcp(address) => socket2::Domain::for_address(*address),
+            ServerAddress::Unix(_) => socket2::Domain::UNIX,
+        };
+        let transport = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        if matches!(address, ServerAddress::Tcp(_)) {
+            transport.set_tcp_nodelay(true)?;
+        }
+        Self::of(transport, tls)
+    }
+
+    /// Begins to connect over TCP, without waiting: see [`is_connected`](Self::is_connected). A unix
+    /// socket is connected at once.
+    pub(crate) fn begin_connect(&mut self, address: &ServerAddress) -> io::Result<()> {
+        match address {
+            ServerAddress::Tcp(address) => match self.transport.connect(&(*address).into()) {
+                Err(error) if error.raw_os_error() == Some(EINPROGRESS) => Ok(()),
+                result => result,
+            },
+            ServerAddress::Unix(path) => {
+                // Without blocking it would fail while the server's backlog is full.
+                self.transport.set_nonblocking(false)?;
+                self.transport.connect(&socket2::SockAddr::unix(path)?)?;
+                self.transport.set_nonblocking(true)
+            }
+        }
+    }
+
+    /// Whether the connection is made.
+    ///
+    /// # Errors
+    /// The connection cannot be made.
+    pub(crate) fn is_connected(&self) -> io::Result<bool> {
+        if let Some(error) = self.transport.take_error()? {
+            return Err(error);
+        }
+        match self.transport.peer_addr() {
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+            result => result.map(|_| true),
+        }
     }
 
     /// Makes reads and writes wait, each at most for this time, or none of them wait.

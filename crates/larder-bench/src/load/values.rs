@@ -55,6 +55,7 @@ impl Value<'_> {
 enum Sizes {
     Fixed(usize),
     Range(usize, usize),
+    ByKey { minimum: usize, maximum: usize, keys: (u64, u64) },
     List(Vec<usize>, WeightedIndex<u32>),
     LogNormal(LogNormal<f64>, usize),
 }
@@ -84,7 +85,11 @@ impl Values {
         if self.verified {
             return self.verified(key);
         }
-        Value { head: [0; HEAD_LEN], head_len: 0, rest: self.part(mix(key), self.sizes.draw(rng)) }
+        Value {
+            head: [0; HEAD_LEN],
+            head_len: 0,
+            rest: self.part(mix(key), self.sizes.draw(key, rng)),
+        }
     }
 
     /// Whether `value` is the one of `key`, if values are verified.
@@ -96,7 +101,7 @@ impl Values {
         let mixed = mix(key);
         let len = match self.sizes {
             Sizes::Fixed(len) => len,
-            _ => self.sizes.draw(&mut SmallRng::seed_from_u64(key)),
+            _ => self.sizes.draw(key, &mut SmallRng::seed_from_u64(key)),
         };
         let head_len = len.min(HEAD_LEN);
         Value { head: mixed.to_be_bytes(), head_len, rest: self.part(mixed, len - head_len) }
@@ -119,6 +124,9 @@ impl Sizes {
         Some(match size {
             DataSize::Fixed(len) => Self::Fixed(*len),
             DataSize::Range(least, most) => Self::Range(*least, *most),
+            DataSize::ByKey { minimum, maximum, keys } => {
+                Self::ByKey { minimum: *minimum, maximum: *maximum, keys: *keys }
+            }
             DataSize::List(list) => {
                 let weights = WeightedIndex::new(list.iter().map(|(_, weight)| *weight)).ok()?;
                 Self::List(list.iter().map(|(len, _)| *len).collect(), weights)
@@ -132,16 +140,23 @@ impl Sizes {
     fn largest(&self) -> usize {
         match self {
             Self::Fixed(len) => *len,
-            Self::Range(_, most) => *most,
+            Self::Range(_, most) | Self::ByKey { maximum: most, .. } => *most,
             Self::List(list, _) => list.iter().copied().max().unwrap_or(0),
             Self::LogNormal(_, maximum) => *maximum,
         }
     }
 
-    fn draw(&self, rng: &mut SmallRng) -> usize {
+    fn draw(&self, key: u64, rng: &mut SmallRng) -> usize {
         match self {
             Self::Fixed(len) => *len,
             Self::Range(least, most) => rng.random_range(*least..=*most),
+            Self::ByKey { minimum, maximum, keys: (first, last) } => {
+                let span = u128::from(last - first).max(1);
+                let grown = (maximum - minimum) as u128
+                    * u128::from(key.clamp(*first, *last) - first)
+                    / span;
+                minimum + usize::try_from(grown).unwrap_or(0)
+            }
             Self::List(list, weights) => list[weights.sample(rng)],
             #[expect(
                 clippy::cast_possible_truncation,
@@ -184,7 +199,7 @@ mod tests {
         bytes
     }
 
-    const SIZES: [&str; 9] = [
+    const SIZES: [&str; 10] = [
         "-d 1",
         "-d 2",
         "-d 8",
@@ -192,9 +207,22 @@ mod tests {
         "-d 16",
         "-d 300 -R",
         "--data-size-range 1-1000",
+        "--data-size-range 1-1000 --data-size-pattern S",
         "--data-size-list 1:1,8:1,500:3",
         "--data-size-lognormal 200:1.5:5000",
     ];
+
+    #[test]
+    fn sizes_grow_with_the_key() {
+        let line = "--data-size-range 10-110 --key-minimum 5 --key-maximum 15";
+        let sizes = |line: &str| (5..=15).map(|key| value(&values(line), key).len()).collect();
+        let growing: Vec<usize> = sizes(&format!("{line} --data-size-pattern S"));
+        assert_eq!(growing, (10..=110).step_by(10).collect::<Vec<_>>());
+        let random: Vec<usize> = sizes(&format!("{line} --data-size-pattern R"));
+        assert_ne!(random, growing);
+        let one = "--data-size-range 10-110 --data-size-pattern S --key-minimum 5 --key-maximum 5";
+        assert_eq!(value(&values(one), 5).len(), 10);
+    }
 
     #[test]
     fn a_value_is_the_one_of_its_key() {

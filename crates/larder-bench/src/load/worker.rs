@@ -4,6 +4,7 @@ use super::connection::{Connection, Load, PendingRequest};
 use super::control::Control;
 use super::nanos;
 use super::schedule::Schedule;
+use super::socket::TlsClient;
 use super::stats::LoadStats;
 use crate::run::RunError;
 use crate::settings::Stop;
@@ -32,6 +33,7 @@ const SPIN_TIME: Duration = Duration::from_millis(2);
 pub(crate) struct Worker<'l> {
     load: &'l Load,
     control: &'l Control,
+    tls: Option<&'l TlsClient>,
     poll: Poll,
     /// A connection becomes `None` when it is done or lost.
     connections: Vec<Option<Connection>>,
@@ -43,6 +45,8 @@ pub(crate) struct Worker<'l> {
     /// How long outstanding answers are waited for after `end`.
     timeout: Duration,
     interrupted: bool,
+    /// When the next connections are to be opened.
+    next_step: Option<Duration>,
     /// Number of connections that are neither done nor lost.
     busy: usize,
     lost: usize,
@@ -74,16 +78,21 @@ impl<'l> Worker<'l> {
     pub(crate) fn new(
         load: &'l Load,
         control: &'l Control,
+        tls: Option<&'l TlsClient>,
         mut connections: Vec<Connection>,
         thread: usize,
     ) -> Result<Self, RunError> {
         let poll = Poll::new().map_err(RunError::System)?;
         for (index, connection) in connections.iter_mut().enumerate() {
-            connection.socket.register(poll.registry(), Token(index)).map_err(RunError::System)?;
+            if !connection.is_dormant() {
+                let registered = connection.socket.register(poll.registry(), Token(index));
+                registered.map_err(RunError::System)?;
+            }
         }
         Ok(Self {
             load,
             control,
+            tls,
             poll,
             busy: connections.len(),
             lost: 0,
@@ -97,6 +106,7 @@ impl<'l> Worker<'l> {
             },
             timeout: load.settings.timeout,
             interrupted: false,
+            next_step: load.settings.steps.map(|steps| steps.every),
             last_event: Duration::ZERO,
             progress: Duration::ZERO,
             unanswered: Vec::new(),
@@ -127,6 +137,7 @@ impl<'l> Worker<'l> {
                 self.stats.second = seconds(reported);
             }
             self.watch(elapsed);
+            self.open_more(elapsed);
             self.send_what_is_due(elapsed);
             if self.control.is_stopped() || self.is_finished(elapsed) {
                 break;
@@ -171,7 +182,44 @@ impl<'l> Worker<'l> {
     }
 
     fn is_idle(&self) -> bool {
+        self.connections.iter().flatten().all(Connection::is_idle)
+    }
+
+    fn is_answered(&self) -> bool {
         self.connections.iter().flatten().all(|connection| connection.unanswered() == 0)
+    }
+
+    /// Opens the connections of the next step, if it is time for it.
+    fn open_more(&mut self, elapsed: Duration) {
+        let (Some(steps), Some(next)) = (self.load.settings.steps, self.next_step) else { return };
+        if elapsed < next {
+            return;
+        }
+        self.next_step = Some(next + steps.every);
+        let is_dormant = |connection: &Option<Connection>| {
+            connection.as_ref().is_some_and(Connection::is_dormant)
+        };
+        let dormant = (0..self.connections.len()).filter(|at| is_dormant(&self.connections[*at]));
+        let dormant: Vec<usize> = dormant.take(steps.step).collect();
+        if dormant.is_empty() {
+            self.next_step = None;
+        }
+        for index in dormant {
+            if let Some(connection) = &mut self.connections[index] {
+                let opened = connection.begin_opening(self.load);
+                self.begin_serving(index, opened);
+            }
+        }
+    }
+
+    /// Waits for events of a connection that was begun to be opened.
+    fn begin_serving(&mut self, index: usize, opened: std::io::Result<()>) {
+        let Some(connection) = &mut self.connections[index] else { return };
+        let registry = self.poll.registry();
+        let result = opened.and_then(|()| connection.socket.register(registry, Token(index)));
+        if let Err(error) = result {
+            self.drop_connection(index, &error);
+        }
     }
 
     /// Whether there is nothing more to send or to wait for.
@@ -181,7 +229,7 @@ impl<'l> Worker<'l> {
             return self.busy == 0 && (self.schedule.is_none() || self.end.is_none());
         };
         let catches_up = self.is_behind() && elapsed < end + CATCH_UP_TIME && self.busy > 0;
-        elapsed >= end + self.timeout || (!catches_up && self.is_idle())
+        elapsed >= end + self.timeout || (!catches_up && self.is_answered())
     }
 
     /// Whether a request of the open loop is due and not sent after the end of the run.
@@ -198,6 +246,9 @@ impl<'l> Worker<'l> {
         if let Some(end) = self.end {
             let until = if ended { end + self.timeout } else { end };
             wait = wait.min(until.saturating_sub(elapsed));
+        }
+        if let Some(next) = self.next_step {
+            wait = wait.min(next.saturating_sub(elapsed));
         }
         if let (Some(schedule), false) = (&self.schedule, ended)
             && !schedule.blocked
@@ -224,6 +275,7 @@ impl<'l> Worker<'l> {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         let result =
             if readable { connection.receive(self.load, now, &mut self.stats) } else { Ok(()) };
+        let result = result.and_then(|()| connection.go_on_opening(self.load));
         let result =
             result.and_then(|()| connection.send_or_receive(self.load, now, &mut self.stats));
         let elapsed = self.start.elapsed();
@@ -236,6 +288,9 @@ impl<'l> Worker<'l> {
         if connection.is_done() {
             self.connections[index] = None;
             self.busy -= 1;
+        } else if connection.is_used_up() {
+            let reopened = connection.reopen(self.load, self.tls);
+            self.begin_serving(index, reopened);
         } else if let Some(schedule) = &mut self.schedule {
             if schedule.blocked && connection.is_ready(self.load) {
                 (schedule.blocked, schedule.free_at) = (false, nanos(elapsed));

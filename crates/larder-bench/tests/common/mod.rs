@@ -103,6 +103,11 @@ struct Line {
 
 /// Parses a command line.
 pub fn arguments(line: &str) -> Arguments {
+    parse(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+/// Parses a command line, which may be wrong.
+pub fn parse(line: &str) -> Result<Arguments, clap::Error> {
     let words = std::iter::once("bench").chain(line.split_whitespace());
-    Line::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).arguments
+    Ok(Line::try_parse_from(words)?.arguments)
 }
