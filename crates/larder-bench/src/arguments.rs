@@ -1,9 +1,11 @@
 //! The command line of `larder bench`. Options that memtier_benchmark has, too, carry its names, so
 //! that published command lines run unchanged.
 
+use crate::custom_options::{CommandList, CommandOptions};
 use crate::find_rate::Bound;
+use crate::load::custom::objection;
 use crate::settings::{
-    Arrivals, DataSize, Keys, Login, Pattern, Ratio, Settings, Steps, Stop, Tls,
+    Arrivals, CustomCommand, DataSize, Keys, Login, Pattern, Ratio, Settings, Steps, Stop, Tls,
 };
 use clap::Args;
 use larder_target::{Protocol, ServerAddress};
@@ -141,6 +143,10 @@ pub struct Arguments {
     /// Give each connection a seed of its own, so that connections send different requests
     #[arg(long, help_heading = LOAD)]
     pub distinct_client_seed: bool,
+
+    /// Commands of the user's own
+    #[command(flatten)]
+    pub commands: CommandList,
 
     /// Prefix of all keys
     #[arg(long, default_value = "memtier-", help_heading = OBJECTS)]
@@ -314,6 +320,7 @@ impl Arguments {
             sliding: self.sliding,
             ratio: self.ratio,
             multi_get: self.multi_get,
+            commands: self.commands()?,
             stop: self.stop(&keys),
             keys,
             data_size: self.data_size()?,
@@ -392,6 +399,21 @@ impl Arguments {
             set: self.pattern(set).ok_or_else(whole)?,
             get: self.pattern(get).ok_or_else(whole)?,
         })
+    }
+
+    fn commands(&self) -> Result<Vec<CustomCommand>, ArgumentError> {
+        let command = |options: &CommandOptions| {
+            let CommandOptions { line, ratio, pattern } = options;
+            if let Some(expected) = objection(self.protocol, line) {
+                return Err(wrong("command", line, expected));
+            }
+            let expected = "one of R Z G S P";
+            let pattern = self
+                .pattern(pattern)
+                .ok_or_else(|| wrong("command-key-pattern", pattern, expected))?;
+            Ok(CustomCommand { line: line.clone(), ratio: *ratio, pattern })
+        };
+        self.commands.0.iter().map(command).collect()
     }
 
     #[expect(clippy::cast_precision_loss, reason = "the middle of a range needs no last digit")]

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod command;
+mod custom_options;
 mod find_rate;
 mod load;
 mod median;
@@ -13,11 +14,15 @@ mod outcome;
 mod report;
 mod run;
 mod settings;
+mod words;
 
 pub use arguments::{ArgumentError, Arguments, Requests, Timeout};
 pub use command::{BenchError, bench};
+pub use custom_options::{CommandList, CommandOptions};
 pub use find_rate::{Bound, Search, Step};
 pub use median::median;
 pub use outcome::{Command, Latency, Offered, Outcome, ServerCost};
 pub use run::{Measured, Progress, RunError, Second, run, run_interruptible};
-pub use settings::{Arrivals, DataSize, Keys, Login, Pattern, Ratio, Settings, Steps, Stop, Tls};
+pub use settings::{
+    Arrivals, CustomCommand, DataSize, Keys, Login, Pattern, Ratio, Settings, Steps, Stop, Tls,
+};

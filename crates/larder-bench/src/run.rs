@@ -4,7 +4,7 @@ use crate::load::connection::{Connection, Load};
 use crate::load::control::Control;
 use crate::load::opening::is_refused_login;
 use crate::load::socket::TlsClient;
-use crate::load::stats::{CommandStats, Kind, LoadStats, histogram};
+use crate::load::stats::{CommandStats, LoadStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
 use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost};
 use crate::settings::{Pattern, Ratio, Settings, Stop};
@@ -42,9 +42,8 @@ impl Second {
         Self { latency: histogram(), requests: 0, errors: 0 }
     }
 
-    fn add(&mut self, stats: &mut LoadStats) {
-        for (kind, _) in Kind::ALL {
-            let command = stats.of(kind);
+    fn add(&mut self, stats: &LoadStats) {
+        for command in &stats.commands {
             // Adding fails only if bounds differ; all histograms have the same ones.
             let _ = self.latency.add(&command.latency);
             self.requests += command.requests();
@@ -204,6 +203,7 @@ fn fill_settings(settings: &Settings) -> Settings {
         Stop::Requests(settings.keys.count().div_ceil(settings.connections() as u64));
     fill_settings.pipeline = settings.pipeline.max(16);
     fill_settings.rate = None;
+    fill_settings.commands.clear();
     fill_settings.steps = None;
     fill_settings.reconnect_interval = None;
     fill_settings
@@ -288,7 +288,7 @@ fn load(
         load_cpu_seconds: own_cpu_secs() - own_cpu,
         ..Outcome::default()
     };
-    Ok(collected.measured(outcome))
+    Ok(collected.measured(&settings.command_names(), outcome))
 }
 
 /// Whether the server has answered nothing for the timeout. The workers themselves wait for
@@ -354,12 +354,12 @@ impl Collected {
     }
 
     /// Adds a worker's report, and tells the progress when each worker has reported.
-    fn add(&mut self, mut stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
-        self.recent.add(&mut stats);
+    fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
+        self.recent.add(&stats);
         while self.by_second.len() <= stats.second {
             self.by_second.push(Second::new());
         }
-        self.by_second[stats.second].add(&mut stats);
+        self.by_second[stats.second].add(&stats);
         self.all.add(&stats);
         self.reports += 1;
         if self.reports.is_multiple_of(self.threads) {
@@ -388,15 +388,14 @@ impl Collected {
         }
     }
 
-    fn measured(mut self, mut outcome: Outcome) -> Measured {
+    fn measured(mut self, names: &[String], mut outcome: Outcome) -> Measured {
         let mut histograms = BTreeMap::new();
         let mut total = CommandStats::new();
-        for (kind, name) in Kind::ALL {
-            let stats = self.all.of(kind);
+        for (stats, name) in self.all.commands.iter().zip(names) {
             total.add(stats);
             if !stats.latency.is_empty() {
-                outcome.commands.insert(name.to_owned(), command(stats, outcome.seconds));
-                histograms.insert(name.to_owned(), stats.latency.clone());
+                outcome.commands.insert(name.clone(), command(stats, outcome.seconds));
+                histograms.insert(name.clone(), stats.latency.clone());
             }
         }
         outcome.commands.insert("total".to_owned(), command(&total, outcome.seconds));

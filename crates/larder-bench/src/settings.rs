@@ -1,6 +1,7 @@
 //! The validated settings of a run. [`crate::arguments`] makes them from a command line, and every
 //! result file contains them.
 
+use crate::words::split;
 use larder_target::{Protocol, ServerAddress};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -36,6 +37,8 @@ pub struct Settings {
     pub ratio: Ratio,
     /// Number of keys in each get.
     pub multi_get: usize,
+    /// Commands of the user's own, which are sent instead of sets and gets.
+    pub commands: Vec<CustomCommand>,
     /// The keys, and how they are chosen.
     pub keys: Keys,
     /// The sizes of values.
@@ -71,6 +74,19 @@ impl Settings {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.threads * self.clients
+    }
+
+    /// The names by which results are reported: `set`, `get`, and those of the user's own commands.
+    #[must_use]
+    pub fn command_names(&self) -> Vec<String> {
+        let mut names = vec!["set".to_owned(), "get".to_owned()];
+        for command in &self.commands {
+            let name = command.name();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 }
 
@@ -121,6 +137,26 @@ pub struct Steps {
     pub step: usize,
     /// Time between steps.
     pub every: Duration,
+}
+
+/// A command of the user's own. `__key__` stands for a key, and `__data__` for a value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CustomCommand {
+    /// The command with its arguments.
+    pub line: String,
+    /// How often it is sent before the next command.
+    pub ratio: u32,
+    /// How its keys are chosen.
+    pub pattern: Pattern,
+}
+
+impl CustomCommand {
+    /// The first word, in small letters.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = split(&self.line).and_then(|words| words.into_iter().next());
+        String::from_utf8_lossy(&name.unwrap_or_default()).to_ascii_lowercase()
+    }
 }
 
 /// The ratio of sets to gets.

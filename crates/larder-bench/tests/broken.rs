@@ -29,7 +29,7 @@ fn check_all_is_accounted_for(measured: &Measured) {
     if let Some(offered) = measured.outcome.offered {
         assert_eq!(offered.due, due);
     }
-    let by_second: u64 = measured.by_second.iter().map(|second| second.len()).sum();
+    let by_second: u64 = measured.by_second.iter().map(|second| second.latency.len()).sum();
     assert_eq!(by_second, due);
 }
 

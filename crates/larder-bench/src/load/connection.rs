@@ -1,5 +1,6 @@
 //! A client connection: generates requests, sends them and matches answers to them.
 
+use super::custom::{CustomCommands, Response};
 use super::keys::{KeyNames, KeyStream};
 use super::opening;
 use super::socket::{Socket, TlsClient};
@@ -7,7 +8,7 @@ use super::stats::{Kind, LoadStats};
 use super::values::{Values, typical_len};
 use super::wire::{Reply, Wire};
 use crate::run::RunError;
-use crate::settings::{Settings, Stop};
+use crate::settings::{Ratio, Settings, Stop};
 use larder_protocol::response::Read;
 use larder_target::Protocol;
 use rand::rngs::SmallRng;
@@ -22,6 +23,10 @@ pub(crate) struct Load {
     pub(crate) names: KeyNames,
     pub(crate) values: Values,
     pub(crate) wire: Wire,
+    pub(crate) commands: CustomCommands,
+    /// The commands in the order in which each connection sends them, with the number of each in a
+    /// row.
+    pub(crate) cycle: Vec<(Kind, u64)>,
 }
 
 impl Load {
@@ -29,7 +34,15 @@ impl Load {
     /// The distribution of value sizes has invalid parameters.
     pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
         let with_keys = settings.verify && settings.multi_get > 1;
+        let commands = CustomCommands::new(settings);
+        let Ratio { sets, gets } = settings.ratio;
+        let cycle = match commands.is_empty() {
+            true => vec![(Kind::Set, sets.into()), (Kind::Get, gets.into())],
+            false => commands.turns().map(|(kind, times)| (kind, times.into())).collect(),
+        };
         Ok(Self {
+            commands,
+            cycle,
             settings: settings.clone(),
             names: KeyNames::new(&settings.keys),
             values: Values::new(settings).ok_or(RunError::Sizes)?,
@@ -48,6 +61,8 @@ pub(crate) struct Connection {
     rng: SmallRng,
     set_keys: KeyStream,
     get_keys: KeyStream,
+    /// The keys of each of the user's own commands.
+    command_keys: Vec<KeyStream>,
     /// Number of requests since the current cycle of sets and gets began.
     turn: u32,
     /// Number of requests that are still to be sent; none in a timed run.
@@ -147,6 +162,11 @@ impl Connection {
             rng: SmallRng::seed_from_u64(load.settings.seed.wrapping_add(own)),
             set_keys: stream(keys.set)?,
             get_keys: stream(keys.get)?,
+            command_keys: settings
+                .commands
+                .iter()
+                .map(|command| stream(command.pattern))
+                .collect::<Result<_, _>>()?,
             turn: 0,
             left: match load.settings.stop {
                 Stop::Requests(count) => Some(count),
@@ -282,11 +302,15 @@ impl Connection {
     /// time from which its latency is measured.
     pub(crate) fn enqueue(&mut self, load: &Load, at: u64, stats: &mut LoadStats) {
         let before = self.unsent.len();
-        let kind = self.next_kind(load);
-        let asked = match kind {
-            Kind::Set => self.enqueue_set(load, at),
-            Kind::Get => self.enqueue_get(load, at),
+        let asked = if load.commands.is_empty() {
+            match self.next_kind(load) {
+                Kind::Set => self.enqueue_set(load, at),
+                _ => self.enqueue_get(load, at),
+            }
+        } else {
+            self.enqueue_command(load, at)
         };
+        let kind = asked.kind;
         self.pending.push_back(asked);
         if let Some(left) = &mut self.left {
             *left -= 1;
@@ -329,6 +353,18 @@ impl Connection {
         };
         let keys = u32::try_from(self.drawn.len()).unwrap_or(u32::MAX);
         PendingRequest { kind: Kind::Get, at, keys, last_reply, failed: false }
+    }
+
+    fn enqueue_command(&mut self, load: &Load, at: u64) -> PendingRequest {
+        let Self { command_keys, rng, unsent, turn, .. } = self;
+        let (number, next_turn) = load.commands.at(*turn);
+        *turn = next_turn;
+        let keys = &mut command_keys[number];
+        let mut value_rng = SmallRng::seed_from_u64(rng.random());
+        let value = |key| load.values.draw(key, &mut value_rng);
+        let next_key = || keys.next(rng);
+        let kind = load.commands.write(number, &load.names, next_key, value, unsent);
+        PendingRequest { kind, at, keys: 1, last_reply: LastReply::First, failed: false }
     }
 
     /// Sends the output buffer, as far as the socket accepts it.
@@ -399,6 +435,9 @@ impl Connection {
     }
 
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
+        if !load.commands.is_empty() {
+            return self.take_command_answers(load, now, stats);
+        }
         let Self { input, pending, keys, last_error, .. } = self;
         // Number of requests that were pending after the last error, or at the start.
         let mut pending_then = pending.len();
@@ -438,7 +477,73 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Reads and counts the answers to the user's own commands.
+    fn take_command_answers(
+        &mut self,
+        load: &Load,
+        now: u64,
+        stats: &mut LoadStats,
+    ) -> io::Result<()> {
+        let Self { input, pending, last_error, .. } = self;
+        loop {
+            let (response, len) = match load.commands.read(input.bytes()) {
+                Read::Whole(response, len) => (response, len),
+                Read::Incomplete => return Ok(()),
+                Read::Malformed => return Err(malformed(input.bytes())),
+            };
+            let Some(asked) = pending.front_mut() else {
+                return Err(malformed(input.bytes()));
+            };
+            stats.of(asked.kind).received_bytes += len as u64;
+            let is_last = asked.command_answer(response, stats);
+            *last_error = match response {
+                Response::Error(text) => Some(shown(text)),
+                _ => None,
+            };
+            if is_last {
+                let latency = now.saturating_sub(asked.at);
+                stats.of(asked.kind).latency.saturating_record(latency);
+                pending.pop_front();
+            }
+            input.start += len;
+        }
+    }
+}
+
 impl PendingRequest {
+    /// Counts one response to a command of the user's own; returns whether it was the last one.
+    /// `keys` is the number of responses that are awaited, or 0 after the first of several lines.
+    fn command_answer(&mut self, response: Response<'_>, stats: &mut LoadStats) -> bool {
+        let command = stats.of(self.kind);
+        let is_element = self.last_reply == LastReply::Array;
+        match response {
+            Response::Found(len) => {
+                command.hits += u64::from(!is_element);
+                command.value_bytes += len as u64;
+            }
+            Response::Missing => command.misses += u64::from(!is_element),
+            Response::Error(text) => {
+                command.errors += u64::from(!std::mem::replace(&mut self.failed, true));
+                stats.fault(&shown(text), 1);
+            }
+            Response::Array(elements) => {
+                self.last_reply = LastReply::Array;
+                self.keys = self.keys.saturating_add(u32::try_from(elements).unwrap_or(u32::MAX));
+            }
+            Response::More(len) => {
+                command.hits += u64::from(len.is_some());
+                command.value_bytes += len.unwrap_or(0) as u64;
+                self.keys = 0;
+                return false;
+            }
+            Response::End => command.misses += u64::from(self.keys > 0),
+            Response::Other => (),
+        }
+        self.keys = self.keys.saturating_sub(1);
+        self.keys == 0
+    }
+
     /// Counts the request as never answered. `now` is the end of the run, in nanoseconds since its
     /// start.
     pub(crate) fn never_answered(&self, now: u64, stats: &mut LoadStats) {

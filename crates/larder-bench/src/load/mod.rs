@@ -2,6 +2,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod control;
+pub(crate) mod custom;
 pub(crate) mod keys;
 pub(crate) mod opening;
 pub(crate) mod schedule;

@@ -2,7 +2,7 @@
 
 use super::connection::Load;
 use super::stats::{Kind, LoadStats};
-use crate::settings::{Arrivals, Ratio};
+use crate::settings::Arrivals;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Exp1};
@@ -89,9 +89,9 @@ impl Schedule {
         while left > 0 && self.due() < until {
             let waited = super::nanos(now.saturating_sub(self.due()));
             let times = group.saturating_mul(pipeline).min(left);
-            let sets = sets_between(load.settings.ratio, counted, counted + times);
-            stats.never_sent(Kind::Set, sets, waited);
-            stats.never_sent(Kind::Get, times - sets, waited);
+            for (kind, times) in between(&load.cycle, counted, counted + times) {
+                stats.never_sent(kind, times, waited);
+            }
             (counted, left) = (counted + times, left - times);
             self.advance_by(group);
         }
@@ -118,11 +118,19 @@ impl Schedule {
     }
 }
 
-/// Number of sets among the requests from number `from` to number `to` of a connection.
-fn sets_between(ratio: Ratio, from: u64, to: u64) -> u64 {
-    let (sets, gets) = (u64::from(ratio.sets), u64::from(ratio.gets));
-    let before = |number: u64| number / (sets + gets) * sets + (number % (sets + gets)).min(sets);
-    before(to) - before(from)
+/// Number of requests of each kind from number `from` to number `to` of a connection that goes through
+/// `cycle` again and again.
+fn between(cycle: &[(Kind, u64)], from: u64, to: u64) -> impl Iterator<Item = (Kind, u64)> {
+    let whole: u64 = cycle.iter().map(|(_, times)| times).sum();
+    let mut begin = 0;
+    cycle.iter().map(move |(kind, times)| {
+        let first = begin;
+        begin += times;
+        let before = |number: u64| {
+            number / whole * times + (number % whole).saturating_sub(first).min(*times)
+        };
+        (*kind, before(to) - before(from))
+    })
 }
 
 #[cfg(test)]
@@ -161,10 +169,15 @@ mod tests {
 
     #[test]
     fn sets_and_gets_alternate() {
-        let ratio = Ratio { sets: 2, gets: 3 };
-        let sets: Vec<u64> = (0..7).map(|number| sets_between(ratio, number, number + 1)).collect();
+        let counts = |cycle: &[(Kind, u64)], from, to| -> Vec<u64> {
+            between(cycle, from, to).map(|(_, times)| times).collect()
+        };
+        let cycle = [(Kind::Set, 2), (Kind::Get, 3)];
+        let sets: Vec<u64> = (0..7).map(|number| counts(&cycle, number, number + 1)[0]).collect();
         assert_eq!(sets, [1, 1, 0, 0, 0, 1, 1]);
-        assert_eq!(sets_between(ratio, 1, 1001), 400);
-        assert_eq!(sets_between(Ratio { sets: 0, gets: 1 }, 0, 10), 0);
+        assert_eq!(counts(&cycle, 1, 1001), [400, 600]);
+        assert_eq!(counts(&[(Kind::Set, 0), (Kind::Get, 1)], 0, 10), [0, 10]);
+        let three = [(Kind::Custom(2), 1), (Kind::Get, 1), (Kind::Custom(3), 2)];
+        assert_eq!(counts(&three, 1, 7), [1, 2, 3]);
     }
 }

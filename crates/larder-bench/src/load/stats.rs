@@ -8,16 +8,35 @@ use std::collections::BTreeMap;
 pub(crate) enum Kind {
     Set,
     Get,
+    /// A command of the user's own, by its place in the names of all commands.
+    Custom(u16),
 }
 
 impl Kind {
-    pub(crate) const ALL: [(Self, &str); 2] = [(Self::Set, "set"), (Self::Get, "get")];
+    /// The command at a place in the names of all commands.
+    pub(crate) fn of_number(number: usize) -> Self {
+        match number {
+            0 => Self::Set,
+            1 => Self::Get,
+            _ => Self::Custom(u16::try_from(number).unwrap_or(u16::MAX)),
+        }
+    }
+
+    #[inline]
+    fn number(self) -> usize {
+        match self {
+            Self::Set => 0,
+            Self::Get => 1,
+            Self::Custom(number) => usize::from(number),
+        }
+    }
 }
 
 /// The statistics of a thread since its last report.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadStats {
-    commands: [CommandStats; 2],
+    /// By the number of the command.
+    pub(crate) commands: Vec<CommandStats>,
     /// Open loop: the time from when a request was due and a connection was free until it was sent,
     /// in nanoseconds. Nothing in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
@@ -50,13 +69,17 @@ const FAULTS_MAX: usize = 100;
 
 impl LoadStats {
     pub(crate) fn new() -> Self {
-        let commands = [CommandStats::new(), CommandStats::new()];
+        let commands = vec![CommandStats::new(), CommandStats::new()];
         Self { commands, lateness: None, faults: BTreeMap::new(), second: 0 }
     }
 
     #[inline]
     pub(crate) fn of(&mut self, kind: Kind) -> &mut CommandStats {
-        &mut self.commands[kind as usize]
+        let number = kind.number();
+        if number >= self.commands.len() {
+            self.commands.resize_with(number + 1, CommandStats::new);
+        }
+        &mut self.commands[number]
     }
 
     /// Number of requests of all commands that were answered without an error.
@@ -106,6 +129,9 @@ impl LoadStats {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
+        if other.commands.len() > self.commands.len() {
+            self.commands.resize_with(other.commands.len(), CommandStats::new);
+        }
         for (mine, theirs) in self.commands.iter_mut().zip(&other.commands) {
             mine.add(theirs);
         }

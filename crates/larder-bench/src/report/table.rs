@@ -33,14 +33,20 @@ pub(crate) fn heading(settings: &Settings) -> String {
         Stop::Requests(count) => format!("{} each", counted(count, "request")),
         Stop::After(time) => format!("{} s", time.as_secs_f64()),
     };
+    let asked = match settings.commands.as_slice() {
+        [] => format!("sets:gets {}:{}", ratio.sets, ratio.gets),
+        commands => {
+            let lines =
+                commands.iter().map(|command| format!("{} x {}", command.ratio, command.line));
+            lines.collect::<Vec<_>>().join(" : ")
+        }
+    };
     let connections = settings.connections();
     format!(
-        "{protocol} to {address}: {} x {} = {connections}, {pipeline} deep, sets:gets {}:{}, \
+        "{protocol} to {address}: {} x {} = {connections}, {pipeline} deep, {asked}, \
          {ends}\n{loop_}\n",
         counted(*threads as u64, "thread"),
         counted(*clients as u64, "connection"),
-        ratio.sets,
-        ratio.gets,
     )
 }
 

@@ -108,6 +108,10 @@ pub fn arguments(line: &str) -> Arguments {
 
 /// Parses a command line, which may be wrong.
 pub fn parse(line: &str) -> Result<Arguments, clap::Error> {
-    let words = std::iter::once("bench").chain(line.split_whitespace());
-    Ok(Line::try_parse_from(words)?.arguments)
+    parse_words(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+/// Parses the words of a command line, which may be wrong.
+pub fn parse_words(words: &[&str]) -> Result<Arguments, clap::Error> {
+    Ok(Line::try_parse_from(std::iter::once(&"bench").chain(words))?.arguments)
 }

@@ -1,0 +1,284 @@
+//! Commands of the user's own (`--command`): their encoding, and what ends their answers.
+
+use super::keys::{KeyNames, append};
+use super::stats::Kind;
+use super::values::Value;
+use crate::settings::{CustomCommand, Settings};
+use crate::words::split;
+use larder_protocol::response::{Read, Resp, Text, read_resp, read_text};
+use larder_target::Protocol;
+
+/// Where a key is put.
+pub(crate) const KEY: &str = "__key__";
+/// Where a value is put: in memcached's text protocol its length, and the value behind the line.
+pub(crate) const DATA: &str = "__data__";
+
+/// The commands of the user's own, in the order in which they are sent.
+#[derive(Debug)]
+pub(crate) struct CustomCommands {
+    protocol: Protocol,
+    commands: Vec<Encoded>,
+}
+
+/// A command in the words of the protocol.
+#[derive(Debug)]
+struct Encoded {
+    kind: Kind,
+    ratio: u32,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Bytes(Vec<u8>),
+    /// A key between two texts.
+    Key(Vec<u8>, Vec<u8>),
+    Data,
+}
+
+/// A response to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Response<'b> {
+    /// A value of this length that was found.
+    Found(usize),
+    /// A key was not found.
+    Missing,
+    /// An error, with the server's message.
+    Error(&'b [u8]),
+    /// The header of an array of so many elements.
+    Array(usize),
+    /// A line that others follow; the length of its value, if it has one.
+    More(Option<usize>),
+    /// The end of lines.
+    End,
+    /// Any other response.
+    Other,
+}
+
+impl CustomCommands {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let kinds = settings.command_names();
+        let encode = |command: &CustomCommand| {
+            let words = split(&command.line).unwrap_or_default();
+            let place = kinds.iter().position(|name| *name == command.name()).unwrap_or(0);
+            Encoded {
+                kind: Kind::of_number(place),
+                ratio: command.ratio,
+                parts: parts(settings.protocol, &words),
+            }
+        };
+        let commands = settings.commands.iter().map(encode).collect();
+        Self { protocol: settings.protocol, commands }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// How often each command is sent in turn.
+    pub(crate) fn turns(&self) -> impl Iterator<Item = (Kind, u32)> {
+        self.commands.iter().map(|command| (command.kind, command.ratio))
+    }
+
+    /// The number of the command at a position of the cycle, and the position after it.
+    pub(crate) fn at(&self, turn: u32) -> (usize, u32) {
+        let mut before = 0;
+        for (number, command) in self.commands.iter().enumerate() {
+            before += command.ratio;
+            if turn < before {
+                let is_last = turn + 1 == before && number + 1 == self.commands.len();
+                return (number, if is_last { 0 } else { turn + 1 });
+            }
+        }
+        (0, 0)
+    }
+
+    /// Appends a command with the next keys and, where it has one, a value of the last key. Returns
+    /// its kind.
+    pub(crate) fn write<'v>(
+        &self,
+        number: usize,
+        names: &KeyNames,
+        mut next_key: impl FnMut() -> u64,
+        value: impl FnOnce(u64) -> Value<'v>,
+        out: &mut Vec<u8>,
+    ) -> Kind {
+        let command = &self.commands[number];
+        let mut key = 0;
+        // The value is drawn when it is needed first, and once.
+        let mut value = Some(value);
+        let mut block = None;
+        for part in &command.parts {
+            match part {
+                Part::Bytes(bytes) => out.extend_from_slice(bytes),
+                Part::Key(before, after) => {
+                    key = next_key();
+                    let len = before.len() + names.len(key) + after.len();
+                    if self.protocol == Protocol::Resp {
+                        append(out, format_args!("${len}\r\n"));
+                    }
+                    out.extend_from_slice(before);
+                    names.write(key, out);
+                    out.extend_from_slice(after);
+                    if self.protocol == Protocol::Resp {
+                        out.extend_from_slice(b"\r\n");
+                    }
+                }
+                Part::Data => {
+                    if let Some(value) = value.take() {
+                        block = Some(value(key));
+                    }
+                    let Some(block) = &block else { continue };
+                    if self.protocol == Protocol::Resp {
+                        append(out, format_args!("${}\r\n", block.len()));
+                        block.write(out);
+                        out.extend_from_slice(b"\r\n");
+                    } else {
+                        append(out, format_args!("{}", block.len()));
+                    }
+                }
+            }
+        }
+        if self.protocol != Protocol::Resp {
+            out.extend_from_slice(b"\r\n");
+            if let Some(block) = &block {
+                block.write(out);
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        command.kind
+    }
+
+    /// Decodes the response at the start of `bytes`.
+    pub(crate) fn read<'b>(&self, bytes: &'b [u8]) -> Read<Response<'b>> {
+        match self.protocol {
+            Protocol::Resp => map(read_resp(bytes), |response| match response {
+                Resp::Bulk(value) => Response::Found(value.len()),
+                Resp::Null => Response::Missing,
+                Resp::Error(text) => Response::Error(text),
+                Resp::Array(elements) => Response::Array(elements),
+                Resp::Simple(_) | Resp::Integer(_) => Response::Other,
+            }),
+            _ => map(read_text(bytes), |response| match response {
+                Text::Value { value, .. } => Response::More(Some(value.len())),
+                Text::MetaValue { value, .. } => Response::Found(value.len()),
+                Text::End => Response::End,
+                Text::Line(b"EN" | b"NF" | b"NOT_FOUND") => Response::Missing,
+                Text::Line(line) if is_error(line) => Response::Error(line),
+                Text::Line(line) if line.starts_with(b"STAT ") || line.starts_with(b"key=") => {
+                    Response::More(None)
+                }
+                Text::Line(_) => Response::Other,
+            }),
+        }
+    }
+}
+
+fn is_error(line: &[u8]) -> bool {
+    [&b"ERROR"[..], b"CLIENT_ERROR", b"SERVER_ERROR"].iter().any(|word| line.starts_with(word))
+}
+
+fn map<'b, T>(read: Read<T>, convert: impl FnOnce(T) -> Response<'b>) -> Read<Response<'b>> {
+    match read {
+        Read::Whole(response, len) => Read::Whole(convert(response), len),
+        Read::Incomplete => Read::Incomplete,
+        Read::Malformed => Read::Malformed,
+    }
+}
+
+fn parts(protocol: Protocol, words: &[Vec<u8>]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let resp = protocol == Protocol::Resp;
+    let mut bytes = Vec::new();
+    if resp {
+        append(&mut bytes, format_args!("*{}\r\n", words.len()));
+    }
+    for (number, word) in words.iter().enumerate() {
+        if number > 0 && !resp {
+            bytes.push(b' ');
+        }
+        let part = match find(word, KEY.as_bytes()) {
+            _ if word == DATA.as_bytes() => Part::Data,
+            Some(at) => Part::Key(word[..at].to_vec(), word[at + KEY.len()..].to_vec()),
+            None => {
+                if resp {
+                    append(&mut bytes, format_args!("${}\r\n", word.len()));
+                }
+                bytes.extend_from_slice(word);
+                if resp {
+                    bytes.extend_from_slice(b"\r\n");
+                }
+                continue;
+            }
+        };
+        parts.push(Part::Bytes(std::mem::take(&mut bytes)));
+        parts.push(part);
+    }
+    parts.push(Part::Bytes(bytes));
+    parts
+}
+
+fn find(word: &[u8], what: &[u8]) -> Option<usize> {
+    word.windows(what.len()).position(|window| window == what)
+}
+
+/// Why a command cannot be sent; none if it can.
+pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> {
+    let Some(words) = split(line) else { return Some("quotes that are closed before a space") };
+    let has = |word: &[u8], what: &str| find(word, what.as_bytes()).is_some();
+    let Some((name, others)) = words.split_first() else { return Some("a command") };
+    let data = others.iter().filter(|word| has(word, DATA)).count();
+    if protocol == Protocol::Binary {
+        return Some("the text, meta or RESP protocol");
+    }
+    if has(name, KEY) || has(name, DATA) || name.starts_with(b"__monitor_line") {
+        return Some("the name of a command as first word");
+    }
+    if others.iter().any(|word| has(word, DATA) && word.len() != DATA.len()) {
+        return Some("__data__ as a word of its own");
+    }
+    if protocol == Protocol::Resp {
+        return None;
+    }
+    let is_meta = name.len() == 2 && name.starts_with(b"m");
+    let flags = others.get(1..).unwrap_or_default();
+    if others.iter().any(|word| word == b"noreply") || is_meta && flags.iter().any(|f| f == b"q") {
+        return Some("a command that is always answered");
+    }
+    if words.iter().flatten().any(|byte| *byte == b'\n') || data > 1 {
+        return Some("one line with at most one __data__");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_sent_is_refused() {
+        use Protocol::{Binary, Meta, Resp, Text};
+        for (protocol, line) in [
+            (Resp, "set __key__ __data__"),
+            (Resp, "hset h-__key__-x f __data__ g __data__"),
+            (Text, "set __key__ 0 0 __data__"),
+            (Meta, "ms __key__ __data__ T60"),
+            (Meta, "mg q v"),
+        ] {
+            assert_eq!(objection(protocol, line), None, "{line}");
+        }
+        for (protocol, line) in [
+            (Binary, "get __key__"),
+            (Resp, ""),
+            (Resp, "__key__"),
+            (Resp, "set __key__ x__data__"),
+            (Resp, "set \"a"),
+            (Text, "set __key__ 0 0 __data__ noreply"),
+            (Text, "set __key__ 0 __data__ __data__"),
+            (Meta, "mg __key__ v q"),
+            (Resp, "__monitor_line1__"),
+        ] {
+            assert!(objection(protocol, line).is_some(), "{line}");
+        }
+    }
+}
