@@ -223,6 +223,10 @@ pub struct Arguments {
     /// second
     #[arg(long, help_heading = OUTPUT)]
     pub hdr_file_prefix: Option<String>,
+    /// Write what each connection did in each second to CSV files with this prefix:
+    /// PREFIX-RUN-THREAD-CONNECTION.csv
+    #[arg(long, value_name = "PREFIX", conflicts_with = "command", help_heading = OUTPUT)]
+    pub client_stats: Option<String>,
     /// Print the results of each run, not only the medians
     #[arg(long, help_heading = OUTPUT)]
     pub print_all_runs: bool,
@@ -312,6 +316,7 @@ impl Arguments {
             protocol: self.protocol,
             login: self.login()?,
             tls: self.tls.then(|| self.tls_settings()),
+            client_stats: self.client_stats.is_some(),
             reconnect_interval: self.reconnect_interval,
             steps: self.steps()?,
             threads: self.threads,

@@ -5,6 +5,7 @@ use crate::find_rate::{Bound, Search, Step};
 use crate::load::opening::server_version;
 use crate::load::stats::histogram;
 use crate::outcome::Outcome;
+use crate::report::client_files::write_clients;
 use crate::report::files::{
     Json, JsonMedian, JsonRun, SearchJson, Units, without_credentials, write_histograms,
 };
@@ -103,6 +104,11 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         };
         if let Some(prefix) = &arguments.hdr_file_prefix {
             let result = write_histograms(prefix, number, &measured, run_begun)
+                .map_err(|error| BenchError::Write(prefix.clone(), error));
+            written = written.and(result);
+        }
+        if let Some(prefix) = &arguments.client_stats {
+            let result = write_clients(prefix, number, arguments.clients, &measured.clients)
                 .map_err(|error| BenchError::Write(prefix.clone(), error));
             written = written.and(result);
         }

@@ -20,6 +20,7 @@ pub use arguments::{ArgumentError, Arguments, Requests, Timeout};
 pub use command::{BenchError, bench};
 pub use custom_options::{CommandList, CommandOptions};
 pub use find_rate::{Bound, Search, Step};
+pub use load::client_stats::ClientStats;
 pub use median::median;
 pub use outcome::{Command, Latency, Offered, Outcome, ServerCost};
 pub use run::{Measured, Progress, RunError, Second, run, run_interruptible};

@@ -1,5 +1,6 @@
 //! One run: opens the connections, starts the worker threads and collects their statistics.
 
+use crate::load::client_stats::ClientStats;
 use crate::load::connection::{Connection, Load};
 use crate::load::control::Control;
 use crate::load::opening::is_refused_login;
@@ -24,6 +25,8 @@ pub struct Measured {
     pub histograms: BTreeMap<String, Histogram<u64>>,
     /// The run by seconds since its start, without gaps. The last one is a part of a second.
     pub by_second: Vec<Second>,
+    /// What each connection did in each second, if [`Settings::client_stats`] is set.
+    pub clients: Vec<ClientStats>,
 }
 
 /// One second of a run.
@@ -203,6 +206,7 @@ fn fill_settings(settings: &Settings) -> Settings {
         Stop::Requests(settings.keys.count().div_ceil(settings.connections() as u64));
     fill_settings.pipeline = settings.pipeline.max(16);
     fill_settings.rate = None;
+    fill_settings.client_stats = false;
     fill_settings.commands.clear();
     fill_settings.steps = None;
     fill_settings.reconnect_interval = None;
@@ -288,7 +292,9 @@ fn load(
         load_cpu_seconds: own_cpu_secs() - own_cpu,
         ..Outcome::default()
     };
-    Ok(collected.measured(&settings.command_names(), outcome))
+    let mut measured = collected.measured(&settings.command_names(), outcome);
+    measured.clients = ends.into_iter().flat_map(|end| end.clients).collect();
+    Ok(measured)
 }
 
 /// Whether the server has answered nothing for the timeout. The workers themselves wait for
@@ -402,7 +408,7 @@ impl Collected {
         histograms.insert("total".to_owned(), total.latency);
         self.all.faults.retain(|_, times| *times > 0);
         outcome.faults = self.all.faults;
-        Measured { outcome, histograms, by_second: self.by_second }
+        Measured { outcome, histograms, by_second: self.by_second, clients: Vec::new() }
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Settings {
     pub login: Option<Login>,
     /// TLS, or none for plaintext connections.
     pub tls: Option<Tls>,
+    /// Whether each connection counts by itself what it does in each second.
+    pub client_stats: bool,
     /// Number of requests after which a connection is closed and opened again.
     pub reconnect_interval: Option<u64>,
     /// How the number of connections grows; none if all are there from the start.

@@ -22,7 +22,7 @@ fn the_json_file_describes_the_run_and_its_seconds() {
         [("text", &memcached), ("meta", &memcached), ("binary", &memcached), ("resp", &redis)]
     {
         let line = format!(
-            "-s 127.0.0.1 -p {} -P {protocol} -t 2 -c 2 --rate 2000 --test-time 2 -x 2 -q \
+            "-s 127.0.0.1 -p {} -P {protocol} -t 2 -c 2 --rate 2000 --test-time 1.2 -x 2 -q \
              --print-percentiles 25,99.95 --ratio 1:1 --key-maximum 99",
             server.port
         );
@@ -64,4 +64,41 @@ fn errors_are_counted_by_second() {
     let results = json(folder.path(), &format!("-s 127.0.0.1 -p {} {line}", server.port));
     let seconds = results["runs"][0]["seconds_of_run"].as_array().unwrap();
     assert_eq!(seconds.iter().map(|second| second["errors"].as_u64().unwrap()).sum::<u64>(), 7);
+}
+
+#[test]
+fn each_connection_has_a_file_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::memcached();
+    let prefix = folder.path().join("client");
+    let line = format!(
+        "-s 127.0.0.1 -p {} -t 2 -c 3 -n 50 --ratio 2:3 --key-maximum 99 -x 2 -q --fill -d 10 \
+         --client-stats {}",
+        server.port,
+        prefix.display()
+    );
+    bench(&arguments(&line), &mut Vec::new()).unwrap();
+    let files = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 12, "2 runs x 2 threads x 3 connections");
+    for (run, thread, number) in [(1, 0, 0), (1, 1, 2), (2, 0, 1)] {
+        let path = format!("{}-{run}-{thread}-{number}.csv", prefix.display());
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("Per-Second Benchmark Data"));
+        let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+        let rows: Vec<Vec<f64>> = lines
+            .take_while(|line| !line.is_empty())
+            .map(|line| line.split(',').map(|figure| figure.parse().unwrap()).collect())
+            .collect();
+        assert!(rows.iter().all(|row| row.len() == names.len()), "{text}");
+        let sum = |name: &str| {
+            let column = names.iter().position(|other| *other == name).unwrap();
+            rows.iter().map(|row| row[column]).sum::<f64>()
+        };
+        assert_eq!((sum("SET Requests"), sum("GET Requests")), (20.0, 30.0), "{text}");
+        assert_eq!((sum("GET Hits"), sum("GET Misses")), (30.0, 0.0), "{text}");
+        assert_eq!(sum("SET Total Bytes RX"), 20.0 * 8.0, "{text}");
+        assert!(sum("GET Average Latency") > 0.0, "{text}");
+        assert!(text.contains("\nFull-Test GET Latency\nLatency (<= msec),Percent\n"), "{text}");
+    }
 }

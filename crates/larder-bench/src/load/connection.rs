@@ -1,5 +1,6 @@
 //! A client connection: generates requests, sends them and matches answers to them.
 
+use super::client_stats::ClientStats;
 use super::custom::{CustomCommands, Response};
 use super::keys::{KeyNames, KeyStream};
 use super::opening;
@@ -75,6 +76,8 @@ pub(crate) struct Connection {
     keys: VecDeque<u64>,
     /// The keys of the get that is being written, kept to reuse its memory.
     drawn: Vec<u64>,
+    /// What it does by itself, if that is to be counted.
+    client: Option<Box<ClientStats>>,
     /// The server's message, if its last answer was an error.
     last_error: Option<String>,
 }
@@ -178,6 +181,7 @@ impl Connection {
             pending: VecDeque::with_capacity(load.settings.pipeline),
             keys: VecDeque::new(),
             drawn: Vec::new(),
+            client: settings.client_stats.then(|| Box::new(ClientStats::new(index))),
             last_error: None,
         })
     }
@@ -257,6 +261,11 @@ impl Connection {
         self.left
     }
 
+    /// What the connection did by itself, if that was counted. It is counted no longer.
+    pub(crate) fn take_client(&mut self) -> Option<Box<ClientStats>> {
+        self.client.take()
+    }
+
     /// The requests whose answers are outstanding.
     pub(crate) fn into_pending(self) -> VecDeque<PendingRequest> {
         self.pending
@@ -318,7 +327,11 @@ impl Connection {
         if let Some(left) = &mut self.until_reconnect {
             *left -= 1;
         }
-        stats.of(kind).sent_bytes += (self.unsent.len() - before) as u64;
+        let len = (self.unsent.len() - before) as u64;
+        stats.of(kind).sent_bytes += len;
+        if let Some(client) = &mut self.client {
+            client.at(kind, at).sent_bytes += len;
+        }
     }
 
     fn next_kind(&mut self, load: &Load) -> Kind {
@@ -438,7 +451,7 @@ impl Connection {
         if !load.commands.is_empty() {
             return self.take_command_answers(load, now, stats);
         }
-        let Self { input, pending, keys, last_error, .. } = self;
+        let Self { input, pending, keys, last_error, client, .. } = self;
         // Number of requests that were pending after the last error, or at the start.
         let mut pending_then = pending.len();
         loop {
@@ -450,12 +463,17 @@ impl Connection {
             let Some(asked) = pending.front_mut() else {
                 return Err(malformed(input.bytes()));
             };
-            stats.of(asked.kind).received_bytes += len as u64;
+            let command = stats.of(asked.kind);
+            command.received_bytes += len as u64;
+            let (kind, hits, misses) = (asked.kind, command.hits, command.misses);
             let answer = asked.answer(reply, load, keys, stats);
             if matches!(answer, Answer::Last | Answer::LastError) {
                 let latency = now.saturating_sub(asked.at);
-                stats.of(asked.kind).latency.saturating_record(latency);
+                stats.of(kind).latency.saturating_record(latency);
                 pending.pop_front();
+                if let Some(client) = client {
+                    client.answered(kind, now, latency);
+                }
             }
             match answer {
                 Answer::Last | Answer::More => (),
@@ -466,6 +484,12 @@ impl Connection {
                     pending_then = pending.len();
                 }
                 Answer::Unexpected => return Err(malformed(input.bytes())),
+            }
+            if let Some(client) = client {
+                let (command, second) = (stats.of(kind), client.at(kind, now));
+                second.received_bytes += len as u64;
+                second.hits += command.hits - hits;
+                second.misses += command.misses - misses;
             }
             input.start += len;
         }

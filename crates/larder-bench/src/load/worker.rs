@@ -1,5 +1,6 @@
 //! A worker thread of the load: an event loop over its connections.
 
+use super::client_stats::ClientStats;
 use super::connection::{Connection, Load, PendingRequest};
 use super::control::Control;
 use super::nanos;
@@ -47,6 +48,8 @@ pub(crate) struct Worker<'l> {
     interrupted: bool,
     /// When the next connections are to be opened.
     next_step: Option<Duration>,
+    /// What the connections that are done or lost did by themselves.
+    clients: Vec<ClientStats>,
     /// Number of connections that are neither done nor lost.
     busy: usize,
     lost: usize,
@@ -61,7 +64,7 @@ pub(crate) struct Worker<'l> {
 }
 
 /// What a worker reports at its end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
     /// Time from the first request to the last answer, and at least that for which requests were
     /// sent.
@@ -70,6 +73,8 @@ pub(crate) struct WorkerEnd {
     pub(crate) lost: usize,
     /// Number of connections whose TLS handshake was not completed.
     pub(crate) handshaking: usize,
+    /// What each connection did by itself, if that was counted.
+    pub(crate) clients: Vec<ClientStats>,
 }
 
 impl<'l> Worker<'l> {
@@ -106,6 +111,7 @@ impl<'l> Worker<'l> {
             },
             timeout: load.settings.timeout,
             interrupted: false,
+            clients: Vec::new(),
             next_step: load.settings.steps.map(|steps| steps.every),
             last_event: Duration::ZERO,
             progress: Duration::ZERO,
@@ -286,6 +292,7 @@ impl<'l> Worker<'l> {
             return self.drop_connection(index, &error);
         }
         if connection.is_done() {
+            self.clients.extend(connection.take_client().map(|client| *client));
             self.connections[index] = None;
             self.busy -= 1;
         } else if connection.is_used_up() {
@@ -346,7 +353,8 @@ impl<'l> Worker<'l> {
     }
 
     fn drop_connection(&mut self, index: usize, error: &std::io::Error) {
-        if let Some(connection) = self.connections[index].take() {
+        if let Some(mut connection) = self.connections[index].take() {
+            self.clients.extend(connection.take_client().map(|client| *client));
             self.stats.fault(&connection.describe_loss(error), 1);
             self.left_of_lost += connection.left().unwrap_or(0);
             self.unanswered.extend(connection.into_pending());
@@ -375,7 +383,9 @@ impl<'l> Worker<'l> {
         if let Some(schedule) = self.schedule.take() {
             schedule.count_never_sent(until, now, left, self.load, &mut self.stats);
         }
-        let open = std::mem::take(&mut self.connections);
+        let mut open = std::mem::take(&mut self.connections);
+        let clients = open.iter_mut().flatten().filter_map(Connection::take_client);
+        self.clients.extend(clients.map(|client| *client));
         let open = open.into_iter().flatten().flat_map(Connection::into_pending);
         for request in open.chain(std::mem::take(&mut self.unanswered)) {
             request.never_answered(nanos(now), &mut self.stats);
@@ -386,7 +396,7 @@ impl<'l> Worker<'l> {
             Some(end) if now >= end => end.max(self.last_event),
             _ => self.last_event,
         };
-        WorkerEnd { time, lost: self.lost, handshaking }
+        WorkerEnd { time, lost: self.lost, handshaking, clients: self.clients }
     }
 }
 

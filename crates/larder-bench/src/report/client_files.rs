@@ -1,0 +1,66 @@
+//! The files of `--client-stats`: one for each connection, as memtier_benchmark writes them.
+
+use crate::load::client_stats::{ClientSecond, ClientStats};
+use hdrhistogram::Histogram;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+
+/// Writes `PREFIX-RUN-THREAD-CONNECTION.csv` for each connection that sent something. Runs are
+/// counted from 1, threads and the connections of each from 0.
+pub(crate) fn write_clients(
+    prefix: &str,
+    run: usize,
+    clients_per_thread: usize,
+    clients: &[ClientStats],
+) -> io::Result<()> {
+    for client in clients.iter().filter(|client| !client.seconds.is_empty()) {
+        let thread = client.index / clients_per_thread;
+        let number = client.index % clients_per_thread;
+        let path = format!("{prefix}-{run}-{thread}-{number}.csv");
+        let mut file = BufWriter::new(File::create(path)?);
+        write_client(client, &mut file)?;
+        file.flush()?;
+    }
+    Ok(())
+}
+
+/// Latencies by second are in seconds, those of the whole run in milliseconds. WAIT is a command of
+/// replicated Redis that this load does not send.
+fn write_client(client: &ClientStats, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "Per-Second Benchmark Data")?;
+    writeln!(
+        out,
+        "Second,SET Requests,SET Average Latency,SET Total Bytes,SET Total Bytes TX,SET Total Bytes \
+         RX,GET Requests,GET Average Latency,GET Total Bytes,GET Total Bytes TX,GET Total Bytes \
+         RX,GET Misses,GET Hits,WAIT Requests,WAIT Average Latency"
+    )?;
+    for (second, [set, get]) in client.seconds.iter().enumerate() {
+        write!(out, "{second},")?;
+        write_command(set, out)?;
+        write!(out, ",")?;
+        write_command(get, out)?;
+        writeln!(out, ",{},{},0,0.000000", get.misses, get.hits)?;
+    }
+    let [set, get] = &client.latency;
+    for (name, latency) in [("GET", get), ("SET", set)] {
+        writeln!(out, "\nFull-Test {name} Latency\nLatency (<= msec),Percent")?;
+        write_latency(latency, out)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with six digits")]
+fn write_command(second: &ClientSecond, out: &mut impl Write) -> io::Result<()> {
+    let ClientSecond { requests, latency, sent_bytes: sent, received_bytes: received, .. } = second;
+    let mean = *latency as f64 / 1e9 / (*requests).max(1) as f64;
+    write!(out, "{requests},{mean:.6},{},{sent},{received}", sent + received)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+fn write_latency(latency: &Histogram<u64>, out: &mut impl Write) -> io::Result<()> {
+    for value in latency.iter_quantiles(10) {
+        let millis = value.value_iterated_to() as f64 / 1e6;
+        writeln!(out, "{millis:8.3},{:.3}", value.quantile_iterated_to() * 100.0)?;
+    }
+    Ok(())
+}
