@@ -10,6 +10,10 @@ use larder_target::Protocol;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
+/// How long the version is waited for: the results of a run are not kept back by a server that
+/// answers nothing any more.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
+
 mod opcode {
     pub(super) const VERSION: u8 = 0x0b;
     pub(super) const SASL_AUTH: u8 = 0x21;
@@ -48,7 +52,7 @@ pub(crate) fn server_version(settings: &Settings) -> Option<String> {
         Protocol::Resp => write_command(&[b"INFO", b"server"], &mut request),
     }
     let read = |bytes: &[u8]| version_answer(settings.protocol, bytes);
-    exchange(&mut socket, settings.timeout, &request, read).ok()
+    exchange(&mut socket, settings.timeout.min(VERSION_TIMEOUT), &request, read).ok()
 }
 
 /// The login in the words of the protocol.
