@@ -225,7 +225,7 @@ pub struct Arguments {
     pub hdr_file_prefix: Option<String>,
     /// Write what each connection did in each second to CSV files with this prefix:
     /// PREFIX-RUN-THREAD-CONNECTION.csv
-    #[arg(long, value_name = "PREFIX", conflicts_with = "command", help_heading = OUTPUT)]
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["command", "find_rate"], help_heading = OUTPUT)]
     pub client_stats: Option<String>,
     /// Print the results of each run, not only the medians
     #[arg(long, help_heading = OUTPUT)]

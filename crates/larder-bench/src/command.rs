@@ -184,6 +184,8 @@ fn write_search(
     let Some(path) = &arguments.json_out_file else { return written };
     let json = SearchJson {
         version: env!("CARGO_PKG_VERSION"),
+        command_line: without_credentials(std::env::args()),
+        server_version: server_version(settings),
         machine: Machine::this(),
         settings,
         bound,

@@ -155,6 +155,10 @@ impl Json<'_> {
 pub(crate) struct SearchJson<'r> {
     /// Version of `larder`.
     pub(crate) version: &'static str,
+    /// The command line, without credentials.
+    pub(crate) command_line: Vec<String>,
+    /// What the server answers when it is asked for its version.
+    pub(crate) server_version: Option<String>,
     pub(crate) machine: Machine,
     pub(crate) settings: &'r Settings,
     pub(crate) bound: Bound,
