@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// What the system answers when a connection is being made.
 const EINPROGRESS: i32 = 115;
 
+/// How long a connection over a unix socket may wait for room in the server's backlog.
+const UNIX_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A non-blocking socket, with or without TLS.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -88,7 +91,7 @@ impl Socket {
     }
 
     /// Begins to connect over TCP, without waiting: see [`is_connected`](Self::is_connected). A unix
-    /// socket is connected at once.
+    /// socket is connected at once, or after a short time while the server's backlog is full.
     pub(crate) fn begin_connect(&mut self, address: &ServerAddress) -> io::Result<()> {
         match address {
             ServerAddress::Tcp(address) => match self.transport.connect(&(*address).into()) {
@@ -96,8 +99,9 @@ impl Socket {
                 result => result,
             },
             ServerAddress::Unix(path) => {
-                // Without blocking it would fail while the server's backlog is full.
+                // Without waiting it would fail whenever the server's backlog is full.
                 self.transport.set_nonblocking(false)?;
+                self.transport.set_write_timeout(Some(UNIX_CONNECT_TIMEOUT))?;
                 self.transport.connect(&socket2::SockAddr::unix(path)?)?;
                 self.transport.set_nonblocking(true)
             }
