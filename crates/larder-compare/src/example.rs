@@ -25,6 +25,10 @@ name = "larder"
 command = ["larderd", "-s", "{socket}"]
 
 [[server]]
+name = "flaky"
+command = ["flaky", "-s", "{socket}"]
+
+[[server]]
 name = "dead"
 command = ["false", "{port}"]
 
@@ -53,8 +57,8 @@ pub(crate) fn server(name: &str, command: &[&str]) -> Server {
     }
 }
 
-/// Four servers: the baseline, one that is twice as fast, one that fails, and one that is not
-/// installed.
+/// Five servers: the baseline, one that is twice as fast, one that fails in the second run, one that
+/// always fails, and one that is not installed.
 pub(crate) fn setup() -> Setup {
     let suite = Suite::parse(SUITE).unwrap();
     let installed = |server: &Server| Installed {
@@ -89,9 +93,9 @@ pub(crate) fn records(setup: &Setup) -> Vec<Record> {
 
 fn found(cell: &Cell) -> Found {
     match (cell.server.as_str(), cell.run) {
-        ("dead", _) => Found::Failed("died <early>".to_owned()),
-        ("larder", 2) => Found::Failed("died in run 2".to_owned()),
-        ("larder", _) => Found::Measured(Box::new(outcome(cell, 2.0, 1.0))),
+        ("dead", _) => Found::Failed("died <early>".to_owned().into()),
+        ("flaky", 2) => Found::Failed("died in run 2".to_owned().into()),
+        ("larder" | "flaky", _) => Found::Measured(Box::new(outcome(cell, 2.0, 1.0))),
         (_, run) => Found::Measured(Box::new(outcome(cell, 1.0, 0.8 + 0.1 * run as f64))),
     }
 }

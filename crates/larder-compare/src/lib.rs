@@ -100,6 +100,18 @@ pub enum Error {
     /// A plot cannot be drawn.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
+    /// Measurements failed. The report is written, and names all of them.
+    #[error("{failed} of {all} measurements failed, first {first}; see {report}")]
+    Failed {
+        /// Number of measurements that failed.
+        failed: usize,
+        /// Number of all measurements.
+        all: usize,
+        /// The first one that failed, and why.
+        first: String,
+        /// The report.
+        report: PathBuf,
+    },
     /// A signal interrupted the comparison.
     #[error("interrupted; the results so far are in {0}, and the same command resumes from them")]
     Interrupted(PathBuf),
@@ -114,8 +126,8 @@ impl Error {
 /// Runs a suite and writes its report. On SIGINT or SIGTERM, stops the running server and returns.
 ///
 /// # Errors
-/// The suite is invalid, files cannot be read or written, or a signal interrupted the comparison. A
-/// server that fails is a result, not an error.
+/// The suite is invalid, files cannot be read or written, a signal interrupted the comparison, or,
+/// after the report is written, a measurement failed.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -153,7 +165,19 @@ pub fn compare(
         let text = report::markdown::markdown(&report);
         out.write_all(text.as_bytes()).map_err(|error| Error::io(Path::new("stdout"), error))?;
     }
-    Ok(())
+    failures(results.records(), &folder)
+}
+
+/// An error if a measurement failed.
+fn failures(records: &[Record], folder: &Path) -> Result<(), Error> {
+    let mut failed = records.iter().filter_map(|record| Some((&record.cell, record.failure()?)));
+    let Some((cell, why)) = failed.next() else { return Ok(()) };
+    Err(Error::Failed {
+        failed: 1 + failed.count(),
+        all: records.len(),
+        first: format!("{cell}: {why}"),
+        report: folder.join("report.html"),
+    })
 }
 
 /// The command line, with the options that influence results.
@@ -282,7 +306,6 @@ fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Tria
 
 /// A line of progress about a result.
 fn describe(record: &Record, setup: &Setup) -> String {
-    let cell = &record.cell;
     let figure = |metric: Metric| {
         let value = metric.of(record, setup.load_cores.count())?;
         Some(metric.unit().quantity(value))
@@ -291,14 +314,11 @@ fn describe(record: &Record, setup: &Setup) -> String {
         .into_iter()
         .filter_map(figure)
         .collect();
-    let found = match &record.found {
-        results::Found::Failed(reason) => format!("failed: {reason}"),
-        _ => figures.join(", p99 "),
+    let found = match record.failure() {
+        Some(reason) => format!("failed: {reason}"),
+        None => figures.join(", p99 "),
     };
-    format!(
-        "{} · {} · {} · {} threads · pipeline {} · run {}: {found}",
-        cell.server, cell.workload, cell.phase, cell.threads, cell.pipeline, cell.run
-    )
+    format!("{}: {found}", record.cell)
 }
 
 /// Writes a line of progress. Errors are ignored, because results do not depend on it.

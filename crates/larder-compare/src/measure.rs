@@ -3,15 +3,17 @@
 use super::fill::fill;
 use super::plan::Trial;
 use super::process::Running;
-use super::results::{Found, Record};
+use super::results::{Failure, Found, Record};
 use super::suite::{self, Phase, Suite};
 use larder_bench::Outcome;
 use larder_bench::{RunError, run};
 use larder_bench::{Settings, Stop};
 use larder_target::CoreSet;
 use larder_target::CpuTimes;
+use larder_target::process::{self, Usage};
 use larder_target::template::Values;
 use larder_target::{Protocol, ServerAddress};
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -40,7 +42,7 @@ impl Harness<'_> {
     pub fn run(&self, trial: &Trial<'_>, program: &Path) -> Option<Vec<Record>> {
         let found = match self.start(trial, program) {
             Ok(mut server) => self.phases(trial, &mut server),
-            Err(reason) => vec![(Found::Failed(reason), None); trial.workload.phases.len()],
+            Err(reason) => vec![(Found::Failed(reason.into()), None); trial.workload.phases.len()],
         };
         let records = trial.cells().into_iter().zip(found);
         let records = records
@@ -87,7 +89,7 @@ impl Harness<'_> {
         let mut found = Vec::new();
         for phase in &trial.workload.phases {
             let result = self.phase(trial, phase, server, &mut warm);
-            found.push(result.unwrap_or_else(|reason| (Found::Failed(reason), None)));
+            found.push(result.unwrap_or_else(|reason| (Found::Failed(reason.into()), None)));
         }
         found
     }
@@ -120,7 +122,7 @@ impl Harness<'_> {
         let outcome = self.load(server, &settings)?;
         let others = CpuTimes::now(pid).zip(before);
         let others = others.map(|(after, before)| after.others_since(&before, self.cores));
-        Ok((Found::Measured(Box::new(outcome)), others))
+        Ok((judge(outcome), others))
     }
 
     fn settings(
@@ -169,16 +171,18 @@ impl Harness<'_> {
             let worker = scope.spawn(|| self.load_cores.pin().and_then(|()| work()));
             let mut stall = StallTimer::new();
             let mut stalled = false;
+            let timeout = Duration::from_secs_f64(self.suite.answer_timeout_secs);
+            let pid = server.pid();
             while !worker.is_finished() {
                 std::thread::sleep(POLL_INTERVAL);
-                stalled |= stall.has_timed_out(answered.load(Ordering::Relaxed));
+                stalled |= stall.has_timed_out(answered.load(Ordering::Relaxed), pid, timeout);
                 if stalled || self.is_interrupted() {
                     server.stop();
                 }
             }
             let result = worker.join().map_err(|_| "the load panicked".to_owned())?;
             match (result, server.exit_report()) {
-                (Err(_), _) if stalled => Err(format!("did not answer for {STALL_TIMEOUT:?}")),
+                (Err(_), _) if stalled => Err(format!("did not answer for {timeout:?}")),
                 (Err(error), Some(report)) => Err(format!("exited: {report}; {error}")),
                 (result, _) => result,
             }
@@ -186,27 +190,58 @@ impl Harness<'_> {
     }
 }
 
+/// A run counts as a result unless it has more faults than are allowed.
+fn judge(outcome: Outcome) -> Found {
+    let outcome = Box::new(outcome);
+    match too_many_faults(&outcome) {
+        Some(reason) => Found::Failed(Failure { reason, outcome: Some(outcome) }),
+        None => Found::Measured(outcome),
+    }
+}
+
+/// What is wrong with a run that has faults (error replies, lost connections, wrong values, requests
+/// without an answer), or no answer at all.
+fn too_many_faults(outcome: &Outcome) -> Option<String> {
+    let all: u64 = outcome.faults.values().sum();
+    let mut kinds: Vec<(&String, &u64)> = outcome.faults.iter().collect();
+    kinds.sort_by_key(|(_, times)| Reverse(**times));
+    let kinds: Vec<String> =
+        kinds.iter().take(KINDS_SHOWN).map(|(what, times)| format!("{what}: {times}")).collect();
+    if all > FAULTS_MAX {
+        return Some(format!("{all} faults ({})", kinds.join(", ")));
+    }
+    (outcome.total().requests == 0).then(|| "no request was answered".to_owned())
+}
+
+/// Number of faults that a result may have.
+const FAULTS_MAX: u64 = 0;
+/// Number of kinds of faults that a reason names.
+const KINDS_SHOWN: usize = 3;
+
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The count before the first report, while connections are made and keys are set.
 const NO_PROGRESS_YET: u64 = u64::MAX;
 
-/// Measures for how long the count of answers has not changed.
+/// Measures for how long a server has made no progress: the count of answers has not changed or,
+/// before the first count, the server has used no CPU time.
 #[derive(Debug)]
 struct StallTimer {
-    count: u64,
+    progress: (u64, Option<Usage>),
     since: Instant,
 }
 
 impl StallTimer {
     fn new() -> Self {
-        Self { count: NO_PROGRESS_YET, since: Instant::now() }
+        Self { progress: (NO_PROGRESS_YET, None), since: Instant::now() }
     }
 
-    fn has_timed_out(&mut self, count: u64) -> bool {
-        if count != self.count {
-            *self = Self { count, since: Instant::now() };
+    fn has_timed_out(&mut self, count: u64, pid: i32, timeout: Duration) -> bool {
+        let used = if count == NO_PROGRESS_YET { process::usage(pid) } else { None };
+        // Memory may change without any request.
+        let used = used.map(|used| Usage { rss_bytes: 0, ..used });
+        if (count, used) != self.progress {
+            *self = Self { progress: (count, used), since: Instant::now() };
         }
-        count != NO_PROGRESS_YET && self.since.elapsed() > STALL_TIMEOUT
+        self.since.elapsed() > timeout
     }
 }

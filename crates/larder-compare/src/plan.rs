@@ -2,6 +2,7 @@
 
 use super::suite::{Server, Suite, Workload};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Identifies one measurement of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,6 +19,18 @@ pub struct Cell {
     pub pipeline: usize,
     /// Number of the run, from 1.
     pub run: usize,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, workload, phase, threads, pipeline, run } = self;
+        let plural = if *threads == 1 { "" } else { "s" };
+        write!(
+            f,
+            "{server} · {workload} · {phase} · {threads} thread{plural} · pipeline {pipeline} · run \
+             {run}"
+        )
+    }
 }
 
 /// A trial: a server is started, measured in all phases of a workload, and stopped.

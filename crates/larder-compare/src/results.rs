@@ -53,8 +53,24 @@ pub enum Found {
     Measured(Box<Outcome>),
     /// The result of a fill.
     Held(Held),
-    /// The reason why there is no result.
-    Failed(String),
+    /// There is no result that counts.
+    Failed(Failure),
+}
+
+/// Why a cell has no result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What happened.
+    pub reason: String,
+    /// What was measured nevertheless: a run with faults. No figure is taken from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Box<Outcome>>,
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self { reason, outcome: None }
+    }
 }
 
 /// The number of items that a server held after it was filled.
@@ -80,6 +96,17 @@ pub struct Record {
     /// CPU time of other programs meanwhile, in percent of all cores of the machine, where the
     /// system reports it.
     pub others_busy: Option<f64>,
+}
+
+impl Record {
+    /// Why the cell has no result, if it has none.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        match &self.found {
+            Found::Failed(failure) => Some(&failure.reason),
+            Found::Measured(_) | Found::Held(_) => None,
+        }
+    }
 }
 
 /// The records of a setup, in memory and on disk.

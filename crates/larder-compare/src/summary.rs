@@ -61,7 +61,8 @@ pub enum Standing {
 pub struct Figures {
     /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// Ratios of the medians to those of the baseline.
+    /// Ratios of the medians to those of the baseline; none if a run of either server failed, because
+    /// the other runs would be a selection.
     pub ratios: BTreeMap<Metric, f64>,
     /// Number of runs that did not fail.
     pub runs: usize,
@@ -79,6 +80,24 @@ impl Row {
             Standing::Figures(figures) => Some(figures),
             Standing::Absent | Standing::Failed(_) => None,
         }
+    }
+
+    /// Whether a run failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        match &self.standing {
+            Standing::Absent => false,
+            Standing::Failed(_) => true,
+            Standing::Figures(figures) => !figures.failures.is_empty(),
+        }
+    }
+
+    /// How many runs failed, in words, if some but not all did.
+    #[must_use]
+    pub fn failed_runs(&self) -> Option<String> {
+        let Figures { runs, failures, .. } = self.figures()?;
+        let failed = failures.len();
+        (failed > 0).then(|| format!("{failed} of {} runs failed", runs + failed))
     }
 
     /// Median and spread of a metric.
@@ -139,7 +158,8 @@ fn table(setup: &Setup, records: &[Record], place: Place) -> Table {
         })
         .collect();
     let baseline = rows.iter().find(|row| row.server == setup.suite.baseline);
-    if let Some(baseline) = baseline.and_then(Row::figures).map(|f| f.spreads.clone()) {
+    let baseline = baseline.and_then(Row::figures).filter(|figures| figures.failures.is_empty());
+    if let Some(baseline) = baseline.map(|figures| figures.spreads.clone()) {
         rows.iter_mut().for_each(|row| relate(row, &baseline));
     }
     Table { place, rows }
@@ -161,7 +181,7 @@ fn standing(setup: &Setup, records: &[&Record]) -> Standing {
     let mut faults = BTreeMap::new();
     for record in records {
         match &record.found {
-            Found::Failed(reason) => failures.push(reason.clone()),
+            Found::Failed(failure) => failures.push(failure.reason.clone()),
             Found::Measured(outcome) => {
                 for (fault, times) in &outcome.faults {
                     *faults.entry(fault.clone()).or_default() += times;
@@ -185,6 +205,9 @@ fn standing(setup: &Setup, records: &[&Record]) -> Standing {
 
 fn relate(row: &mut Row, baseline: &BTreeMap<Metric, Spread>) {
     let Standing::Figures(figures) = &mut row.standing else { return };
+    if !figures.failures.is_empty() {
+        return;
+    }
     let ratio = |(metric, spread): (&Metric, &Spread)| {
         Some((*metric, spread.ratio(baseline.get(metric)?)?))
             .filter(|(metric, _)| metric.is_compared())
@@ -203,7 +226,7 @@ mod tests {
         let summary = Summary::of(&setup, &example::records(&setup));
         assert_eq!(summary.absent(), ["absent"]);
         let table = &summary.tables[0];
-        let [baseline, other, dead, absent] = &table.rows[..] else { panic!("{table:?}") };
+        let [baseline, other, flaky, dead, absent] = &table.rows[..] else { panic!("{table:?}") };
         let throughput = baseline.spread(Metric::Throughput).unwrap();
         let (least, most) = (throughput.min, throughput.max);
         assert!(least < throughput.median && throughput.median < most);
@@ -211,7 +234,9 @@ mod tests {
         assert!((figures.ratios[&Metric::Throughput] - 2.0).abs() < 1e-9);
         assert!((figures.ratios[&Metric::P99] - 0.5).abs() < 1e-9);
         assert!(!figures.ratios.contains_key(&Metric::Hits));
+        let figures = flaky.figures().unwrap();
         assert_eq!((figures.runs, figures.failures.len()), (2, 1));
+        assert!(figures.ratios.is_empty(), "the runs that did not fail are a selection");
         assert!(matches!(&dead.standing, Standing::Failed(why) if why == "died <early>"));
         assert!(matches!(absent.standing, Standing::Absent));
     }

@@ -1,15 +1,17 @@
 //! Comparisons of real servers, and of servers that fail or are not installed.
 
-use clap::Parser;
+mod common;
+
+use common::{Bench, MEMCACHED, suite_text};
+use larder_compare::Error;
 use larder_compare::results::{Found, Record, Results};
 use larder_compare::suite::Suite;
-use larder_compare::{Arguments, Error, compare};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tempfile::{TempDir, tempdir};
+use tempfile::tempdir;
 
 fn shipped() -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../suites");
@@ -98,82 +100,6 @@ fn what_is_wrong_with_a_suite_is_named() {
     }
 }
 
-const MEMCACHED: [&str; 7] = ["memcached", "-u", "root", "-U", "0", "-s", "{socket}"];
-
-/// A suite with a server called `it`, the tables in `more`, and a small load.
-fn suite_text(command: &[&str], more: &str) -> String {
-    let load = "-t 1 -c 2 -n 100 --ratio 1:1 --key-maximum 99 --pipeline {pipeline}";
-    format!(
-        "title = \"test\"
-about = \"\"
-baseline = \"it\"
-memory_mb = 64
-threads = [1]
-
-runs = 2
-pipelines = [1, 5]
-warm_up_secs = 0.05
-
-[[server]]
-name = \"it\"
-command = {command:?}
-version = [\"--version\"]
-
-{more}
-
-[[workload]]
-name = \"small\"
-[[workload.phase]]
-name = \"mixed\"
-load = \"{load}\"
-"
-    )
-}
-
-struct Bench {
-    folder: TempDir,
-    arguments: Arguments,
-}
-
-#[derive(Debug, Parser)]
-struct Line {
-    #[command(flatten)]
-    arguments: Arguments,
-}
-
-impl Bench {
-    fn of(suite: &str) -> Self {
-        let folder = tempdir().unwrap();
-        let path = folder.path().join("suite.toml");
-        std::fs::write(&path, suite).unwrap();
-        let out = folder.path().join("out");
-        let line =
-            ["compare", path.to_str().unwrap(), "--out", out.to_str().unwrap(), "--markdown"];
-        let arguments = Line::try_parse_from(line).unwrap().arguments;
-        Self { folder, arguments }
-    }
-
-    /// Runs the comparison; returns its progress and its tables.
-    fn run(&self, interrupted: &AtomicBool) -> Result<(String, String), Error> {
-        let (mut progress, mut out) = (Vec::new(), Vec::new());
-        compare(&self.arguments, interrupted, &mut progress, &mut out)?;
-        Ok((String::from_utf8(progress).unwrap(), String::from_utf8(out).unwrap()))
-    }
-
-    fn go(&self) -> (String, String) {
-        self.run(&AtomicBool::new(false)).unwrap()
-    }
-
-    fn out(&self, name: &str) -> PathBuf {
-        self.folder.path().join("out").join(name)
-    }
-
-    fn records(&self) -> Vec<Record> {
-        let text = std::fs::read_to_string(self.out(Results::FILE)).unwrap();
-        text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
 const OTHERS: &str = r#"
 [[server]]
 name = "redis"
@@ -193,7 +119,7 @@ command = ["no-such-server", "{port}"]
 #[test]
 fn servers_that_work_fail_or_are_not_installed() {
     let bench = Bench::of(&suite_text(&MEMCACHED, OTHERS));
-    let (progress, tables) = bench.go();
+    let common::Ended { progress, tables, .. } = bench.go_wrong();
     assert!(progress.contains("nowhere: not installed"), "{progress}");
     let records = bench.records();
     // 3 servers, 2 pipelines, 2 runs.
@@ -205,8 +131,8 @@ fn servers_that_work_fail_or_are_not_installed() {
                 assert!(outcome.server.is_some(), "its process was found");
                 assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
             }
-            (Found::Failed(reason), "dies") => {
-                assert!(reason.contains("exit status: 1"), "{reason}")
+            (Found::Failed(failure), "dies") => {
+                assert!(failure.reason.contains("exit status: 1"), "{failure:?}")
             }
             other => panic!("{other:?}"),
         }
@@ -246,7 +172,7 @@ fn an_interrupted_comparison_is_resumed() {
     assert!(!progress.contains("/4]"), "nothing is left to measure: {progress}");
     let mut other = Bench { arguments: bench.arguments.clone(), folder: bench.folder };
     other.arguments.runs = Some(3);
-    let error = other.run(&AtomicBool::new(false)).unwrap_err().to_string();
+    let error = other.run(&AtomicBool::new(false)).result.unwrap_err().to_string();
     assert!(error.contains("suite differ"), "{error}");
     other.arguments.fresh = true;
     other.go();
@@ -276,7 +202,7 @@ fn a_signal_ends_the_server_too() {
         }
         std::thread::sleep(Duration::from_millis(300));
         interrupted.store(true, Ordering::Relaxed);
-        running.join().unwrap()
+        running.join().unwrap().result
     });
     assert!(matches!(result, Err(Error::Interrupted(_))), "{result:?}");
     let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
@@ -290,11 +216,11 @@ fn a_server_that_exits_under_load_is_a_failed_cell() {
     let command = [&["timeout", "-s", "KILL", "3"][..], &MEMCACHED].concat();
     let suite = suite_text(&command, "").replace("-n 100", "--test-time 600");
     let bench = Bench::of(&suite.replace("pipelines = [1, 5]", "pipelines = [1]"));
-    bench.go();
+    bench.go_wrong();
     let records = bench.records();
     assert_eq!(records.len(), 2);
     for record in records {
-        let Found::Failed(reason) = record.found else { panic!("{record:?}") };
+        let reason = record.failure().unwrap();
         assert!(reason.contains("exited") || reason.contains("connections were lost"), "{reason}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Report;
 use crate::metric::Metric;
-use crate::results::{Found, Record};
+use crate::results::Record;
 
 /// The text of the CSV file.
 pub(super) fn csv(report: &Report<'_>) -> String {
@@ -38,10 +38,7 @@ fn line(report: &Report<'_>, record: &Record) -> Vec<String> {
     let servers = &report.setup.servers;
     let version = servers.iter().find(|server| server.name == cell.server);
     let version = version.and_then(|server| server.version.clone()).unwrap_or_default();
-    let failed = match &record.found {
-        Found::Failed(reason) => reason.clone(),
-        Found::Measured(_) | Found::Held(_) => String::new(),
-    };
+    let failed = record.failure().unwrap_or_default().to_owned();
     let load_cores = report.setup.load_cores.count();
     let metrics = Metric::ALL.into_iter().map(|metric| {
         let value = metric.of(record, load_cores);

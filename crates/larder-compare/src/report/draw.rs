@@ -225,9 +225,16 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
                     self.whisker(x, self.y(spread.min), self.y(spread.max), colour)?;
                     let y = self.y(spread.median);
                     self.marker(series, (x, y))?;
+                    if point.failed {
+                        self.cross((x, y), INK)?;
+                    }
                     y
                 }
-                None => self.cross(x, colour)?,
+                None => {
+                    let y = SIZE.1 - BOTTOM - 8;
+                    self.cross((x, y), colour)?;
+                    y
+                }
             };
             spots.push((x * self.zoom, y * self.zoom, point.tip.clone()));
         }
@@ -241,12 +248,11 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         self.line(&[(x - 4, most), (x + 4, most)], colour, 1)
     }
 
-    /// Draws a cross at the bottom, for a server without a result.
-    fn cross(&self, x: i32, colour: RGBColor) -> Drawn<B, i32> {
-        let y = SIZE.1 - BOTTOM - 8;
+    /// Draws a cross: at the bottom for a server without a result, over its point if only some of its
+    /// runs failed.
+    fn cross(&self, (x, y): (i32, i32), colour: RGBColor) -> Drawn<B> {
         self.line(&[(x - 5, y - 5), (x + 5, y + 5)], colour, 2)?;
-        self.line(&[(x - 5, y + 5), (x + 5, y - 5)], colour, 2)?;
-        Ok(y)
+        self.line(&[(x - 5, y + 5), (x + 5, y - 5)], colour, 2)
     }
 
     /// Draws a server's marker. Markers differ in shape as well as in colour.

@@ -65,6 +65,8 @@ pub(crate) struct Series {
 pub(crate) struct Point {
     /// Median and spread; nothing if there is no result.
     pub(crate) spread: Option<Spread>,
+    /// Whether a run failed. Then the point is crossed out.
+    pub(crate) failed: bool,
     /// Text of the tooltip.
     pub(crate) tip: String,
 }
@@ -130,10 +132,12 @@ fn point(row: &Row, metric: Metric) -> Point {
             let ratio = ratio.map_or(String::new(), |ratio| format!(", {ratio:.2} × baseline"));
             let unit = metric.unit();
             let (least, most) = (unit.number(spread.min), unit.number(spread.max));
-            format!("{}: {} ({least} to {most}){ratio}", row.server, unit.quantity(spread.median))
+            let failed = row.failed_runs().map_or(String::new(), |failed| format!(", {failed}"));
+            let median = unit.quantity(spread.median);
+            format!("{}: {median} ({least} to {most}){ratio}{failed}", row.server)
         }
-        (Standing::Failed(reason), _) => format!("{}: {reason}", row.server),
+        (Standing::Failed(reason), _) => format!("{} failed: {reason}", row.server),
         _ => format!("{}: no result", row.server),
     };
-    Point { spread, tip }
+    Point { spread, failed: row.has_failed(), tip }
 }

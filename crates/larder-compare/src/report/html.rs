@@ -34,7 +34,7 @@ pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> St
                     " "
                     label { input type="radio" name="scale" value="logarithmic"; " logarithmic" }
                     ". Points are medians, bars range from the lowest run to the highest, and a cross "
-                    "marks a missing result. Move the pointer to a point to read its value. The "
+                    "marks a server of which a run failed. Move the pointer to a point to read its value. The "
                     "plots are also files in "
                     code { (PLOTS) "/" } "."
                 }
@@ -106,7 +106,11 @@ fn numbers(table: &Table) -> Markup {
             tr { th { "server" } @for metric in &metrics { th.number { (head(*metric)) } } }
             @for (place, row) in table.rows.iter().enumerate() {
                 @if !matches!(row.standing, Standing::Absent) {
-                    tr { td.name { (swatch(place)) (row.server) } (cells(row, &metrics)) }
+                    tr {
+                        td.name { (swatch(place)) (row.server)
+                            @if let Some(failed) = row.failed_runs() { br; small { (failed) } } }
+                        (cells(row, &metrics))
+                    }
                 }
             }
         } }

@@ -63,7 +63,8 @@ fn rows(table: &Table) -> String {
     let mut text = format!("| server |{}\n", heads.collect::<String>());
     let _ = writeln!(text, "|---|{}", "---:|".repeat(metrics.len()));
     for row in table.rows.iter().filter(|row| !matches!(row.standing, Standing::Absent)) {
-        let _ = writeln!(text, "| {} |{}", cell(&row.server), cells(row, &metrics));
+        let failed = row.failed_runs().map_or(String::new(), |failed| format!(" ({failed})"));
+        let _ = writeln!(text, "| {}{failed} |{}", cell(&row.server), cells(row, &metrics));
     }
     let notes: String = notes(table).iter().map(|note| format!("- {note}\n")).collect();
     if notes.is_empty() { text } else { text + "\n" + &notes }
@@ -78,11 +79,9 @@ pub(crate) fn notes(table: &Table) -> Vec<String> {
 }
 
 fn notes_of(row: &Row) -> Vec<String> {
-    let Some(Figures { runs, failures, faults, .. }) = row.figures() else { return Vec::new() };
-    let all = runs + failures.len();
-    let failed = failures
-        .first()
-        .map(|why| format!("{}: {} of {all} runs failed: {why}", row.server, failures.len()));
+    let Some(Figures { failures, faults, .. }) = row.figures() else { return Vec::new() };
+    let failed = row.failed_runs().zip(failures.first());
+    let failed = failed.map(|(failed, why)| format!("{}: {failed}: {why}", row.server));
     let faults = faults.iter().map(|(what, times)| format!("{}: {what}: {times}", row.server));
     failed.into_iter().chain(faults).collect()
 }

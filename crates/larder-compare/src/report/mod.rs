@@ -11,6 +11,7 @@ mod style;
 mod view;
 
 use super::Error;
+use super::plan::Cell;
 use super::results::{Record, Setup};
 use super::summary::Summary;
 use draw::Drawing;
@@ -81,9 +82,23 @@ impl<'r> Report<'r> {
         struct Json<'r> {
             setup: &'r Setup,
             summary: &'r Summary,
+            failed: Vec<FailedCell<'r>>,
             cells: &'r [Record],
         }
-        let json = Json { setup: self.setup, summary: &self.summary, cells: self.records };
+        #[derive(Serialize)]
+        struct FailedCell<'r> {
+            cell: &'r Cell,
+            reason: &'r str,
+        }
+        let failed = |record: &'r Record| {
+            record.failure().map(|reason| FailedCell { cell: &record.cell, reason })
+        };
+        let json = Json {
+            setup: self.setup,
+            summary: &self.summary,
+            failed: self.records.iter().filter_map(failed).collect(),
+            cells: self.records,
+        };
         serde_json::to_string_pretty(&json).expect("plain data is JSON")
     }
 }

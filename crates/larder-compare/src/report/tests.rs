@@ -23,7 +23,7 @@ fn report_files_contain_the_results() {
         "memcached 1.6.18",
         "not installed: absent",
         "failed: died &lt;early&gt;",
-        "larder: 1 of 3 runs failed: died in run 2",
+        "flaky: 1 of 3 runs failed: died in run 2",
         "requests/s, linear scale",
         "µs, logarithmic scale",
         "Threads of the server",
@@ -49,8 +49,8 @@ fn report_files_contain_the_results() {
         serde_json::from_str(&read(folder.path(), "results.json")).unwrap();
     assert_eq!(json["setup"]["machine"]["cpu"], "Abacus");
     assert_eq!(json["setup"]["suite"]["runs"], 3);
-    assert_eq!(json["cells"].as_array().unwrap().len(), 3 * 2 * 2 * 2 * 3);
-    assert_eq!(json["summary"]["tables"][0]["rows"][3]["standing"], "absent");
+    assert_eq!(json["cells"].as_array().unwrap().len(), 4 * 2 * 2 * 2 * 3);
+    assert_eq!(json["summary"]["tables"][0]["rows"][4]["standing"], "absent");
     let ratios = &json["summary"]["tables"][0]["rows"][1]["standing"]["figures"]["ratios"];
     assert_eq!(ratios["throughput"], 2.0);
 }
@@ -63,7 +63,7 @@ fn the_csv_file_has_a_line_for_each_cell() {
     let head = reader.headers().unwrap().clone();
     let column = |name: &str| head.iter().position(|head| head == name).unwrap();
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
-    assert_eq!(rows.len(), 72);
+    assert_eq!(rows.len(), 96);
     let dead = rows.iter().find(|row| &row[column("server")] == "dead").unwrap();
     assert_eq!(&dead[column("failed")], "died <early>");
     assert_eq!(&dead[column("throughput_per_second")], "");

@@ -1,0 +1,78 @@
+//! Servers that freeze, die or refuse: their measurements have failed, and are no results.
+
+mod common;
+
+use common::{Bench, Ended, MEMCACHED, misbehaving, suite_text};
+
+#[test]
+fn a_server() {
+    misbehaving::serve();
+}
+
+/// A comparison of memcached with a server that behaves as `behaviour` says, in one run.
+fn beside_memcached(behaviour: &str, load: &str) -> Bench {
+    let suite = suite_text(&MEMCACHED, &misbehaving::entry("broken", behaviour));
+    let suite =
+        suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("runs = 2", "runs = 1");
+    Bench::of(&suite.replace("-n 100", load).replace("warm_up_secs = 0.05", WARM_UP))
+}
+
+/// No warm-up, and a short patience.
+const WARM_UP: &str = "warm_up_secs = 0\nanswer_timeout_secs = 1";
+
+/// Runs a comparison in which `broken` fails for this reason, and checks all of its output.
+fn fails(bench: &Bench, reason: &str) {
+    let Ended { result, progress, tables } = bench.go_wrong();
+    let error = result.unwrap_err().to_string();
+    assert!(error.starts_with("1 of 2 measurements failed, first broken · "), "{error}");
+    assert!(error.contains(reason), "{error}");
+    assert!(progress.contains("broken · small · mixed · 1 thread · pipeline 1 · run 1: failed: "));
+    let row = tables.lines().find(|line| line.starts_with("| broken | failed: ")).expect(&tables);
+    assert!(row.contains(reason) && !row.contains('×'), "{row}");
+
+    let records = bench.records();
+    let record = records.iter().find(|record| record.cell.server == "broken").unwrap();
+    assert!(record.failure().unwrap().contains(reason), "{record:?}");
+    let json: serde_json::Value = serde_json::from_str(&bench.read("results.json")).unwrap();
+    assert_eq!(json["failed"][0]["cell"]["server"], "broken");
+    let standing = &json["summary"]["tables"][0]["rows"][1]["standing"];
+    assert!(standing["failed"].as_str().unwrap().contains(reason), "{standing}");
+    let csv = bench.read("results.csv");
+    let mut csv = csv::Reader::from_reader(csv.as_bytes());
+    let line = csv.records().map(Result::unwrap).find(|line| &line[0] == "broken").unwrap();
+    assert!(line[7].contains(reason) && line[8].is_empty(), "no throughput: {line:?}");
+    let plot = bench.read("plots/1-thread-pipeline-1-throughput-linear.svg");
+    assert!(plot.contains("broken failed: "), "{plot}");
+    let html = bench.read("report.html");
+    assert!(html.contains("failed: "), "the page says so");
+}
+
+#[test]
+fn a_frozen_server_has_no_result_in_a_timed_run() {
+    let bench = beside_memcached("freezes", "--test-time 1");
+    bench.edit("answer_timeout_secs = 1", "answer_timeout_secs = 30");
+    fails(&bench, "unanswered");
+}
+
+#[test]
+fn a_frozen_server_has_no_result_in_a_counted_run() {
+    fails(&beside_memcached("freezes", "-n 1000"), "did not answer for 1s");
+}
+
+#[test]
+fn a_server_that_freezes_while_keys_are_set_does_not_hold_up_the_comparison() {
+    fails(
+        &beside_memcached("freezes", "-n 1000 --fill --key-maximum 5000"),
+        "did not answer for 1s",
+    );
+}
+
+#[test]
+fn a_server_that_refuses_every_set_has_no_result() {
+    fails(&beside_memcached("refuses", "-n 100"), "SERVER_ERROR out of memory storing object");
+}
+
+#[test]
+fn a_server_that_dies_has_no_result() {
+    fails(&beside_memcached("dies", "-n 1000"), "exit status: 7");
+}
