@@ -46,17 +46,6 @@ name = "GET"
 load = "--ratio 0:1 --pipeline {pipeline}"
 "#;
 
-/// A server with a command.
-pub(crate) fn server(name: &str, command: &[&str]) -> Server {
-    Server {
-        name: name.to_owned(),
-        command: command.iter().map(ToString::to_string).collect(),
-        version: Vec::new(),
-        protocol: None,
-        port: None,
-    }
-}
-
 /// Five servers: the baseline, one that is twice as fast, one that fails in the second run, one that
 /// always fails, and one that is not installed.
 pub(crate) fn setup() -> Setup {

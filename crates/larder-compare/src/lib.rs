@@ -1,14 +1,13 @@
 //! `larder compare`: compares servers, each of which is started, loaded and stopped in turn.
 //!
 //! A [`suite`] defines servers and loads, [`plan`] orders the trials, and [`measure`] runs a trial,
-//! with the server as a [`process`] on its own [cores](CoreSet). [`results`] are kept on disk as they
+//! with the server on its own [cores](CoreSet). [`results`] are kept on disk as they
 //! arrive; `report` writes their [`summary`].
 
 mod fill;
 pub mod measure;
 pub mod metric;
 pub mod plan;
-pub mod process;
 mod report;
 pub mod results;
 pub mod statistics;
@@ -21,6 +20,7 @@ mod example;
 use clap::Args;
 use larder_target::CoreSet;
 use larder_target::Machine;
+use larder_target::program;
 use measure::Harness;
 use metric::Metric;
 use plan::{Trial, trials};
@@ -246,8 +246,8 @@ impl Arguments {
 }
 
 fn installed(server: &suite::Server) -> Installed {
-    let program = server.command.first().and_then(|name| process::find(name));
-    let version = program.as_deref().and_then(|path| process::version(path, &server.version));
+    let program = server.command.first().and_then(|name| program::find(name));
+    let version = program.as_deref().and_then(|path| program::version(path, &server.version));
     Installed { name: server.name.clone(), program, version }
 }
 

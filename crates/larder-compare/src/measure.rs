@@ -2,7 +2,6 @@
 
 use super::fill::fill;
 use super::plan::Trial;
-use super::process::Running;
 use super::results::{Failure, Found, Record};
 use super::suite::{self, Phase, Suite};
 use larder_bench::Outcome;
@@ -10,6 +9,7 @@ use larder_bench::{RunError, run};
 use larder_bench::{Settings, Stop};
 use larder_target::CoreSet;
 use larder_target::CpuTimes;
+use larder_target::launch::{CommandLine, Launch, Launched};
 use larder_target::process::{self, Usage};
 use larder_target::template::Values;
 use larder_target::{Protocol, ServerAddress};
@@ -55,13 +55,20 @@ impl Harness<'_> {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    fn start(&self, trial: &Trial<'_>, program: &Path) -> Result<Running, String> {
-        let values = Values::default()
-            .with("threads", trial.threads)
-            .with("memory_mb", self.suite.memory_mb);
-        let protocol = self.protocol(trial)?;
+    fn start(&self, trial: &Trial<'_>, program: &Path) -> Result<Launched, String> {
         let log = self.logs.join(format!("{}.log", trial.server.name));
-        Running::start(trial.server, program, values, self.server_cores, protocol, log)
+        let arguments = &trial.server.command[1..];
+        let launch = Launch {
+            command: CommandLine::Words { program, arguments },
+            values: Values::default()
+                .with("threads", trial.threads)
+                .with_memory(self.suite.memory_mb),
+            port: trial.server.port,
+            protocol: self.protocol(trial)?,
+            cores: Some(self.server_cores),
+            log: Some(&log),
+        };
+        launch.start().map_err(|error| error.to_string())
     }
 
     /// The protocol of a trial's server, or of its first load.
@@ -84,7 +91,7 @@ impl Harness<'_> {
     }
 
     /// The result of each phase, and the CPU time of other processes meanwhile.
-    fn phases(&self, trial: &Trial<'_>, server: &mut Running) -> Vec<(Found, Option<f64>)> {
+    fn phases(&self, trial: &Trial<'_>, server: &mut Launched) -> Vec<(Found, Option<f64>)> {
         let mut warm = false;
         let mut found = Vec::new();
         for phase in &trial.workload.phases {
@@ -98,13 +105,13 @@ impl Harness<'_> {
         &self,
         trial: &Trial<'_>,
         phase: &Phase,
-        server: &mut Running,
+        server: &mut Launched,
         warm: &mut bool,
     ) -> Result<(Found, Option<f64>), String> {
         if let Some(report) = server.exit_report() {
             return Err(format!("exited before this phase: {report}"));
         }
-        let (address, pid) = (server.address.clone(), server.pid());
+        let (address, pid) = (server.address().clone(), server.pid());
         if let Some(what) = phase.fill {
             let (protocol, limit_mb) = (self.protocol(trial)?, self.suite.memory_mb);
             let filling = || fill(what, &address, protocol, limit_mb, pid);
@@ -119,7 +126,9 @@ impl Harness<'_> {
             settings.fill = false;
         }
         let before = CpuTimes::now(pid);
-        let outcome = self.load(server, &settings)?;
+        let mut outcome = self.load(server, &settings)?;
+        // A cost of 0 is one that was not seen.
+        outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
         let others = CpuTimes::now(pid).zip(before);
         let others = others.map(|(after, before)| after.others_since(&before, self.cores));
         Ok((judge(outcome), others))
@@ -139,7 +148,7 @@ impl Harness<'_> {
         Ok(Settings { address, ..settings })
     }
 
-    fn load(&self, server: &mut Running, settings: &Settings) -> Result<Outcome, String> {
+    fn load(&self, server: &mut Launched, settings: &Settings) -> Result<Outcome, String> {
         let (answered, pid) = (AtomicU64::new(NO_PROGRESS_YET), server.pid());
         let loading = || {
             let mut progress = |progress: larder_bench::Progress| {
@@ -163,7 +172,7 @@ impl Harness<'_> {
     /// stops the server, which makes `work` return.
     fn run_monitored<T: Send>(
         &self,
-        server: &mut Running,
+        server: &mut Launched,
         answered: &AtomicU64,
         work: impl FnOnce() -> Result<T, String> + Send,
     ) -> Result<T, String> {
@@ -228,19 +237,29 @@ const NO_PROGRESS_YET: u64 = u64::MAX;
 struct StallTimer {
     progress: (u64, Option<Usage>),
     since: Instant,
+    /// When the server's CPU time was read.
+    looked: Instant,
 }
+
+/// Interval at which the CPU times of all processes are read.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl StallTimer {
     fn new() -> Self {
-        Self { progress: (NO_PROGRESS_YET, None), since: Instant::now() }
+        let now = Instant::now();
+        Self { progress: (NO_PROGRESS_YET, None), since: now, looked: now }
     }
 
     fn has_timed_out(&mut self, count: u64, pid: i32, timeout: Duration) -> bool {
+        if count == self.progress.0 && self.looked.elapsed() < LOOK_INTERVAL {
+            return false;
+        }
+        self.looked = Instant::now();
         let used = if count == NO_PROGRESS_YET { process::usage(pid) } else { None };
         // Memory may change without any request.
         let used = used.map(|used| Usage { rss_bytes: 0, ..used });
         if (count, used) != self.progress {
-            *self = Self { progress: (count, used), since: Instant::now() };
+            *self = Self { progress: (count, used), since: self.looked, ..*self };
         }
         self.since.elapsed() > timeout
     }

@@ -145,8 +145,8 @@ impl Metric {
             Self::P99_9 => Some(total.latency.p99_9),
             Self::P99_99 => Some(total.latency.p99_99),
             Self::Max => Some(total.latency.max),
-            Self::Cpu => outcome.server.map(|cost| cost.user_micros + cost.system_micros),
-            Self::UserCpu => outcome.server.map(|cost| cost.user_micros),
+            Self::Cpu => known(outcome.server.map(|cost| cost.user_micros + cost.system_micros)),
+            Self::UserCpu => known(outcome.server.map(|cost| cost.user_micros)),
             Self::Hits => {
                 let asked = total.hits + total.misses;
                 (asked > 0).then(|| 100.0 * total.hits as f64 / asked as f64)
@@ -157,6 +157,12 @@ impl Metric {
             Self::OthersBusy | Self::HeldByLimit | Self::HeldByRss => None,
         }
     }
+}
+
+/// A cost of 0 is one that was not seen: no server answers a request without CPU time, but the times of
+/// processes have a resolution of about 10 ms, and some systems do not report them.
+fn known(cost: Option<f64>) -> Option<f64> {
+    cost.filter(|cost| *cost > 0.0)
 }
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -240,6 +246,20 @@ fn thousands(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::example;
+    use larder_bench::ServerCost;
+
+    #[test]
+    fn a_cost_that_was_not_seen_is_unknown() {
+        let mut record = example::records(&example::setup()).remove(0);
+        let Found::Measured(outcome) = &mut record.found else { panic!("{record:?}") };
+        assert!(Metric::UserCpu.of_outcome(outcome, 1).is_some());
+        for server in [None, Some(ServerCost::default())] {
+            outcome.server = server;
+            assert_eq!(Metric::Cpu.of_outcome(outcome, 1), None);
+            assert_eq!(Metric::UserCpu.of_outcome(outcome, 1), None);
+        }
+    }
 
     #[test]
     fn quantities_are_scaled() {

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Bench, MEMCACHED, suite_text};
+use common::{Bench, MEMCACHED, suite_entry, suite_text};
 use larder_compare::Error;
+use larder_compare::metric::Metric;
 use larder_compare::results::{Found, Record, Results};
 use larder_compare::suite::Suite;
 use nix::sys::signal::kill;
@@ -128,7 +129,6 @@ fn servers_that_work_fail_or_are_not_installed() {
         match (&record.found, record.cell.server.as_str()) {
             (Found::Measured(outcome), "it" | "redis") => {
                 assert_eq!(outcome.total().requests, 200);
-                assert!(outcome.server.is_some(), "its process was found");
                 assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
             }
             (Found::Failed(failure), "dies") => {
@@ -209,6 +209,21 @@ fn a_signal_ends_the_server_too() {
     let pid = Pid::from_raw(pid.trim().parse().unwrap());
     assert!(kill(pid, None).is_err(), "it is gone");
     assert!(bench.records().is_empty(), "half a measurement is none");
+}
+
+/// The script itself uses next to no CPU time.
+#[test]
+fn the_cost_of_a_server_that_a_script_starts_is_known() {
+    let script = "memcached -u root -U 0 -t 1 -s \"$0\" & wait";
+    let suite = suite_text(&["sh", "-c", script, "{socket}"], &suite_entry("bare", &MEMCACHED));
+    let suite =
+        suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("-n 100", "-n 20000");
+    let bench = Bench::of(&suite.replace("version = [\"--version\"]", ""));
+    bench.go();
+    for record in bench.records() {
+        let cost = Metric::Cpu.of(&record, 1).expect("it is measured");
+        assert!(cost > 0.5, "{record:?}");
+    }
 }
 
 #[test]

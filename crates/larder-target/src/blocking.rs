@@ -1,7 +1,7 @@
 //! A blocking client connection, for measurements whose next request depends on the last answer. It
 //! sends batches of gets and sets over TCP or a unix socket, in memcached's text protocol or RESP.
 
-use crate::ServerAddress;
+use crate::{Protocol, ServerAddress};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -28,6 +28,15 @@ pub enum Dialect {
     Text,
     /// RESP2, for Redis, Valkey, Dragonfly and Garnet
     Resp,
+}
+
+impl From<Dialect> for Protocol {
+    fn from(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Text => Self::Text,
+            Dialect::Resp => Self::Resp,
+        }
+    }
 }
 
 impl fmt::Display for Dialect {

@@ -1,8 +1,12 @@
-//! Starts a server for a measurement and stops it afterwards.
+//! Starts a server for a measurement and stops it afterwards, with all of its processes.
 
-use crate::ServerAddress;
+use crate::group::Group;
+use crate::template::{self, Values};
+use crate::{CoreSet, Protocol, ServerAddress, process};
+use nix::sys::signal::Signal;
 use socket2::{Domain, Socket, Type};
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,95 +15,216 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it accepts connections.
+/// How long a server may take until it answers its first request.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-
+/// How long a server may take to exit after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a server may take for the answer that shows that it is ready.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// A start is tried several times, because another process can take the free port first.
 const ATTEMPTS: usize = 3;
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct Launch<'l> {
+    /// The command, in which the placeholders `{port}` or `{socket}` (a path) and `{dir}` (an empty
+    /// directory) are replaced, and those of `values`.
+    pub command: CommandLine<'l>,
+    /// The values of further placeholders.
+    pub values: Values,
+    /// The fixed TCP port of a server that has no option for it.
+    pub port: Option<u16>,
+    /// The protocol in which it has to answer.
+    pub protocol: Protocol,
+    /// The cores that it runs on; otherwise those of this process.
+    pub cores: Option<&'l CoreSet>,
+    /// A file for its output. Otherwise it inherits standard error.
+    pub log: Option<&'l Path>,
+}
+
+/// The command of a server.
+#[derive(Clone, Debug)]
+pub enum CommandLine<'l> {
+    /// A program and its arguments.
+    Words {
+        /// The program.
+        program: &'l Path,
+        /// Its arguments, in which unknown placeholders are errors.
+        arguments: &'l [String],
+    },
+    /// A line for a shell, in which unknown placeholders stay as they are, because braces have a
+    /// meaning there.
+    Shell(&'l str),
+}
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The command has no placeholder for an address.
-    #[error("the command `{0}` has neither {{port}} nor {{socket}}; add one of them")]
-    NoPlaceholder(String),
-    /// The system refused to run the command.
-    #[error("cannot start `{command}`: {error}")]
-    Spawn {
-        /// The command.
-        command: String,
+    #[error("the command has neither {{port}} nor {{socket}}; add one of them")]
+    NoPlaceholder,
+    /// The command has an unknown placeholder.
+    #[error("{0}")]
+    Template(String),
+    /// No address is free, or the log or a directory cannot be written.
+    #[error("{what}: {error}")]
+    Prepare {
+        /// The file, directory or address.
+        what: String,
         /// The system's error.
         error: io::Error,
     },
-    /// The server exited or never accepted a connection.
-    #[error("`{command}` {what}; run the command by itself to see why")]
-    NotListening {
-        /// The command, with its placeholders replaced.
-        command: String,
-        /// What the server did.
-        what: String,
+    /// The system refused to run the command.
+    #[error("cannot be started: {0}")]
+    Spawn(String),
+    /// The server exited.
+    #[error("did not start: {0}")]
+    Exited(String),
+    /// The server never answered.
+    #[error("does not answer {protocol} on {address}{log}")]
+    NoAnswer {
+        /// The protocol of the request.
+        protocol: Protocol,
+        /// The address.
+        address: ServerAddress,
+        /// The last line of the log, if there is one.
+        log: String,
     },
 }
 
-/// A started server, which is killed when this is dropped.
+/// A started server. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Launched {
     child: Child,
+    group: Group,
     address: ServerAddress,
+    /// The process whose CPU time and memory, with those of its descendants, are the server's.
+    pid: i32,
     folder: PathBuf,
+    log: Option<PathBuf>,
+    is_stopped: bool,
 }
 
-impl Launched {
-    /// Starts a server and waits until it accepts connections. A shell runs the command, in which
-    /// the placeholders `{port}` or `{socket}` (a path), `{memory_mb}`, `{memory_bytes}` and `{dir}`
-    /// (an empty directory) are replaced. The server inherits standard error.
+impl Launch<'_> {
+    /// Starts the server and waits until it answers.
     ///
     /// # Errors
-    /// The server does not start, exits at once, or does not accept connections within 30 seconds.
-    pub fn start(template: &str, memory_mb: u64) -> Result<Self, LaunchError> {
+    /// The server does not start, exits at once, or does not answer within 30 seconds.
+    pub fn start(&self) -> Result<Launched, LaunchError> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let started = Self::attempt(template, memory_mb);
-            if started.is_ok() || attempts == ATTEMPTS {
+            let (address, started) = self.attempt()?;
+            let taken = match address {
+                ServerAddress::Tcp(address) => free_address(address.port()).is_err(),
+                ServerAddress::Unix(_) => false,
+            };
+            if started.is_ok() || !taken || self.port.is_some() || attempts == ATTEMPTS {
                 return started;
             }
         }
     }
 
-    fn attempt(template: &str, memory_mb: u64) -> Result<Self, LaunchError> {
-        let folder = scratch_folder();
-        let spawn_error = |error| LaunchError::Spawn { command: template.to_owned(), error };
-        std::fs::create_dir_all(&folder).map_err(spawn_error)?;
-        let address = choose_address(template, &folder)?;
-        let command = expand(template, &address, &folder, memory_mb);
-        let child = Command::new("sh")
-            .args(["-c", &format!("exec {command}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(spawn_error)?;
-        let mut launched = Self { child, address, folder };
-        launched.wait_until_listening(&command)?;
-        Ok(launched)
+    /// Starts the server once. Returns the address that was chosen, too.
+    fn attempt(&self) -> Result<(ServerAddress, Result<Launched, LaunchError>), LaunchError> {
+        let id = next_id();
+        let folder = std::env::temp_dir().join(format!("larder-{}-{id}", std::process::id()));
+        let prepare =
+            |path: &Path, error| LaunchError::Prepare { what: path.display().to_string(), error };
+        let address = self.choose_address(&folder)?;
+        let mut command = self.command(&address, &folder)?;
+        std::fs::create_dir_all(&folder).map_err(|error| prepare(&folder, error))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        if let Some(log) = self.log {
+            let output = File::create(log).map_err(|error| prepare(log, error))?;
+            command.stderr(output.try_clone().map_err(|error| prepare(log, error))?).stdout(output);
+        }
+        let spawned =
+            Group::new(&folder, id).map_err(|error| error.to_string()).and_then(|group| {
+                group.add(&mut command);
+                Ok((spawn_on(self.cores, &mut command)?, group))
+            });
+        let (child, group) = spawned.map_err(|error| {
+            let _ = std::fs::remove_dir(&folder);
+            LaunchError::Spawn(error)
+        })?;
+        let pid = child.id().cast_signed();
+        let log = self.log.map(Path::to_owned);
+        let mut launched = Launched { child, group, address, pid, folder, log, is_stopped: false };
+        let address = launched.address.clone();
+        let ready = launched.wait_until_ready(self.protocol);
+        Ok((address, ready.map(|()| launched)))
     }
 
-    fn wait_until_listening(&mut self, command: &str) -> Result<(), LaunchError> {
-        let not_listening =
-            |what| Err(LaunchError::NotListening { command: command.to_owned(), what });
-        let since = Instant::now();
-        loop {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return not_listening(format!("exited at once ({status})"));
+    fn choose_address(&self, folder: &Path) -> Result<ServerAddress, LaunchError> {
+        let has = |placeholder: &str| match &self.command {
+            CommandLine::Words { arguments, .. } => {
+                arguments.iter().any(|word| word.contains(placeholder))
             }
-            if answers(&self.address) {
+            CommandLine::Shell(line) => line.contains(placeholder),
+        };
+        if has("{socket}") {
+            return Ok(ServerAddress::Unix(folder.join("socket")));
+        }
+        if !has("{port}") && self.port.is_none() {
+            return Err(LaunchError::NoPlaceholder);
+        }
+        let what = self.port.map_or("a TCP port".to_owned(), |port| format!("TCP port {port}"));
+        free_address(self.port.unwrap_or(0))
+            .map(ServerAddress::Tcp)
+            .map_err(|error| LaunchError::Prepare { what, error })
+    }
+
+    fn command(&self, address: &ServerAddress, folder: &Path) -> Result<Command, LaunchError> {
+        let values = self.values.clone().with("dir", folder.display());
+        let values = match address {
+            ServerAddress::Unix(path) => values.with("socket", path.display()).with("port", 0),
+            ServerAddress::Tcp(address) => values.with("port", address.port()),
+        };
+        match &self.command {
+            CommandLine::Words { program, arguments } => {
+                let words = arguments.iter().map(|word| template::expand(word, &values));
+                let words = words.collect::<Result<Vec<String>, String>>();
+                let mut command = Command::new(program);
+                command.args(words.map_err(LaunchError::Template)?);
+                Ok(command)
+            }
+            CommandLine::Shell(line) => {
+                let mut command = Command::new("sh");
+                command.args(["-c", &format!("exec {}", template::expand_known(line, &values))]);
+                Ok(command)
+            }
+        }
+    }
+}
+
+impl Launched {
+    fn wait_until_ready(&mut self, protocol: Protocol) -> Result<(), LaunchError> {
+        let begun = Instant::now();
+        while begun.elapsed() < START_TIMEOUT {
+            if let Some(report) = self.exit_report() {
+                return Err(LaunchError::Exited(report));
+            }
+            if answers(&self.address, protocol) {
+                self.choose_pid();
                 return Ok(());
             }
-            if since.elapsed() > START_TIMEOUT {
-                return not_listening(format!("does not accept connections at {}", self.address));
-            }
-            sleep(Duration::from_millis(10));
+            sleep(POLL_INTERVAL);
+        }
+        let (address, log) = (self.address.clone(), self.last_log_line());
+        Err(LaunchError::NoAnswer { protocol, address, log })
+    }
+
+    /// Chooses the process that is measured: the one that was started if the listening process
+    /// descends from it, so that the costs of a script's programs are the server's; otherwise the
+    /// listening process.
+    fn choose_pid(&mut self) {
+        if let Some(owner) = process::find(&self.address)
+            && !process::descends(owner, self.pid)
+        {
+            self.pid = owner;
         }
     }
 
@@ -109,38 +234,86 @@ impl Launched {
         &self.address
     }
 
-    /// The server's process ID.
+    /// The ID of the process whose CPU time and memory, with those of its descendants, are the
+    /// server's. A server that has left its first process is the process that listens.
     #[must_use]
     pub fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).unwrap_or(i32::MAX)
+        if process::is_running(self.pid) {
+            return self.pid;
+        }
+        process::find(&self.address).unwrap_or(self.pid)
+    }
+
+    /// The exit status and the last line of the log, if the server has ended. A server that left its
+    /// first process for others has not ended.
+    pub fn exit_report(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        let ended = self.is_stopped || self.group.members().is_empty();
+        ended.then(|| format!("{status}{}", self.last_log_line()))
+    }
+
+    /// Stops all processes of the server with SIGTERM, then, after a timeout, with SIGKILL.
+    pub fn stop(&mut self) {
+        if self.is_stopped {
+            return;
+        }
+        self.is_stopped = true;
+        self.group.signal(Signal::SIGTERM);
+        // A stopped process receives SIGTERM only when it continues.
+        self.group.signal(Signal::SIGCONT);
+        if !self.wait_for_all(STOP_TIMEOUT) {
+            self.group.signal(Signal::SIGKILL);
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            self.wait_for_all(STOP_TIMEOUT);
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+
+    /// Waits until no process of the server is left; returns whether that happened in time.
+    fn wait_for_all(&mut self, at_most: Duration) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < at_most {
+            if !matches!(self.child.try_wait(), Ok(None)) && self.group.members().is_empty() {
+                return true;
+            }
+            sleep(POLL_INTERVAL);
+        }
+        false
+    }
+
+    fn last_log_line(&self) -> String {
+        let Some(log) = &self.log else { return String::new() };
+        let bytes = std::fs::read(log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.lines().rev().find(|line| !line.trim().is_empty());
+        line.map_or(String::new(), |line| {
+            format!("; last log line: {}", line.trim().chars().take(200).collect::<String>())
+        })
     }
 }
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        // Killing loses nothing that is still needed, and fails if the server has exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
+        self.stop();
     }
 }
 
-fn scratch_folder() -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    std::env::temp_dir().join(format!("larder-bench-{process}-{count}"))
+/// A number that no other server of this process has.
+fn next_id() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn choose_address(template: &str, folder: &Path) -> Result<ServerAddress, LaunchError> {
-    if template.contains("{socket}") {
-        return Ok(ServerAddress::Unix(folder.join("socket")));
-    }
-    if !template.contains("{port}") {
-        return Err(LaunchError::NoPlaceholder(template.to_owned()));
-    }
-    free_address(0)
-        .map(ServerAddress::Tcp)
-        .map_err(|error| LaunchError::Spawn { command: template.to_owned(), error })
+/// Starts a process from a thread that is pinned to `cores`, which the process inherits.
+fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, String> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            cores.map_or(Ok(()), CoreSet::pin)?;
+            command.spawn().map_err(|error| error.to_string())
+        });
+        thread.join().expect("nothing in it panics")
+    })
 }
 
 /// A free address on the loopback interface, with this port or, if `port` is 0, with any. The address
@@ -156,46 +329,83 @@ pub fn free_address(port: u16) -> io::Result<SocketAddr> {
     socket.local_addr()?.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
 }
 
-fn expand(template: &str, address: &ServerAddress, folder: &Path, memory_mb: u64) -> String {
-    let (port, socket) = match address {
-        ServerAddress::Tcp(address) => (address.port().to_string(), String::new()),
-        ServerAddress::Unix(path) => (String::from("0"), path.display().to_string()),
+/// Whether the server answers a request.
+fn answers(address: &ServerAddress, protocol: Protocol) -> bool {
+    let (request, answer): (&[u8], &[u8]) = match protocol {
+        Protocol::Text | Protocol::Meta => (b"version\r\n", b"VERSION"),
+        Protocol::Binary => (&BINARY_VERSION, &[0x81]),
+        Protocol::Resp => (b"*1\r\n$4\r\nPING\r\n", b"+PONG"),
     };
-    template
-        .replace("{port}", &port)
-        .replace("{socket}", &socket)
-        .replace("{memory_mb}", &memory_mb.to_string())
-        .replace("{memory_bytes}", &(memory_mb << 20).to_string())
-        .replace("{dir}", &folder.display().to_string())
-}
-
-fn answers(address: &ServerAddress) -> bool {
+    let answer = |stream: &mut dyn ReadWrite| {
+        let mut got = vec![0; answer.len()];
+        stream.write_all(request).and_then(|()| stream.read_exact(&mut got)).is_ok()
+            && got == answer
+    };
     match address {
-        ServerAddress::Tcp(address) => TcpStream::connect(address).is_ok(),
-        ServerAddress::Unix(path) => UnixStream::connect(path).is_ok(),
+        ServerAddress::Tcp(address) => TcpStream::connect(address).is_ok_and(|mut stream| {
+            stream.set_read_timeout(Some(READ_TIMEOUT)).is_ok() && answer(&mut stream)
+        }),
+        ServerAddress::Unix(path) => UnixStream::connect(path).is_ok_and(|mut stream| {
+            stream.set_read_timeout(Some(READ_TIMEOUT)).is_ok() && answer(&mut stream)
+        }),
     }
 }
+
+trait ReadWrite: Read + Write {}
+impl<S: Read + Write> ReadWrite for S {}
+
+/// A `version` request: the magic byte, the opcode, and zeros.
+const BINARY_VERSION: [u8; 24] = {
+    let mut packet = [0; 24];
+    packet[0] = 0x80;
+    packet[1] = 0x0b;
+    packet
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn shell(line: &str) -> Result<Launched, LaunchError> {
+        let log = std::env::temp_dir().join(format!("larder-log-{}", next_id()));
+        let started = Launch {
+            command: CommandLine::Shell(line),
+            values: Values::default().with("memory_mb", 64),
+            port: None,
+            protocol: Protocol::Text,
+            cores: None,
+            log: Some(&log),
+        }
+        .start();
+        let _ = std::fs::remove_file(log);
+        started
+    }
+
     #[test]
     fn a_command_that_ends_at_once_is_an_error() {
-        let error = Launched::start("false {port}", 1).unwrap_err();
-        assert!(error.to_string().contains("exited at once"), "{error}");
+        let error = shell("sh -c 'echo no memory for {port}; exit 3'").unwrap_err().to_string();
+        assert!(error.contains("did not start: exit status: 3; last log line: no memory for "));
     }
 
     #[test]
     fn a_command_needs_a_place() {
-        let error = Launched::start("memcached -m {memory_mb}", 1).unwrap_err();
-        assert!(matches!(error, LaunchError::NoPlaceholder(_)), "{error}");
+        let error = shell("memcached -m {memory_mb}").unwrap_err();
+        assert!(matches!(error, LaunchError::NoPlaceholder), "{error}");
     }
 
     #[test]
-    fn all_fields_are_filled_in() {
+    fn the_places_of_a_shell_line() {
+        let launch = Launch {
+            command: CommandLine::Shell("x {port} {dir} ${HOME} {a,b}"),
+            values: Values::default(),
+            port: None,
+            protocol: Protocol::Text,
+            cores: None,
+            log: None,
+        };
         let address = ServerAddress::Tcp("127.0.0.1:1234".parse().unwrap());
-        let all = "{port} {memory_mb} {memory_bytes} {dir}";
-        assert_eq!(expand(all, &address, Path::new("/d"), 3), "1234 3 3145728 /d");
+        let command = launch.command(&address, Path::new("/d")).unwrap();
+        let line = command.get_args().nth(1).unwrap().to_str().unwrap();
+        assert_eq!(line, "exec x 1234 /d ${HOME} {a,b}");
     }
 }

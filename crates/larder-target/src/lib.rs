@@ -7,9 +7,11 @@ pub mod blocking;
 mod cores;
 mod cpu_times;
 pub mod empty_loop;
+mod group;
 pub mod launch;
 mod machine;
 pub mod process;
+pub mod program;
 pub mod target;
 pub mod template;
 

@@ -3,14 +3,14 @@
 
 use crate::ServerAddress;
 
-/// CPU time of a process so far, and its resident memory.
+/// CPU time so far and resident memory of a process and its descendants.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// User CPU time in seconds.
     pub user_secs: f64,
     /// System CPU time in seconds.
     pub system_secs: f64,
-    /// Resident memory in bytes.
+    /// Resident memory in bytes. Memory that processes share is counted for each of them.
     pub rss_bytes: u64,
 }
 
@@ -19,7 +19,7 @@ mod linux {
     use super::{ServerAddress, Usage};
     use perf_event::events::Hardware;
     use perf_event::{Builder, Counter};
-    use procfs::process::{FDInfo, FDTarget, Process, all_processes};
+    use procfs::process::{FDInfo, FDTarget, Process, Stat, all_processes};
     use std::net::IpAddr;
 
     /// The ID of the process that listens on `address`, if it runs on this machine and its file
@@ -53,19 +53,81 @@ mod linux {
         }
     }
 
-    /// CPU time and memory of a process; none if it does not exist.
+    /// CPU time and memory of a process and its descendants, including those that have exited; none
+    /// if the process does not exist.
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process's life")]
     pub fn usage(pid: i32) -> Option<Usage> {
-        let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
+        let tree = tree(pid);
+        if tree.is_empty() {
+            return None;
+        }
         let ticks = procfs::ticks_per_second() as f64;
+        // The times of processes that were waited for are in those of their parents.
+        let waited = |ticks: i64| u64::try_from(ticks).unwrap_or(0);
+        let user: u64 = tree.iter().map(|stat| stat.utime + waited(stat.cutime)).sum();
+        let system: u64 = tree.iter().map(|stat| stat.stime + waited(stat.cstime)).sum();
         Some(Usage {
-            user_secs: stat.utime as f64 / ticks,
-            system_secs: stat.stime as f64 / ticks,
-            rss_bytes: stat.rss * procfs::page_size(),
+            user_secs: user as f64 / ticks,
+            system_secs: system as f64 / ticks,
+            rss_bytes: tree.iter().map(|stat| stat.rss * procfs::page_size()).sum(),
         })
     }
 
-    /// Hardware counters of all threads that a process had when counting began, in user mode.
+    /// A process and its descendants; nothing if it does not exist.
+    fn tree(pid: i32) -> Vec<Stat> {
+        let Ok(root) = Process::new(pid).and_then(|process| process.stat()) else {
+            return Vec::new();
+        };
+        let mut others: Vec<Stat> =
+            all_processes().into_iter().flatten().flatten().filter_map(|p| p.stat().ok()).collect();
+        let mut tree = vec![root];
+        let mut next = 0;
+        while let Some(parent) = tree.get(next).map(|stat| stat.pid) {
+            next += 1;
+            let is_child = |stat: &mut Stat| stat.ppid == parent && stat.pid != parent;
+            tree.extend(others.extract_if(.., is_child));
+        }
+        tree
+    }
+
+    /// Whether a process is `ancestor` or descends from it.
+    pub fn descends(pid: i32, ancestor: i32) -> bool {
+        tree(ancestor).iter().any(|stat| stat.pid == pid)
+    }
+
+    /// The processes that are in a process group or have `mark` in their environment, except those
+    /// that have exited and are not waited for.
+    pub(crate) fn members(group: i32, mark: &[u8]) -> Vec<i32> {
+        let belongs = |process: &Process| {
+            let Ok(stat) = process.stat() else { return false };
+            runs(&stat) && (stat.pgrp == group || is_marked(stat.pid, mark))
+        };
+        let all = all_processes().into_iter().flatten().flatten();
+        all.filter(belongs).map(|process| process.pid()).collect()
+    }
+
+    fn runs(stat: &Stat) -> bool {
+        !matches!(stat.state, 'Z' | 'X')
+    }
+
+    /// Whether a process exists and has not exited.
+    pub(crate) fn is_running(pid: i32) -> bool {
+        Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| runs(&stat))
+    }
+
+    fn is_marked(pid: i32, mark: &[u8]) -> bool {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+    }
+
+    /// Whether a process is in a process group.
+    pub(crate) fn is_in_group(pid: i32, group: i32) -> bool {
+        let stat = Process::new(pid).and_then(|process| process.stat());
+        stat.is_ok_and(|stat| stat.pgrp == group)
+    }
+
+    /// Hardware counters of all threads that a process and its descendants had when counting began,
+    /// in user mode.
     #[derive(Debug)]
     pub struct Events {
         cycles: Vec<Counter>,
@@ -75,8 +137,11 @@ mod linux {
     impl Events {
         /// Starts counting. None if the machine has no hardware counters or access is denied.
         pub fn count(pid: i32) -> Option<Self> {
-            let threads: Vec<i32> =
-                Process::new(pid).ok()?.tasks().ok()?.flatten().map(|task| task.tid).collect();
+            let mut threads: Vec<i32> = Vec::new();
+            for stat in tree(pid) {
+                let tasks = Process::new(stat.pid).ok()?.tasks().ok()?;
+                threads.extend(tasks.flatten().map(|task| task.tid));
+            }
             let count = |event: Hardware| -> Option<Vec<Counter>> {
                 threads.iter().map(|thread| counter(*thread, event)).collect()
             };
@@ -103,7 +168,9 @@ mod linux {
 }
 
 #[cfg(target_os = "linux")]
-pub use linux::{Events, find, usage};
+pub use linux::{Events, descends, find, usage};
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{is_in_group, is_running, members};
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
@@ -117,6 +184,26 @@ mod elsewhere {
     /// Reads nothing: this needs Linux's /proc.
     pub fn usage(_: i32) -> Option<Usage> {
         None
+    }
+
+    /// Knows no ancestors: this needs Linux's /proc.
+    pub fn descends(_: i32, _: i32) -> bool {
+        false
+    }
+
+    /// Finds no processes: this needs Linux's /proc.
+    pub(crate) fn members(_: i32, _: &[u8]) -> Vec<i32> {
+        Vec::new()
+    }
+
+    /// Assumes that processes run: this needs Linux's /proc.
+    pub(crate) fn is_running(_: i32) -> bool {
+        true
+    }
+
+    /// Finds no processes: this needs Linux's /proc.
+    pub(crate) fn is_in_group(_: i32, _: i32) -> bool {
+        true
     }
 
     /// Counts nothing: this needs Linux's perf events.
@@ -137,7 +224,9 @@ mod elsewhere {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Events, find, usage};
+pub use elsewhere::{Events, descends, find, usage};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use elsewhere::{is_in_group, is_running, members};
 
 /// User and system CPU time of this process so far, in seconds.
 #[must_use]

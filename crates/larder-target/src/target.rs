@@ -2,8 +2,9 @@
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};
-use crate::launch::{LaunchError, Launched};
+use crate::launch::{CommandLine, Launch, LaunchError, Launched};
 use crate::process;
+use crate::template::Values;
 use clap::Args;
 use std::io;
 use std::net::ToSocketAddrs;
@@ -52,8 +53,13 @@ pub enum TargetError {
     #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
     NoAddress(String),
     /// The server could not be started.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
+    #[error("`{command}` {error}; run the command by itself to see why")]
+    Launch {
+        /// The command.
+        command: String,
+        /// The cause.
+        error: LaunchError,
+    },
     /// The server did not accept a connection.
     #[error("cannot connect to {address}: {error}; check that the server runs there")]
     Connect {
@@ -104,7 +110,7 @@ pub enum Target {
     Command {
         /// Its name in tables.
         name: String,
-        /// The command, with placeholders: see [`Launched::start`].
+        /// The command, a line for a shell with placeholders: see [`Launch`].
         template: String,
     },
     /// A server that already runs.
@@ -158,10 +164,10 @@ impl Target {
         match self {
             Self::Command { template, .. } => {
                 let memory_mb = memory_mb.unwrap_or(MEMORY_MB);
-                let launched = Launched::start(template, memory_mb)?;
+                let launched = launch(template, dialect, memory_mb)?;
                 let address = launched.address().clone();
                 let connection = connect(&address, dialect)?;
-                let pid = process::find(&address).or(Some(launched.pid()));
+                let pid = Some(launched.pid());
                 let limit_bytes = memory_mb << 20;
                 let _launched = Some(launched);
                 Ok(OpenTarget { connection, pid, limit_bytes, address, dialect, _launched })
@@ -177,6 +183,19 @@ impl Target {
             }
         }
     }
+}
+
+fn launch(template: &str, dialect: Dialect, memory_mb: u64) -> Result<Launched, TargetError> {
+    let launch = Launch {
+        command: CommandLine::Shell(template),
+        values: Values::default().with_memory(memory_mb),
+        port: None,
+        protocol: dialect.into(),
+        cores: None,
+        log: None,
+    };
+    let failed = |error| TargetError::Launch { command: template.to_owned(), error };
+    launch.start().map_err(failed)
 }
 
 fn connect(address: &ServerAddress, dialect: Dialect) -> Result<Connection, TargetError> {

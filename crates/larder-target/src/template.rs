@@ -15,8 +15,15 @@ impl Values {
     /// Example values of all placeholders, to check commands with.
     pub fn examples() -> Self {
         let numbers =
-            ["port", "threads", "memory_mb", "pipeline", "clients", "load_threads"].into_iter();
-        numbers.fold(Self::default().with("socket", "/s"), |values, name| values.with(name, 1))
+            ["port", "threads", "memory_mb", "memory_bytes", "pipeline", "clients", "load_threads"];
+        let places = Self::default().with("socket", "/s").with("dir", "/d");
+        numbers.into_iter().fold(places, |values, name| values.with(name, 1))
+    }
+
+    /// Adds the placeholders of a memory limit in MiB and in bytes.
+    #[must_use]
+    pub fn with_memory(self, memory_mb: u64) -> Self {
+        self.with("memory_mb", memory_mb).with("memory_bytes", memory_mb << 20)
     }
 
     fn of(&self, name: &str) -> Option<&str> {
@@ -41,6 +48,15 @@ pub fn expand(text: &str, values: &Values) -> Result<String, String> {
     }
     expanded.push_str(rest);
     Ok(expanded)
+}
+
+/// Replaces the known placeholders in `text` by their values, and nothing else.
+#[must_use]
+pub fn expand_known(text: &str, values: &Values) -> String {
+    values
+        .0
+        .iter()
+        .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub fn command(behaviour: &str) -> Vec<String> {
 
 /// A server of a suite.
 pub fn entry(name: &str, behaviour: &str) -> String {
-    format!("[[server]]\nname = \"{name}\"\ncommand = {:?}\n", command(behaviour))
+    super::suite_entry(name, &command(behaviour))
 }
 
 /// Serves for ever, if the environment asks for it.

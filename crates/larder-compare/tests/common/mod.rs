@@ -43,6 +43,11 @@ load = \"{load}\"
     )
 }
 
+/// A server of a suite.
+pub fn suite_entry(name: &str, command: &[impl std::fmt::Debug]) -> String {
+    format!("[[server]]\nname = \"{name}\"\ncommand = {command:?}\n")
+}
+
 /// A comparison in a directory of its own.
 pub struct Bench {
     pub folder: TempDir,

@@ -1,0 +1,99 @@
+//! The processes of a started server: its process group, and those of its descendants that left the
+//! group. They end with the server, and also if this process is killed.
+//!
+//! The group is led by a watchdog, a shell that waits for the end of a pipe whose other end only this
+//! process has. As long as the watchdog is not waited for, no other group gets its number, so signals
+//! to the group reach nothing else.
+
+use crate::process;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The environment variable that a server's processes inherit, and by which those that left its
+/// process group are found.
+const MARK: &str = "STARTED_BY_LARDER";
+
+/// What the watchdog does. `$1` is the mark, `$2` the server's directory. The loop runs twice, because
+/// a process can start another one while it is killed.
+const WATCHDOG: &str = r#"
+trap '' TERM INT HUP QUIT
+read -r _
+for round in 1 2; do
+    for process in /proc/[0-9]*; do
+        if grep -qaF -- "$1" "$process/environ" 2>/dev/null; then
+            kill -KILL "${process#/proc/}" 2>/dev/null
+        fi
+    done
+done
+rm -rf -- "$2"
+kill -KILL 0
+"#;
+
+/// The process group of a server that is started for a measurement.
+#[derive(Debug)]
+pub(crate) struct Group {
+    watchdog: Child,
+    mark: String,
+}
+
+impl Group {
+    /// Starts the watchdog of a group without further processes. `folder` is a directory that it
+    /// removes if this process is killed; `id` is unique in this process.
+    ///
+    /// # Errors
+    /// No process can be started.
+    pub(crate) fn new(folder: &Path, id: u32) -> io::Result<Self> {
+        // The point ends the mark, so that no mark is the beginning of another one.
+        let mark = format!("{}-{id}.", std::process::id());
+        let watchdog = Command::new("sh")
+            .args(["-c", WATCHDOG, "larder-watchdog", &format!("{MARK}={mark}")])
+            .arg(folder)
+            .env_remove(MARK)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { watchdog, mark })
+    }
+
+    /// Makes a command start in this group. There, it does not receive Ctrl-C.
+    pub(crate) fn add(&self, command: &mut Command) {
+        command.process_group(self.id().as_raw()).env(MARK, &self.mark);
+    }
+
+    fn id(&self) -> Pid {
+        Pid::from_raw(self.watchdog.id().cast_signed())
+    }
+
+    /// The processes of the server that have not exited, where the system lists processes.
+    pub(crate) fn members(&self) -> Vec<i32> {
+        let mark = format!("{MARK}={}", self.mark);
+        let mut members = process::members(self.id().as_raw(), mark.as_bytes());
+        members.retain(|pid| *pid != self.id().as_raw());
+        members
+    }
+
+    /// Signals all processes of the server.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // A signal fails if its process has exited, which is all the same.
+        let _ = killpg(self.id(), signal);
+        for pid in self.members() {
+            if signal == Signal::SIGKILL || !process::is_in_group(pid, self.id().as_raw()) {
+                let _ = kill(Pid::from_raw(pid), signal);
+            }
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        let _ = self.watchdog.kill();
+        let _ = self.watchdog.wait();
+    }
+}
