@@ -25,7 +25,7 @@ use measure::Harness;
 use metric::Metric;
 use plan::{Trial, trials};
 use report::Report;
-use results::{Installed, Record, Results, Setup};
+use results::{ATTEMPTS_MAX, Installed, Record, Results, Setup};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt;
 use std::io::{self, Write};
@@ -269,19 +269,27 @@ fn measure_all(
         interrupted,
     };
     let trials = installed_trials(setup, progress);
-    for (number, (trial, program)) in trials.iter().enumerate() {
-        if results.have(&trial.cells()) {
-            continue;
+    let numbered: Vec<_> = (1..).zip(&trials).collect();
+    for run in numbered.chunk_by(|(_, (one, _)), (_, (other, _))| one.run == other.run) {
+        // Disturbed measurements are repeated at the end of their run.
+        for attempt in 1..=ATTEMPTS_MAX {
+            for (number, (trial, program)) in run {
+                let cells = trial.cells();
+                if results.have(&cells) && (attempt == 1 || !results.want_again(&cells)) {
+                    continue;
+                }
+                let records = harness.run(trial, program);
+                let Some(records) = records.filter(|_| !interrupted.load(Ordering::Relaxed)) else {
+                    return Err(Error::Interrupted(folder.to_owned()));
+                };
+                let again = if attempt == 1 { "" } else { " again" };
+                let place = format!("[{number}/{}{again}] ", trials.len());
+                for record in &records {
+                    print_progress(progress, &format!("{place}{}", describe(record, setup)));
+                }
+                results.add(records)?;
+            }
         }
-        let records = harness.run(trial, program);
-        let Some(records) = records.filter(|_| !interrupted.load(Ordering::Relaxed)) else {
-            return Err(Error::Interrupted(folder.to_owned()));
-        };
-        for record in &records {
-            let place = format!("[{}/{}] ", number + 1, trials.len());
-            print_progress(progress, &(place + &describe(record, setup)));
-        }
-        results.add(records)?;
     }
     Ok(())
 }
@@ -318,7 +326,11 @@ fn describe(record: &Record, setup: &Setup) -> String {
         Some(reason) => format!("failed: {reason}"),
         None => figures.join(", p99 "),
     };
-    format!("{}: {found}", record.cell)
+    let disturbed = record.others_busy.filter(|_| record.is_disturbed());
+    let disturbed = disturbed.map_or(String::new(), |percent| {
+        format!(" (disturbed: others use {percent:.0} % of the machine)")
+    });
+    format!("{}: {found}{disturbed}", record.cell)
 }
 
 /// Writes a line of progress. Errors are ignored, because results do not depend on it.

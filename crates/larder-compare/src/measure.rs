@@ -115,8 +115,9 @@ impl Harness<'_> {
         if let Some(what) = phase.fill {
             let (protocol, limit_mb) = (self.protocol(trial)?, self.suite.memory_mb);
             let filling = || fill(what, &address, protocol, limit_mb, pid);
+            let before = CpuTimes::now(pid);
             let held = self.run_monitored(server, &AtomicU64::new(NO_PROGRESS_YET), filling)?;
-            return Ok((Found::Held(held), None));
+            return Ok((Found::Held(held), self.others_since(before, pid)));
         }
         let mut settings = self.settings(trial, phase, address)?;
         if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
@@ -129,9 +130,12 @@ impl Harness<'_> {
         let mut outcome = self.load(server, &settings)?;
         // A cost of 0 is one that was not seen.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
-        let others = CpuTimes::now(pid).zip(before);
-        let others = others.map(|(after, before)| after.others_since(&before, self.cores));
-        Ok((judge(outcome), others))
+        Ok((judge(outcome), self.others_since(before, pid)))
+    }
+
+    /// CPU time of other processes since a point in time, in percent of the whole machine.
+    fn others_since(&self, before: Option<CpuTimes>, pid: i32) -> Option<f64> {
+        CpuTimes::now(pid)?.others_since(&before?, self.cores)
     }
 
     fn settings(

@@ -9,6 +9,7 @@ use larder_bench::Outcome;
 use larder_target::CoreSet;
 use larder_target::Machine;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -98,7 +99,26 @@ pub struct Record {
     pub others_busy: Option<f64>,
 }
 
+/// CPU time of other programs, in percent of the whole machine, above which a measurement is disturbed.
+const DISTURBED_PERCENT: f64 = 5.0;
+/// Number of times that a cell is measured at most if other programs disturb it.
+pub(crate) const ATTEMPTS_MAX: usize = 3;
+
 impl Record {
+    /// Whether other programs used so much of the machine that the result is doubtful.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.others_busy.is_some_and(|percent| percent > DISTURBED_PERCENT)
+    }
+
+    /// Whether this attempt counts instead of an `earlier` one at the same cell: the less disturbed
+    /// one does, but a failure is never replaced.
+    fn replaces(&self, earlier: &Self) -> bool {
+        let busy = |record: &Self| record.others_busy.unwrap_or(0.0);
+        let (failed, before) = (self.failure().is_some(), earlier.failure().is_some());
+        !before && (failed || busy(self) < busy(earlier))
+    }
+
     /// Why the cell has no result, if it has none.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
@@ -114,7 +134,10 @@ impl Record {
 pub struct Results {
     path: PathBuf,
     file: File,
+    /// The attempt that counts at each cell.
     records: Vec<Record>,
+    /// Number of times that each cell was measured.
+    attempts: HashMap<Cell, usize>,
 }
 
 impl Results {
@@ -141,13 +164,16 @@ impl Results {
         if let Some(first) = first {
             same_setup(first, setup, folder)?;
         }
-        let records: Result<_, _> = lines.map(serde_json::from_str).collect();
-        let records = records.map_err(|error| failed(io::Error::from(error)))?;
+        let attempts: Result<Vec<Record>, _> = lines.map(serde_json::from_str).collect();
+        let attempts = attempts.map_err(|error| failed(io::Error::from(error)))?;
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
         file.set_len(text.len() as u64).map_err(failed)?;
-        let mut results = Self { records, file, path: path.clone() };
+        let (records, path) = (Vec::new(), path.clone());
+        let mut results = Self { path, file, records, attempts: HashMap::new() };
+        attempts.into_iter().for_each(|record| results.count(record));
         if first.is_none() {
-            results.write(&line(setup)).map_err(failed)?;
+            let path = results.path.clone();
+            results.write(&line(setup)).map_err(|error| Error::io(&path, error))?;
         }
         Ok(results)
     }
@@ -164,18 +190,36 @@ impl Results {
         cells.iter().all(|cell| self.records.iter().any(|record| record.cell == *cell))
     }
 
-    /// Adds records, except those of cells that have results already.
+    /// Whether one of these cells was disturbed, and may be measured again.
+    #[must_use]
+    pub fn want_again(&self, cells: &[Cell]) -> bool {
+        let wanted = |record: &&Record| {
+            record.is_disturbed()
+                && record.failure().is_none()
+                && self.attempts.get(&record.cell).is_some_and(|attempts| *attempts < ATTEMPTS_MAX)
+        };
+        self.records.iter().filter(wanted).any(|record| cells.contains(&record.cell))
+    }
+
+    /// Adds records. Of several for the same cell, the least disturbed one counts.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn add(&mut self, records: Vec<Record>) -> Result<(), Error> {
         for record in records {
-            if !self.have(std::slice::from_ref(&record.cell)) {
-                self.write(&line(&record)).map_err(|error| Error::io(&self.path, error))?;
-                self.records.push(record);
-            }
+            self.write(&line(&record)).map_err(|error| Error::io(&self.path, error))?;
+            self.count(record);
         }
         Ok(())
+    }
+
+    fn count(&mut self, record: Record) {
+        *self.attempts.entry(record.cell.clone()).or_default() += 1;
+        match self.records.iter_mut().find(|earlier| earlier.cell == record.cell) {
+            Some(earlier) if record.replaces(earlier) => *earlier = record,
+            Some(_) => {}
+            None => self.records.push(record),
+        }
     }
 
     fn write(&mut self, text: &str) -> io::Result<()> {
@@ -223,11 +267,45 @@ mod tests {
         let mut again = Results::open(folder.path(), &setup).unwrap();
         assert_eq!(again.records(), &records[..1]);
         assert!(!again.have(&[records[0].cell.clone(), records[1].cell.clone()]));
-        again.add(records[..3].to_vec()).unwrap();
+        again.add(records[1..3].to_vec()).unwrap();
         drop(again);
         let last = Results::open(folder.path(), &setup).unwrap();
         assert_eq!(last.records(), &records[..3]);
         assert!(last.have(&[records[2].cell.clone()]));
+    }
+
+    #[test]
+    fn of_disturbed_measurements_the_least_disturbed_one_counts() {
+        let (folder, setup) = (tempdir().unwrap(), example::setup());
+        let first = example::records(&setup).remove(0);
+        let cells = [first.cell.clone()];
+        let attempt = |busy| Record { others_busy: busy, ..first.clone() };
+        let mut results = Results::open(folder.path(), &setup).unwrap();
+        for (busy, counts, again) in [
+            (Some(60.0), Some(60.0), true),
+            (Some(8.0), Some(8.0), true),
+            (Some(9.0), Some(8.0), false),
+        ] {
+            results.add(vec![attempt(busy)]).unwrap();
+            assert_eq!(results.records(), [attempt(counts)]);
+            assert_eq!(results.want_again(&cells), again, "{busy:?}");
+        }
+        let results = Results::open(folder.path(), &setup).unwrap();
+        assert_eq!(results.records(), [attempt(Some(8.0))]);
+        assert!(!results.want_again(&cells), "three attempts are all");
+    }
+
+    #[test]
+    fn a_failure_is_not_replaced_by_another_attempt() {
+        let (folder, setup) = (tempdir().unwrap(), example::setup());
+        let good = Record { others_busy: Some(50.0), ..example::records(&setup).remove(0) };
+        let failed = Record { found: Found::Failed("died".to_owned().into()), ..good.clone() };
+        let mut results = Results::open(folder.path(), &setup).unwrap();
+        results.add(vec![good.clone(), failed.clone()]).unwrap();
+        assert_eq!(results.records(), std::slice::from_ref(&failed));
+        assert!(!results.want_again(std::slice::from_ref(&good.cell)));
+        results.add(vec![Record { others_busy: None, ..good }]).unwrap();
+        assert_eq!(results.records(), [failed]);
     }
 
     #[test]

@@ -39,6 +39,78 @@ impl Spread {
     }
 }
 
+/// A confidence interval of the ratio of two servers' figures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Confidence level, such as 0.95: at least that, except for three runs, for which it is 0.9.
+    pub level: f64,
+}
+
+impl Interval {
+    /// The interval of the ratio by which `ours` differ from `theirs`: the exact, distribution-free
+    /// one that belongs to the rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two of the
+    /// ratios of each number of `ours` to each of `theirs`, in ascending order (L. E. Moses; see
+    /// Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3rd edition, section 4.3, there
+    /// for differences, which these are of logarithms). Nothing with fewer than three numbers on
+    /// either side, or with one that is not positive.
+    #[must_use]
+    pub fn of_ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {
+        let few = ours.len().min(theirs.len()) < RUNS_MIN;
+        if few || ours.iter().chain(theirs).any(|number| *number <= 0.0) {
+            return None;
+        }
+        let mut ratios: Vec<f64> =
+            ours.iter().flat_map(|our| theirs.iter().map(move |their| our / their)).collect();
+        ratios.sort_by(f64::total_cmp);
+        // Each end leaves out as many ratios as keep the probability of an error on its side at 2.5 %.
+        let errors = rank_sum_probabilities(ours.len(), theirs.len());
+        let allowed = errors.iter().take_while(|error| **error <= ERROR_MAX / 2.0).count();
+        let left_out = allowed.saturating_sub(1);
+        let (low, high) = (ratios[left_out], ratios[ratios.len() - 1 - left_out]);
+        Some(Self { low, high, level: 1.0 - 2.0 * errors[left_out] })
+    }
+
+    /// Whether it contains 1: the runs show no difference.
+    #[must_use]
+    pub fn contains_one(&self) -> bool {
+        self.low <= 1.0 && 1.0 <= self.high
+    }
+}
+
+const RUNS_MIN: usize = 3;
+const ERROR_MAX: f64 = 0.05;
+
+/// For each count of pairs, the probability that at most so many pairs of one of `ours` and one of
+/// `theirs` numbers have the larger number in `theirs`, if all numbers come from the same distribution.
+/// The probabilities are the coefficients of a Gaussian binomial coefficient.
+#[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
+fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
+    let mut each = vec![0.0; ours * theirs + 1];
+    each[0] = 1.0;
+    for number in 1..=ours {
+        // Times (1 - q^(theirs + number)), divided by (1 - q^number), and scaled to a sum of 1.
+        let scale = number as f64 / (theirs + number) as f64;
+        for pairs in (theirs + number..each.len()).rev() {
+            each[pairs] -= each[pairs - theirs - number];
+        }
+        for pairs in number..each.len() {
+            each[pairs] += each[pairs - number];
+        }
+        each.iter_mut().for_each(|part| *part *= scale);
+    }
+    let mut sum = 0.0;
+    each.iter()
+        .map(|part| {
+            sum += part;
+            sum
+        })
+        .collect()
+}
+
 /// The quantile of at least one sorted number, by linear interpolation.
 #[expect(
     clippy::cast_precision_loss,
@@ -65,6 +137,38 @@ mod tests {
         let two = Spread::of(vec![1.0, 2.0]).unwrap();
         assert_eq!((two.lower_quartile, two.median, two.upper_quartile), (1.25, 1.5, 1.75));
         assert_eq!(Spread::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn rank_sums() {
+        // Of the 20 orders of three and three numbers, 1, 1, 2, 3, 3 have 0, 1, 2, 3, 4 such pairs.
+        let three = rank_sum_probabilities(3, 3);
+        for (pairs, orders) in [1.0, 2.0, 4.0, 7.0, 10.0].into_iter().enumerate() {
+            assert!((three[pairs] - orders / 20.0).abs() < 1e-12, "{pairs}: {three:?}");
+        }
+        assert!((three[9] - 1.0).abs() < 1e-12);
+        // The table of critical values: at most 317 pairs of 31 and 31 at 2.5 %.
+        let many = rank_sum_probabilities(31, 31);
+        let critical = many.iter().take_while(|error| **error <= 0.025).count() - 1;
+        assert!((336..=346).contains(&critical), "{critical}");
+        assert!((many[960] - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn intervals_of_ratios() {
+        let of = |ours: &[f64], theirs: &[f64]| Interval::of_ratio(ours, theirs);
+        let same = of(&[10.0, 11.0, 12.0, 13.0], &[10.5, 11.5, 12.5, 9.5]).unwrap();
+        assert!(same.contains_one() && (same.level - (1.0 - 2.0 / 70.0)).abs() < 1e-12);
+        let twice = of(&[20.0, 21.0, 22.0], &[10.0, 10.5, 11.0]).unwrap();
+        assert!(!twice.contains_one() && (twice.level - 0.9).abs() < 1e-12, "{twice:?}");
+        assert!((twice.low - 20.0 / 11.0).abs() < 1e-12 && (twice.high - 2.2).abs() < 1e-12);
+        // One run in seven that is far off does not hide a difference.
+        let ours = [20.0, 20.5, 21.0, 21.5, 22.0, 19.5, 1.0];
+        let theirs = [10.0, 10.5, 11.0, 9.5, 9.8, 10.2, 10.4];
+        let interval = of(&ours, &theirs).unwrap();
+        assert!(interval.low > 1.5 && interval.level >= 0.95, "{interval:?}");
+        assert_eq!(of(&[1.0, 2.0], &[1.0, 2.0, 3.0]), None);
+        assert_eq!(of(&[1.0, 2.0, 0.0], &[1.0, 2.0, 3.0]), None);
     }
 
     #[test]

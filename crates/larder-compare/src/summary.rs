@@ -2,7 +2,7 @@
 
 use super::metric::Metric;
 use super::results::{Found, Record, Setup};
-use super::statistics::Spread;
+use super::statistics::{Interval, Spread};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -64,12 +64,29 @@ pub struct Figures {
     /// Ratios of the medians to those of the baseline; none if a run of either server failed, because
     /// the other runs would be a selection.
     pub ratios: BTreeMap<Metric, f64>,
+    /// Confidence intervals of these ratios, where there are enough runs.
+    pub intervals: BTreeMap<Metric, Interval>,
+    /// The figures of each run, from which the intervals are made.
+    #[serde(skip)]
+    pub values: BTreeMap<Metric, Vec<f64>>,
+    /// Number of runs that other programs disturbed.
+    pub disturbed: usize,
     /// Number of runs that did not fail.
     pub runs: usize,
     /// Reasons of the runs that failed.
     pub failures: Vec<String>,
     /// Number of faults by kind in the runs that did not fail.
     pub faults: BTreeMap<String, u64>,
+}
+
+impl Figures {
+    /// The ratio to the baseline and what the runs say about it, such as `1.02× no difference`.
+    #[must_use]
+    pub fn ratio(&self, metric: Metric) -> Option<String> {
+        let ratio = self.ratios.get(&metric)?;
+        let same = self.intervals.get(&metric).is_some_and(Interval::contains_one);
+        Some(format!("{ratio:.2}×{}", if same { " no difference" } else { "" }))
+    }
 }
 
 impl Row {
@@ -98,6 +115,13 @@ impl Row {
         let Figures { runs, failures, .. } = self.figures()?;
         let failed = failures.len();
         (failed > 0).then(|| format!("{failed} of {} runs failed", runs + failed))
+    }
+
+    /// How many runs were disturbed, in words, if any were.
+    #[must_use]
+    pub fn disturbed_runs(&self) -> Option<String> {
+        let Figures { runs, disturbed, .. } = self.figures()?;
+        (*disturbed > 0).then(|| format!("{disturbed} of {runs} runs disturbed"))
     }
 
     /// Median and spread of a metric.
@@ -159,7 +183,7 @@ fn table(setup: &Setup, records: &[Record], place: Place) -> Table {
         .collect();
     let baseline = rows.iter().find(|row| row.server == setup.suite.baseline);
     let baseline = baseline.and_then(Row::figures).filter(|figures| figures.failures.is_empty());
-    if let Some(baseline) = baseline.map(|figures| figures.spreads.clone()) {
+    if let Some(baseline) = baseline.cloned() {
         rows.iter_mut().for_each(|row| relate(row, &baseline));
     }
     Table { place, rows }
@@ -195,24 +219,43 @@ fn standing(setup: &Setup, records: &[&Record]) -> Standing {
         return Standing::Failed(failures.pop().unwrap_or_else(|| "not run".to_owned()));
     }
     let load_cores = setup.load_cores.count();
-    let spread = |metric: Metric| {
+    let values = |metric: Metric| {
         let values = records.iter().filter_map(|record| metric.of(record, load_cores));
-        Some((metric, Spread::of(values.collect())?))
+        let values: Vec<f64> = values.collect();
+        (!values.is_empty()).then_some((metric, values))
     };
-    let spreads = Metric::ALL.into_iter().filter_map(spread).collect();
-    Standing::Figures(Figures { spreads, ratios: BTreeMap::new(), runs, failures, faults })
+    let values: BTreeMap<Metric, Vec<f64>> = Metric::ALL.into_iter().filter_map(values).collect();
+    let spread =
+        |(metric, values): (&Metric, &Vec<f64>)| Some((*metric, Spread::of(values.clone())?));
+    let counts = |record: &&&Record| record.is_disturbed() && record.failure().is_none();
+    Standing::Figures(Figures {
+        spreads: values.iter().filter_map(spread).collect(),
+        ratios: BTreeMap::new(),
+        intervals: BTreeMap::new(),
+        disturbed: records.iter().filter(counts).count(),
+        values,
+        runs,
+        failures,
+        faults,
+    })
 }
 
-fn relate(row: &mut Row, baseline: &BTreeMap<Metric, Spread>) {
+fn relate(row: &mut Row, baseline: &Figures) {
     let Standing::Figures(figures) = &mut row.standing else { return };
     if !figures.failures.is_empty() {
         return;
     }
-    let ratio = |(metric, spread): (&Metric, &Spread)| {
-        Some((*metric, spread.ratio(baseline.get(metric)?)?))
-            .filter(|(metric, _)| metric.is_compared())
+    let compared = || figures.values.keys().filter(|metric| metric.is_compared());
+    let ratio = |metric: &Metric| {
+        Some((*metric, figures.spreads.get(metric)?.ratio(baseline.spreads.get(metric)?)?))
     };
-    figures.ratios = figures.spreads.iter().filter_map(ratio).collect();
+    let interval = |metric: &Metric| {
+        let (ours, theirs) = (figures.values.get(metric)?, baseline.values.get(metric)?);
+        Some((*metric, Interval::of_ratio(ours, theirs)?))
+    };
+    let ratios = compared().filter_map(ratio).collect();
+    figures.intervals = compared().filter_map(interval).collect();
+    figures.ratios = ratios;
 }
 
 #[cfg(test)]

@@ -216,8 +216,10 @@ fn a_signal_ends_the_server_too() {
 fn the_cost_of_a_server_that_a_script_starts_is_known() {
     let script = "memcached -u root -U 0 -t 1 -s \"$0\" & wait";
     let suite = suite_text(&["sh", "-c", script, "{socket}"], &suite_entry("bare", &MEMCACHED));
-    let suite =
-        suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("-n 100", "-n 20000");
+    let suite = suite
+        .replace("pipelines = [1, 5]", "pipelines = [1]")
+        .replace("-n 100", "-n 20000")
+        .replace("runs = 2", "runs = 1");
     let bench = Bench::of(&suite.replace("version = [\"--version\"]", ""));
     bench.go();
     for record in bench.records() {
@@ -250,14 +252,12 @@ fn a_fill_counts_what_is_held() {
         &suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("runs = 2", "runs = 1"),
     );
     let (_, tables) = bench.go();
-    let [Record { found: Found::Held(held), .. }] = &bench.records()[..] else {
+    // It is measured again if the machine is busy with other programs.
+    let Some(Record { found: Found::Held(held), .. }) = bench.records().pop() else {
         panic!("{tables}")
     };
     // 8 MiB hold at most 8389 values.
     assert!((1000.0..8389.0).contains(&held.items), "{held:?}");
     assert_eq!(held.limit_bytes, 8 << 20);
-    assert!(
-        tables.contains("| server | Items per GiB of limit | Items per GiB of RSS |"),
-        "{tables}"
-    );
+    assert!(tables.contains("| Items per GiB of limit | Items per GiB of RSS |"), "{tables}");
 }

@@ -40,7 +40,7 @@ fn fails(bench: &Bench, reason: &str) {
     let csv = bench.read("results.csv");
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
     let line = csv.records().map(Result::unwrap).find(|line| &line[0] == "broken").unwrap();
-    assert!(line[7].contains(reason) && line[8].is_empty(), "no throughput: {line:?}");
+    assert!(line[7].contains(reason) && line[9].is_empty(), "no throughput: {line:?}");
     let plot = bench.read("plots/1-thread-pipeline-1-throughput-linear.svg");
     assert!(plot.contains("broken failed: "), "{plot}");
     let html = bench.read("report.html");

@@ -16,13 +16,17 @@ impl CpuTimes {
         Some(Self { all: all()?, ours, at: std::time::Instant::now() })
     }
 
-    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores.
-    pub fn others_since(&self, earlier: &Self, cores: usize) -> f64 {
+    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores; nothing
+    /// after less than half a second, in which the 10 ms that times are rounded to are too much.
+    pub fn others_since(&self, earlier: &Self, cores: usize) -> Option<f64> {
         let others = (self.all - earlier.all) - (self.ours - earlier.ours);
         let seconds = (self.at - earlier.at).as_secs_f64();
-        (100.0 * others / (seconds * cores.max(1) as f64)).max(0.0)
+        let percent = (100.0 * others / (seconds * cores.max(1) as f64)).max(0.0);
+        (seconds >= SECONDS_MIN).then_some(percent)
     }
 }
+
+const SECONDS_MIN: f64 = 0.5;
 
 /// User and system time of all processes, and time stolen by the hypervisor. Interrupts are not
 /// included, because the measured server and load cause them, too.
@@ -54,9 +58,9 @@ mod tests {
         }
         let after = CpuTimes::now(here).unwrap();
         assert!(after.all >= before.all && after.ours > before.ours);
-        assert!(after.others_since(&before, 1) >= 0.0);
+        assert_eq!(after.others_since(&before, 1), None, "the time is too short");
         let made_up = CpuTimes { all: before.all + 3.0, ours: before.ours + 1.0, at: before.at };
         let later = CpuTimes { at: before.at + std::time::Duration::from_secs(4), ..made_up };
-        assert!((later.others_since(&before, 2) - 25.0).abs() < 1e-9);
+        assert!((later.others_since(&before, 2).unwrap() - 25.0).abs() < 1e-9);
     }
 }

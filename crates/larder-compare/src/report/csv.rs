@@ -16,8 +16,8 @@ pub(super) fn csv(report: &Report<'_>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-const CELL: [&str; 8] =
-    ["server", "version", "workload", "phase", "threads", "pipeline", "run", "failed"];
+const CELL: [&str; 9] =
+    ["server", "version", "workload", "phase", "threads", "pipeline", "run", "failed", "disturbed"];
 
 fn header() -> Vec<String> {
     let metric = |metric: Metric| {
@@ -53,6 +53,7 @@ fn line(report: &Report<'_>, record: &Record) -> Vec<String> {
         cell.pipeline.to_string(),
         cell.run.to_string(),
         failed,
+        if record.is_disturbed() { "yes" } else { "" }.to_owned(),
     ];
     line.extend(metrics);
     line

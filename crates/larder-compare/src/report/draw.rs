@@ -225,6 +225,10 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
                     self.whisker(x, self.y(spread.min), self.y(spread.max), colour)?;
                     let y = self.y(spread.median);
                     self.marker(series, (x, y))?;
+                    if point.disturbed {
+                        let ring = INK.stroke_width(self.zoom.unsigned_abs());
+                        self.area.draw(&Circle::new(self.zoomed((x, y)), 9 * self.zoom, ring))?;
+                    }
                     if point.failed {
                         self.cross((x, y), INK)?;
                     }

@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use super::view::View;
 use crate::metric::{Metric, Unit};
-use crate::statistics::Spread;
+use crate::statistics::{Interval, Spread};
 use crate::summary::{Row, Standing, Summary};
 
 /// The scale of an axis.
@@ -67,6 +67,8 @@ pub(crate) struct Point {
     pub(crate) spread: Option<Spread>,
     /// Whether a run failed. Then the point is crossed out.
     pub(crate) failed: bool,
+    /// Whether a run was disturbed. Then the point has a ring.
+    pub(crate) disturbed: bool,
     /// Text of the tooltip.
     pub(crate) tip: String,
 }
@@ -130,14 +132,18 @@ fn point(row: &Row, metric: Metric) -> Point {
         (Standing::Figures(figures), Some(spread)) => {
             let ratio = figures.ratios.get(&metric);
             let ratio = ratio.map_or(String::new(), |ratio| format!(", {ratio:.2} × baseline"));
+            let same = figures.intervals.get(&metric).is_some_and(Interval::contains_one);
+            let same = if same { " (no difference)" } else { "" };
             let unit = metric.unit();
             let (least, most) = (unit.number(spread.min), unit.number(spread.max));
-            let failed = row.failed_runs().map_or(String::new(), |failed| format!(", {failed}"));
+            let marks = row.failed_runs().into_iter().chain(row.disturbed_runs());
+            let marks: String = marks.map(|mark| format!(", {mark}")).collect();
             let median = unit.quantity(spread.median);
-            format!("{}: {median} ({least} to {most}){ratio}{failed}", row.server)
+            format!("{}: {median} ({least} to {most}){ratio}{same}{marks}", row.server)
         }
         (Standing::Failed(reason), _) => format!("{} failed: {reason}", row.server),
         _ => format!("{}: no result", row.server),
     };
-    Point { spread, failed: row.has_failed(), tip }
+    let disturbed = row.disturbed_runs().is_some();
+    Point { spread, failed: row.has_failed(), disturbed, tip }
 }

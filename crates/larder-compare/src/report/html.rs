@@ -2,7 +2,7 @@
 
 use super::draw::Drawing;
 use super::figure::Scale;
-use super::markdown::{facts, head, heading, notes};
+use super::markdown::{facts, head, heading, marks, notes};
 use super::style;
 use super::view::View;
 use super::{PLOTS, Report};
@@ -34,7 +34,7 @@ pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> St
                     " "
                     label { input type="radio" name="scale" value="logarithmic"; " logarithmic" }
                     ". Points are medians, bars range from the lowest run to the highest, and a cross "
-                    "marks a server of which a run failed. Move the pointer to a point to read its value. The "
+                    "marks a server of which a run failed, a ring one whose runs other programs disturbed. Move the pointer to a point to read its value. The "
                     "plots are also files in "
                     code { (PLOTS) "/" } "."
                 }
@@ -108,7 +108,7 @@ fn numbers(table: &Table) -> Markup {
                 @if !matches!(row.standing, Standing::Absent) {
                     tr {
                         td.name { (swatch(place)) (row.server)
-                            @if let Some(failed) = row.failed_runs() { br; small { (failed) } } }
+                            @if !marks(row).is_empty() { br; small { (marks(row)) } } }
                         (cells(row, &metrics))
                     }
                 }
@@ -132,6 +132,7 @@ fn cells(row: &Row, metrics: &[Metric]) -> Markup {
 
 fn number(figures: &Figures, metric: Metric) -> Markup {
     let ratio = figures.ratios.get(&metric);
+    let interval = figures.intervals.get(&metric);
     let unit = metric.unit();
     html! {
         @if let Some(spread) = figures.spreads.get(&metric) {
@@ -140,6 +141,13 @@ fn number(figures: &Figures, metric: Metric) -> Markup {
             @if figures.runs > 1 {
                 br;
                 small { (unit.number(spread.min)) " – " (unit.number(spread.max)) }
+            }
+            @if let Some(interval) = interval.filter(|_| ratio.is_some()) {
+                br;
+                small {
+                    @if interval.contains_one() { "no difference: " }
+                    (format!("{:.2} – {:.2} ×", interval.low, interval.high))
+                }
             }
         } @else { "–" }
     }

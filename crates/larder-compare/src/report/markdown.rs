@@ -49,7 +49,8 @@ pub(crate) fn facts(report: &Report<'_>) -> Vec<String> {
             setup.server_cores, setup.load_cores, suite.memory_mb
         ),
         format!(
-            "medians of {} runs (least to most in brackets); × is the ratio to {}'s median",
+            "medians of {} runs (least to most in brackets); × is the ratio to {}'s median; \"no \
+             difference\" where its 95 % confidence interval (90 % with 3 runs) contains 1",
             suite.runs, suite.baseline
         ),
         "latency in a closed loop: from sending a request to its answer, unless a load says --rate"
@@ -63,11 +64,17 @@ fn rows(table: &Table) -> String {
     let mut text = format!("| server |{}\n", heads.collect::<String>());
     let _ = writeln!(text, "|---|{}", "---:|".repeat(metrics.len()));
     for row in table.rows.iter().filter(|row| !matches!(row.standing, Standing::Absent)) {
-        let failed = row.failed_runs().map_or(String::new(), |failed| format!(" ({failed})"));
-        let _ = writeln!(text, "| {}{failed} |{}", cell(&row.server), cells(row, &metrics));
+        let marks = marks(row);
+        let marks = if marks.is_empty() { marks } else { format!(" ({marks})") };
+        let _ = writeln!(text, "| {}{marks} |{}", cell(&row.server), cells(row, &metrics));
     }
     let notes: String = notes(table).iter().map(|note| format!("- {note}\n")).collect();
     if notes.is_empty() { text } else { text + "\n" + &notes }
+}
+
+/// How many runs failed or were disturbed, in words; nothing if none.
+pub(crate) fn marks(row: &Row) -> String {
+    row.failed_runs().into_iter().chain(row.disturbed_runs()).collect::<Vec<_>>().join(", ")
 }
 
 /// Who isn't there, and what runs that failed, and faults in those that did not, have to say.
@@ -114,8 +121,8 @@ fn figure(figures: &Figures, metric: Metric) -> String {
     if figures.runs > 1 {
         let _ = write!(text, " ({}–{})", number(spread.min), number(spread.max));
     }
-    if let Some(ratio) = figures.ratios.get(&metric) {
-        let _ = write!(text, " {ratio:.2}×");
+    if let Some(ratio) = figures.ratio(metric) {
+        let _ = write!(text, " {ratio}");
     }
     text
 }

@@ -83,6 +83,7 @@ impl<'r> Report<'r> {
             setup: &'r Setup,
             summary: &'r Summary,
             failed: Vec<FailedCell<'r>>,
+            disturbed: Vec<&'r Cell>,
             cells: &'r [Record],
         }
         #[derive(Serialize)]
@@ -93,10 +94,12 @@ impl<'r> Report<'r> {
         let failed = |record: &'r Record| {
             record.failure().map(|reason| FailedCell { cell: &record.cell, reason })
         };
+        let disturbed = self.records.iter().filter(|record| record.is_disturbed());
         let json = Json {
             setup: self.setup,
             summary: &self.summary,
             failed: self.records.iter().filter_map(failed).collect(),
+            disturbed: disturbed.map(|record| &record.cell).collect(),
             cells: self.records,
         };
         serde_json::to_string_pretty(&json).expect("plain data is JSON")

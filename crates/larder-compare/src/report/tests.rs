@@ -24,6 +24,8 @@ fn report_files_contain_the_results() {
         "not installed: absent",
         "failed: died &lt;early&gt;",
         "flaky: 1 of 3 runs failed: died in run 2",
+        "1 of 3 runs disturbed",
+        "no difference: ",
         "requests/s, linear scale",
         "µs, logarithmic scale",
         "Threads of the server",
@@ -43,7 +45,10 @@ fn report_files_contain_the_results() {
     let markdown = read(folder.path(), "results.md");
     assert!(markdown.contains("## mixed · GET · 2 threads · pipeline 10\n"));
     assert!(markdown.contains("| absent | not installed |"));
-    assert!(markdown.contains("| memcached | 474 k (427 k–522 k) 1.00× |"), "{markdown}");
+    assert!(
+        markdown.contains("| memcached | 474 k (427 k–522 k) 1.00× no difference |"),
+        "{markdown}"
+    );
 
     let json: serde_json::Value =
         serde_json::from_str(&read(folder.path(), "results.json")).unwrap();
@@ -64,6 +69,8 @@ fn the_csv_file_has_a_line_for_each_cell() {
     let column = |name: &str| head.iter().position(|head| head == name).unwrap();
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!(rows.len(), 96);
+    let disturbed = rows.iter().filter(|row| &row[column("disturbed")] == "yes");
+    assert_eq!(disturbed.count(), 8);
     let dead = rows.iter().find(|row| &row[column("server")] == "dead").unwrap();
     assert_eq!(&dead[column("failed")], "died <early>");
     assert_eq!(&dead[column("throughput_per_second")], "");
