@@ -4,19 +4,18 @@ use super::fill::fill;
 use super::plan::Trial;
 use super::results::{Failure, Found, Record};
 use super::suite::{self, Phase, Suite};
-use larder_bench::Outcome;
+use larder_bench::{Measured, Outcome};
 use larder_bench::{RunError, run};
 use larder_bench::{Settings, Stop};
 use larder_target::CoreSet;
 use larder_target::CpuTimes;
 use larder_target::launch::{CommandLine, Launch, Launched};
-use larder_target::process::{self, Usage};
 use larder_target::template::Values;
 use larder_target::{Protocol, ServerAddress};
 use std::cmp::Reverse;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Runs trials, with what they all have in common.
 #[derive(Debug)]
@@ -116,21 +115,24 @@ impl Harness<'_> {
             let (protocol, limit_mb) = (self.protocol(trial)?, self.suite.memory_mb);
             let filling = || fill(what, &address, protocol, limit_mb, pid);
             let before = CpuTimes::now(pid);
-            let held = self.run_monitored(server, &AtomicU64::new(NO_PROGRESS_YET), filling)?;
+            let held = self.run_monitored(server, filling)?;
             return Ok((Found::Held(held), self.others_since(before, pid)));
         }
-        let mut settings = self.settings(trial, phase, address)?;
+        let (mut settings, faults_max) = self.settings(trial, phase, address)?;
         if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
             let warm_up = Duration::from_secs_f64(self.suite.warm_up_secs);
             let warming = Settings { stop: Stop::After(warm_up), ..settings.clone() };
-            self.load(server, &warming)?;
+            let outcome = self.load(server, &warming)?.outcome;
+            if let Some(reason) = failure(&outcome, u64::MAX) {
+                return Err(format!("warming up: {reason}"));
+            }
             settings.fill = false;
         }
         let before = CpuTimes::now(pid);
-        let mut outcome = self.load(server, &settings)?;
+        let mut outcome = self.load(server, &settings)?.outcome;
         // A cost of 0 is one that was not seen.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
-        Ok((judge(outcome), self.others_since(before, pid)))
+        Ok((judge(outcome, faults_max), self.others_since(before, pid)))
     }
 
     /// CPU time of other processes since a point in time, in percent of the whole machine.
@@ -138,64 +140,50 @@ impl Harness<'_> {
         CpuTimes::now(pid)?.others_since(&before?, self.cores)
     }
 
+    /// The settings of a load, and the number of faults that it may have.
     fn settings(
         &self,
         trial: &Trial<'_>,
         phase: &Phase,
         address: ServerAddress,
-    ) -> Result<Settings, String> {
+    ) -> Result<(Settings, u64), String> {
         let load = phase.load.as_deref().unwrap_or_default();
         let mut arguments = suite::arguments(load, &self.values(trial))?;
         arguments.protocol = trial.server.protocol.unwrap_or(arguments.protocol);
         arguments.server = "127.0.0.1".to_owned();
         let settings = arguments.settings().map_err(|error| error.to_string())?;
-        Ok(Settings { address, ..settings })
+        Ok((Settings { address, ..settings }, arguments.max_faults))
     }
 
-    fn load(&self, server: &mut Launched, settings: &Settings) -> Result<Outcome, String> {
-        let (answered, pid) = (AtomicU64::new(NO_PROGRESS_YET), server.pid());
-        let loading = || {
-            let mut progress = |progress: larder_bench::Progress| {
-                answered.store(progress.requests, Ordering::Relaxed);
-            };
-            let measured = run(settings, Some(pid), &mut progress)
-                .map_err(|error: RunError| error.to_string())?;
-            match measured.outcome.ended_early {
-                Some(reason) => Err(reason),
-                None => Ok(measured),
-            }
-        };
-        let measured = self.run_monitored(server, &answered, loading)?;
+    /// Loads the server; fails if the server exits meanwhile.
+    fn load(&self, server: &mut Launched, settings: &Settings) -> Result<Measured, String> {
+        let pid = server.pid();
+        let loading =
+            || run(settings, Some(pid), &mut |_| ()).map_err(|error: RunError| error.to_string());
+        let measured = self.run_monitored(server, loading)?;
         match server.exit_report() {
             Some(report) => Err(format!("exited during this phase: {report}")),
-            None => Ok(measured.outcome),
+            None => Ok(measured),
         }
     }
 
-    /// Runs `work` on the load's cores. If the trial is interrupted, or the count of answers stalls,
-    /// stops the server, which makes `work` return.
+    /// Runs `work` on the load's cores. If the trial is interrupted, stops the server, which makes
+    /// `work` return.
     fn run_monitored<T: Send>(
         &self,
         server: &mut Launched,
-        answered: &AtomicU64,
         work: impl FnOnce() -> Result<T, String> + Send,
     ) -> Result<T, String> {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| self.load_cores.pin().and_then(|()| work()));
-            let mut stall = StallTimer::new();
-            let mut stalled = false;
-            let timeout = Duration::from_secs_f64(self.suite.answer_timeout_secs);
-            let pid = server.pid();
             while !worker.is_finished() {
                 std::thread::sleep(POLL_INTERVAL);
-                stalled |= stall.has_timed_out(answered.load(Ordering::Relaxed), pid, timeout);
-                if stalled || self.is_interrupted() {
+                if self.is_interrupted() {
                     server.stop();
                 }
             }
             let result = worker.join().map_err(|_| "the load panicked".to_owned())?;
             match (result, server.exit_report()) {
-                (Err(_), _) if stalled => Err(format!("did not answer for {timeout:?}")),
                 (Err(error), Some(report)) => Err(format!("exited: {report}; {error}")),
                 (result, _) => result,
             }
@@ -203,68 +191,31 @@ impl Harness<'_> {
     }
 }
 
-/// A run counts as a result unless it has more faults than are allowed.
-fn judge(outcome: Outcome) -> Found {
+/// A run counts as a result unless it ended early or has more faults than are allowed.
+fn judge(outcome: Outcome, faults_max: u64) -> Found {
     let outcome = Box::new(outcome);
-    match too_many_faults(&outcome) {
+    match failure(&outcome, faults_max) {
         Some(reason) => Found::Failed(Failure { reason, outcome: Some(outcome) }),
         None => Found::Measured(outcome),
     }
 }
 
-/// What is wrong with a run that has faults (error replies, lost connections, wrong values, requests
-/// without an answer), or no answer at all.
-fn too_many_faults(outcome: &Outcome) -> Option<String> {
-    let all: u64 = outcome.faults.values().sum();
+/// What is wrong with a run that ended early, has no answer at all, or more than `faults_max` faults:
+/// error replies, lost connections, wrong values, requests that were never sent or never answered.
+fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
+    let all = outcome.fault_count();
     let mut kinds: Vec<(&String, &u64)> = outcome.faults.iter().collect();
     kinds.sort_by_key(|(_, times)| Reverse(**times));
-    let kinds: Vec<String> =
-        kinds.iter().take(KINDS_SHOWN).map(|(what, times)| format!("{what}: {times}")).collect();
-    if all > FAULTS_MAX {
-        return Some(format!("{all} faults ({})", kinds.join(", ")));
+    let kinds = kinds.iter().take(KINDS_SHOWN).map(|(what, times)| format!("{what}: {times}"));
+    let faults = format!("{all} faults ({})", kinds.collect::<Vec<_>>().join(", "));
+    match &outcome.ended_early {
+        Some(reason) => Some(reason.clone()),
+        None if all > faults_max => Some(faults),
+        None => (outcome.total().requests == 0).then(|| "no request was answered".to_owned()),
     }
-    (outcome.total().requests == 0).then(|| "no request was answered".to_owned())
 }
 
-/// Number of faults that a result may have.
-const FAULTS_MAX: u64 = 0;
 /// Number of kinds of faults that a reason names.
 const KINDS_SHOWN: usize = 3;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The count before the first report, while connections are made and keys are set.
-const NO_PROGRESS_YET: u64 = u64::MAX;
-
-/// Measures for how long a server has made no progress: the count of answers has not changed or,
-/// before the first count, the server has used no CPU time.
-#[derive(Debug)]
-struct StallTimer {
-    progress: (u64, Option<Usage>),
-    since: Instant,
-    /// When the server's CPU time was read.
-    looked: Instant,
-}
-
-/// Interval at which the CPU times of all processes are read.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-impl StallTimer {
-    fn new() -> Self {
-        let now = Instant::now();
-        Self { progress: (NO_PROGRESS_YET, None), since: now, looked: now }
-    }
-
-    fn has_timed_out(&mut self, count: u64, pid: i32, timeout: Duration) -> bool {
-        if count == self.progress.0 && self.looked.elapsed() < LOOK_INTERVAL {
-            return false;
-        }
-        self.looked = Instant::now();
-        let used = if count == NO_PROGRESS_YET { process::usage(pid) } else { None };
-        // Memory may change without any request.
-        let used = used.map(|used| Usage { rss_bytes: 0, ..used });
-        if (count, used) != self.progress {
-            *self = Self { progress: (count, used), since: self.looked, ..*self };
-        }
-        self.since.elapsed() > timeout
-    }
-}

@@ -31,9 +31,6 @@ pub struct Suite {
     /// Seconds for which each server is loaded before the first phase is measured.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
-    /// Seconds without an answer after which a server has failed.
-    #[serde(default = "answer_timeout_secs")]
-    pub answer_timeout_secs: f64,
     /// The values that `--quick` replaces.
     #[serde(default)]
     pub quick: Quick,
@@ -51,10 +48,6 @@ fn connections() -> usize {
 
 fn warm_up_secs() -> f64 {
     1.0
-}
-
-fn answer_timeout_secs() -> f64 {
-    60.0
 }
 
 /// Numbers of threads.
@@ -196,9 +189,6 @@ impl Suite {
         }
         if !(0.0..=3600.0).contains(&self.warm_up_secs) {
             return Err("warm_up_secs must be between 0 and 3600".to_owned());
-        }
-        if !(0.1..=3600.0).contains(&self.answer_timeout_secs) {
-            return Err("answer_timeout_secs must be between 0.1 and 3600".to_owned());
         }
         distinct("server", self.servers.iter().map(|server| &server.name))?;
         distinct("workload", self.workloads.iter().map(|workload| &workload.name))?;

@@ -53,10 +53,10 @@ fn talk(behaviour: &str, mut stream: UnixStream) -> Option<()> {
 /// requests, or answers well.
 fn answer(behaviour: &str, line: &str, number: u64) -> &'static str {
     match behaviour {
-        "freezes" if number > 150 => loop {
+        "freezes" if number > 50 => loop {
             std::thread::park();
         },
-        "dies" if number > 150 => std::process::exit(7),
+        "dies" if number > 50 => std::process::exit(7),
         "refuses" if line.starts_with("set ") => {
             return "SERVER_ERROR out of memory storing object\r\n";
         }

@@ -80,13 +80,6 @@ impl Bench {
         Self { folder, arguments }
     }
 
-    /// Changes the suite.
-    pub fn edit(&self, old: &str, new: &str) {
-        let text = std::fs::read_to_string(&self.arguments.suite).unwrap();
-        assert!(text.contains(old), "{old}");
-        std::fs::write(&self.arguments.suite, text.replace(old, new)).unwrap();
-    }
-
     /// Runs the comparison until it ends or `interrupted` becomes true.
     pub fn run(&self, interrupted: &AtomicBool) -> Ended {
         let (mut progress, mut out) = (Vec::new(), Vec::new());
