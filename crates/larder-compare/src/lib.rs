@@ -4,6 +4,7 @@
 //! with the server on its own [cores](CoreSet). [`results`] are kept on disk as they
 //! arrive; `report` writes their [`summary`].
 
+mod diff;
 mod fill;
 pub mod measure;
 pub mod metric;
@@ -18,6 +19,7 @@ pub mod summary;
 mod example;
 
 use clap::Args;
+pub use diff::Threshold;
 use larder_target::CoreSet;
 use larder_target::Machine;
 use larder_target::program;
@@ -37,8 +39,17 @@ use suite::Suite;
 /// The options of `larder compare`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// Suite file (TOML) that defines servers and loads; the directory suites/ has several
+    /// Suite file (TOML) that defines servers and loads; the directory suites/ has several. With two
+    /// paths, the results of an earlier comparison: its directory, cells.jsonl or results.json
+    #[arg(value_name = "SUITE|OLD")]
     pub suite: PathBuf,
+    /// Results of a later comparison, which are compared with the earlier ones
+    #[arg(value_name = "NEW", conflicts_with_all = ["quick", "runs", "out", "fresh", "server_cores", "load_cores", "markdown"])]
+    pub new: Option<PathBuf>,
+    /// Exit with status 1 if a figure became worse by more than this, and not by chance. METRIC is
+    /// throughput, p50, p99, cpu and so on, as in names of plots. May be given several times
+    #[arg(long, value_name = "[METRIC=]PERCENT", requires = "new")]
+    pub threshold: Vec<Threshold>,
     /// Run the short form that the suite defines, with fewer and shorter runs
     #[arg(long)]
     pub quick: bool,
@@ -100,6 +111,22 @@ pub enum Error {
     /// A plot cannot be drawn.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
+    /// A file of results cannot be read.
+    #[error("{path} has no results of a comparison: {why}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Figures became worse by more than a threshold.
+    #[error("{count} regressions, first {first}")]
+    Regressions {
+        /// Number of figures.
+        count: usize,
+        /// The first one.
+        first: String,
+    },
     /// Measurements failed. The report is written, and names all of them.
     #[error("{failed} of {all} measurements failed, first {first}; see {report}")]
     Failed {
@@ -123,11 +150,11 @@ impl Error {
     }
 }
 
-/// Runs a suite and writes its report. On SIGINT or SIGTERM, stops the running server and returns.
+/// Runs a suite and writes its report, or compares two results. On SIGINT or SIGTERM, stops the running server and returns.
 ///
 /// # Errors
 /// The suite is invalid, files cannot be read or written, a signal interrupted the comparison, or,
-/// after the report is written, a measurement failed.
+/// after the report is written, a measurement failed, or a figure is worse than a threshold allows.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -149,6 +176,9 @@ pub fn compare(
     progress: &mut dyn Write,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    if let Some(new) = &arguments.new {
+        return compare_results(&arguments.suite, new, &arguments.threshold, out);
+    }
     let suite = arguments.read_suite()?;
     let setup = arguments.setup(suite)?;
     let folder = arguments.folder();
@@ -166,6 +196,21 @@ pub fn compare(
         out.write_all(text.as_bytes()).map_err(|error| Error::io(Path::new("stdout"), error))?;
     }
     failures(results.records(), &folder)
+}
+
+fn compare_results(
+    old: &Path,
+    new: &Path,
+    thresholds: &[Threshold],
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let mut text = String::new();
+    let regressions = diff::diff(old, new, thresholds, &mut text)?;
+    out.write_all(text.as_bytes()).map_err(|error| Error::io(Path::new("stdout"), error))?;
+    match regressions.first() {
+        Some(first) => Err(Error::Regressions { count: regressions.len(), first: first.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// An error if a measurement failed.

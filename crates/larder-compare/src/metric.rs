@@ -115,6 +115,12 @@ impl Metric {
         !matches!(self, Self::Hits | Self::LoadBusy | Self::OthersBusy)
     }
 
+    /// Whether a higher value is a better one.
+    #[must_use]
+    pub fn more_is_better(self) -> bool {
+        matches!(self, Self::Throughput | Self::Hits | Self::HeldByLimit | Self::HeldByRss)
+    }
+
     /// Its value in a result whose load had `load_cores` cores; nothing where it does not apply.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {

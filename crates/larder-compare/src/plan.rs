@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Identifies one measurement of one server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cell {
     /// Name of the server.
     pub server: String,
@@ -21,15 +21,25 @@ pub struct Cell {
     pub run: usize,
 }
 
+impl Cell {
+    /// Everything but the run, in words.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let Self { server, workload, phase, threads, pipeline, .. } = self;
+        let plural = if *threads == 1 { "" } else { "s" };
+        format!("{server} · {workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
+    }
+
+    /// The same for all runs, whose number is 0.
+    #[must_use]
+    pub fn of_all_runs(&self) -> Self {
+        Self { run: 0, ..self.clone() }
+    }
+}
+
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, workload, phase, threads, pipeline, run } = self;
-        let plural = if *threads == 1 { "" } else { "s" };
-        write!(
-            f,
-            "{server} · {workload} · {phase} · {threads} thread{plural} · pipeline {pipeline} · run \
-             {run}"
-        )
+        write!(f, "{} · run {}", self.place(), self.run)
     }
 }
 

@@ -134,10 +134,27 @@ impl Record {
 pub struct Results {
     path: PathBuf,
     file: File,
+    counted: Counted,
+}
+
+/// The records of all cells.
+#[derive(Debug, Default)]
+struct Counted {
     /// The attempt that counts at each cell.
     records: Vec<Record>,
     /// Number of times that each cell was measured.
     attempts: HashMap<Cell, usize>,
+}
+
+impl Counted {
+    fn add(&mut self, record: Record) {
+        *self.attempts.entry(record.cell.clone()).or_default() += 1;
+        match self.records.iter_mut().find(|earlier| earlier.cell == record.cell) {
+            Some(earlier) if record.replaces(earlier) => *earlier = record,
+            Some(_) => {}
+            None => self.records.push(record),
+        }
+    }
 }
 
 impl Results {
@@ -168,9 +185,9 @@ impl Results {
         let attempts = attempts.map_err(|error| failed(io::Error::from(error)))?;
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
         file.set_len(text.len() as u64).map_err(failed)?;
-        let (records, path) = (Vec::new(), path.clone());
-        let mut results = Self { path, file, records, attempts: HashMap::new() };
-        attempts.into_iter().for_each(|record| results.count(record));
+        let (counted, path) = (Counted::default(), path.clone());
+        let mut results = Self { path, file, counted };
+        attempts.into_iter().for_each(|record| results.counted.add(record));
         if first.is_none() {
             let path = results.path.clone();
             results.write(&line(setup)).map_err(|error| Error::io(&path, error))?;
@@ -178,16 +195,32 @@ impl Results {
         Ok(results)
     }
 
+    /// Reads the text of a results file: the setup, and the record that counts at each cell. An
+    /// incomplete last line is left out.
+    ///
+    /// # Errors
+    /// The text is not one of a results file.
+    pub(crate) fn parse(text: &str) -> Result<(Setup, Vec<Record>), serde_json::Error> {
+        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        let mut lines = whole.lines();
+        let setup = serde_json::from_str(lines.next().unwrap_or_default())?;
+        let mut counted = Counted::default();
+        for line in lines {
+            counted.add(serde_json::from_str(line)?);
+        }
+        Ok((setup, counted.records))
+    }
+
     /// The records so far.
     #[must_use]
     pub fn records(&self) -> &[Record] {
-        &self.records
+        &self.counted.records
     }
 
     /// Whether all of these cells have results.
     #[must_use]
     pub fn have(&self, cells: &[Cell]) -> bool {
-        cells.iter().all(|cell| self.records.iter().any(|record| record.cell == *cell))
+        cells.iter().all(|cell| self.counted.records.iter().any(|record| record.cell == *cell))
     }
 
     /// Whether one of these cells was disturbed, and may be measured again.
@@ -196,9 +229,13 @@ impl Results {
         let wanted = |record: &&Record| {
             record.is_disturbed()
                 && record.failure().is_none()
-                && self.attempts.get(&record.cell).is_some_and(|attempts| *attempts < ATTEMPTS_MAX)
+                && self
+                    .counted
+                    .attempts
+                    .get(&record.cell)
+                    .is_some_and(|attempts| *attempts < ATTEMPTS_MAX)
         };
-        self.records.iter().filter(wanted).any(|record| cells.contains(&record.cell))
+        self.counted.records.iter().filter(wanted).any(|record| cells.contains(&record.cell))
     }
 
     /// Adds records. Of several for the same cell, the least disturbed one counts.
@@ -208,18 +245,9 @@ impl Results {
     pub fn add(&mut self, records: Vec<Record>) -> Result<(), Error> {
         for record in records {
             self.write(&line(&record)).map_err(|error| Error::io(&self.path, error))?;
-            self.count(record);
+            self.counted.add(record);
         }
         Ok(())
-    }
-
-    fn count(&mut self, record: Record) {
-        *self.attempts.entry(record.cell.clone()).or_default() += 1;
-        match self.records.iter_mut().find(|earlier| earlier.cell == record.cell) {
-            Some(earlier) if record.replaces(earlier) => *earlier = record,
-            Some(_) => {}
-            None => self.records.push(record),
-        }
     }
 
     fn write(&mut self, text: &str) -> io::Result<()> {

@@ -1,0 +1,318 @@
+//! Compares the results of two comparisons: those of an old version with those of a new one.
+
+use crate::Error;
+use crate::metric::Metric;
+use crate::plan::Cell;
+use crate::results::{Record, Results, Setup};
+use crate::statistics::{Interval, Spread};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The results of a comparison, as files contain them.
+#[derive(Debug)]
+struct Side {
+    setup: Setup,
+    records: Vec<Record>,
+}
+
+/// The figures of a metric at a place, without the number of the run.
+type Key = (Cell, Metric);
+
+/// The difference of two results in one metric at one place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Difference {
+    place: Cell,
+    metric: Metric,
+    old: f64,
+    new: f64,
+    ratio: f64,
+    interval: Option<Interval>,
+}
+
+/// How much worse a metric may become, in percent. Without a metric, the limit is for all metrics by
+/// which servers are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Threshold {
+    /// The metric, or none for all others.
+    pub metric: Option<Metric>,
+    /// Percent.
+    pub percent: f64,
+}
+
+impl std::str::FromStr for Threshold {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (metric, percent) = match text.split_once('=') {
+            Some((slug, percent)) => {
+                let compared = || Metric::ALL.into_iter().filter(|metric| metric.is_compared());
+                let known = compared().find(|metric| metric.slug() == slug);
+                let slugs = || compared().map(Metric::slug).collect::<Vec<_>>().join(", ");
+                (Some(known.ok_or_else(|| format!("expected one of {}", slugs()))?), percent)
+            }
+            None => (None, text),
+        };
+        let percent: Option<f64> = percent.parse().ok().filter(|percent| *percent >= 0.0);
+        let percent = percent.ok_or("expected PERCENT or METRIC=PERCENT, such as 5 or p99=10")?;
+        Ok(Self { metric, percent })
+    }
+}
+
+/// Compares two results, writes a table to `text`, and returns the regressions that exceed a threshold.
+///
+/// # Errors
+/// The results cannot be read, or have no cell in common.
+pub(crate) fn diff(
+    old: &Path,
+    new: &Path,
+    thresholds: &[Threshold],
+    text: &mut String,
+) -> Result<Vec<String>, Error> {
+    let (old, new) = (Side::read(old)?, Side::read(new)?);
+    let differences = differences(&old, &new);
+    let mut regressions = failed_only_in(&old, &new);
+    for difference in &differences {
+        let limit = limit(thresholds, difference.metric);
+        if difference.is_worse() && limit.is_some_and(|limit| difference.loss_percent() > limit) {
+            regressions.push(difference.to_string());
+        }
+    }
+    table(&old, &new, &differences, text);
+    for regression in &regressions {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "- regression: {regression}");
+    }
+    Ok(regressions)
+}
+
+/// The threshold of a metric: its own, or the one of all metrics; of several, the last one.
+fn limit(thresholds: &[Threshold], metric: Metric) -> Option<f64> {
+    let of = |wanted| thresholds.iter().rev().find(|threshold| threshold.metric == wanted);
+    of(Some(metric)).or_else(|| of(None)).map(|threshold| threshold.percent)
+}
+
+impl Side {
+    /// Reads a directory of results, `cells.jsonl` or `results.json`.
+    fn read(path: &Path) -> Result<Self, Error> {
+        let path = if path.is_dir() { path.join(Results::FILE) } else { path.to_owned() };
+        let text = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
+        let wrong = |why: &dyn std::fmt::Display| Error::Unreadable {
+            path: path.clone(),
+            why: why.to_string(),
+        };
+        if path.extension().is_some_and(|extension| extension == "json") {
+            #[derive(serde::Deserialize)]
+            struct Json {
+                setup: Setup,
+                cells: Vec<Record>,
+            }
+            let Json { setup, cells } = serde_json::from_str(&text).map_err(|why| wrong(&why))?;
+            return Ok(Self { setup, records: cells });
+        }
+        let (setup, records) = Results::parse(&text).map_err(|why| wrong(&why))?;
+        Ok(Self { setup, records })
+    }
+
+    /// The figures of all runs that did not fail.
+    fn figures(&self) -> BTreeMap<Key, Vec<f64>> {
+        let load_cores = self.setup.load_cores.count();
+        let mut figures: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
+        for record in &self.records {
+            for metric in Metric::ALL.into_iter().filter(|metric| metric.is_compared()) {
+                if let Some(value) = metric.of(record, load_cores) {
+                    figures.entry((record.cell.of_all_runs(), metric)).or_default().push(value);
+                }
+            }
+        }
+        figures
+    }
+}
+
+fn differences(old: &Side, new: &Side) -> Vec<Difference> {
+    let (old, new) = (old.figures(), new.figures());
+    let difference = |((place, metric), theirs): (&Key, &Vec<f64>)| {
+        let ours = new.get(&(place.clone(), *metric))?;
+        let (before, after) = (Spread::of(theirs.clone())?, Spread::of(ours.clone())?);
+        Some(Difference {
+            place: place.clone(),
+            metric: *metric,
+            old: before.median,
+            new: after.median,
+            ratio: after.ratio(&before)?,
+            interval: Interval::of_ratio(ours, theirs),
+        })
+    };
+    old.iter().filter_map(difference).collect()
+}
+
+/// The places at which a run failed in the new results, and none in the old ones.
+fn failed_only_in(old: &Side, new: &Side) -> Vec<String> {
+    let failed = |side: &Side, cell: &Cell| {
+        let mut there = side.records.iter().filter(|record| record.cell.of_all_runs() == *cell);
+        there.find_map(|record| record.failure().map(ToOwned::to_owned))
+    };
+    let mut places: Vec<Cell> = new.records.iter().map(|r| r.cell.of_all_runs()).collect();
+    places.dedup();
+    places.sort();
+    places.dedup();
+    let both = |cell: &&Cell| old.records.iter().any(|record| record.cell.of_all_runs() == **cell);
+    let newly = |cell: &Cell| {
+        let reason = failed(new, cell).filter(|_| failed(old, cell).is_none())?;
+        Some(format!("{}: failed: {reason}", cell.place()))
+    };
+    places.iter().filter(both).filter_map(newly).collect()
+}
+
+impl Difference {
+    /// Whether the runs show that the new results are worse.
+    fn is_worse(&self) -> bool {
+        let worse = if self.metric.more_is_better() { self.ratio < 1.0 } else { self.ratio > 1.0 };
+        worse && self.is_significant()
+    }
+
+    fn is_significant(&self) -> bool {
+        self.interval.is_some_and(|interval| !interval.contains_one())
+    }
+
+    /// By how many percent of the old figure the new one is worse.
+    fn loss_percent(&self) -> f64 {
+        100.0 * (self.ratio - 1.0).abs()
+    }
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let unit = self.metric.unit();
+        let (old, new) = (unit.quantity(self.old), unit.quantity(self.new));
+        let (place, name) = (self.place.place(), self.metric.name());
+        write!(f, "{place}: {name} {old} → {new}, {:.2}×", self.ratio)
+    }
+}
+
+/// One line for each difference that the runs show, and the number of the others.
+fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) {
+    let shown: Vec<_> = differences.iter().filter(|one| one.is_significant()).collect();
+    let unknown = differences.iter().filter(|one| one.interval.is_none()).count();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "old: {}, {}\nnew: {}, {}",
+        old.setup.date, old.setup.larder, new.setup.date, new.setup.larder
+    );
+    for (what, differs) in [
+        ("machine", old.setup.machine != new.setup.machine),
+        ("suite", old.setup.suite != new.setup.suite),
+    ] {
+        if differs {
+            let _ = writeln!(text, "the results are of a different {what}");
+        }
+    }
+    if !shown.is_empty() {
+        let _ = writeln!(text, "\n| cell | metric | old | new | ratio | interval | |");
+        let _ = writeln!(text, "|---|---|---:|---:|---:|---:|---|");
+    }
+    for one in &shown {
+        let (unit, interval) = (one.metric.unit(), one.interval.expect("it is significant"));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {:.2}× | {:.2}–{:.2} | {} |",
+            one.place.place().replace('|', "\\|"),
+            one.metric.name(),
+            unit.quantity(one.old),
+            unit.quantity(one.new),
+            one.ratio,
+            interval.low,
+            interval.high,
+            if one.is_worse() { "worse" } else { "better" },
+        );
+    }
+    let same = differences.len() - shown.len() - unknown;
+    let _ = writeln!(
+        text,
+        "\n{} figures compared: {} differ, {same} show no difference, {unknown} have too few runs to tell",
+        differences.len(),
+        shown.len()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+    use crate::results::Found;
+    use tempfile::tempdir;
+
+    /// Writes results in which the throughput of each run of `larder` is multiplied by `factor`.
+    fn write(folder: &Path, factor: f64, fails: bool) {
+        let mut setup = example::setup();
+        setup.suite.runs = 5;
+        let mut records = example::records(&setup);
+        for record in records.iter_mut().filter(|record| record.cell.server == "larder") {
+            let noise = 1.0 + 0.01 * record.cell.run as f64;
+            match &mut record.found {
+                Found::Measured(_) if fails && record.cell.run == 1 => {
+                    record.found = Found::Failed("froze".to_owned().into());
+                }
+                Found::Measured(outcome) => {
+                    outcome.commands.get_mut("total").unwrap().per_second *= factor * noise;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        Results::open(folder, &setup).unwrap().add(records).unwrap();
+    }
+
+    fn diff_of(old: &Path, new: &Path, thresholds: &[&str]) -> (Vec<String>, String) {
+        let thresholds: Vec<Threshold> = thresholds.iter().map(|t| t.parse().unwrap()).collect();
+        let mut text = String::new();
+        (diff(old, new, &thresholds, &mut text).unwrap(), text)
+    }
+
+    #[test]
+    fn a_significant_regression_beyond_the_threshold_is_one() {
+        let [old, same, slow, broken] = [(); 4].map(|()| tempdir().unwrap());
+        write(old.path(), 1.0, false);
+        write(same.path(), 1.0, false);
+        write(slow.path(), 0.9, false);
+        write(broken.path(), 1.0, true);
+
+        let (regressions, text) = diff_of(old.path(), same.path(), &["0"]);
+        assert!(regressions.is_empty(), "{regressions:?}");
+        assert!(text.contains(": 0 differ, "), "{text}");
+
+        let (regressions, text) = diff_of(old.path(), slow.path(), &["5"]);
+        assert_eq!(regressions.len(), 8, "each place of one server: {regressions:?}");
+        assert!(
+            regressions[0].starts_with("larder · mixed · GET · 1 thread · pipeline 1: Throughput ")
+        );
+        assert!(
+            text.contains("| Throughput | 309 k requests/s | 278 k requests/s | 0.90× |"),
+            "{text}"
+        );
+        for (thresholds, count) in
+            [(&["15"][..], 0), (&["5", "throughput=15"], 0), (&["50", "throughput=5"], 8), (&[], 0)]
+        {
+            let (regressions, _) = diff_of(old.path(), slow.path(), thresholds);
+            assert_eq!(regressions.len(), count, "{thresholds:?}: {regressions:?}");
+        }
+        let (regressions, _) = diff_of(slow.path(), old.path(), &["5"]);
+        assert!(regressions.is_empty(), "better is no regression: {regressions:?}");
+
+        let (regressions, _) = diff_of(old.path(), broken.path(), &[]);
+        assert_eq!(regressions.len(), 8);
+        assert!(regressions[0].ends_with("failed: froze"), "{regressions:?}");
+    }
+
+    #[test]
+    fn thresholds() {
+        let parse = |text: &str| text.parse::<Threshold>();
+        assert_eq!(parse("5"), Ok(Threshold { metric: None, percent: 5.0 }));
+        let p99 = Threshold { metric: Some(Metric::P99), percent: 7.5 };
+        assert_eq!(parse("p99=7.5"), Ok(p99));
+        assert!(parse("hits=1").unwrap_err().contains("throughput, "));
+        for wrong in ["", "x", "-1", "p99="] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
