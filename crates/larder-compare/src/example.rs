@@ -1,7 +1,7 @@
 //! An invented comparison with results, for tests of reports.
 
 use super::plan::{Cell, trials};
-use super::results::{Found, Installed, Record, Setup};
+use super::results::{Course, Found, Installed, Record, Setup};
 use super::suite::{Server, Suite};
 use larder_bench::{Command, Latency, Outcome, ServerCost};
 use larder_target::Machine;
@@ -78,7 +78,13 @@ pub(crate) fn records(setup: &Setup) -> Vec<Record> {
     let trials = trials(&setup.suite, &servers, 1);
     let cells = trials.iter().flat_map(super::plan::Trial::cells);
     let busy = |cell: &Cell| ((&*cell.server, cell.run) == ("larder", 3)).then_some(20.0);
-    cells.map(|cell| Record { found: found(&cell), others_busy: busy(&cell), cell }).collect()
+    let record = |cell| Record {
+        found: found(&cell),
+        others_busy: busy(&cell),
+        course: course(&cell),
+        cell,
+    };
+    cells.map(record).collect()
 }
 
 fn found(cell: &Cell) -> Found {
@@ -88,6 +94,15 @@ fn found(cell: &Cell) -> Found {
         ("larder" | "flaky", _) => Found::Measured(Box::new(outcome(cell, 2.0, 1.0))),
         (_, run) => Found::Measured(Box::new(outcome(cell, 1.0, 0.8 + 0.1 * run as f64))),
     }
+}
+
+/// A server whose latency doubles with each tenth of the remaining requests, for three seconds.
+fn course(cell: &Cell) -> Option<Course> {
+    let Found::Measured(outcome) = found(cell) else { return None };
+    let p50 = outcome.total().latency.p50;
+    let step = |tenths: i32| (1.0 - 0.1f64.powi(tenths), p50 * 2f64.powi(tenths));
+    let by_second = vec![1000, 1100, 900];
+    Some(Course { min_micros: p50 / 4.0, quantiles: (0..6).map(step).collect(), by_second })
 }
 
 /// Results that are `good` times as good as the baseline's, times a variation between runs (`luck`).

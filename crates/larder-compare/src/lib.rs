@@ -34,6 +34,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use suite::Suite;
 
 /// The options of `larder compare`.
@@ -188,14 +189,17 @@ pub fn compare(
     }
     let mut results = Results::open(&folder, &setup)?;
     measure_all(&setup, &mut results, &folder, interrupted, progress)?;
-    let report = Report::of(&setup, results.records());
+    // Earlier runs beyond the number that is asked for now stay in the file.
+    let is_asked = |record: &&Record| record.cell.run <= setup.suite.runs;
+    let records: Vec<Record> = results.records().iter().filter(is_asked).cloned().collect();
+    let report = Report::of(&setup, &records);
     report.write(&folder)?;
     print_progress(progress, &format!("report: {}", folder.join("report.html").display()));
     if arguments.markdown {
         let text = report::markdown::markdown(&report);
         out.write_all(text.as_bytes()).map_err(|error| Error::io(Path::new("stdout"), error))?;
     }
-    failures(results.records(), &folder)
+    failures(&records, &folder)
 }
 
 fn compare_results(
@@ -315,6 +319,7 @@ fn measure_all(
     };
     let trials = installed_trials(setup, progress);
     let numbered: Vec<_> = (1..).zip(&trials).collect();
+    let mut left = TimeLeft::new(trials.iter().filter(|(t, _)| !results.have(&t.cells())).count());
     for run in numbered.chunk_by(|(_, (one, _)), (_, (other, _))| one.run == other.run) {
         // Disturbed measurements are repeated at the end of their run.
         for attempt in 1..=ATTEMPTS_MAX {
@@ -323,20 +328,57 @@ fn measure_all(
                 if results.have(&cells) && (attempt == 1 || !results.want_again(&cells)) {
                     continue;
                 }
-                let records = harness.run(trial, program);
+                let records = harness.run(trial, program, attempt);
                 let Some(records) = records.filter(|_| !interrupted.load(Ordering::Relaxed)) else {
                     return Err(Error::Interrupted(folder.to_owned()));
                 };
                 let again = if attempt == 1 { "" } else { " again" };
                 let place = format!("[{number}/{}{again}] ", trials.len());
+                if attempt == 1 {
+                    left.count_one();
+                }
                 for record in &records {
-                    print_progress(progress, &format!("{place}{}", describe(record, setup)));
+                    let found = describe(record, setup);
+                    print_progress(progress, &format!("{place}{found}{left}"));
                 }
                 results.add(records)?;
             }
         }
     }
     Ok(())
+}
+
+/// Estimates when the last trial will end, from the time of those that ended. Repetitions of disturbed
+/// ones are not foreseen.
+#[derive(Debug)]
+struct TimeLeft {
+    since: Instant,
+    done: usize,
+    all: usize,
+}
+
+impl TimeLeft {
+    fn new(all: usize) -> Self {
+        Self { since: Instant::now(), done: 0, all }
+    }
+
+    fn count_one(&mut self) {
+        self.done += 1;
+    }
+}
+
+impl fmt::Display for TimeLeft {
+    #[expect(clippy::cast_precision_loss, reason = "numbers of trials")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.since.elapsed().as_secs_f64() / self.done.max(1) as f64;
+        let secs = each * self.all.saturating_sub(self.done) as f64;
+        match secs {
+            _ if self.done == self.all => Ok(()),
+            _ if secs < 90.0 => write!(f, "; about {secs:.0} s left"),
+            _ if secs < 5400.0 => write!(f, "; about {:.0} min left", secs / 60.0),
+            _ => write!(f, "; about {:.1} h left", secs / 3600.0),
+        }
+    }
 }
 
 /// The trials of the installed servers, with their programs. Reports the servers that are not
@@ -376,6 +418,14 @@ fn describe(record: &Record, setup: &Setup) -> String {
         format!(" (disturbed: others use {percent:.0} % of the machine)")
     });
     format!("{}: {found}{disturbed}", record.cell)
+}
+
+/// A name of a file, in which lower-case words are separated by hyphens.
+fn file_name(words: &str) -> String {
+    let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
+    let name: String = words.to_lowercase().chars().map(kept).collect();
+    let words = name.split('-').filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-")
 }
 
 /// Writes a line of progress. Errors are ignored, because results do not depend on it.

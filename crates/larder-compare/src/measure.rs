@@ -1,8 +1,9 @@
 //! Runs a trial: starts a server, measures all phases of a workload, and stops the server.
 
+use super::file_name;
 use super::fill::fill;
-use super::plan::Trial;
-use super::results::{Failure, Found, Record};
+use super::plan::{Cell, Trial};
+use super::results::{Course, Failure, Found, Record};
 use super::suite::{self, Phase, Suite};
 use larder_bench::{Measured, Outcome};
 use larder_bench::{RunError, run};
@@ -36,17 +37,19 @@ pub struct Harness<'s> {
 
 impl Harness<'_> {
     /// Starts the server from its `program`, measures all phases, and stops it. Returns nothing if it
-    /// was interrupted.
+    /// was interrupted. `attempt` counts the measurements of the same trial, from 1.
     #[must_use]
-    pub fn run(&self, trial: &Trial<'_>, program: &Path) -> Option<Vec<Record>> {
-        let found = match self.start(trial, program) {
+    pub fn run(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Option<Vec<Record>> {
+        let cells = trial.cells();
+        let found = match self.start(trial, program, attempt) {
             Ok(mut server) => self.phases(trial, &mut server),
-            Err(reason) => vec![(Found::Failed(reason.into()), None); trial.workload.phases.len()],
+            Err(reason) => vec![Measurement::failed(reason); cells.len()],
         };
-        let records = trial.cells().into_iter().zip(found);
-        let records = records
-            .map(|(cell, (found, others_busy))| Record { cell, found, others_busy })
-            .collect();
+        let record = |(cell, measurement): (Cell, Measurement)| {
+            let Measurement { found, others_busy, course } = measurement;
+            Record { cell, found, others_busy, course }
+        };
+        let records = cells.into_iter().zip(found).map(record).collect();
         (!self.is_interrupted()).then_some(records)
     }
 
@@ -54,8 +57,8 @@ impl Harness<'_> {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    fn start(&self, trial: &Trial<'_>, program: &Path) -> Result<Launched, String> {
-        let log = self.logs.join(format!("{}.log", trial.server.name));
+    fn start(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Result<Launched, String> {
+        let log = self.logs.join(log_name(trial, attempt));
         let arguments = &trial.server.command[1..];
         let launch = Launch {
             command: CommandLine::Words { program, arguments },
@@ -89,13 +92,21 @@ impl Harness<'_> {
             .with("clients", (self.suite.connections / load_threads).max(1))
     }
 
-    /// The result of each phase, and the CPU time of other processes meanwhile.
-    fn phases(&self, trial: &Trial<'_>, server: &mut Launched) -> Vec<(Found, Option<f64>)> {
-        let mut warm = false;
+    /// The result of each phase that gives one. If a warm-up fails, the later phases have, too.
+    fn phases(&self, trial: &Trial<'_>, server: &mut Launched) -> Vec<Measurement> {
+        let mut warm = trial.workload.phases.iter().any(|phase| phase.warm_up);
+        let mut broken = None;
         let mut found = Vec::new();
         for phase in &trial.workload.phases {
-            let result = self.phase(trial, phase, server, &mut warm);
-            found.push(result.unwrap_or_else(|reason| (Found::Failed(reason.into()), None)));
+            let result = match &broken {
+                Some(reason) => Err(String::clone(reason)),
+                None => self.phase(trial, phase, server, &mut warm),
+            };
+            if !phase.warm_up {
+                found.push(result.unwrap_or_else(Measurement::failed));
+            } else if let Err(reason) = result.and_then(Measurement::succeeded) {
+                broken = Some(format!("phase {}: {reason}", phase.name));
+            }
         }
         found
     }
@@ -106,7 +117,7 @@ impl Harness<'_> {
         phase: &Phase,
         server: &mut Launched,
         warm: &mut bool,
-    ) -> Result<(Found, Option<f64>), String> {
+    ) -> Result<Measurement, String> {
         if let Some(report) = server.exit_report() {
             return Err(format!("exited before this phase: {report}"));
         }
@@ -116,7 +127,8 @@ impl Harness<'_> {
             let filling = || fill(what, &address, protocol, limit_mb, pid);
             let before = CpuTimes::now(pid);
             let held = self.run_monitored(server, filling)?;
-            return Ok((Found::Held(held), self.others_since(before, pid)));
+            let others_busy = self.others_since(before, pid);
+            return Ok(Measurement { found: Found::Held(held), others_busy, course: None });
         }
         let (mut settings, faults_max) = self.settings(trial, phase, address)?;
         if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
@@ -129,10 +141,14 @@ impl Harness<'_> {
             settings.fill = false;
         }
         let before = CpuTimes::now(pid);
-        let mut outcome = self.load(server, &settings)?.outcome;
+        let measured = self.load(server, &settings)?;
+        let course = Course::of(&measured);
+        let mut outcome = measured.outcome;
         // A cost of 0 is one that was not seen.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
-        Ok((judge(outcome, faults_max), self.others_since(before, pid)))
+        let (found, others_busy) = (judge(outcome, faults_max), self.others_since(before, pid));
+        let course = course.filter(|_| matches!(found, Found::Measured(_)));
+        Ok(Measurement { found, others_busy, course })
     }
 
     /// CPU time of other processes since a point in time, in percent of the whole machine.
@@ -189,6 +205,40 @@ impl Harness<'_> {
             }
         })
     }
+}
+
+/// The result of a phase.
+#[derive(Clone, Debug)]
+struct Measurement {
+    found: Found,
+    others_busy: Option<f64>,
+    course: Option<Course>,
+}
+
+impl Measurement {
+    fn failed(reason: String) -> Self {
+        Self { found: Found::Failed(reason.into()), others_busy: None, course: None }
+    }
+
+    /// An error if it failed.
+    fn succeeded(self) -> Result<(), String> {
+        match self.found {
+            Found::Failed(failure) => Err(failure.reason),
+            Found::Measured(_) | Found::Held(_) => Ok(()),
+        }
+    }
+}
+
+/// Name of the file with a server's output in a trial.
+fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
+    let Trial { server, workload, threads, pipeline, run } = trial;
+    let plural = if *threads == 1 { "" } else { "s" };
+    let name = format!(
+        "{} {} {threads} thread{plural} pipeline {pipeline} run {run}",
+        server.name, workload.name
+    );
+    let again = if attempt == 1 { String::new() } else { format!("-attempt-{attempt}") };
+    format!("{}{again}.log", file_name(&name))
 }
 
 /// A run counts as a result unless it ended early or has more faults than are allowed.

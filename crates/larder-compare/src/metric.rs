@@ -9,6 +9,10 @@ use serde::Serialize;
 pub enum Metric {
     /// Answered requests per second.
     Throughput,
+    /// Minimum latency.
+    Min,
+    /// Arithmetic mean of the latency.
+    Mean,
     /// Median latency.
     P50,
     /// 90th percentile of the latency.
@@ -25,6 +29,8 @@ pub enum Metric {
     Cpu,
     /// User CPU time of the server per request, without the kernel's.
     UserCpu,
+    /// CPU cycles of the server per request in user mode, where the machine counts them.
+    Cycles,
     /// Share of requested keys that were found.
     Hits,
     /// CPU time of the load, in percent of its cores. Near 100, the load may limit the results.
@@ -39,8 +45,10 @@ pub enum Metric {
 
 impl Metric {
     /// All metrics, in the order of reports.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Throughput,
+        Self::Min,
+        Self::Mean,
         Self::P50,
         Self::P90,
         Self::P99,
@@ -49,6 +57,7 @@ impl Metric {
         Self::Max,
         Self::Cpu,
         Self::UserCpu,
+        Self::Cycles,
         Self::Hits,
         Self::LoadBusy,
         Self::OthersBusy,
@@ -61,6 +70,8 @@ impl Metric {
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "Throughput",
+            Self::Min => "Latency min",
+            Self::Mean => "Latency average",
             Self::P50 => "Latency p50",
             Self::P90 => "Latency p90",
             Self::P99 => "Latency p99",
@@ -69,6 +80,7 @@ impl Metric {
             Self::Max => "Latency max",
             Self::Cpu => "CPU per request",
             Self::UserCpu => "User CPU per request",
+            Self::Cycles => "User cycles per request",
             Self::Hits => "Hits",
             Self::LoadBusy => "Load's cores busy",
             Self::OthersBusy => "Machine busy with others",
@@ -84,6 +96,7 @@ impl Metric {
             Self::Throughput => Unit::PerSecond,
             Self::Hits | Self::LoadBusy | Self::OthersBusy => Unit::Percent,
             Self::HeldByLimit | Self::HeldByRss => Unit::Items,
+            Self::Cycles => Unit::Cycles,
             _ => Unit::Micros,
         }
     }
@@ -93,6 +106,8 @@ impl Metric {
     pub fn slug(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
+            Self::Min => "min",
+            Self::Mean => "average",
             Self::P50 => "p50",
             Self::P90 => "p90",
             Self::P99 => "p99",
@@ -101,6 +116,7 @@ impl Metric {
             Self::Max => "max",
             Self::Cpu => "cpu",
             Self::UserCpu => "user-cpu",
+            Self::Cycles => "cycles",
             Self::Hits => "hits",
             Self::LoadBusy => "load-busy",
             Self::OthersBusy => "others-busy",
@@ -127,6 +143,9 @@ impl Metric {
         if self == Self::OthersBusy {
             return record.others_busy;
         }
+        if self == Self::Min {
+            return record.course.as_ref().map(|course| course.min_micros);
+        }
         match &record.found {
             Found::Measured(outcome) => self.of_outcome(outcome, load_cores),
             Found::Held(held) => {
@@ -145,6 +164,7 @@ impl Metric {
         let total = outcome.commands.get("total")?;
         match self {
             Self::Throughput => Some(total.per_second),
+            Self::Mean => Some(total.latency.mean),
             Self::P50 => Some(total.latency.p50),
             Self::P90 => Some(total.latency.p90),
             Self::P99 => Some(total.latency.p99),
@@ -153,6 +173,7 @@ impl Metric {
             Self::Max => Some(total.latency.max),
             Self::Cpu => known(outcome.server.map(|cost| cost.user_micros + cost.system_micros)),
             Self::UserCpu => known(outcome.server.map(|cost| cost.user_micros)),
+            Self::Cycles => outcome.server.and_then(|cost| cost.cycles),
             Self::Hits => {
                 let asked = total.hits + total.misses;
                 (asked > 0).then(|| 100.0 * total.hits as f64 / asked as f64)
@@ -160,7 +181,7 @@ impl Metric {
             Self::LoadBusy => {
                 Some(100.0 * outcome.load_cpu_seconds / (outcome.seconds * load_cores as f64))
             }
-            Self::OthersBusy | Self::HeldByLimit | Self::HeldByRss => None,
+            Self::Min | Self::OthersBusy | Self::HeldByLimit | Self::HeldByRss => None,
         }
     }
 }
@@ -184,6 +205,8 @@ pub enum Unit {
     Percent,
     /// Items per GiB.
     Items,
+    /// CPU cycles.
+    Cycles,
 }
 
 impl Unit {
@@ -195,6 +218,7 @@ impl Unit {
             Self::Micros => "µs",
             Self::Percent => "%",
             Self::Items => "items/GiB",
+            Self::Cycles => "cycles",
         }
     }
 
@@ -203,8 +227,12 @@ impl Unit {
     pub fn number(self, value: f64) -> String {
         let size = value.abs();
         match self {
-            Self::PerSecond | Self::Items if size >= 999_500.0 => digits(value / 1e6) + " M",
-            Self::PerSecond | Self::Items if size >= 9_995.0 => digits(value / 1e3) + " k",
+            Self::PerSecond | Self::Items | Self::Cycles if size >= 999_500.0 => {
+                digits(value / 1e6) + " M"
+            }
+            Self::PerSecond | Self::Items | Self::Cycles if size >= 9_995.0 => {
+                digits(value / 1e3) + " k"
+            }
             Self::Micros if size >= 9_995.0 => thousands(value),
             _ => digits(value),
         }

@@ -59,7 +59,7 @@ pub struct Trial<'s> {
 }
 
 impl Trial<'_> {
-    /// The measurements of the trial, one for each phase.
+    /// The measurements of the trial, one for each phase that gives a result.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let cell = |phase: &super::suite::Phase| Cell {
@@ -70,7 +70,7 @@ impl Trial<'_> {
             pipeline: self.pipeline,
             run: self.run,
         };
-        self.workload.phases.iter().map(cell).collect()
+        self.workload.measured().map(cell).collect()
     }
 }
 
@@ -85,7 +85,7 @@ pub fn trials<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec
         turns.rotate_left((run - 1) % servers.len().max(1));
         for workload in &suite.workloads {
             for &threads in &threads {
-                for &pipeline in &suite.pipelines {
+                for &pipeline in workload.pipelines(suite) {
                     let trial =
                         |server: &&'s Server| Trial { server, workload, threads, pipeline, run };
                     trials.extend(turns.iter().map(trial));

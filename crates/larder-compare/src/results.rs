@@ -5,7 +5,7 @@
 use super::Error;
 use super::plan::Cell;
 use super::suite::Suite;
-use larder_bench::Outcome;
+use larder_bench::{Measured, Outcome};
 use larder_target::CoreSet;
 use larder_target::Machine;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,47 @@ pub struct Record {
     /// CPU time of other programs meanwhile, in percent of all cores of the machine, where the
     /// system reports it.
     pub others_busy: Option<f64>,
+    /// Latencies and rates of a load that did not fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub course: Option<Course>,
+}
+
+/// The latencies of a load in full, and its rate over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Course {
+    /// Minimum latency in microseconds.
+    pub min_micros: f64,
+    /// Quantiles and their latencies in microseconds: the steps of HdrHistogram's percentile
+    /// distribution, two for each halving of the remaining part.
+    pub quantiles: Vec<(f64, f64)>,
+    /// Number of requests that were answered in each second, approximately.
+    pub by_second: Vec<u64>,
+}
+
+impl Course {
+    /// The course of a run.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "latencies far below 2^53 ns")]
+    pub fn of(measured: &Measured) -> Option<Self> {
+        let total = measured.histograms.get("total").filter(|total| !total.is_empty())?;
+        let micros = |nanos: u64| (nanos as f64 / 10.0).round() / 100.0;
+        let step = |quantile: f64, nanos| ((quantile * 1e7).round() / 1e7, micros(nanos));
+        let steps = total.iter_quantiles(2);
+        let steps = steps.map(|at| step(at.quantile_iterated_to(), at.value_iterated_to()));
+        Some(Self {
+            min_micros: micros(total.min()),
+            quantiles: steps.collect(),
+            by_second: measured.by_second.iter().map(|second| second.len()).collect(),
+        })
+    }
+
+    /// The latency of a quantile in microseconds.
+    #[must_use]
+    pub fn latency(&self, quantile: f64) -> f64 {
+        let reaches = |step: &&(f64, f64)| step.0 >= quantile;
+        let step = self.quantiles.iter().find(reaches).or(self.quantiles.last());
+        if quantile == 0.0 { self.min_micros } else { step.map_or(0.0, |step| step.1) }
+    }
 }
 
 /// CPU time of other programs, in percent of the whole machine, above which a measurement is disturbed.
@@ -263,8 +304,14 @@ fn line(value: &impl Serialize) -> String {
 }
 
 fn same_setup(first: &str, setup: &Setup, folder: &Path) -> Result<(), Error> {
-    let before: serde_json::Value = serde_json::from_str(first).unwrap_or_default();
-    let now = serde_json::to_value(setup).expect("plain data is JSON");
+    let mut before: serde_json::Value = serde_json::from_str(first).unwrap_or_default();
+    let mut now = serde_json::to_value(setup).expect("plain data is JSON");
+    for setup in [&mut before, &mut now] {
+        // Further runs can be added to a comparison.
+        if let Some(suite) = setup.get_mut("suite").and_then(|suite| suite.as_object_mut()) {
+            suite.remove("runs");
+        }
+    }
     let matters = |name: &str| !matches!(name, "date" | "command");
     let differs = |name: &&String| matters(name) && before.get(name) != now.get(name);
     let names = now.as_object().into_iter().flatten().map(|(name, _)| name);
@@ -340,6 +387,10 @@ mod tests {
     fn a_comparison_with_another_setup_is_not_resumed() {
         let (folder, mut setup) = (tempdir().unwrap(), example::setup());
         drop(Results::open(folder.path(), &setup).unwrap());
+        setup.suite.runs += 1;
+        drop(
+            Results::open(folder.path(), &setup).expect("another number of runs is the same setup"),
+        );
         setup.servers[0].version = Some("another".to_owned());
         setup.machine.cores += 1;
         let error = Results::open(folder.path(), &setup).unwrap_err().to_string();

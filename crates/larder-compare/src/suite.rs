@@ -139,6 +139,9 @@ pub struct Phase {
     pub load: Option<String>,
     /// Items to fill the server with, in order to count how many it holds.
     pub fill: Option<Fill>,
+    /// Whether the load only prepares the server, and gives no result.
+    #[serde(default)]
+    pub warm_up: bool,
 }
 
 /// Items to fill a server with.
@@ -240,8 +243,24 @@ impl Server {
 }
 
 impl Workload {
+    /// The phases that give results.
+    pub fn measured(&self) -> impl Iterator<Item = &Phase> {
+        self.phases.iter().filter(|phase| !phase.warm_up)
+    }
+
+    /// The pipelines that it is measured with: filling a server does not depend on them, so a workload
+    /// that does nothing else is measured with the first one alone.
+    #[must_use]
+    pub fn pipelines<'s>(&self, suite: &'s Suite) -> &'s [usize] {
+        let only_fills = self.phases.iter().all(|phase| phase.fill.is_some());
+        if only_fills { &suite.pipelines[..1] } else { &suite.pipelines }
+    }
+
     fn check(&self) -> Result<(), String> {
         distinct("phase", self.phases.iter().map(|phase| &phase.name))?;
+        if self.measured().next().is_none() {
+            return Err(format!("workload `{}`: every phase is a warm-up", self.name));
+        }
         for phase in &self.phases {
             let wrong =
                 |error| format!("workload `{}`, phase `{}`: {error}", self.name, phase.name);
@@ -249,7 +268,7 @@ impl Workload {
                 (Some(load), None) => {
                     arguments(load, &Values::examples()).map_err(wrong)?;
                 }
-                (None, Some(_)) => {}
+                (None, Some(_)) if !phase.warm_up => {}
                 _ => return Err(wrong("needs either load or fill".to_owned())),
             }
         }

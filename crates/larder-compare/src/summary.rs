@@ -1,7 +1,7 @@
 //! Summarises records as tables: one for each combination of workload, phase, threads and pipeline.
 
 use super::metric::Metric;
-use super::results::{Found, Record, Setup};
+use super::results::{Course, Found, Record, Setup};
 use super::statistics::{Interval, Spread};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -69,6 +69,9 @@ pub struct Figures {
     /// The figures of each run, from which the intervals are made.
     #[serde(skip)]
     pub values: BTreeMap<Metric, Vec<f64>>,
+    /// Latencies and rates of the runs.
+    #[serde(skip)]
+    pub courses: Vec<Course>,
     /// Number of runs that other programs disturbed.
     pub disturbed: usize,
     /// Number of runs that did not fail.
@@ -147,9 +150,9 @@ impl Summary {
         let suite = &setup.suite;
         let mut tables = Vec::new();
         for workload in &suite.workloads {
-            for phase in &workload.phases {
+            for phase in workload.measured() {
                 for threads in suite.threads.numbers(setup.server_cores.count()) {
-                    for &pipeline in &suite.pipelines {
+                    for &pipeline in workload.pipelines(suite) {
                         let (workload, phase) = (workload.name.clone(), phase.name.clone());
                         let place = Place { workload, phase, threads, pipeline };
                         tables.push(table(setup, records, place));
@@ -234,6 +237,7 @@ fn standing(setup: &Setup, records: &[&Record]) -> Standing {
         intervals: BTreeMap::new(),
         disturbed: records.iter().filter(counts).count(),
         values,
+        courses: records.iter().filter_map(|record| record.course.clone()).collect(),
         runs,
         failures,
         faults,

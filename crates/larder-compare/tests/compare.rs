@@ -172,6 +172,13 @@ fn an_interrupted_comparison_is_resumed() {
     assert!(!progress.contains("/4]"), "nothing is left to measure: {progress}");
     let mut other = Bench { arguments: bench.arguments.clone(), folder: bench.folder };
     other.arguments.runs = Some(3);
+    let (progress, _) = other.go();
+    assert!(progress.contains("[5/6]") && progress.contains("[6/6]"), "a run is added: {progress}");
+    assert!(!progress.contains("[4/6]"), "{progress}");
+    assert!(progress.contains(" s left"), "{progress}");
+    assert!(other.out("logs/it-small-1-thread-pipeline-5-run-3.log").exists());
+    let suite = std::fs::read_to_string(&other.arguments.suite).unwrap();
+    std::fs::write(&other.arguments.suite, suite.replace("-n 100", "-n 200")).unwrap();
     let error = other.run(&AtomicBool::new(false)).result.unwrap_err().to_string();
     assert!(error.contains("suite differ"), "{error}");
     other.arguments.fresh = true;
@@ -243,15 +250,34 @@ fn a_server_that_exits_under_load_is_a_failed_cell() {
 }
 
 #[test]
+fn a_warm_up_phase_gives_no_result() {
+    let suite = suite_text(&MEMCACHED, "").replace("runs = 2", "runs = 1");
+    let sets = "-t 1 -c 2 -n allkeys --ratio 1:0 --key-maximum 999 --key-pattern P:P";
+    let phase = format!("[[workload.phase]]\nname = \"sets\"\nwarm_up = true\nload = \"{sets}\"\n");
+    let suite = suite.replace("[[workload.phase]]", &(phase + "[[workload.phase]]"));
+    let bench =
+        Bench::of(&suite.replace("--ratio 1:1 --key-maximum 99", "--ratio 0:1 --key-maximum 999"));
+    let (progress, _) = bench.go();
+    assert!(!progress.contains("sets"), "{progress}");
+    let records = bench.records();
+    assert_eq!(records.len(), 2, "one for each pipeline");
+    for record in records {
+        let Found::Measured(outcome) = record.found else { panic!("{record:?}") };
+        assert_eq!(outcome.total().misses, 0, "the warm-up set all keys");
+        let course = record.course.unwrap();
+        assert!(course.min_micros > 0.0 && course.latency(0.99) >= course.min_micros);
+        assert!(course.quantiles.len() < 60 && course.by_second.iter().sum::<u64>() == 200);
+    }
+}
+
+#[test]
 fn a_fill_counts_what_is_held() {
     let command = [&MEMCACHED[..], &["-m", "{memory_mb}"]].concat();
     let suite = suite_text(&command, "").replace("memory_mb = 64", "memory_mb = 8");
     let line = suite.lines().find(|line| line.starts_with("load = ")).unwrap();
     let suite = suite.replace(line, "fill = { value_bytes = 1000 }");
-    let bench = Bench::of(
-        &suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("runs = 2", "runs = 1"),
-    );
-    let (_, tables) = bench.go();
+    let bench = Bench::of(&suite.replace("runs = 2", "runs = 1"));
+    let (progress, tables) = bench.go();
     // It is measured again if the machine is busy with other programs.
     let Some(Record { found: Found::Held(held), .. }) = bench.records().pop() else {
         panic!("{tables}")
@@ -259,5 +285,6 @@ fn a_fill_counts_what_is_held() {
     // 8 MiB hold at most 8389 values.
     assert!((1000.0..8389.0).contains(&held.items), "{held:?}");
     assert_eq!(held.limit_bytes, 8 << 20);
+    assert!(progress.contains("[1/1]"), "it is not repeated for each pipeline: {progress}");
     assert!(tables.contains("| Items per GiB of limit | Items per GiB of RSS |"), "{tables}");
 }

@@ -25,6 +25,7 @@ fn header() -> Vec<String> {
             "requests/s" => "per_second",
             "µs" => "micros",
             "%" => "percent",
+            "cycles" => "count",
             _ => "per_gib",
         };
         format!("{}_{unit}", metric.slug().replace('-', "_"))

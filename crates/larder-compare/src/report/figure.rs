@@ -2,6 +2,7 @@
 
 use super::axis::Axis;
 use super::view::View;
+use crate::file_name;
 use crate::metric::{Metric, Unit};
 use crate::statistics::{Interval, Spread};
 use crate::summary::{Row, Standing, Summary};
@@ -96,10 +97,7 @@ impl Figure {
 
     /// Name of the plot's file, without extension.
     pub(crate) fn file_name(&self) -> String {
-        let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
-        let name: String = self.slug.to_lowercase().chars().map(kept).collect();
-        let words = name.split('-').filter(|word| !word.is_empty());
-        words.collect::<Vec<_>>().join("-")
+        file_name(&self.slug)
     }
 }
 

@@ -79,7 +79,7 @@ fn the_csv_file_has_a_line_for_each_cell() {
     assert_eq!(&first[column("p99.9_micros")], "2222.2222");
 }
 
-/// 8 latencies and costs and a throughput, by 2 phases, 2 numbers of threads and 2 depths, on 2
+/// 10 latencies and costs and a throughput, by 2 phases, 2 numbers of threads and 2 depths, on 2
 /// scales.
 fn plots_are_files_too(plots: &Path) {
     let names: Vec<String> = std::fs::read_dir(plots)
@@ -87,7 +87,7 @@ fn plots_are_files_too(plots: &Path) {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     let of = |end: &str| names.iter().filter(|name| name.ends_with(end)).count();
-    let figures = 9 * (2 * 2 + 2 * 2) * 2;
+    let figures = 11 * (2 * 2 + 2 * 2) * 2;
     assert_eq!((of(".svg"), of(".png")), (figures, figures));
     assert!(names.contains(&"mixed-get-1-thread-p99.99-logarithmic.svg".to_owned()), "{names:?}");
     let svg = read(plots, "mixed-set-pipeline-10-throughput-linear.svg");
