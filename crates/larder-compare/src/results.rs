@@ -110,7 +110,7 @@ pub struct Course {
     /// Quantiles and their latencies in microseconds: the steps of HdrHistogram's percentile
     /// distribution, two for each halving of the remaining part.
     pub quantiles: Vec<(f64, f64)>,
-    /// Number of requests that were answered in each second, approximately.
+    /// Number of requests that were answered without an error in each second.
     pub by_second: Vec<u64>,
 }
 
@@ -127,7 +127,7 @@ impl Course {
         Some(Self {
             min_micros: micros(total.min()),
             quantiles: steps.collect(),
-            by_second: measured.by_second.iter().map(|second| second.len()).collect(),
+            by_second: measured.by_second.iter().map(|second| second.requests).collect(),
         })
     }
 

@@ -1,11 +1,13 @@
 //! The contents of a plot: texts, axes and points.
 
 use super::axis::Axis;
+use super::markdown::heading;
 use super::view::View;
 use crate::file_name;
 use crate::metric::{Metric, Unit};
+use crate::results::Course;
 use crate::statistics::{Interval, Spread};
-use crate::summary::{Row, Standing, Summary};
+use crate::summary::{Row, Standing, Summary, Table};
 
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,10 +97,98 @@ impl Figure {
         }
     }
 
+    /// The latencies at a place by percentile, in the form of HdrHistogram's plots: each step to the right
+    /// leaves out about half or a fifth of the remaining requests. Nothing without loads.
+    pub(crate) fn percentiles(table: &Table) -> Option<Self> {
+        let figure = |courses: &[Course]| {
+            let spread = |quantile: f64| {
+                Spread::of(courses.iter().map(|course| course.latency(quantile)).collect())
+            };
+            QUANTILES.iter().map(|quantile| spread(*quantile)).collect()
+        };
+        let ticks: Vec<String> = QUANTILES.iter().map(|q| percent(*q)).collect();
+        let (scale, metric) = (Scale::Logarithmic, Metric::P50);
+        Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
+    }
+
+    /// The rate at a place over time. Nothing without loads of at least three seconds.
+    pub(crate) fn over_time(table: &Table) -> Option<Self> {
+        let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
+        let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
+        let step = seconds.div_ceil(TICKS_MAX);
+        let steps = || (0..seconds).step_by(step);
+        let figure = |courses: &[Course]| steps().map(|from| rate(courses, from, step)).collect();
+        let ticks = steps().map(|from| (from + step).to_string()).collect();
+        let (title, varies) = ("Rate over time", "Seconds since the begin");
+        Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
+    }
+
+    /// A plot of the courses at a place. `spreads` computes the points of a server from its runs, and
+    /// `metric` determines the unit.
+    fn of_courses(
+        table: &Table,
+        title: &str,
+        varies: &'static str,
+        scale: Scale,
+        metric: Metric,
+        ticks: Vec<String>,
+        spreads: impl Fn(&[Course]) -> Vec<Option<Spread>>,
+    ) -> Option<Self> {
+        let mut series = Vec::new();
+        for (place, row) in table.rows.iter().enumerate() {
+            let Some(figures) = row.figures().filter(|figures| !figures.courses.is_empty()) else {
+                continue;
+            };
+            let points = spreads(&figures.courses).into_iter().zip(&ticks).map(|(spread, tick)| {
+                let value = spread.map(|spread| metric.unit().quantity(spread.median));
+                let value = value.unwrap_or_else(|| "no result".to_owned());
+                let tip = format!("{}, {tick}: {value}", row.server);
+                let (failed, disturbed) = (row.has_failed(), row.disturbed_runs().is_some());
+                Point { spread, failed, disturbed, tip }
+            });
+            series.push(Series { name: row.server.clone(), place, points: points.collect() });
+        }
+        let heading = heading(&table.place);
+        let values = series.iter().flat_map(|s: &Series| &s.points).filter_map(|p| p.spread);
+        let values: Vec<f64> = values.flat_map(|spread| [spread.min, spread.max]).collect();
+        (!series.is_empty()).then(|| Self {
+            title: format!("{title} · {heading}"),
+            scale,
+            unit: metric.unit(),
+            axis: Axis::of(scale, values.iter().copied()),
+            varies,
+            ticks,
+            joined: true,
+            absent: Vec::new(),
+            slug: format!("{heading} {title}"),
+            series,
+        })
+    }
+
     /// Name of the plot's file, without extension.
     pub(crate) fn file_name(&self) -> String {
         file_name(&self.slug)
     }
+}
+
+/// The quantiles of plots by percentile.
+const QUANTILES: [f64; 10] = [0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 0.99999];
+/// Number of ticks of plots over time.
+const TICKS_MAX: usize = 20;
+
+fn percent(quantile: f64) -> String {
+    let text = format!("{:.3}", quantile * 100.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The mean rate of `step` seconds from a second on; nothing where no run lasted so long.
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
+fn rate(courses: &[Course], from: usize, step: usize) -> Option<Spread> {
+    let of_run = |course: &Course| {
+        let seconds = course.by_second.get(from..(from + step).min(course.by_second.len()))?;
+        (!seconds.is_empty()).then(|| seconds.iter().sum::<u64>() as f64 / seconds.len() as f64)
+    };
+    Spread::of(courses.iter().filter_map(of_run).collect())
 }
 
 /// The ticks and tables of places where the metric applies, or where no server has a result.

@@ -1,8 +1,9 @@
 //! The HTML report, a single file without external resources.
 
+use super::conclusions::conclusions;
 use super::draw::Drawing;
 use super::figure::Scale;
-use super::markdown::{facts, head, heading, marks, notes};
+use super::markdown::{crowd, facts, head, heading, marks, notes};
 use super::style;
 use super::view::View;
 use super::{PLOTS, Report};
@@ -11,7 +12,11 @@ use crate::summary::{Figures, Row, Standing, Table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// The text of the HTML file.
-pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> String {
+pub(super) fn html(
+    report: &Report<'_>,
+    sections: &[(View, Vec<Drawing>)],
+    courses: &[Vec<Drawing>],
+) -> String {
     let suite = &report.setup.suite;
     html! {
         (DOCTYPE)
@@ -25,9 +30,13 @@ pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> St
             body {
                 h1 { (suite.title) }
                 p { (suite.about) }
+                h2 { "Summary" }
+                ul { @for sentence in conclusions(report) { li { (sentence) } } }
+                (contents(report, sections))
+                h2 #setup { "Setup" }
                 ul { @for fact in facts(report) { li { (fact) } } }
                 (servers(report))
-                h2 { "Plots" }
+                h2 #plots { "Plots" }
                 p {
                     "Scale: "
                     label { input type="radio" name="scale" value="linear" checked; " linear" }
@@ -38,10 +47,23 @@ pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> St
                     "plots are also files in "
                     code { (PLOTS) "/" } "."
                 }
-                @for (view, drawings) in sections { (section(view, drawings)) }
-                h2 { "Tables" }
-                @for table in &report.summary.tables { (numbers(table)) }
-                h2 { "Loads" }
+                @for (number, (view, drawings)) in sections.iter().enumerate() {
+                    (section(number, view, drawings))
+                }
+                h2 #courses { "Percentiles and rates over time" }
+                @for (table, drawings) in report.summary.tables.iter().zip(courses) {
+                    @if !drawings.is_empty() {
+                        h3 { (heading(&table.place)) }
+                        div.plots {
+                            @for drawing in drawings { figure { (PreEscaped(drawing.inline())) } }
+                        }
+                    }
+                }
+                h2 #tables { "Tables" }
+                @for (number, table) in report.summary.tables.iter().enumerate() {
+                    (numbers(report, number, table))
+                }
+                h2 #loads { "Loads" }
                 (loads(report))
                 div id="tip" {}
                 script { (PreEscaped(SCRIPT)) }
@@ -51,10 +73,32 @@ pub(super) fn html(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> St
     .into_string()
 }
 
+/// Links to all parts of the page.
+fn contents(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> Markup {
+    html! {
+        h2 { "Contents" }
+        ul {
+            li { a href="#setup" { "Setup" } ", " a href="#servers" { "servers" } }
+            li { a href="#plots" { "Plots" }
+                ul { @for (number, (view, _)) in sections.iter().enumerate() {
+                    li { a href={ "#plot-" (number) } { (view.heading) } }
+                } }
+            }
+            li { a href="#courses" { "Percentiles and rates over time" } }
+            li { a href="#tables" { "Tables" }
+                ul { @for (number, table) in report.summary.tables.iter().enumerate() {
+                    li { a href={ "#table-" (number) } { (heading(&table.place)) } }
+                } }
+            }
+            li { a href="#loads" { "Loads" } }
+        }
+    }
+}
+
 fn servers(report: &Report<'_>) -> Markup {
     let setup = report.setup;
     html! {
-        h2 { "Servers" }
+        h2 #servers { "Servers" }
         div.wide { table {
             tr { th { "server" } th { "version" } th { "command" } }
             @for (place, (server, entry)) in setup.servers.iter().zip(&setup.suite.servers).enumerate() {
@@ -83,9 +127,9 @@ fn swatch(place: usize) -> Markup {
     html! { span.swatch style={ "background:" (style::hex(style::server(place))) } {} }
 }
 
-fn section(view: &View, drawings: &[Drawing]) -> Markup {
+fn section(number: usize, view: &View, drawings: &[Drawing]) -> Markup {
     html! {
-        h3 { (view.heading) }
+        h3 id={ "plot-" (number) } { (view.heading) }
         div.plots {
             @for drawing in drawings {
                 @let class = match drawing.scale {
@@ -98,10 +142,11 @@ fn section(view: &View, drawings: &[Drawing]) -> Markup {
     }
 }
 
-fn numbers(table: &Table) -> Markup {
+fn numbers(report: &Report<'_>, number: usize, table: &Table) -> Markup {
     let metrics = table.metrics();
     html! {
-        h3 { (heading(&table.place)) }
+        h3 id={ "table-" (number) } { (heading(&table.place)) }
+        @if let Some(crowd) = crowd(report, table) { p.notes { (crowd) } }
         div.wide { table {
             tr { th { "server" } @for metric in &metrics { th.number { (head(*metric)) } } }
             @for (place, row) in table.rows.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! The tables as Markdown.
 
 use super::Report;
+use super::conclusions::conclusions;
 use crate::metric::Metric;
 use crate::summary::{Figures, Place, Row, Standing, Table};
 use std::fmt::Write;
@@ -9,8 +10,13 @@ use std::fmt::Write;
 pub(crate) fn markdown(report: &Report<'_>) -> String {
     let (setup, suite) = (report.setup, &report.setup.suite);
     let mut text = format!("# {}\n\n{}\n\n", suite.title, suite.about.trim());
-    for fact in facts(report) {
+    text.push_str("## Summary\n\n");
+    for sentence in conclusions(report) {
         // Writing to a string cannot fail.
+        let _ = writeln!(text, "- {sentence}");
+    }
+    text.push_str("\n## Setup\n\n");
+    for fact in facts(report) {
         let _ = writeln!(text, "- {fact}");
     }
     let _ = writeln!(text, "\n| server | version |\n|---|---|");
@@ -23,7 +29,11 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
         let _ = writeln!(text, "| {} | {} |", cell(&server.name), cell(version));
     }
     for table in &report.summary.tables {
-        let _ = write!(text, "\n## {}\n\n{}", heading(&table.place), rows(table));
+        let _ = write!(text, "\n## {}\n\n", heading(&table.place));
+        if let Some(crowd) = crowd(report, table) {
+            let _ = writeln!(text, "{crowd}\n");
+        }
+        text.push_str(&rows(table));
     }
     text
 }
@@ -33,6 +43,13 @@ pub(crate) fn heading(place: &Place) -> String {
     let Place { workload, phase, threads, pipeline } = place;
     let plural = if *threads == 1 { "" } else { "s" };
     format!("{workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
+}
+
+/// A note where servers have more threads than cores.
+pub(crate) fn crowd(report: &Report<'_>, table: &Table) -> Option<String> {
+    let (threads, cores) = (table.place.threads, report.setup.server_cores.count());
+    let plural = if cores == 1 { "" } else { "s" };
+    (threads > cores).then(|| format!("The servers' {threads} threads share {cores} core{plural}."))
 }
 
 /// The setup that results depend on, one line for each fact.

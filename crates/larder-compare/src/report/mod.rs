@@ -2,6 +2,7 @@
 //! plots.
 
 mod axis;
+mod conclusions;
 mod csv;
 mod draw;
 mod figure;
@@ -13,7 +14,7 @@ mod view;
 use super::Error;
 use super::plan::Cell;
 use super::results::{Record, Setup};
-use super::summary::Summary;
+use super::summary::{Summary, Table};
 use draw::Drawing;
 use figure::{Figure, Scale};
 use serde::Serialize;
@@ -58,7 +59,11 @@ impl<'r> Report<'r> {
             let drawings = self.draw(&view, &plots)?;
             sections.push((view, drawings));
         }
-        write(&folder.join("report.html"), html::html(self, &sections).as_bytes())
+        let mut courses = Vec::new();
+        for table in &self.summary.tables {
+            courses.push(self.draw_courses(table, &plots)?);
+        }
+        write(&folder.join("report.html"), html::html(self, &sections, &courses).as_bytes())
     }
 
     /// Draws the plots of a view, linear and logarithmic, and writes them as SVG and PNG.
@@ -73,6 +78,19 @@ impl<'r> Report<'r> {
                 draw::write_png(&figure, &path.with_added_extension("png"))?;
                 drawings.push(drawing);
             }
+        }
+        Ok(drawings)
+    }
+
+    /// Draws the latencies by percentile and the rate over time at a place, where loads have them.
+    fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
+        let mut drawings = Vec::new();
+        for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {
+            let path = plots.join(figure.file_name());
+            let drawing = Drawing::svg(&figure)?;
+            write(&path.with_added_extension("svg"), drawing.file().as_bytes())?;
+            draw::write_png(&figure, &path.with_added_extension("png"))?;
+            drawings.push(drawing);
         }
         Ok(drawings)
     }

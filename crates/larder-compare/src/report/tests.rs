@@ -24,6 +24,16 @@ fn report_files_contain_the_results() {
         "not installed: absent",
         "failed: died &lt;early&gt;",
         "flaky: 1 of 3 runs failed: died in run 2",
+        "<li>Throughput: larder is best at 8 of 8 places.</li>",
+        "<li>32 of 96 measurements failed, of dead, flaky.</li>",
+        "<li>8 of 96 measurements are disturbed: ",
+        "<li>Not installed: absent.</li>",
+        "<li>Servers with 2 threads have only 1 core: ",
+        "The servers' 2 threads share 1 core.",
+        "<a href=\"#table-0\">mixed · SET · 1 thread · pipeline 1</a>",
+        "<h3 id=\"table-0\">mixed · SET · 1 thread · pipeline 1</h3>",
+        "Latency by percentile · mixed · GET · 2 threads · pipeline 10",
+        "Rate over time · mixed · GET · 2 threads · pipeline 10",
         "1 of 3 runs disturbed",
         "no difference: ",
         "requests/s, linear scale",
@@ -44,6 +54,8 @@ fn report_files_contain_the_results() {
 
     let markdown = read(folder.path(), "results.md");
     assert!(markdown.contains("## mixed · GET · 2 threads · pipeline 10\n"));
+    let summary = markdown.find("## Summary\n\n- Throughput: ").unwrap();
+    assert!(summary < markdown.find("## Setup").unwrap(), "the summary comes first");
     assert!(markdown.contains("| absent | not installed |"));
     assert!(
         markdown.contains("| memcached | 474 k (427 k–522 k) 1.00× no difference |"),
@@ -87,7 +99,8 @@ fn plots_are_files_too(plots: &Path) {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     let of = |end: &str| names.iter().filter(|name| name.ends_with(end)).count();
-    let figures = 11 * (2 * 2 + 2 * 2) * 2;
+    // And the latencies by percentile and the rate over time at 8 places.
+    let figures = 11 * (2 * 2 + 2 * 2) * 2 + 2 * 8;
     assert_eq!((of(".svg"), of(".png")), (figures, figures));
     assert!(names.contains(&"mixed-get-1-thread-p99.99-logarithmic.svg".to_owned()), "{names:?}");
     let svg = read(plots, "mixed-set-pipeline-10-throughput-linear.svg");
