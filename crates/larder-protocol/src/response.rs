@@ -2,8 +2,11 @@
 //! protocol, and RESP2.
 //!
 //! Each reader takes the bytes that have come so far and says what the first response is and how
-//! long, that more bytes are needed, or that this is not the protocol. Nothing is copied.
+//! long, that more bytes are needed, or that this is not the protocol. Nothing is copied, and any
+//! split of a stream gives the same responses.
 
+use crate::number::u64_of;
+use crate::request::VALUE_LEN_MAX;
 use memchr::memchr;
 
 /// The longest line of a text or RESP response, without a value, in bytes. Stats and `me` lines are
@@ -19,7 +22,13 @@ pub enum Read<T> {
     /// It, and how many bytes it took.
     Whole(T, usize),
     /// It goes on behind these bytes.
-    Incomplete,
+    Incomplete {
+        /// The length in bytes, from its beginning, that the response has at least; more than there
+        /// are now. Of a value it is the whole response, so that a buffer can be reserved once, and
+        /// nothing need be read before it is filled. The server announces the length: whoever
+        /// reserves as much decides first how much that may be.
+        wanted: usize,
+    },
     /// A server of this protocol does not say this.
     Malformed,
 }
@@ -56,18 +65,18 @@ pub enum Text<'b> {
 pub fn read_text(bytes: &[u8]) -> Read<Text<'_>> {
     let (line, line_len) = match line(bytes) {
         Read::Whole(line, len) => (line, len),
-        Read::Incomplete => return Read::Incomplete,
+        Read::Incomplete { wanted } => return Read::Incomplete { wanted },
         Read::Malformed => return Read::Malformed,
     };
     if let Some(rest) = line.strip_prefix(b"VALUE ") {
         let mut words = words(rest);
         let (Some(key), Some(flags), Some(len)) =
-            (words.next(), words.next().and_then(number), words.next().and_then(number))
+            (words.next(), words.next().and_then(u64_of), words.next().and_then(u64_of))
         else {
             return Read::Malformed;
         };
         let Ok(client_flags) = u32::try_from(flags) else { return Read::Malformed };
-        let cas = words.next().and_then(number);
+        let cas = words.next().and_then(u64_of);
         return block(bytes, line_len, len, |value| Text::Value { key, client_flags, cas, value });
     }
     if let Some(rest) = line.strip_prefix(b"VA ") {
@@ -75,7 +84,7 @@ pub fn read_text(bytes: &[u8]) -> Read<Text<'_>> {
             Some(space) => rest.split_at(space),
             None => (rest, &[][..]),
         };
-        let Some(len) = number(len) else { return Read::Malformed };
+        let Some(len) = u64_of(len) else { return Read::Malformed };
         return block(bytes, line_len, len, |value| Text::MetaValue { flags, value });
     }
     Read::Whole(if line == b"END" { Text::End } else { Text::Line(line) }, line_len)
@@ -104,7 +113,7 @@ pub struct Binary<'b> {
 #[must_use]
 pub fn read_binary(bytes: &[u8]) -> Read<Binary<'_>> {
     let Some((head, rest)) = bytes.split_first_chunk::<BINARY_HEAD_LEN>() else {
-        return Read::Incomplete;
+        return Read::Incomplete { wanted: BINARY_HEAD_LEN };
     };
     let [0x81, opcode, k0, k1, extras_len, _, s0, s1, b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] =
         *head
@@ -112,7 +121,12 @@ pub fn read_binary(bytes: &[u8]) -> Read<Binary<'_>> {
         return Read::Malformed;
     };
     let body_len = u32::from_be_bytes([b0, b1, b2, b3]) as usize;
-    let Some(body) = rest.get(..body_len) else { return Read::Incomplete };
+    if body_len > VALUE_LEN_MAX {
+        return Read::Malformed;
+    }
+    let Some(body) = rest.get(..body_len) else {
+        return Read::Incomplete { wanted: BINARY_HEAD_LEN + body_len };
+    };
     let Some((extras, body)) = body.split_at_checked(usize::from(extras_len)) else {
         return Read::Malformed;
     };
@@ -152,7 +166,7 @@ pub enum Resp<'b> {
 pub fn read_resp(bytes: &[u8]) -> Read<Resp<'_>> {
     let (line, line_len) = match line(bytes) {
         Read::Whole(line, len) => (line, len),
-        Read::Incomplete => return Read::Incomplete,
+        Read::Incomplete { wanted } => return Read::Incomplete { wanted },
         Read::Malformed => return Read::Malformed,
     };
     let Some((kind, rest)) = line.split_first() else { return Read::Malformed };
@@ -162,11 +176,11 @@ pub fn read_resp(bytes: &[u8]) -> Read<Resp<'_>> {
         (b'-', text) => whole(Resp::Error(text)),
         (b':', text) => signed(text).map_or(Read::Malformed, |n| whole(Resp::Integer(n))),
         (b'$' | b'*', b"-1") => whole(Resp::Null),
-        (b'$', text) => match number(text) {
+        (b'$', text) => match u64_of(text) {
             Some(len) => block(bytes, line_len, len, Resp::Bulk),
             None => Read::Malformed,
         },
-        (b'*', text) => match number(text).map(usize::try_from) {
+        (b'*', text) => match u64_of(text).map(usize::try_from) {
             Some(Ok(len)) => whole(Resp::Array(len)),
             _ => Read::Malformed,
         },
@@ -174,47 +188,42 @@ pub fn read_resp(bytes: &[u8]) -> Read<Resp<'_>> {
     }
 }
 
-/// The first line, without its end, and its length with it.
+/// The first line, without its end, and its length with it. A line that is too long is found to be
+/// so no matter how much of it has arrived.
+#[inline]
 fn line(bytes: &[u8]) -> Read<&[u8]> {
-    match memchr(b'\n', bytes) {
+    let window = bytes.get(..=RESPONSE_LINE_LEN_MAX).unwrap_or(bytes);
+    match memchr(b'\n', window) {
         Some(end) => {
-            let line = bytes.get(..end).unwrap_or_default();
+            let line = window.get(..end).unwrap_or_default();
             Read::Whole(line.strip_suffix(b"\r").unwrap_or(line), end + 1)
         }
-        None if bytes.len() > RESPONSE_LINE_LEN_MAX => Read::Malformed,
-        None => Read::Incomplete,
+        None if window.len() > RESPONSE_LINE_LEN_MAX => Read::Malformed,
+        None => Read::Incomplete { wanted: bytes.len() + 1 },
     }
 }
 
 /// The block of `len` bytes that begins at `start`.
+#[inline]
 fn block<'b, T>(
     bytes: &'b [u8],
     start: usize,
     len: u64,
     response: impl FnOnce(&'b [u8]) -> T,
 ) -> Read<T> {
-    let Some(end) = usize::try_from(len).ok().and_then(|len| start.checked_add(len)) else {
+    let Some(len) = usize::try_from(len).ok().filter(|&len| len <= VALUE_LEN_MAX) else {
         return Read::Malformed;
     };
+    let end = start + len;
     match bytes.get(end..).and_then(|rest| rest.first_chunk()) {
         Some(b"\r\n") => Read::Whole(response(bytes.get(start..end).unwrap_or_default()), end + 2),
         Some(_) => Read::Malformed,
-        None => Read::Incomplete,
+        None => Read::Incomplete { wanted: end + 2 },
     }
 }
 
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |sum, digit| {
-        let digit = digit.wrapping_sub(b'0');
-        if digit > 9 { None } else { sum.checked_mul(10)?.checked_add(u64::from(digit)) }
-    })
 }
 
 fn signed(text: &[u8]) -> Option<i64> {
@@ -231,7 +240,8 @@ mod tests {
         read: impl Fn(&'static [u8]) -> Read<T>,
     ) -> T {
         for len in 0..bytes.len() {
-            assert_eq!(read(&bytes[..len]), Read::Incomplete, "{len} bytes");
+            let Read::Incomplete { wanted } = read(&bytes[..len]) else { panic!("{len} bytes") };
+            assert!((len + 1..=bytes.len()).contains(&wanted), "{len} bytes: {wanted}");
         }
         match read(bytes) {
             Read::Whole(response, len) if len == bytes.len() => response,
@@ -253,6 +263,30 @@ mod tests {
         assert_eq!(read_text(b"VALUE a 0 1\r\nxyz\r\n"), Read::Malformed);
         assert_eq!(read_text(b"VALUE a 0 18446744073709551615\r\n"), Read::Malformed);
         assert_eq!(read_text(&[b'x'; RESPONSE_LINE_LEN_MAX + 1]), Read::Malformed);
+    }
+
+    #[test]
+    fn the_whole_length_of_a_value_is_wanted_at_once() {
+        fn wanted<T>(len: usize) -> Read<T> {
+            Read::Incomplete { wanted: len }
+        }
+        assert_eq!(read_text(b"VALUE k 0 1000000\r\nx"), wanted(19 + 1_000_000 + 2));
+        assert_eq!(read_text(b"VA 1000000 k\r\n"), wanted(14 + 1_000_000 + 2));
+        assert_eq!(read_resp(b"$1000000\r\n"), wanted(10 + 1_000_000 + 2));
+        let mut head = [0; 24];
+        (head[0], head[9]) = (0x81, 1);
+        assert_eq!(read_binary(&head[..3]), wanted(24));
+        assert_eq!(read_binary(&head), wanted(24 + (1 << 16)));
+        head[8] = 0xff;
+        assert_eq!(read_binary(&head), Read::Malformed);
+    }
+
+    #[test]
+    fn a_long_line_is_malformed_with_and_without_its_end() {
+        let line = [&[b'x'; RESPONSE_LINE_LEN_MAX + 1][..], b"\r\n"].concat();
+        for len in RESPONSE_LINE_LEN_MAX + 1..=line.len() {
+            assert_eq!(read_text(&line[..len]), Read::Malformed, "{len} bytes");
+        }
     }
 
     #[test]

@@ -457,7 +457,7 @@ impl Connection {
         loop {
             let (reply, len) = match load.wire.read(input.bytes()) {
                 Read::Whole(reply, len) => (reply, len),
-                Read::Incomplete => break,
+                Read::Incomplete { .. } => break,
                 Read::Malformed => return Err(malformed(input.bytes())),
             };
             let Some(asked) = pending.front_mut() else {
@@ -513,7 +513,7 @@ impl Connection {
         loop {
             let (response, len) = match load.commands.read(input.bytes()) {
                 Read::Whole(response, len) => (response, len),
-                Read::Incomplete => return Ok(()),
+                Read::Incomplete { .. } => return Ok(()),
                 Read::Malformed => return Err(malformed(input.bytes())),
             };
             let Some(asked) = pending.front_mut() else {

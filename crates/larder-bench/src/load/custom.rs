@@ -181,7 +181,7 @@ fn is_error(line: &[u8]) -> bool {
 fn map<'b, T>(read: Read<T>, convert: impl FnOnce(T) -> Response<'b>) -> Read<Response<'b>> {
     match read {
         Read::Whole(response, len) => Read::Whole(convert(response), len),
-        Read::Incomplete => Read::Incomplete,
+        Read::Incomplete { wanted } => Read::Incomplete { wanted },
         Read::Malformed => Read::Malformed,
     }
 }

@@ -154,7 +154,7 @@ fn text(bytes: &[u8]) -> String {
 fn whole<R, T>(read: Read<R>, convert: impl FnOnce(R) -> T) -> io::Result<Option<(T, usize)>> {
     match read {
         Read::Whole(response, len) => Ok(Some((convert(response), len))),
-        Read::Incomplete => Ok(None),
+        Read::Incomplete { .. } => Ok(None),
         Read::Malformed => Err(io::Error::new(ErrorKind::InvalidData, "check --protocol")),
     }
 }

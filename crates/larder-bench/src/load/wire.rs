@@ -170,7 +170,7 @@ impl Wire {
 fn map<'b, T>(read: Read<T>, convert: impl FnOnce(T) -> Reply<'b>) -> Read<Reply<'b>> {
     match read {
         Read::Whole(response, len) => Read::Whole(convert(response), len),
-        Read::Incomplete => Read::Incomplete,
+        Read::Incomplete { wanted } => Read::Incomplete { wanted },
         Read::Malformed => Read::Malformed,
     }
 }
