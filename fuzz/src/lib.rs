@@ -1,8 +1,10 @@
-//! What the fuzz targets share: bytes in pieces, through a parser or a session.
+//! What the fuzz targets share: bytes in pieces, through a parser, a session or a client's reader.
 
+mod answers;
 mod conversation;
 mod parsing;
 
+pub use answers::{READERS, ReadAnswer, answers};
 pub use conversation::{Answers, classes, converse, converse_from};
 pub use parsing::requests;
 

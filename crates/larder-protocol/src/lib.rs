@@ -3,11 +3,12 @@
 //! Nothing here owns a socket, reads a clock, or allocates per request.
 //!
 //! Start with [`Parser::parse`], which knows all three dialects, then [`Request`], which is what
-//! they have in common, then [`reply`].
+//! they have in common, then [`reply`]. Clients start with [`answer`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod admin;
+pub mod answer;
 mod base64;
 mod binary;
 mod body;

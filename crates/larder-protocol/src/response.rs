@@ -3,7 +3,7 @@
 //!
 //! Each reader takes the bytes that have come so far and says what the first response is and how
 //! long, that more bytes are needed, or that this is not the protocol. Nothing is copied, and any
-//! split of a stream gives the same responses.
+//! split of a stream gives the same responses. What they mean is read by [`crate::answer`].
 
 use crate::number::u64_of;
 use crate::request::VALUE_LEN_MAX;

@@ -1,0 +1,41 @@
+//! Answers as a client reads them.
+
+use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
+use larder_protocol::response::Read;
+
+/// A reader of answers.
+pub type ReadAnswer = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
+
+/// The readers of all protocols.
+pub const READERS: [ReadAnswer; 3] = [read_text, read_binary, read_resp];
+
+/// Every answer of a stream that arrives in `pieces`, written down, up to one that is malformed. Reads
+/// again only once as much has arrived as was wanted.
+///
+/// # Panics
+/// The reader takes nothing, or more than there is, or wants no more than there is.
+pub fn answers<'s>(pieces: impl Iterator<Item = &'s [u8]>, read: ReadAnswer) -> Vec<String> {
+    let (mut seen, mut input, mut wanted) = (Vec::new(), Vec::new(), 1);
+    for piece in pieces {
+        input.extend_from_slice(piece);
+        while input.len() >= wanted {
+            match read(&input) {
+                Read::Whole(answer, len) => {
+                    assert!((1..=input.len()).contains(&len), "{answer:?}: {len}");
+                    seen.push(format!("{answer:?}"));
+                    input.drain(..len);
+                    wanted = 1;
+                }
+                Read::Incomplete { wanted: more } => {
+                    assert!(more > input.len(), "{more} bytes wanted, {} here", input.len());
+                    wanted = more;
+                }
+                Read::Malformed => {
+                    seen.push("malformed".to_owned());
+                    return seen;
+                }
+            }
+        }
+    }
+    seen
+}

@@ -1,0 +1,13 @@
+//! What a client reads: any bytes are some answers in each protocol, however they arrive.
+#![no_main]
+
+use larder_fuzz::{READERS, answers, cut, pieces};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((lengths, stream)) = cut(input) else { return };
+    for read in READERS {
+        let whole = answers(pieces(stream, &[]), read);
+        assert_eq!(answers(pieces(stream, lengths), read), whole, "in pieces");
+    }
+});
