@@ -1,9 +1,10 @@
-//! memcached's wire formats as values: bytes in, requests out; replies in, bytes out.
+//! memcached's wire formats as values, for servers (bytes in, requests out; replies in, bytes out) and
+//! for clients (requests in, bytes out; bytes in, answers out).
 //!
 //! Nothing here owns a socket, reads a clock, or allocates per request.
 //!
-//! Start with [`Parser::parse`], which knows all three dialects, then [`Request`], which is what
-//! they have in common, then [`reply`]. Clients start with [`answer`].
+//! For servers, start with [`Parser::parse`], which knows all three dialects, then [`Request`], which
+//! is what they have in common, then [`reply`]. For clients, start with [`encode`], then [`answer`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -14,6 +15,7 @@ mod binary;
 mod body;
 mod classic;
 pub mod dump;
+pub mod encode;
 mod fast_get;
 mod fast_set;
 mod letters;
@@ -31,10 +33,8 @@ pub mod response;
 mod sasl;
 mod tokens;
 pub mod watch;
-mod write;
 
 pub use fast_get::FastGet;
 pub use fast_set::FastSet;
 pub use parser::Parser;
 pub use request::*;
-pub use write::write_request;

@@ -49,14 +49,34 @@ pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
     let (chunks, tail) = bytes.as_chunks::<8>();
     for (i, chunk) in chunks.iter().take(within / 8 + 1).enumerate() {
         let word = u64::from_le_bytes(*chunk);
-        // "Determine if a word has a byte less than n", ibid.
-        let blanks = word.wrapping_sub(EACH * (b' ' as u64 + 1)) & !word & (EACH * 128);
+        let blanks = below(word, b' ' + 1);
         if blanks != 0 {
             return Some(8 * i + blanks.trailing_zeros() as usize / 8);
         }
     }
     let in_tail = tail.iter().position(|&byte| byte <= b' ')?;
     Some(8 * chunks.len() + in_tail)
+}
+
+/// Whether any byte is a space, a control character or DEL.
+#[inline]
+pub(crate) fn has_blank_or_control(bytes: &[u8]) -> bool {
+    // The last word may overlap the one before it, which is cheaper than looking at single bytes.
+    let (chunks, tail) = bytes.as_chunks::<8>();
+    match bytes.last_chunk() {
+        Some(last) => chunks.iter().chain([last]).any(|chunk| {
+            let word = u64::from_le_bytes(*chunk);
+            below(word, b' ' + 1) | zeros(word ^ (EACH * 0x7f)) != 0
+        }),
+        None => tail.iter().any(|&byte| byte <= b' ' || byte == 0x7f),
+    }
+}
+
+/// The top bit of each byte that is below `limit`, at most 128, correct up to the first that is.
+/// Source: "Determine if a word has a byte less than n", ibid.
+#[inline]
+fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(EACH * u64::from(limit)) & !word & (EACH * 128)
 }
 
 /// The rest behind leading spaces.

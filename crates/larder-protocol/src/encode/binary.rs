@@ -1,0 +1,198 @@
+//! The binary protocol: a head of 24 bytes, then extras, key and value.
+//!
+//! The protocol could send keys of any bytes, but only those of a [`WireKey`] name the same item in
+//! classic text. Values are at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
+
+use super::{NewItem, WireKey};
+use crate::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
+use crate::request::{Credentials, Exptime, RELATIVE_SECS_MAX, StoreMode};
+
+/// What each request can say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Repeated by the answer, in this order of bytes.
+    pub opaque: [u8; 4],
+    /// Only errors are answered, and of a get only hits. A [`noop`] behind such requests shows where
+    /// their answers end. Commands without a quiet form ignore it.
+    pub quiet: bool,
+}
+
+/// `get`, or with the key in its answer `getk`, and their quiet forms.
+#[inline]
+pub fn get(key: WireKey<'_>, with_key: bool, options: Options, out: &mut Vec<u8>) {
+    let opcode = match (with_key, options.quiet) {
+        (false, false) => opcode::GET,
+        (false, true) => opcode::GETQ,
+        (true, false) => opcode::GETK,
+        (true, true) => opcode::GETKQ,
+    };
+    request(opcode, options, 0, &[], key.bytes(), &[], out);
+}
+
+/// `gat`, or with the key in its answer `gatk`, and their quiet forms: sets the expiry, too.
+pub fn gat(key: WireKey<'_>, expiry: Exptime, with_key: bool, options: Options, out: &mut Vec<u8>) {
+    let opcode = match (with_key, options.quiet) {
+        (false, false) => opcode::GAT,
+        (false, true) => opcode::GATQ,
+        (true, false) => opcode::GATK,
+        (true, true) => opcode::GATKQ,
+    };
+    request(opcode, options, 0, &wire_expiry(expiry), key.bytes(), &[], out);
+}
+
+/// `touch`: sets when an item expires. There is no quiet form.
+pub fn touch(key: WireKey<'_>, expiry: Exptime, options: Options, out: &mut Vec<u8>) {
+    request(opcode::TOUCH, options, 0, &wire_expiry(expiry), key.bytes(), &[], out);
+}
+
+/// `set`, `add`, `replace`, `append` and `prepend`. A `cas` other than 0 has to be that of the item
+/// that is there.
+#[inline]
+pub fn store(
+    mode: StoreMode,
+    key: WireKey<'_>,
+    item: &NewItem<'_>,
+    cas: u64,
+    options: Options,
+    out: &mut Vec<u8>,
+) {
+    let (loud, quiet) = match mode {
+        StoreMode::Set => (opcode::SET, opcode::SETQ),
+        StoreMode::Add => (opcode::ADD, opcode::ADDQ),
+        StoreMode::Replace => (opcode::REPLACE, opcode::REPLACEQ),
+        StoreMode::Append => (opcode::APPEND, opcode::APPENDQ),
+        StoreMode::Prepend => (opcode::PREPEND, opcode::PREPENDQ),
+    };
+    let opcode = if options.quiet { quiet } else { loud };
+    if matches!(mode, StoreMode::Append | StoreMode::Prepend) {
+        return request(opcode, options, cas, &[], key.bytes(), item.value, out);
+    }
+    let [f0, f1, f2, f3] = item.client_flags.to_be_bytes();
+    let [e0, e1, e2, e3] = wire_expiry(item.expiry);
+    let extras = [f0, f1, f2, f3, e0, e1, e2, e3];
+    request(opcode, options, cas, &extras, key.bytes(), item.value, out);
+}
+
+/// `delete`: removes an item; only the one with this CAS if `cas` is not 0.
+pub fn delete(key: WireKey<'_>, cas: u64, options: Options, out: &mut Vec<u8>) {
+    let opcode = if options.quiet { opcode::DELETEQ } else { opcode::DELETE };
+    request(opcode, options, cas, &[], key.bytes(), &[], out);
+}
+
+/// How `increment` and `decrement` count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Count down, to 0 at most, rather than up, modulo 2^64.
+    pub down: bool,
+    /// By how much.
+    pub delta: u64,
+    /// On a miss, create the number with this expiry.
+    pub vivify: Option<Exptime>,
+    /// The number that is created, to which `delta` is not applied.
+    pub initial: u64,
+}
+
+/// `increment` and `decrement`; only of the item with this CAS if `cas` is not 0.
+pub fn arithmetic(key: WireKey<'_>, count: &Count, cas: u64, options: Options, out: &mut Vec<u8>) {
+    let opcode = match (count.down, options.quiet) {
+        (false, false) => opcode::INCREMENT,
+        (false, true) => opcode::INCREMENTQ,
+        (true, false) => opcode::DECREMENT,
+        (true, true) => opcode::DECREMENTQ,
+    };
+    let mut extras = [0; 20];
+    let (delta, rest) = extras.split_at_mut(8);
+    let (initial, expiry) = rest.split_at_mut(8);
+    delta.copy_from_slice(&count.delta.to_be_bytes());
+    initial.copy_from_slice(&count.initial.to_be_bytes());
+    expiry.copy_from_slice(&count.vivify.map_or(NO_CREATE.to_be_bytes(), wire_expiry));
+    request(opcode, options, cas, &extras, key.bytes(), &[], out);
+}
+
+/// `flush`: removes everything, now or at `delay`, which is like an expiry.
+pub fn flush_all(delay: Exptime, options: Options, out: &mut Vec<u8>) {
+    let opcode = if options.quiet { opcode::FLUSHQ } else { opcode::FLUSH };
+    request(opcode, options, 0, &wire_expiry(delay), &[], &[], out);
+}
+
+/// `noop`: answered behind all earlier answers.
+#[inline]
+pub fn noop(options: Options, out: &mut Vec<u8>) {
+    request(opcode::NOOP, options, 0, &[], &[], &[], out);
+}
+
+/// `version`: asks for the server's version.
+pub fn version(options: Options, out: &mut Vec<u8>) {
+    request(opcode::VERSION, options, 0, &[], &[], &[], out);
+}
+
+/// `stat`: asks for a page of statistics; the general one if the topic is empty. The topic is at
+/// most [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. A statistic without a name is the last answer.
+pub fn stat(topic: &[u8], options: Options, out: &mut Vec<u8>) {
+    request(opcode::STAT, options, 0, &[], topic, &[], out);
+}
+
+/// `quit`: ends the connection, which is answered unless it is quiet.
+pub fn quit(options: Options, out: &mut Vec<u8>) {
+    let opcode = if options.quiet { opcode::QUITQ } else { opcode::QUIT };
+    request(opcode, options, 0, &[], &[], &[], out);
+}
+
+/// Asks for the SASL mechanisms of the server, in words.
+pub fn sasl_list(options: Options, out: &mut Vec<u8>) {
+    request(opcode::SASL_LIST, options, 0, &[], &[], &[], out);
+}
+
+/// Logs in with the SASL mechanism PLAIN. Neither name nor password may have a zero byte.
+pub fn sasl_plain(credentials: &Credentials<'_>, options: Options, out: &mut Vec<u8>) {
+    const MECHANISM: &[u8] = b"PLAIN";
+    let Credentials { user, password } = credentials;
+    let message_len = user.len() + password.0.len() + 2;
+    head(opcode::SASL_AUTH, options, 0, [0, MECHANISM.len(), message_len], out);
+    for part in [MECHANISM, &[0], user, &[0], password.0] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// A negative expiry is sent as the earliest point in time that is none from now: in 1970.
+fn wire_expiry(expiry: Exptime) -> [u8; 4] {
+    let secs = i64::from(expiry.wire());
+    let secs = if secs < 0 { RELATIVE_SECS_MAX + 1 } else { secs };
+    u32::try_from(secs).unwrap_or_default().to_be_bytes()
+}
+
+#[inline]
+fn request(
+    opcode: u8,
+    options: Options,
+    cas: u64,
+    extras: &[u8],
+    key: &[u8],
+    value: &[u8],
+    out: &mut Vec<u8>,
+) {
+    head(opcode, options, cas, [extras.len(), key.len(), value.len()], out);
+    out.extend_from_slice(extras);
+    out.extend_from_slice(key);
+    out.extend_from_slice(value);
+}
+
+/// Writes a head; `lens` are the lengths of extras, key and value.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "extras are a few bytes, keys at most KEY_LEN_MAX, values at most VALUE_LEN_MAX"
+)]
+#[inline]
+fn head(opcode: u8, options: Options, cas: u64, lens: [usize; 3], out: &mut Vec<u8>) {
+    let [extras_len, key_len, value_len] = lens;
+    let [k0, k1] = (key_len as u16).to_be_bytes();
+    let [b0, b1, b2, b3] = ((extras_len + key_len + value_len) as u32).to_be_bytes();
+    let [o0, o1, o2, o3] = options.opaque;
+    let [c0, c1, c2, c3, c4, c5, c6, c7] = cas.to_be_bytes();
+    let extras_len = extras_len as u8;
+    let bytes: [u8; HEAD_LEN] = [
+        MAGIC, opcode, k0, k1, extras_len, 0, 0, 0, b0, b1, b2, b3, o0, o1, o2, o3, c0, c1, c2, c3,
+        c4, c5, c6, c7,
+    ];
+    out.extend_from_slice(&bytes);
+}

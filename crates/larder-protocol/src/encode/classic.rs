@@ -1,0 +1,257 @@
+//! Classic text: a line of words, and for stores a value behind it.
+//!
+//! With `noreply` the server answers nothing, not even most errors: it is not known then whether the
+//! command was carried out. [`WireKey`] is the only kind of key.
+
+use super::{NewItem, WireKey, push_block, push_expiry, push_value};
+use crate::number::{push, push_len};
+use crate::request::{Credentials, Exptime, StoreMode};
+
+/// `get`: the values of one key or more. Answered by a hit for each key that is found, in their
+/// order, and [`End`](crate::answer::Answer::End).
+#[inline]
+pub fn get<'k>(keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
+    KeyLine::get(out).all(keys);
+}
+
+/// `gets`: as [`get`], and the hits show their CAS.
+pub fn gets<'k>(keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
+    KeyLine::gets(out).all(keys);
+}
+
+/// `gat`: as [`get`], and the items found expire at `expiry` from now on.
+pub fn gat<'k>(expiry: Exptime, keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
+    KeyLine::gat(expiry, out).all(keys);
+}
+
+/// `gats`: as [`gat`], and the hits show their CAS.
+pub fn gats<'k>(expiry: Exptime, keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
+    KeyLine::gats(expiry, out).all(keys);
+}
+
+/// A line that asks for several keys, for those that do not all exist at the same time: it is begun,
+/// gets at least one key, and is ended.
+///
+/// ```
+/// use larder_protocol::encode::{WireKey, classic::KeyLine};
+///
+/// let (mut out, mut name) = (Vec::new(), [b'k', 0]);
+/// let mut line = KeyLine::get(&mut out);
+/// for digit in b'0'..b'3' {
+///     name[1] = digit;
+///     line.push(WireKey::new(&name)?);
+/// }
+/// line.end();
+/// assert_eq!(out, b"get k0 k1 k2\r\n");
+/// # Ok::<(), larder_protocol::encode::InvalidKey>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "the line has to be ended"]
+pub struct KeyLine<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl<'o> KeyLine<'o> {
+    /// Begins a [`get`](fn@get).
+    #[inline]
+    pub fn get(out: &'o mut Vec<u8>) -> Self {
+        out.extend_from_slice(b"get");
+        Self { out }
+    }
+
+    /// Begins a [`gets`](fn@gets).
+    pub fn gets(out: &'o mut Vec<u8>) -> Self {
+        out.extend_from_slice(b"gets");
+        Self { out }
+    }
+
+    /// Begins a [`gat`](fn@gat).
+    pub fn gat(expiry: Exptime, out: &'o mut Vec<u8>) -> Self {
+        out.extend_from_slice(b"gat ");
+        push_expiry(expiry, out);
+        Self { out }
+    }
+
+    /// Begins a [`gats`](fn@gats).
+    pub fn gats(expiry: Exptime, out: &'o mut Vec<u8>) -> Self {
+        out.extend_from_slice(b"gats ");
+        push_expiry(expiry, out);
+        Self { out }
+    }
+
+    /// Adds a key.
+    #[inline]
+    pub fn push(&mut self, key: WireKey<'_>) {
+        self.out.push(b' ');
+        key.push(self.out);
+    }
+
+    /// Ends the line.
+    #[inline]
+    pub fn end(self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn all<'k>(mut self, keys: impl IntoIterator<Item = WireKey<'k>>) {
+        keys.into_iter().for_each(|key| self.push(key));
+        self.end();
+    }
+}
+
+/// `touch`: sets when an item expires.
+pub fn touch(key: WireKey<'_>, expiry: Exptime, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"touch ");
+    key.push(out);
+    out.push(b' ');
+    push_expiry(expiry, out);
+    line_end(noreply, out);
+}
+
+/// `set`: stores an item whatever is there.
+#[inline]
+pub fn set(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
+    store(StoreMode::Set, key, item, noreply, out);
+}
+
+/// `add`: stores an item if nothing is there.
+pub fn add(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
+    store(StoreMode::Add, key, item, noreply, out);
+}
+
+/// `replace`: stores an item if something is there.
+pub fn replace(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
+    store(StoreMode::Replace, key, item, noreply, out);
+}
+
+/// `append`: adds a value behind the one that is there.
+pub fn append(key: WireKey<'_>, value: &[u8], noreply: bool, out: &mut Vec<u8>) {
+    store(StoreMode::Append, key, &NewItem::of(value), noreply, out);
+}
+
+/// `prepend`: adds a value before the one that is there.
+pub fn prepend(key: WireKey<'_>, value: &[u8], noreply: bool, out: &mut Vec<u8>) {
+    store(StoreMode::Prepend, key, &NewItem::of(value), noreply, out);
+}
+
+/// `cas`: stores an item if the one that is there has this CAS.
+pub fn cas(key: WireKey<'_>, item: &NewItem<'_>, cas: u64, noreply: bool, out: &mut Vec<u8>) {
+    store_head(b"cas ", key, item, out);
+    push_len(item.value.len(), b" ", out);
+    push(cas, out);
+    line_end(noreply, out);
+    push_block(item.value, out);
+}
+
+/// Any of the stores but `cas`.
+#[inline]
+pub fn store(
+    mode: StoreMode,
+    key: WireKey<'_>,
+    item: &NewItem<'_>,
+    noreply: bool,
+    out: &mut Vec<u8>,
+) {
+    let verb: &[u8] = match mode {
+        StoreMode::Set => b"set ",
+        StoreMode::Add => b"add ",
+        StoreMode::Replace => b"replace ",
+        StoreMode::Append => b"append ",
+        StoreMode::Prepend => b"prepend ",
+    };
+    store_head(verb, key, item, out);
+    if noreply {
+        push_len(item.value.len(), b"", out);
+        line_end(noreply, out);
+        push_block(item.value, out);
+    } else {
+        push_value(item.value, out);
+    }
+}
+
+/// Writes the line of a store up to the length of its value.
+#[inline]
+fn store_head(verb: &[u8], key: WireKey<'_>, item: &NewItem<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(verb);
+    key.push(out);
+    if item.client_flags == 0 {
+        out.extend_from_slice(b" 0 ");
+    } else {
+        out.push(b' ');
+        push(item.client_flags.into(), out);
+        out.push(b' ');
+    }
+    push_expiry(item.expiry, out);
+    out.push(b' ');
+}
+
+/// `delete`: removes an item.
+pub fn delete(key: WireKey<'_>, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"delete ");
+    key.push(out);
+    line_end(noreply, out);
+}
+
+/// `incr`: adds `delta` to a number, modulo 2^64.
+pub fn incr(key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec<u8>) {
+    count(b"incr ", key, delta, noreply, out);
+}
+
+/// `decr`: subtracts `delta` from a number, down to 0 at most.
+pub fn decr(key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec<u8>) {
+    count(b"decr ", key, delta, noreply, out);
+}
+
+fn count(verb: &[u8], key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(verb);
+    key.push(out);
+    out.push(b' ');
+    push(delta, out);
+    line_end(noreply, out);
+}
+
+/// `flush_all`: removes everything, now or at `delay`, which is like an expiry.
+pub fn flush_all(delay: Exptime, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"flush_all ");
+    push_expiry(delay, out);
+    line_end(noreply, out);
+}
+
+/// `version`: asks for the server's version.
+pub fn version(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"version\r\n");
+}
+
+/// `verbosity`: sets the log level, 0 to 2.
+pub fn verbosity(level: u32, noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"verbosity ");
+    push(level.into(), out);
+    line_end(noreply, out);
+}
+
+/// `stats`: asks for a page of statistics. The words of its topic are checked like keys; without
+/// any, it is the general page. Answered by statistics, and [`End`](crate::answer::Answer::End).
+pub fn stats<'w>(topic: impl IntoIterator<Item = WireKey<'w>>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"stats");
+    KeyLine { out }.all(topic);
+}
+
+/// `quit`: ends the connection, which is not answered.
+pub fn quit(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"quit\r\n");
+}
+
+/// Logs in, where the server was started with a file of passwords (`-Y`): this is the first request
+/// then. The name must not have a space.
+pub fn login(credentials: &Credentials<'_>, out: &mut Vec<u8>) {
+    let Credentials { user, password } = credentials;
+    out.extend_from_slice(b"set auth 0 0 ");
+    push_len(user.len() + 1 + password.0.len(), b"\r\n", out);
+    out.extend_from_slice(user);
+    out.push(b' ');
+    push_block(password.0, out);
+}
+
+fn line_end(noreply: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
+}

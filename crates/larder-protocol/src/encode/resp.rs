@@ -1,0 +1,49 @@
+//! RESP2, for measurements of servers that speak it: an array of words, each with its length.
+
+use super::{WireKey, push_block};
+use crate::number::{push, push_len};
+
+/// `GET`: the value of a key.
+#[inline]
+pub fn get(key: WireKey<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
+    word(key.bytes(), out);
+}
+
+/// Begins an `MGET` of `keys` keys, each of which [`mget_key`] adds. It is answered by an
+/// [`Array`](crate::answer::Answer::Array) of as many hits and misses.
+#[inline]
+pub fn mget(keys: usize, out: &mut Vec<u8>) {
+    out.push(b'*');
+    push(keys as u64 + 1, out);
+    out.extend_from_slice(b"\r\n$4\r\nMGET\r\n");
+}
+
+/// Adds a key to an [`mget`].
+#[inline]
+pub fn mget_key(key: WireKey<'_>, out: &mut Vec<u8>) {
+    word(key.bytes(), out);
+}
+
+/// `SET`: stores a value, with `EX` if `ttl_secs` is not 0.
+#[inline]
+pub fn set(key: WireKey<'_>, value: &[u8], ttl_secs: u32, out: &mut Vec<u8>) {
+    let head: &[u8] = match ttl_secs {
+        0 => b"*3\r\n$3\r\nSET\r\n",
+        _ => b"*5\r\n$3\r\nSET\r\n",
+    };
+    out.extend_from_slice(head);
+    word(key.bytes(), out);
+    word(value, out);
+    if ttl_secs > 0 {
+        out.extend_from_slice(b"$2\r\nEX\r\n");
+        word(itoa::Buffer::new().format(ttl_secs).as_bytes(), out);
+    }
+}
+
+#[inline]
+fn word(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'$');
+    push_len(bytes.len(), b"\r\n", out);
+    push_block(bytes, out);
+}
