@@ -277,6 +277,7 @@ fn of_text(text: Text<'_>) -> Answer<'_> {
     }
 }
 
+#[inline]
 fn of_line(line: &[u8]) -> Answer<'_> {
     let returned = Returned::Nothing;
     match line {
@@ -291,6 +292,11 @@ fn of_line(line: &[u8]) -> Answer<'_> {
         b"MN" => return Answer::End,
         _ => (),
     }
+    of_seldom_line(line)
+}
+
+#[inline(never)]
+fn of_seldom_line(line: &[u8]) -> Answer<'_> {
     of_meta_line(line).or_else(|| of_words(line)).unwrap_or(Answer::Line(line))
 }
 
@@ -373,6 +379,7 @@ fn of_binary<'b>(response: &Binary<'b>) -> Option<Answer<'b>> {
 }
 
 /// A binary status other than 0.
+#[inline]
 fn refused<'b>(status: u16, line: &'b [u8], returned: Returned<'b>) -> Answer<'b> {
     /// Statuses that put the blame on the request, beside those of [`Status`]: a mechanism that
     /// wants a further step, a command that is not supported.

@@ -161,12 +161,16 @@ fn wire_expiry(expiry: Exptime) -> [u8; 4] {
     u32::try_from(secs).unwrap_or_default().to_be_bytes()
 }
 
-#[inline]
-fn request(
+#[expect(
+    clippy::inline_always,
+    reason = "most arguments are constants, down to the extras' length"
+)]
+#[inline(always)]
+fn request<const EXTRAS_LEN: usize>(
     opcode: u8,
     options: Options,
     cas: u64,
-    extras: &[u8],
+    extras: &[u8; EXTRAS_LEN],
     key: &[u8],
     value: &[u8],
     out: &mut Vec<u8>,
@@ -182,7 +186,8 @@ fn request(
     clippy::cast_possible_truncation,
     reason = "extras are a few bytes, keys at most KEY_LEN_MAX, values at most VALUE_LEN_MAX"
 )]
-#[inline]
+#[expect(clippy::inline_always, reason = "as its only caller but one")]
+#[inline(always)]
 fn head(opcode: u8, options: Options, cas: u64, lens: [usize; 3], out: &mut Vec<u8>) {
     let [extras_len, key_len, value_len] = lens;
     let [k0, k1] = (key_len as u16).to_be_bytes();

@@ -3,6 +3,7 @@
 use crate::base64;
 use crate::request::KEY_LEN_MAX;
 use crate::tokens::has_blank_or_control;
+use arrayvec::ArrayVec;
 use std::fmt;
 
 /// The longest key in bytes that meta can send in base64, which then takes 248 bytes.
@@ -37,6 +38,61 @@ impl<'k> WireKey<'k> {
     #[inline]
     pub(super) fn push(self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.0);
+    }
+}
+
+/// Keys that consist of a prefix and a number in decimal digits, of which one exists at a time. Only
+/// the prefix has to be checked, and making a key allocates nothing.
+///
+/// ```
+/// use larder_protocol::encode::NumberedKeys;
+///
+/// let mut keys = NumberedKeys::new(b"user:")?;
+/// assert_eq!(keys.key(17).bytes(), b"user:17");
+/// # Ok::<(), larder_protocol::encode::InvalidKey>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct NumberedKeys {
+    /// The prefix, and the number of the last key.
+    key: ArrayVec<u8, KEY_LEN_MAX>,
+    prefix_len: usize,
+}
+
+impl NumberedKeys {
+    /// The longest prefix in bytes: every number of 64 bits fits behind it.
+    pub const PREFIX_LEN_MAX: usize = KEY_LEN_MAX - 20;
+
+    /// Checks a prefix, which may be empty.
+    ///
+    /// # Errors
+    /// The prefix is longer than [`PREFIX_LEN_MAX`](Self::PREFIX_LEN_MAX), or has a blank or control
+    /// character.
+    pub fn new(prefix: &[u8]) -> Result<Self, InvalidKey> {
+        let (len, len_max) = (prefix.len(), Self::PREFIX_LEN_MAX);
+        if len > len_max {
+            return Err(InvalidKey::TooLong { len, len_max });
+        }
+        if has_blank_or_control(prefix) {
+            return Err(InvalidKey::BlankOrControl);
+        }
+        Ok(Self { key: prefix.iter().copied().collect(), prefix_len: len })
+    }
+
+    /// The prefix.
+    #[must_use]
+    pub fn prefix(&self) -> &[u8] {
+        self.key.get(..self.prefix_len).unwrap_or_default()
+    }
+
+    /// The key of a number.
+    #[inline]
+    pub fn key(&mut self, number: u64) -> WireKey<'_> {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(number).as_bytes();
+        self.key.truncate(self.prefix_len);
+        let fits = self.key.try_extend_from_slice(digits);
+        debug_assert!(fits.is_ok(), "there is room for each number");
+        WireKey(&self.key)
     }
 }
 
@@ -163,6 +219,22 @@ mod tests {
             assert_eq!(WireKey::new(&key).err(), plain, "{}", key.escape_ascii());
             assert_eq!(MetaKey::new(&key).err(), meta, "{}", key.escape_ascii());
         }
+    }
+
+    #[test]
+    fn numbers_fit_behind_each_prefix() {
+        for prefix in ["", "k-", &"k".repeat(230)] {
+            let mut keys = NumberedKeys::new(prefix.as_bytes()).unwrap();
+            for number in [0, u64::MAX, 7] {
+                let expected = format!("{prefix}{number}");
+                assert_eq!(keys.key(number).bytes(), expected.as_bytes());
+                assert!(WireKey::new(expected.as_bytes()).is_ok());
+            }
+            assert_eq!(keys.prefix(), prefix.as_bytes());
+        }
+        let too_long = InvalidKey::TooLong { len: 231, len_max: 230 };
+        assert_eq!(NumberedKeys::new(&[b'k'; 231]).err(), Some(too_long));
+        assert_eq!(NumberedKeys::new(b"a b").err(), Some(InvalidKey::BlankOrControl));
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod key;
 pub mod meta;
 pub mod resp;
 
-pub use key::{BASE64_KEY_LEN_MAX, InvalidKey, MetaKey, WireKey};
+pub use key::{BASE64_KEY_LEN_MAX, InvalidKey, MetaKey, NumberedKeys, WireKey};
 
 use crate::number::push_len;
 use crate::request::{Exptime, RELATIVE_SECS_MAX};
