@@ -17,7 +17,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
     ("larder-server", &["larder-session", "larder-operations", "larder-store", "larder-protocol"]),
     ("larder-model", &["larder-protocol"]),
-    ("larder-target", &[]),
+    ("larder-target", &["larder-protocol"]),
     ("larder-bench", &["larder-protocol", "larder-target"]),
     ("larder-capacity", &["larder-store", "larder-target"]),
     ("larder-compare", &["larder-bench", "larder-capacity", "larder-target"]),

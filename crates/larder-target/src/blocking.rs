@@ -1,10 +1,15 @@
 //! A blocking client connection, for measurements whose next request depends on the last answer. It
 //! sends batches of gets and sets over TCP or a unix socket, in memcached's text protocol or RESP.
 
+use crate::input::Input;
 use crate::{Protocol, ServerAddress};
+use larder_protocol::Exptime;
+use larder_protocol::answer::{Answer, read_resp, read_text};
+use larder_protocol::encode::{InvalidKey, NewItem, WireKey, classic, resp};
+use larder_protocol::response;
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, SystemTime};
@@ -15,6 +20,9 @@ pub const BATCH_MAX: usize = 256;
 
 /// How long an answer may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Size of the input buffer in bytes, which grows for longer answers.
+const INPUT_LEN: usize = 256 << 10;
 
 /// Size in bytes at which the output buffer is written.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -51,7 +59,7 @@ impl fmt::Display for Dialect {
 /// An item to set.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'i> {
-    /// A key that both protocols allow: at most 250 bytes, without spaces and control characters.
+    /// A key that both protocols allow: 1 to 250 bytes, without spaces and control characters.
     pub key: &'i [u8],
     /// The value.
     pub value: &'i [u8],
@@ -62,11 +70,10 @@ pub struct Item<'i> {
 /// A blocking connection to a server.
 #[derive(Debug)]
 pub struct Connection {
-    stream: BufReader<Stream>,
+    stream: Stream,
     dialect: Dialect,
     output: Vec<u8>,
-    line: Vec<u8>,
-    value: Vec<u8>,
+    input: Input,
 }
 
 impl Connection {
@@ -75,16 +82,15 @@ impl Connection {
     /// # Errors
     /// The connection cannot be made.
     pub fn open(address: &ServerAddress, dialect: Dialect) -> io::Result<Self> {
-        let stream = BufReader::with_capacity(256 << 10, Stream::connect(address)?);
-        let (output, line, value) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { stream, dialect, output, line, value })
+        let (output, input) = (Vec::new(), Input::new(INPUT_LEN));
+        Ok(Self { stream: Stream::connect(address)?, dialect, output, input })
     }
 
     /// Gets at most [`BATCH_MAX`] keys. Calls `each` with the index of each key, in order, and its
     /// value if the key was found.
     ///
     /// # Errors
-    /// The connection is lost, or the server answered with an error.
+    /// The connection is lost, a key is invalid, or the server answered with an error.
     pub fn get<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
@@ -97,7 +103,7 @@ impl Connection {
     /// because of their size or for lack of memory.
     ///
     /// # Errors
-    /// The connection is lost.
+    /// The connection is lost, or a key is invalid.
     pub fn set<'i>(&mut self, items: impl IntoIterator<Item = Item<'i>>) -> io::Result<usize> {
         self.set_and_get::<&[u8]>(items, &[], |_, _| ())
     }
@@ -105,7 +111,7 @@ impl Connection {
     /// Sends sets, then gets, in one batch: see [`Connection::set`] and [`Connection::get`].
     ///
     /// # Errors
-    /// The connection is lost, or the server answered a get with an error.
+    /// The connection is lost, a key is invalid, or the server answered a get with an error.
     pub fn set_and_get<'i, K: AsRef<[u8]>>(
         &mut self,
         items: impl IntoIterator<Item = Item<'i>>,
@@ -113,26 +119,20 @@ impl Connection {
         mut each: impl FnMut(usize, Option<&[u8]>),
     ) -> io::Result<usize> {
         let offered = self.push_sets(items)?;
-        self.push_gets(keys);
+        self.push_gets(keys)?;
         self.write()?;
         let taken = self.read_sets(offered)?;
         for index in 0..keys.len() {
-            let found = match self.dialect {
-                Dialect::Text => self.text_value()?,
-                Dialect::Resp => self.resp_value()?,
-            };
-            each(index, found.then_some(&self.value));
+            self.read_get(|value| each(index, value))?;
         }
         Ok(taken)
     }
 
     fn push_sets<'i>(&mut self, items: impl IntoIterator<Item = Item<'i>>) -> io::Result<usize> {
+        let now_unix_secs = now_unix_secs();
         let mut offered = 0;
         for item in items {
-            match self.dialect {
-                Dialect::Text => push_text_set(&mut self.output, &item),
-                Dialect::Resp => push_resp_set(&mut self.output, &item),
-            }
+            push_set(&item, self.dialect, now_unix_secs, &mut self.output)?;
             offered += 1;
             if self.output.len() >= OUTPUT_MAX {
                 self.write()?;
@@ -141,23 +141,47 @@ impl Connection {
         Ok(offered)
     }
 
-    fn push_gets<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
+    fn push_gets<K: AsRef<[u8]>>(&mut self, keys: &[K]) -> io::Result<()> {
         debug_assert!(keys.len() <= BATCH_MAX);
         for key in keys {
+            let key = WireKey::new(key.as_ref()).map_err(invalid)?;
             match self.dialect {
-                Dialect::Text => push(&mut self.output, &[b"get ", key.as_ref(), b"\r\n"]),
-                Dialect::Resp => push_command(&mut self.output, &[b"GET", key.as_ref()]),
+                Dialect::Text => classic::get([key], &mut self.output),
+                Dialect::Resp => resp::get(key, &mut self.output),
             }
         }
+        Ok(())
     }
 
     fn read_sets(&mut self, offered: usize) -> io::Result<usize> {
-        let stored: &[u8] = if self.dialect == Dialect::Text { b"STORED" } else { b"+OK" };
         let mut taken = 0;
         for _ in 0..offered {
-            taken += usize::from(self.read_line()? == stored);
+            let stored = |answer: Answer<'_>| matches!(answer, Answer::Stored { .. } | Answer::Ok);
+            taken += usize::from(self.read(stored)?);
         }
         Ok(taken)
+    }
+
+    /// Reads the answers to the get of one key.
+    fn read_get(&mut self, take: impl FnOnce(Option<&[u8]>)) -> io::Result<()> {
+        let found = self.read(|answer| match answer {
+            Answer::Hit { value, .. } => {
+                take(Some(value));
+                Ok(true)
+            }
+            Answer::End | Answer::NotFound { .. } => {
+                take(None);
+                Ok(false)
+            }
+            other => Err(unexpected(other)),
+        })??;
+        if found && self.dialect == Dialect::Text {
+            return self.read(|answer| match answer {
+                Answer::End => Ok(()),
+                other => Err(unexpected(other)),
+            })?;
+        }
+        Ok(())
     }
 
     /// The server's memory limit in bytes, as memcached's `stats` reports it; none in RESP.
@@ -168,117 +192,99 @@ impl Connection {
         if self.dialect == Dialect::Resp {
             return Ok(None);
         }
-        push(&mut self.output, &[b"stats\r\n"]);
+        classic::stats([], &mut self.output);
         self.write()?;
-        let mut limit = None;
-        loop {
-            let line = String::from_utf8_lossy(self.read_line()?);
-            match line.strip_prefix("STAT limit_maxbytes ") {
-                Some(bytes) => limit = bytes.parse().ok(),
-                None if line.starts_with("STAT ") => {}
-                None => return Ok(limit),
-            }
+        let (mut limit, mut goes_on) = (None, true);
+        while goes_on {
+            self.read(|answer| match answer {
+                Answer::Stat { name: b"limit_maxbytes", value } => {
+                    limit = std::str::from_utf8(value).ok().and_then(|bytes| bytes.parse().ok());
+                }
+                other => goes_on = matches!(other, Answer::Stat { .. }),
+            })?;
         }
+        Ok(limit)
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.stream.get_mut().write_all(&self.output)?;
+        self.stream.write_all(&self.output)?;
         self.output.clear();
         Ok(())
     }
 
-    /// Reads the next line, without its CRLF.
-    fn read_line(&mut self) -> io::Result<&[u8]> {
-        self.line.clear();
-        self.stream.read_until(b'\n', &mut self.line)?;
-        match self.line.strip_suffix(b"\r\n") {
-            Some(line) => Ok(line),
-            None => {
-                Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"))
+    /// Reads the next answer.
+    fn read<T>(&mut self, take: impl FnOnce(Answer<'_>) -> T) -> io::Result<T> {
+        loop {
+            let read = match self.dialect {
+                Dialect::Text => read_text(self.input.bytes()),
+                Dialect::Resp => read_resp(self.input.bytes()),
+            };
+            match read {
+                response::Read::Whole(answer, len) => {
+                    let taken = take(answer);
+                    self.input.consume(len);
+                    return Ok(taken);
+                }
+                response::Read::Incomplete { wanted } => self.input.want(wanted),
+                response::Read::Malformed => return Err(malformed(self.input.bytes())),
+            }
+            while !self.input.is_ready() {
+                self.receive()?;
             }
         }
     }
 
-    fn text_value(&mut self) -> io::Result<bool> {
-        let line = self.read_line()?;
-        if line == b"END" {
-            return Ok(false);
-        }
-        let len = line
-            .strip_prefix(b"VALUE ")
-            .and_then(|rest| rest.split(|byte| *byte == b' ').nth(2))
-            .and_then(number);
-        let len = len.ok_or_else(|| unexpected(line))?;
-        self.read_value(len)?;
-        let line = self.read_line()?;
-        if line == b"END" { Ok(true) } else { Err(unexpected(line)) }
-    }
-
-    fn resp_value(&mut self) -> io::Result<bool> {
-        let line = self.read_line()?;
-        if line == b"$-1" || line == b"_" {
-            return Ok(false);
-        }
-        let len = line.strip_prefix(b"$").and_then(number).ok_or_else(|| unexpected(line))?;
-        self.read_value(len)?;
-        Ok(true)
-    }
-
-    fn read_value(&mut self, len: usize) -> io::Result<()> {
-        self.value.resize(len + 2, 0);
-        self.stream.read_exact(&mut self.value)?;
-        self.value.truncate(len);
-        Ok(())
-    }
-}
-
-fn number(digits: &[u8]) -> Option<usize> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-fn unexpected(line: &[u8]) -> io::Error {
-    let line = line.escape_ascii();
-    io::Error::new(ErrorKind::InvalidData, format!("the server answered a get with: {line}"))
-}
-
-fn push(output: &mut Vec<u8>, parts: &[&[u8]]) {
-    for part in parts {
-        output.extend_from_slice(part);
-    }
-}
-
-fn push_command(output: &mut Vec<u8>, words: &[&[u8]]) {
-    push(output, &[format!("*{}\r\n", words.len()).as_bytes()]);
-    for word in words {
-        push(output, &[format!("${}\r\n", word.len()).as_bytes(), word, b"\r\n"]);
-    }
-}
-
-fn push_text_set(output: &mut Vec<u8>, item: &Item<'_>) {
-    let numbers = format!(" 0 {} {}\r\n", expiry(item.ttl_secs), item.value.len());
-    push(output, &[b"set ", item.key, numbers.as_bytes(), item.value, b"\r\n"]);
-}
-
-/// The expiry that memcached expects for this TTL: above 30 days, a point in time.
-fn expiry(ttl_secs: u32) -> u32 {
-    if ttl_secs <= RELATIVE_SECS_MAX {
-        return ttl_secs;
-    }
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let now_secs = u32::try_from(since_epoch.unwrap_or_default().as_secs()).unwrap_or(u32::MAX);
-    now_secs.saturating_add(ttl_secs)
-}
-
-const RELATIVE_SECS_MAX: u32 = 30 * 24 * 3600;
-
-fn push_resp_set(output: &mut Vec<u8>, item: &Item<'_>) {
-    match item.ttl_secs {
-        0 => push_command(output, &[b"SET", item.key, item.value]),
-        secs => {
-            let secs = secs.to_string();
-            push_command(output, &[b"SET", item.key, item.value, b"EX", secs.as_bytes()]);
+    fn receive(&mut self) -> io::Result<()> {
+        match self.stream.read(self.input.space()) {
+            Ok(0) => {
+                Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"))
+            }
+            Ok(len) => {
+                self.input.arrived(len);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
         }
     }
+}
+
+fn push_set(
+    item: &Item<'_>,
+    dialect: Dialect,
+    now_unix_secs: u64,
+    output: &mut Vec<u8>,
+) -> io::Result<()> {
+    let key = WireKey::new(item.key).map_err(invalid)?;
+    match dialect {
+        Dialect::Text => {
+            let expiry = Exptime::after(item.ttl_secs, now_unix_secs);
+            classic::set(key, &NewItem { expiry, ..NewItem::of(item.value) }, false, output);
+        }
+        Dialect::Resp => resp::set(key, item.value, item.ttl_secs, output),
+    }
+    Ok(())
+}
+
+fn now_unix_secs() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn invalid(key: InvalidKey) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, key)
+}
+
+fn unexpected(answer: Answer<'_>) -> io::Error {
+    let answer = match answer {
+        Answer::Error { line, .. } | Answer::Line(line) => line.escape_ascii().to_string(),
+        other => format!("{other:?}"),
+    };
+    io::Error::new(ErrorKind::InvalidData, format!("the server answered a get with: {answer}"))
+}
+
+fn malformed(bytes: &[u8]) -> io::Error {
+    let shown = bytes[..bytes.len().min(60)].escape_ascii();
+    io::Error::new(ErrorKind::InvalidData, format!("the server's answer is malformed: {shown}"))
 }
 
 #[derive(Debug)]
@@ -372,16 +378,24 @@ mod tests {
         assert_eq!(connection.set(items()).unwrap(), 1);
         let found = gets(&mut connection, &["a", "b"]).unwrap();
         assert_eq!(found, [Some(b"\r\nEN".to_vec()), None]);
-        assert!(gets(&mut connection, &["c"]).unwrap_err().to_string().contains("-ERR no"));
+        assert!(gets(&mut connection, &["c"]).unwrap_err().to_string().contains("ERR no"));
     }
 
     #[test]
     fn requests_are_spelled_as_the_protocols_want() {
-        let mut output = Vec::new();
-        items().iter().for_each(|item| push_text_set(&mut output, item));
-        assert_eq!(output, b"set a 0 0 1\r\n1\r\nset b 0 9 1\r\n2\r\n");
-        output.clear();
-        push_resp_set(&mut output, &items()[1]);
-        assert_eq!(output, b"*5\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n2\r\n$2\r\nEX\r\n$1\r\n9\r\n");
+        let spelled = |item: &Item<'_>, dialect| {
+            let mut output = Vec::new();
+            push_set(item, dialect, 1_700_000_000, &mut output).map(|()| output)
+        };
+        let [a, b] = items();
+        assert_eq!(spelled(&a, Dialect::Text).unwrap(), b"set a 0 0 1\r\n1\r\n");
+        assert_eq!(spelled(&b, Dialect::Text).unwrap(), b"set b 0 9 1\r\n2\r\n");
+        let long = Item { ttl_secs: 30 * 24 * 3600 + 1, ..b };
+        assert_eq!(spelled(&long, Dialect::Text).unwrap(), b"set b 0 1702592001 1\r\n2\r\n");
+        let with_ttl = b"*5\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n2\r\n$2\r\nEX\r\n$1\r\n9\r\n";
+        assert_eq!(spelled(&b, Dialect::Resp).unwrap(), with_ttl);
+        let invalid = Item { key: b"a b", ..a };
+        let error = spelled(&invalid, Dialect::Resp).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 }

@@ -1,0 +1,107 @@
+//! Bytes of a server that have arrived and are not read yet.
+
+/// An input buffer: `start..end` has arrived and is not read yet.
+#[derive(Debug)]
+pub struct Input {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// The bytes that the next answer has at least: before, there is nothing to read.
+    wanted: usize,
+}
+
+impl Input {
+    /// An empty buffer of this size in bytes. It grows for longer answers.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self { buffer: vec![0; len], start: 0, end: 0, wanted: 1 }
+    }
+
+    /// The bytes that have arrived.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Whether as many bytes have arrived as were wanted.
+    #[inline]
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.end - self.start >= self.wanted
+    }
+
+    /// Says how many bytes the next answer has at least, more than have arrived
+    /// (`larder_protocol::response::Read::Incomplete`).
+    #[inline]
+    pub fn want(&mut self, wanted: usize) {
+        self.wanted = wanted;
+    }
+
+    /// Free space for the next read, which is never empty: it has room for what is wanted.
+    pub fn space(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        let wanted = self.wanted.max(self.end - self.start + 1);
+        if self.start + wanted > self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if wanted > self.buffer.len() {
+                self.buffer.resize(wanted.max(2 * self.buffer.len()), 0);
+            }
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    /// Adds the first `len` bytes of the [`space`](Self::space), which were written there.
+    #[inline]
+    pub fn arrived(&mut self, len: usize) {
+        debug_assert!(len <= self.buffer.len() - self.end, "more than there was space for");
+        self.end += len;
+    }
+
+    /// Drops `len` bytes that were read.
+    #[inline]
+    pub fn consume(&mut self, len: usize) {
+        debug_assert!(len <= self.end - self.start, "more than has arrived");
+        self.start += len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrive(input: &mut Input, bytes: &[u8]) {
+        input.space()[..bytes.len()].copy_from_slice(bytes);
+        input.arrived(bytes.len());
+    }
+
+    #[test]
+    fn what_is_wanted_fits_and_is_waited_for() {
+        let mut input = Input::new(4);
+        assert!(!input.is_ready());
+        arrive(&mut input, b"abcd");
+        assert!(input.is_ready());
+        input.consume(2);
+        input.want(100);
+        assert!(!input.is_ready());
+        assert!(input.space().len() >= 98);
+        arrive(&mut input, &[b'x'; 98]);
+        assert!(input.is_ready() && input.bytes().starts_with(b"cdx"));
+    }
+
+    #[test]
+    fn there_is_always_space() {
+        let mut input = Input::new(4);
+        for _ in 0..100 {
+            assert!(!input.space().is_empty());
+            arrive(&mut input, b"a");
+        }
+        assert_eq!(input.bytes(), [b'a'; 100]);
+        input.consume(100);
+        let len = input.space().len();
+        assert!(len >= 100, "the whole buffer is free again: {len}");
+    }
+}
