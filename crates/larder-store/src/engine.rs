@@ -505,12 +505,15 @@ pub trait Engine {
     /// Makes the next [`Engine::maintain`] begin a search for expired items, whether one is due or not.
     fn crawl_soon(&mut self) {}
 
-    /// Begins a walk over all items.
+    /// Begins a walk over all items, which ends when it is dropped.
     fn walk(&self) -> Self::Walk;
 
     /// Shows the next live items to `visit`, about `items` of them; false when all were shown. This
-    /// counts as no access. An item that is there during the whole walk is shown once, unless writes
-    /// move it meanwhile.
+    /// counts as no access. An item that is there during the whole walk is shown at least once, and only
+    /// once unless writes move items meanwhile.
+    ///
+    /// # Panics
+    /// An engine may panic if the walk belongs to another cache.
     fn walk_on(
         &mut self,
         walk: &mut Self::Walk,

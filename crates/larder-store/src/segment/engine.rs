@@ -221,7 +221,7 @@ impl Engine for Handle {
     }
 
     fn walk(&self) -> Walk {
-        Walk::default()
+        Walk::new(&self.shared)
     }
 
     fn walk_on(
@@ -230,7 +230,7 @@ impl Engine for Handle {
         items: usize,
         visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> bool {
-        self.walk_buckets(walk, items, visit)
+        self.walk_step(walk, items, visit)
     }
 
     fn gauges(&self) -> Gauges {

@@ -16,9 +16,11 @@
 //!
 //! **Readers** take no lock. A word is published whole. A word that moves is first stored in its new
 //! place, then the stripe's version goes up, then the old place is cleared: a reader that found
-//! neither sees the version change and looks again.
+//! neither sees the version change and looks again. A walk, which reads each bucket once, is told of
+//! items that move behind its back (`moves`).
 #![expect(clippy::cast_possible_truncation, reason = "homes and bucket numbers have 32 bits")]
 
+use super::moves::{WalkId, Walks};
 use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, tag};
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
 
@@ -43,6 +45,8 @@ pub(super) trait Buckets {
 #[derive(Debug)]
 pub(super) struct Index<B> {
     pub(super) buckets: B,
+    /// The walks that are told of items that move.
+    pub(super) walks: Walks,
     /// The bits of a home that choose its stripe.
     stripe_mask: u32,
     /// log2 of the first number of buckets: the lowest bit of a home that words keep.
@@ -77,7 +81,8 @@ impl<B: Buckets> Index<B> {
     /// powers of two, and `2 * stripes <= len`.
     pub(super) fn new(buckets: B, len: usize, stripes: usize) -> Self {
         assert!(len.is_power_of_two() && stripes.is_power_of_two() && 2 * stripes <= len);
-        let index = Self { buckets, stripe_mask: stripes as u32 - 1, growth_shift: len.ilog2() };
+        let (stripe_mask, growth_shift) = (stripes as u32 - 1, len.ilog2());
+        let index = Self { buckets, walks: Walks::new(), stripe_mask, growth_shift };
         index.buckets.len().store(len as u64, Ordering::Release);
         index
     }
@@ -114,8 +119,13 @@ impl<B: Buckets> Index<B> {
         self.homes(hash).map(|home| Pattern::new(tag(hash), self.growth(home)))
     }
 
+    /// The number of the stripe of a hash, a home or a bucket.
+    fn stripe_number(&self, hash: u64) -> usize {
+        (hash as u32 & self.stripe_mask) as usize
+    }
+
     fn stripe(&self, hash: u64) -> Stripe<'_> {
-        Stripe(self.buckets.stripe((hash as u32 & self.stripe_mask) as usize))
+        Stripe(self.buckets.stripe(self.stripe_number(hash)))
     }
 
     /// The numbers of the two candidate buckets, in the order in which a look-up reads them.
@@ -159,6 +169,13 @@ impl<B: Buckets> Index<B> {
         let stripe = self.stripe(hash);
         stripe.lock();
         Locked { index: self, stripe, hash }
+    }
+
+    /// Has a walk told of moves within `stripe`, whose buckets it reads from now on. Each move is either
+    /// reported to it or has ended, so that the walk finds the item in its new place.
+    pub(super) fn enter_stripe(&self, walk: WalkId, stripe: usize) {
+        self.walks.enter(walk, stripe);
+        drop(self.lock(stripe as u64));
     }
 
     /// The home of the bucket that a word is in while there are `len` buckets, with as many bits as
@@ -387,6 +404,11 @@ impl<'i, B: Buckets> Locked<'i, B> {
             let growth = self.index.growth(self.index.other_home(home, slot.tag()));
             room.store(slot.with_growth(growth).0, Ordering::Release);
             self.stripe.count_move();
+            if visit.bucket < from.bucket {
+                // Before the caller or the next move overwrites the old place.
+                let stripe = self.index.stripe_number(self.hash);
+                self.index.walks.report(stripe, || rehash(slot));
+            }
             room = word;
             if usize::from(visit.from) < 2 {
                 return (visit.from.into(), room);

@@ -45,7 +45,7 @@ use super::alloc::{Alloc, Retired};
 use super::epoch::{Epoch, Pin, PinSlot};
 use super::header::State;
 use super::index::plain::{self, Plain, has, hash, rehash};
-use super::index::{Index, Locked, count_hit};
+use super::index::{Buckets, Index, Locked, count_hit};
 use super::layout::{Layout, REGION_MIN};
 use super::raw::Region;
 use super::record::{NewRecord, OwnedSegment, Record, Witness};
@@ -207,6 +207,65 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
         put(&index, crowd[15]);
         reader.join().unwrap();
         assert!(has(&index, mover) && has(&index, crowd[15]));
+    });
+}
+
+/// What a walk finds, which reads each bucket once, and looks up what was moved behind it.
+fn walked(index: &Index<Plain>) -> Vec<u64> {
+    let id = |slot: Slot| slot.offset() as u64 / 8;
+    let walk = index.walks.begin();
+    index.enter_stripe(walk, 0);
+    let (mut found, mut bucket) = (Vec::new(), 0);
+    while bucket < index.len() {
+        let words = index.buckets.bucket(bucket).iter();
+        found.extend(words.map(|word| id(Slot(word.load(Ordering::Acquire)))));
+        bucket += 1;
+    }
+    let mut moved = Vec::new();
+    index.walks.leave(walk, &mut moved).expect("few are moved");
+    index.walks.end(walk);
+    for hash in moved {
+        index.lookup(hash, |_, slot| -> Option<()> {
+            found.push(id(slot));
+            None
+        });
+    }
+    found
+}
+
+#[test]
+fn a_walk_finds_a_key_while_its_bucket_is_split() {
+    explore(5, || {
+        let index = index(2);
+        put(&index, 1);
+        put(&index, 2);
+        let walkers = index.clone();
+        let walker = thread::spawn(move || {
+            let found = walked(&walkers);
+            assert!(found.contains(&1) && found.contains(&2), "neither is missed");
+        });
+        index.grow(rehash, |_, _| ());
+        index.grow(rehash, |_, _| ());
+        walker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_walk_finds_a_key_that_moves_behind_it() {
+    explore(5, || {
+        let index = index(4);
+        let mover = ids([2, 1], 1)[0];
+        // So that it goes to bucket 2, the emptier.
+        put(&index, ids([1, 0], 1)[0]);
+        put(&index, mover);
+        // These fill buckets 2 and 3.
+        let crowd = ids([2, 3], 16);
+        crowd[..15].iter().for_each(|id| put(&index, *id));
+        let walkers = index.clone();
+        let walker = thread::spawn(move || assert!(walked(&walkers).contains(&mover)));
+        // No room: the mover has to go to bucket 1.
+        put(&index, crowd[15]);
+        walker.join().unwrap();
     });
 }
 

@@ -23,6 +23,7 @@
 //! | `record` | an item in its segment |
 //! | `table` | what is known of each segment |
 //! | `index` | which key is where |
+//! | `moves` | the walks under way, and what moves behind them |
 //! | `raw` | the region's memory: unsafe access, and the invariants that it relies on |
 //! | `cas` | CAS values |
 //! | `layout`, `header_page` | the places of everything in the region; its first page |
@@ -36,9 +37,9 @@
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
 //! 4. A segment is retired when no index word refers into it, and free one epoch and its last lease
 //!    later; so is a chain.
-//! 5. Lock order: growth, then a stripe, then the allocator. No thread holds two stripes. The list of
-//!    members is locked before the idle state of a member, and that before the allocator; a thread
-//!    that holds the allocator takes no other lock.
+//! 5. Lock order: growth, then a stripe, then the allocator or the list of walks. No thread holds two
+//!    stripes. The list of members is locked before the idle state of a member, and that before the
+//!    allocator; a thread that holds the allocator or the list of walks takes no other lock.
 //! 6. All items that were stored before a flush are in segments whose sequence is below the floor,
 //!    and no thread appends to these or copies out of them afterwards: the floor rises, and segments
 //!    get their sequence, under the allocator's lock, and a writer reads the floor after its segment
@@ -62,6 +63,7 @@ mod header_page;
 mod index;
 mod layout;
 mod member;
+mod moves;
 mod mrc;
 mod open;
 mod open_segment;

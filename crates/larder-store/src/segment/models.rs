@@ -25,8 +25,9 @@
 //! | another CAS stored where the item is, apart from its attributes | `a_reader_sees_an_amendment_whole` |
 //! | an open segment that is taken over and left with its owner too | both of `an_open_segment_is_taken_over_…` |
 
-use super::index::Index;
 use super::index::plain::{self, Plain, has, hash, rehash};
+use super::index::{Buckets, Index};
+use super::slot::Slot;
 use super::sync::{AtomicU32, Ordering};
 use super::{Cache, Config, Handle};
 use crate::{
@@ -107,6 +108,67 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
             assert!(put(&index, crowd[15]));
             reader.join().unwrap();
             assert!(has(&index, mover) && has(&index, crowd[15]));
+        }
+    });
+}
+
+/// What a walk finds, which reads each bucket once, and looks up what was moved behind it.
+fn walked(index: &Index<Plain>) -> Vec<u64> {
+    let id = |slot: Slot| slot.offset() as u64 / 8;
+    let walk = index.walks.begin();
+    index.enter_stripe(walk, 0);
+    let (mut found, mut bucket) = (Vec::new(), 0);
+    while bucket < index.len() {
+        let words = index.buckets.bucket(bucket).iter();
+        found.extend(words.map(|word| id(Slot(word.load(Ordering::Acquire)))));
+        bucket += 1;
+    }
+    let mut moved = Vec::new();
+    index.walks.leave(walk, &mut moved).expect("few are moved");
+    index.walks.end(walk);
+    for hash in moved {
+        index.lookup(hash, |_, slot| -> Option<()> {
+            found.push(id(slot));
+            None
+        });
+    }
+    found
+}
+
+#[test]
+fn a_walk_finds_a_key_while_its_bucket_is_split() {
+    explore(20_000, || {
+        let index = Arc::new(index(2));
+        assert!((1..=8).all(|id| put(&index, id)));
+        let walkers = Arc::clone(&index);
+        let walker = thread::spawn(move || {
+            let found = walked(&walkers);
+            assert!((1..=8).all(|id| found.contains(&id)), "none is missed");
+        });
+        index.grow(rehash, |_, _| ());
+        index.grow(rehash, |_, _| ());
+        walker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_walk_finds_a_key_that_moves_behind_it() {
+    explore(10_000, || {
+        for candidates in [[1, 2], [2, 1]] {
+            let index = Arc::new(index(4));
+            let mover = ids(candidates, 1)[0];
+            // So that it goes to bucket 2, the emptier.
+            assert!(put(&index, ids([1, 0], 1)[0]));
+            assert!(put(&index, mover));
+            // These fill buckets 2 and 3.
+            let crowd = ids([2, 3], 16);
+            assert!(crowd[..15].iter().all(|id| put(&index, *id)));
+            let walkers = Arc::clone(&index);
+            let walker = thread::spawn(move || assert!(walked(&walkers).contains(&mover)));
+            // No room: the mover has to go to bucket 1.
+            assert!(put(&index, crowd[15]));
+            walker.join().unwrap();
+            assert!(index.candidates_of(hash(mover)).contains(&1) && has(&index, mover));
         }
     });
 }
@@ -522,4 +584,27 @@ fn an_open_segment_is_taken_over_while_its_owner_writes_again() {
 #[test]
 fn an_open_segment_is_taken_over_where_handles_take_turns() {
     explore(1500, || take_open_segments_over(6));
+}
+
+/// Small items fill the index up to the load at which it grows, and most buckets.
+#[test]
+fn a_walk_misses_nothing_while_others_insert() {
+    explore(500, || {
+        let cache = cache(false, 2);
+        let mut handle = cache.handle();
+        let names = || (0..210_u8).map(|i| [b'w', i]);
+        names().for_each(|name| store(&mut handle, &name, b"v"));
+        let inserting = cache.clone();
+        let writer = thread::spawn(move || {
+            let mut handle = inserting.handle();
+            (0..16).for_each(|i| store(&mut handle, &[b'n', i], b"v"));
+        });
+        let mut walk = handle.walk();
+        let mut shown = Vec::new();
+        while handle.walk_on(&mut walk, 16, |key, _| shown.push(key.to_vec())) {
+            thread::yield_now();
+        }
+        writer.join().unwrap();
+        assert!(names().all(|name| shown.contains(&name.to_vec())), "none is missed");
+    });
 }

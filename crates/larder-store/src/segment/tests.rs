@@ -316,3 +316,31 @@ fn overwrites_leave_most_of_the_memory_alive() {
     let live = handle.gauges().items * item;
     assert!(live * 100 >= (16 << 20) * 80, "{} % live", live * 100 / (16 << 20));
 }
+
+#[test]
+fn a_walk_that_was_told_too_much_begins_its_stripe_again() {
+    let cache = cache(8, false);
+    let mut handle = cache.handle();
+    let names = 0..3000_u32;
+    for i in names.clone() {
+        set(&mut handle, &i.to_le_bytes(), b"value", Expiry::Never).unwrap();
+    }
+    let mut shown = std::collections::HashMap::new();
+    let mut walk = handle.walk();
+    for step in 0.. {
+        let more = handle.walk_on(&mut walk, 50, |key, _| {
+            *shown.entry(key.to_vec()).or_insert(0) += 1;
+        });
+        if !more {
+            break;
+        }
+        if step == 2 {
+            let index = &cache.shared.index;
+            let stripes = (0..10_000).flat_map(|_| 0..index.stripes());
+            stripes.for_each(|stripe| index.walks.report(stripe, || 0));
+        }
+    }
+    assert!(names.clone().all(|i| shown.contains_key(&i.to_le_bytes()[..])), "none is missed");
+    let again = shown.values().filter(|times| **times > 1).count();
+    assert!((50..1000).contains(&again), "{again} items were shown again");
+}

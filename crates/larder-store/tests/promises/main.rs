@@ -15,6 +15,7 @@
 //! | `many_threads` | many handles share little memory |
 //! | `soundness` | misuse and panics do not damage other items |
 //! | `stress_all` | all of it at once, with values that can be checked |
+//! | `walks` | a walk misses nothing that is there all the time |
 #![allow(clippy::disallowed_methods, reason = "tests measure and wait")]
 
 #[path = "../shared/mod.rs"]
@@ -33,3 +34,4 @@ mod long_steps;
 mod many_threads;
 mod soundness;
 mod stress_all;
+mod walks;
