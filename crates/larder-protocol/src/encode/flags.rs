@@ -34,6 +34,9 @@ impl Spelled {
     /// that are flags stay.
     #[inline]
     pub(super) fn push(self, out: &mut Vec<u8>) {
+        if self.len == 0 {
+            return;
+        }
         let end = out.len() + usize::from(self.len);
         out.extend_from_slice(&self.bytes);
         out.truncate(end);
