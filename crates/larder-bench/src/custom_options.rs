@@ -19,7 +19,7 @@ pub struct CommandOptions {
 pub struct CommandList(pub Vec<CommandOptions>);
 
 /// The group of these options in the help.
-const HEADING: &str = "Commands";
+const HEADING: &str = "Custom commands";
 
 impl Args for CommandList {
     fn augment_args(command: Command) -> Command {
@@ -29,6 +29,7 @@ impl Args for CommandList {
         command
             .arg(
                 option("command")
+                    .value_name("COMMAND")
                     .conflicts_with_all(["ratio", "key_pattern", "multi_get", "verify"])
                     .help(
                         "A command to send instead of sets and gets, in quotes. __key__ stands for \

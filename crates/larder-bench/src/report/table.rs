@@ -128,8 +128,10 @@ pub(crate) fn offered(outcome: &Outcome) -> String {
 
 /// A row for each command: the figures of `outcome`, and the medians of the runs' percentiles.
 pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64]) -> String {
+    let longest = outcome.commands.keys().map(|name| name.chars().count()).max();
+    let width = longest.unwrap_or(0).max(6);
     let mut text = format!(
-        "{:<6}{:>12}{:>11}{:>11}{:>11}",
+        "{:<width$}{:>12}{:>11}{:>11}{:>11}",
         "", "requests/s", "errors/s", "hits/s", "misses/s"
     );
     for percentile in percentiles {
@@ -140,7 +142,7 @@ pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64])
         let per_second = |count| per_second(count, outcome.seconds);
         let _ = write!(
             text,
-            "{name:<6}{:>12.0}{:>11.0}{:>11.0}{:>11.0}",
+            "{name:<width$}{:>12.0}{:>11.0}{:>11.0}{:>11.0}",
             command.per_second,
             per_second(command.errors),
             per_second(command.hits),
