@@ -253,7 +253,12 @@ fn relate(row: &mut Row, baseline: &Figures) {
     let ratio = |metric: &Metric| {
         Some((*metric, figures.spreads.get(metric)?.ratio(baseline.spreads.get(metric)?)?))
     };
+    // The baseline does not differ from itself.
+    let is_baseline = figures.values == baseline.values;
     let interval = |metric: &Metric| {
+        if is_baseline {
+            return None;
+        }
         let (ours, theirs) = (figures.values.get(metric)?, baseline.values.get(metric)?);
         Some((*metric, Interval::of_ratio(ours, theirs)?))
     };
@@ -281,6 +286,8 @@ mod tests {
         assert!((figures.ratios[&Metric::Throughput] - 2.0).abs() < 1e-9);
         assert!((figures.ratios[&Metric::P99] - 0.5).abs() < 1e-9);
         assert!(!figures.ratios.contains_key(&Metric::Hits));
+        assert!(!figures.intervals[&Metric::Throughput].contains_one());
+        assert!(baseline.figures().unwrap().intervals.is_empty(), "it is compared with itself");
         let figures = flaky.figures().unwrap();
         assert_eq!((figures.runs, figures.failures.len()), (2, 1));
         assert!(figures.ratios.is_empty(), "the runs that did not fail are a selection");
