@@ -80,8 +80,8 @@ class Server:
             return json.loads(found.read_text())["median"]
 
 
-def run(command, **options):
-    return subprocess.run(list(map(str, command)), cwd=ROOT, check=True, text=True, **options)
+def run(command, check=True, **options):
+    return subprocess.run(list(map(str, command)), cwd=ROOT, check=check, text=True, **options)
 
 
 def output(command):

@@ -279,7 +279,7 @@ fn load(
         let handshaking = ends.iter().any(|end| end.handshaking > 0);
         Some(describe_stall(settings, handshaking, collected.all.answered() == 0))
     } else {
-        (lost == settings.connections()).then(|| describe_loss(&collected.all, seconds))
+        (lost == settings.connections()).then(|| describe_loss(settings, &collected.all, seconds))
     };
     let outcome = Outcome {
         seconds,
@@ -324,10 +324,16 @@ fn describe_stall(settings: &Settings, handshaking: bool, nothing: bool) -> Stri
     }
 }
 
-fn describe_loss(stats: &LoadStats, seconds: f64) -> String {
+fn describe_loss(settings: &Settings, stats: &LoadStats, seconds: f64) -> String {
     let reasons = stats.faults.keys().filter_map(|what| what.strip_prefix("connection lost"));
     let reasons: Vec<&str> = reasons.map(|why| why.trim_start_matches([':', ' '])).collect();
-    format!("all connections were lost within {seconds:.1} s: {}", reasons.join(", "))
+    // The last words of a server that expects another protocol do not always arrive.
+    let hint = match (stats.answered(), &settings.tls) {
+        (1.., _) => "",
+        (0, None) => "; nothing was answered: check --protocol, and whether the server expects TLS",
+        (0, Some(_)) => "; nothing was answered: check whether the server uses TLS on this port",
+    };
+    format!("all connections were lost within {seconds:.1} s: {}{hint}", reasons.join(", "))
 }
 
 /// The statistics that the worker threads have reported.
