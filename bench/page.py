@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import median
 
 from bench import parts
-from bench.peer_costs import ROUNDS
 from bench.servers import EMPTY_LOOP, ROOT
 from bench.workloads import BYTES_AIM, WORKLOADS
 
@@ -115,7 +114,7 @@ def readme_peers(known):
             shown = [f"{median(user for user, _ in by_server[name]):.3f}" if name in by_server else "–" for name in servers]
             rows.append([load, *shown, f"{user_ratio(by_server, 'memcached'):.2f}"])
     head = ["load", *(f"{name} {versions[name]}" for name in servers), "Larder ÷ memcached"]
-    measured = f"`scripts/bench peers`, {where['date']}, {where['machine']}; medians of {ROUNDS} rounds."
+    measured = f"`scripts/bench peers`, {where['date']}, {where['machine']}; medians of {found['rounds']} rounds."
     return f"{measured}\n\n{table(head, rows)}"
 
 

@@ -64,7 +64,7 @@ def measure():
     """For each load and server, the microseconds per request in user mode and in the kernel, of all
     rounds, in which the servers take turns."""
     servers = [server for server in known() if shutil.which(str(program(server)))]
-    found = {"versions": {server["name"]: version(server) for server in servers}, "loads": {}}
+    found = {"rounds": ROUNDS, "versions": {server["name"]: version(server) for server in servers}, "loads": {}}
     if shutil.which(MEMTIER):
         found["versions"]["memtier"] = first_line([MEMTIER, "--version"])
     for number in range(ROUNDS):
