@@ -93,7 +93,8 @@ def peers(found):
         rows.append([load, *shown, *ratios])
     named = ", ".join(f"{name} {version}" for name, version in found["versions"].items() if name != "memtier")
     tools = f"memtier_benchmark: {found['versions'].get('memtier', 'not installed')}"
-    return f"{named}; {tools}.\n\n{table(head, rows)}"
+    rounds = "one round" if found["rounds"] == 1 else f"{found['rounds']} rounds"
+    return f"{named}; {tools}; {rounds}.\n\n{table(head, rows)}"
 
 
 # The loads that README shows.
@@ -104,6 +105,7 @@ def readme_peers(known):
     """The table of README: the loads of memtier_benchmark where it speaks the protocol."""
     found, where = known["found"], known["where"]
     versions = found["versions"]
+    rounds = "one round" if found["rounds"] == 1 else f"medians of {found['rounds']} rounds"
     servers = [name for name in versions if name != "memtier"]
     rows = []
     for what in README_LOADS:
@@ -114,7 +116,7 @@ def readme_peers(known):
             shown = [f"{median(user for user, _ in by_server[name]):.3f}" if name in by_server else "–" for name in servers]
             rows.append([load, *shown, f"{user_ratio(by_server, 'memcached'):.2f}"])
     head = ["load", *(f"{name} {versions[name]}" for name in servers), "Larder ÷ memcached"]
-    measured = f"`scripts/bench peers`, {where['date']}, {where['machine']}; medians of {found['rounds']} rounds."
+    measured = f"`scripts/bench peers`, {where['date']}, {where['machine']}; {rounds}."
     return f"{measured}\n\n{table(head, rows)}"
 
 
