@@ -122,7 +122,7 @@ pub struct Arguments {
     pub arrivals: Arrivals,
     /// Find the highest rate at which this percentile of the latency stays under this bound, by runs of
     /// --test-time seconds each. With --rate, no higher rate is tried
-    #[arg(long, value_name = "PERCENTILE:MILLISECONDS", requires = "test_time", conflicts_with_all = ["rate_limiting", "run_count"], help_heading = LOAD)]
+    #[arg(long, value_name = "PERCENTILE:MILLISECONDS", requires = "test_time", conflicts_with_all = ["rate_limiting", "run_count", "sliding", "hdr_file_prefix", "print_all_runs", "print_percentiles"], help_heading = LOAD)]
     pub find_rate: Option<Bound>,
     /// Number of faults up to which the exit status is 0: error replies, wrong values, lost
     /// connections, and requests that were never sent or never answered

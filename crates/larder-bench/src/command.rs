@@ -67,6 +67,11 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     let outputs = Outputs::open(arguments)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&interrupted));
+    let mut text = table::heading(&settings, arguments.find_rate);
+    if arguments.show_config {
+        text.push_str(&serde_json::to_string_pretty(&settings).unwrap_or_default());
+        text.push('\n');
+    }
     if let Some(bound) = arguments.find_rate {
         let mut search = Search::default();
         let found = find_rate(arguments, &settings, bound, &interrupted, &mut search);
@@ -74,15 +79,11 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
             outputs.remove_created();
             return found;
         }
-        write_search(arguments, &settings, bound, &search, out)?;
+        text.push_str(&table::search(bound, &search));
+        write_search(arguments, &settings, bound, &search, &text, out)?;
         return found.and(search.highest_per_second.map(drop).ok_or(BenchError::NoRate));
     }
     let begun = SystemTime::now();
-    let mut text = table::heading(&settings);
-    if arguments.show_config {
-        text.push_str(&serde_json::to_string_pretty(&settings).unwrap_or_default());
-        text.push('\n');
-    }
     let mut runs: Vec<Measured> = Vec::new();
     // Whatever cannot be written, the other results are.
     let mut written = Ok(());
@@ -177,10 +178,10 @@ fn write_search(
     settings: &Settings,
     bound: Bound,
     search: &Search,
+    text: &str,
     out: &mut dyn Write,
 ) -> Result<(), BenchError> {
-    let text = table::heading(settings) + &table::search(bound, search);
-    let written = write_text(arguments, &text, out);
+    let written = write_text(arguments, text, out);
     let Some(path) = &arguments.json_out_file else { return written };
     let json = SearchJson {
         version: env!("CARGO_PKG_VERSION"),

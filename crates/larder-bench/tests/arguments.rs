@@ -148,3 +148,14 @@ fn steps_need_room_and_time() {
         assert!(common::parse(&line.replace(without, "")).is_err(), "{without}");
     }
 }
+
+#[test]
+fn options_that_a_search_for_the_highest_rate_cannot_keep_are_refused() {
+    let search = "--find-rate 99:1 --test-time 1";
+    assert!(common::parse(search).is_ok());
+    for option in
+        ["-x 3", "--sliding", "--hdr-file-prefix p", "--print-all-runs", "--rate-limiting 5"]
+    {
+        assert!(common::parse(&format!("{search} {option}")).is_err(), "{option}");
+    }
+}

@@ -289,6 +289,7 @@ fn the_highest_rate_is_below_what_the_server_can_do() {
     assert!((1..=100).contains(&highest) && highest < fails_at, "{highest} to {fails_at}");
     let table = bench.table();
     assert!(table.contains(&format!("p50 of at most 100 ms: {highest}/s; ")), "{table}");
+    assert!(table.contains("open loop at several rates"), "{table}");
     assert_eq!(bench.json["steps"][0]["passed"], false);
 }
 

@@ -125,8 +125,9 @@ impl<'b> Get<'b> {
     }
 }
 
+/// A key and the rest from the byte behind it on.
 #[inline]
-fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = blank(rest, KEY_LEN_MAX)?;
     if (1..=KEY_LEN_MAX).contains(&end) { rest.split_at_checked(end) } else { None }
 }

@@ -2,11 +2,11 @@
 //! [`Request`](crate::Request) is made of them.
 
 use crate::binary::{self, HEAD_LEN, Head, MAGIC};
+use crate::fast_get::split_key;
 use crate::letters::Letters;
 use crate::request::{
     Classic, Exptime, KEY_LEN_MAX, Key, MetaFlags, ReplyFormat, Store, StoreMode,
 };
-use crate::tokens::blank;
 
 /// `set` without `noreply`; `ms` with no flags but `T` and `F`; or a binary set without a CAS. The
 /// value has arrived.
@@ -170,8 +170,7 @@ pub(crate) enum Success<'b> {
 /// A key and the rest behind the one space after it.
 #[inline]
 fn key_of(rest: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = blank(rest, KEY_LEN_MAX).filter(|end| (1..=KEY_LEN_MAX).contains(end))?;
-    let (key, behind) = rest.split_at_checked(end)?;
+    let (key, behind) = split_key(rest)?;
     Some((key, behind.strip_prefix(b" ")?))
 }
 

@@ -9,14 +9,17 @@ use hdrhistogram::Histogram;
 use std::fmt::Write;
 
 /// Two lines that summarise the settings.
-pub(crate) fn heading(settings: &Settings) -> String {
+pub(crate) fn heading(settings: &Settings, searched: Option<Bound>) -> String {
     let Settings { threads, clients, pipeline, ratio, protocol, address, .. } = settings;
+    let intervals = match settings.arrivals {
+        Arrivals::Fixed => "even intervals",
+        Arrivals::Poisson => "random intervals (Poisson)",
+    };
     let loop_ = match settings.rate {
+        _ if searched.is_some() => format!(
+            "open loop at several rates, {intervals}, latency from each request's scheduled time"
+        ),
         Some(rate) => {
-            let intervals = match settings.arrivals {
-                Arrivals::Fixed => "even intervals",
-                Arrivals::Poisson => "random intervals (Poisson)",
-            };
             format!(
                 "open loop at {rate} requests/s, {intervals}, latency from each request's scheduled \
                  time"
