@@ -310,6 +310,20 @@ impl Arguments {
         if let Some(percentile) = percentile {
             return Err(wrong("print-percentiles", percentile, "percentiles between 0 and 100"));
         }
+        let rate = self.rate()?;
+        if rate.is_none() && self.find_rate.is_none() && self.arrivals == Arrivals::Poisson {
+            return Err(wrong(
+                "arrivals",
+                "poisson",
+                "an open loop: --rate, --rate-limiting or --find-rate",
+            ));
+        }
+        let parts = self.reconnect_interval.filter(|n| !n.is_multiple_of(self.pipeline as u64));
+        if let (Some(interval), true) = (parts, rate.is_some() || self.find_rate.is_some()) {
+            // A pipeline is due as a whole.
+            let expected = "a multiple of --pipeline in an open loop";
+            return Err(wrong("reconnect-interval", interval, expected));
+        }
         let keys = self.keys()?;
         Ok(Settings {
             address: self.address()?,
@@ -331,7 +345,7 @@ impl Arguments {
             data_size: self.data_size()?,
             random_data: self.random_data,
             expiry: self.expiry_range,
-            rate: self.rate()?,
+            rate,
             arrivals: self.arrivals,
             timeout: self.timeout,
             connection_timeout: self.connection_timeout.0,

@@ -67,6 +67,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     let outputs = Outputs::open(arguments)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&interrupted));
+    let begun = SystemTime::now();
     let mut text = table::heading(&settings, arguments.find_rate);
     if arguments.show_config {
         text.push_str(&serde_json::to_string_pretty(&settings).unwrap_or_default());
@@ -80,10 +81,9 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
             return found;
         }
         text.push_str(&table::search(bound, &search));
-        write_search(arguments, &settings, bound, &search, &text, out)?;
+        write_search(arguments, &settings, bound, &search, &text, begun, out)?;
         return found.and(search.highest_per_second.map(drop).ok_or(BenchError::NoRate));
     }
-    let begun = SystemTime::now();
     let mut runs: Vec<Measured> = Vec::new();
     // Whatever cannot be written, the other results are.
     let mut written = Ok(());
@@ -179,15 +179,18 @@ fn write_search(
     bound: Bound,
     search: &Search,
     text: &str,
+    begun: SystemTime,
     out: &mut dyn Write,
 ) -> Result<(), BenchError> {
     let written = write_text(arguments, text, out);
     let Some(path) = &arguments.json_out_file else { return written };
     let json = SearchJson {
         version: env!("CARGO_PKG_VERSION"),
+        time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         command_line: without_credentials(std::env::args()),
         server_version: server_version(settings),
         machine: Machine::this(),
+        units: Units::JSON,
         settings,
         bound,
         search,
@@ -252,7 +255,10 @@ impl Outputs {
         let prefix = arguments.hdr_file_prefix.as_ref();
         let logs = prefix.map(|prefix| PathBuf::from(format!("{prefix}_run_1.hlog")));
         let mut outputs = Self { created: Vec::new() };
-        for path in [&arguments.out_file, &arguments.json_out_file, &logs].into_iter().flatten() {
+        let prefix = arguments.client_stats.as_ref();
+        let clients = prefix.map(|prefix| PathBuf::from(format!("{prefix}-1-0-0.csv")));
+        let paths = [&arguments.out_file, &arguments.json_out_file, &logs, &clients];
+        for path in paths.into_iter().flatten() {
             if let Err(error) = outputs.check(path) {
                 outputs.remove_created();
                 return Err(BenchError::Write(path.display().to_string(), error));

@@ -159,3 +159,13 @@ fn options_that_a_search_for_the_highest_rate_cannot_keep_are_refused() {
         assert!(common::parse(&format!("{search} {option}")).is_err(), "{option}");
     }
 }
+
+#[test]
+fn options_of_an_open_loop_are_checked() {
+    let settings = |line: &str| common::parse(line).unwrap().settings();
+    assert!(settings("--arrivals poisson").is_err());
+    assert!(settings("--arrivals poisson --rate 100").is_ok());
+    assert!(settings("--rate 100 --pipeline 10 --reconnect-interval 15").is_err());
+    assert!(settings("--rate 100 --pipeline 10 --reconnect-interval 20").is_ok());
+    assert!(settings("--pipeline 10 --reconnect-interval 15").is_ok());
+}

@@ -40,6 +40,11 @@ pub(crate) fn is_refused_login(error: &io::Error) -> bool {
 
 /// The version that the server reports; none if it does not answer the question.
 pub(crate) fn server_version(settings: &Settings) -> Option<String> {
+    let settings = &Settings {
+        connection_timeout: Some(VERSION_TIMEOUT),
+        timeout: settings.timeout.min(VERSION_TIMEOUT),
+        ..settings.clone()
+    };
     let tls = match &settings.tls {
         Some(tls) => Some(TlsClient::new(tls, &settings.address).ok()?),
         None => None,
@@ -52,7 +57,7 @@ pub(crate) fn server_version(settings: &Settings) -> Option<String> {
         Protocol::Resp => write_command(&[b"INFO", b"server"], &mut request),
     }
     let read = |bytes: &[u8]| version_answer(settings.protocol, bytes);
-    exchange(&mut socket, settings.timeout.min(VERSION_TIMEOUT), &request, read).ok()
+    exchange(&mut socket, settings.timeout, &request, read).ok()
 }
 
 /// The login in the words of the protocol.

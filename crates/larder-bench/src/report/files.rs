@@ -134,10 +134,15 @@ pub(crate) fn without_credentials(words: impl Iterator<Item = String>) -> Vec<St
         if std::mem::take(&mut follows) {
             return "***".to_owned();
         }
-        follows = word == "-a" || word == "--authenticate";
-        let name = ["--authenticate=", "-a"].into_iter().find(|name| word.starts_with(name));
-        match name {
-            Some(name) if !follows => format!("{name}***"),
+        // The short options without a value can stand before the `a`, as in `-qa`.
+        let short =
+            word.strip_prefix('-').map(|short| short.trim_start_matches(['4', '6', 'q', 'R']));
+        follows = short == Some("a") || word == "--authenticate";
+        let credentials = short.and_then(|short| short.strip_prefix('a'));
+        match credentials.or(word.strip_prefix("--authenticate=")) {
+            Some(credentials) if !credentials.is_empty() => {
+                format!("{}***", &word[..word.len() - credentials.len()])
+            }
             _ => word,
         }
     };
@@ -155,11 +160,14 @@ impl Json<'_> {
 pub(crate) struct SearchJson<'r> {
     /// Version of `larder`.
     pub(crate) version: &'static str,
+    /// Start of the first run, as a Unix time in seconds.
+    pub(crate) time: u64,
     /// The command line, without credentials.
     pub(crate) command_line: Vec<String>,
     /// What the server answers when it is asked for its version.
     pub(crate) server_version: Option<String>,
     pub(crate) machine: Machine,
+    pub(crate) units: Units,
     pub(crate) settings: &'r Settings,
     pub(crate) bound: Bound,
     #[serde(flatten)]
@@ -264,6 +272,11 @@ mod tests {
         assert_eq!(shown("larder bench -a u:p -c 1"), "larder bench -a *** -c 1");
         assert_eq!(shown("bench --authenticate u:p -t 2"), "bench --authenticate *** -t 2");
         assert_eq!(shown("bench --authenticate=u:p -au:p"), "bench --authenticate=*** -a***");
+        assert_eq!(shown("bench -qa u:p -4Rau:p"), "bench -qa *** -4Ra***");
+        assert_eq!(
+            shown("bench -aa -q -x 1 --arrivals fixed"),
+            "bench -a*** -q -x 1 --arrivals fixed"
+        );
     }
 
     #[test]
