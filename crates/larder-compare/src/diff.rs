@@ -6,7 +6,7 @@ use crate::plan::Cell;
 use crate::results::{Record, Results, Setup};
 use crate::statistics::{Interval, Spread};
 use crate::suite::Suite;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -70,9 +70,20 @@ pub(crate) fn diff(
     thresholds: &[Threshold],
     text: &mut String,
 ) -> Result<Vec<String>, Error> {
+    let new_path = new;
     let (old, new) = (Side::read(old)?, Side::read(new)?);
+    let (old_places, new_places) = (old.places(), new.places());
+    if old_places.is_disjoint(&new_places) {
+        let why = "it has no cell in common with the old results".to_owned();
+        return Err(Error::Unreadable { path: new_path.to_owned(), why });
+    }
     let differences = differences(&old, &new);
     let mut regressions = failed_only_in(&old, &new);
+    let missing = old_places.difference(&new_places);
+    let missing = missing.map(|place| format!("{}: not in the new results", place.place()));
+    if !thresholds.is_empty() {
+        regressions.extend(missing);
+    }
     for difference in &differences {
         let limit = limit(thresholds, difference.metric);
         if difference.is_worse() && limit.is_some_and(|limit| difference.loss_percent() > limit) {
@@ -115,11 +126,23 @@ impl Side {
         Ok(Self { setup, records })
     }
 
-    /// The figures of all runs that did not fail.
+    /// What was measured, whether it failed or not.
+    fn places(&self) -> BTreeSet<Cell> {
+        self.records.iter().map(|record| record.cell.of_all_runs()).collect()
+    }
+
+    /// Why a run failed at a place; none if all runs have results.
+    fn failure(&self, place: &Cell) -> Option<&str> {
+        let mut there = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
+        there.find_map(Record::failure)
+    }
+
+    /// The figures of the places at which no run failed: the other runs would be a selection.
     fn figures(&self) -> BTreeMap<Key, Vec<f64>> {
         let load_cores = self.setup.load_cores.count();
         let mut figures: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
-        for record in &self.records {
+        let whole = |record: &&Record| self.failure(&record.cell.of_all_runs()).is_none();
+        for record in self.records.iter().filter(whole) {
             for metric in Metric::ALL.into_iter().filter(|metric| metric.is_compared()) {
                 if let Some(value) = metric.of(record, load_cores) {
                     figures.entry((record.cell.of_all_runs(), metric)).or_default().push(value);
@@ -149,20 +172,11 @@ fn differences(old: &Side, new: &Side) -> Vec<Difference> {
 
 /// The places at which a run failed in the new results, and none in the old ones.
 fn failed_only_in(old: &Side, new: &Side) -> Vec<String> {
-    let failed = |side: &Side, cell: &Cell| {
-        let mut there = side.records.iter().filter(|record| record.cell.of_all_runs() == *cell);
-        there.find_map(|record| record.failure().map(ToOwned::to_owned))
+    let newly = |place: &Cell| {
+        let reason = new.failure(place).filter(|_| old.failure(place).is_none())?;
+        Some(format!("{}: failed: {reason}", place.place()))
     };
-    let mut places: Vec<Cell> = new.records.iter().map(|r| r.cell.of_all_runs()).collect();
-    places.dedup();
-    places.sort();
-    places.dedup();
-    let both = |cell: &&Cell| old.records.iter().any(|record| record.cell.of_all_runs() == **cell);
-    let newly = |cell: &Cell| {
-        let reason = failed(new, cell).filter(|_| failed(old, cell).is_none())?;
-        Some(format!("{}: failed: {reason}", cell.place()))
-    };
-    places.iter().filter(both).filter_map(newly).collect()
+    old.places().intersection(&new.places()).filter_map(newly).collect()
 }
 
 impl Difference {
@@ -306,6 +320,36 @@ mod tests {
         let (regressions, _) = diff_of(old.path(), broken.path(), &[]);
         assert_eq!(regressions.len(), 8);
         assert!(regressions[0].ends_with("failed: froze"), "{regressions:?}");
+    }
+
+    #[test]
+    fn nothing_in_common_is_an_error_and_a_missing_server_a_regression() {
+        let [old, other, fewer] = [(); 3].map(|()| tempdir().unwrap());
+        write(old.path(), 1.0, false);
+        let mut setup = example::setup();
+        let renamed = |server: &str| format!("another {server}");
+        let mut records = example::records(&setup);
+        setup.suite.runs = 5;
+        let others: Vec<Record> = records
+            .iter()
+            .cloned()
+            .map(|mut record| {
+                record.cell.server = renamed(&record.cell.server);
+                record
+            })
+            .collect();
+        Results::open(other.path(), &setup).unwrap().add(others).unwrap();
+        let error = diff(old.path(), other.path(), &[], &mut String::new()).unwrap_err();
+        assert!(error.to_string().contains("no cell in common"), "{error}");
+
+        records.retain(|record| record.cell.server != "larder");
+        Results::open(fewer.path(), &setup).unwrap().add(records).unwrap();
+        let missing = |regressions: &[String]| {
+            regressions.iter().filter(|text| text.ends_with(": not in the new results")).count()
+        };
+        let (regressions, _) = diff_of(old.path(), fewer.path(), &["5"]);
+        assert_eq!(missing(&regressions), 8, "{regressions:?}");
+        assert_eq!(missing(&diff_of(old.path(), fewer.path(), &[]).0), 0);
     }
 
     #[test]

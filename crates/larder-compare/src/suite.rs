@@ -152,6 +152,12 @@ pub struct Fill {
     pub value_bytes: usize,
 }
 
+/// Placeholders of a server's command.
+const SERVER_PLACEHOLDERS: [&str; 6] =
+    ["port", "socket", "dir", "threads", "memory_mb", "memory_bytes"];
+/// Placeholders of a load.
+const LOAD_PLACEHOLDERS: [&str; 4] = ["pipeline", "threads", "load_threads", "clients"];
+
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
 struct Line {
@@ -199,9 +205,10 @@ impl Suite {
             return Err(format!("baseline: there is no server `{}`", self.baseline));
         }
         self.servers.iter().try_for_each(Server::check)?;
-        for short in [self.clone(), self.clone().quick()] {
-            short.workloads.iter().try_for_each(Workload::check)?;
-        }
+        // The short form may have fewer runs than a published load.
+        let short = self.clone().quick();
+        self.workloads.iter().try_for_each(|workload| workload.check(Some(self.runs)))?;
+        short.workloads.iter().try_for_each(|workload| workload.check(None))?;
         Ok(())
     }
 }
@@ -228,7 +235,7 @@ impl Server {
             return Err(format!("server `{}`: `command` is empty", self.name));
         }
         for word in &self.command {
-            template::expand(word, &Values::examples())
+            template::expand(word, &Values::examples(&SERVER_PLACEHOLDERS))
                 .map_err(|error| format!("server `{}`: {error}", self.name))?;
         }
         let port = self.port.is_some() || self.command.iter().any(|w| w.contains("{port}"));
@@ -256,7 +263,7 @@ impl Workload {
         if only_fills { &suite.pipelines[..1] } else { &suite.pipelines }
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, runs: Option<usize>) -> Result<(), String> {
         distinct("phase", self.phases.iter().map(|phase| &phase.name))?;
         if self.measured().next().is_none() {
             return Err(format!("workload `{}`: every phase is a warm-up", self.name));
@@ -266,7 +273,8 @@ impl Workload {
                 |error| format!("workload `{}`, phase `{}`: {error}", self.name, phase.name);
             match (&phase.load, &phase.fill) {
                 (Some(load), None) => {
-                    arguments(load, &Values::examples()).map_err(wrong)?;
+                    let load = arguments(load, &Values::examples(&LOAD_PLACEHOLDERS));
+                    load.and_then(|load| check_load(load, runs)).map_err(wrong)?;
                 }
                 (None, Some(_)) if !phase.warm_up => {}
                 _ => return Err(wrong("needs either load or fill".to_owned())),
@@ -274,6 +282,30 @@ impl Workload {
         }
         Ok(())
     }
+}
+
+/// Checks that a load has settings, and no option that a comparison would ignore: it connects to the
+/// suite's servers, repeats runs and writes results itself. A published load may say how often it was
+/// run, if the suite does the same.
+fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<(), String> {
+    let ignored = [
+        ("--run-count", load.run_count > 1 && runs.is_some_and(|runs| runs != load.run_count)),
+        ("--print-all-runs", load.print_all_runs),
+        ("--find-rate", load.find_rate.is_some()),
+        ("--out-file", load.out_file.is_some()),
+        ("--json-out-file", load.json_out_file.is_some()),
+        ("--hdr-file-prefix", load.hdr_file_prefix.is_some()),
+        ("--client-stats", load.client_stats.is_some()),
+        ("--pid", load.pid.is_some()),
+        ("--port", load.port.is_some()),
+        ("--unix-socket", load.unix_socket.is_some()),
+    ];
+    if let Some((option, _)) = ignored.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(format!("a suite's load cannot have this {option}"));
+    }
+    // Its own name might not resolve here.
+    load.server = "127.0.0.1".to_owned();
+    load.settings().map(drop).map_err(|error| error.to_string())
 }
 
 /// Parses a load, after placeholders are replaced.
@@ -290,6 +322,21 @@ pub fn arguments(load: &str, values: &Values) -> Result<Arguments, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loads_that_a_comparison_cannot_keep_are_refused() {
+        let check = |load: &str| {
+            let examples = Values::examples(&LOAD_PLACEHOLDERS);
+            arguments(load, &examples).and_then(|load| check_load(load, Some(3)))
+        };
+        assert_eq!(check("--pipeline {pipeline} -c {clients} --test-time 1"), Ok(()));
+        assert_eq!(check("--run-count 3"), Ok(()));
+        for load in
+            ["--run-count 5", "--client-stats p", "--key-minimum 9 --key-maximum 1", "-p {port}"]
+        {
+            assert!(check(load).is_err(), "{load}");
+        }
+    }
 
     #[test]
     fn threads_up_to_the_cores() {

@@ -135,12 +135,14 @@ impl Launch<'_> {
             |path: &Path, error| LaunchError::Prepare { what: path.display().to_string(), error };
         let address = self.choose_address(&folder)?;
         let mut command = self.command(&address, &folder)?;
-        std::fs::create_dir_all(&folder).map_err(|error| prepare(&folder, error))?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
         if let Some(log) = self.log {
-            let output = File::create(log).map_err(|error| prepare(log, error))?;
+            // A start that failed before has left its last words there.
+            let output = File::options().create(true).append(true).open(log);
+            let output = output.map_err(|error| prepare(log, error))?;
             command.stderr(output.try_clone().map_err(|error| prepare(log, error))?).stdout(output);
         }
+        std::fs::create_dir_all(&folder).map_err(|error| prepare(&folder, error))?;
         let spawned =
             Group::new(&folder, id).map_err(|error| error.to_string()).and_then(|group| {
                 group.add(&mut command);

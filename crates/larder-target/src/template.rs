@@ -12,12 +12,10 @@ impl Values {
         self
     }
 
-    /// Example values of all placeholders, to check commands with.
-    pub fn examples() -> Self {
-        let numbers =
-            ["port", "threads", "memory_mb", "memory_bytes", "pipeline", "clients", "load_threads"];
-        let places = Self::default().with("socket", "/s").with("dir", "/d");
-        numbers.into_iter().fold(places, |values, name| values.with(name, 1))
+    /// Example values of placeholders, to check commands with.
+    #[must_use]
+    pub fn examples(names: &[&'static str]) -> Self {
+        names.iter().fold(Self::default(), |values, name| values.with(name, 1))
     }
 
     /// Adds the placeholders of a memory limit in MiB and in bytes.

@@ -95,7 +95,8 @@ impl Handle {
     ) -> bool {
         assert!(Arc::ptr_eq(&self.shared, &walk.shared), "the walk belongs to another cache");
         walk.take_reports();
-        // Half of the step is left for buckets, so that the walk ends however much moves.
+        // Half of the step is left for buckets, so that each step advances. A stripe is begun again each
+        // time that more items move than are reported, without limit.
         let mut shown = self.show_moved(walk, items / 2, &mut visit);
         let mut read = 0;
         loop {
