@@ -102,7 +102,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1, value_parser = at_least_one, help_heading = LOAD)]
     pub pipeline: usize,
     /// Keep the pipeline full, as memtier does: send one request for each answer that arrives
-    #[arg(long, conflicts_with_all = ["rate", "rate_limiting"], help_heading = LOAD)]
+    #[arg(long, conflicts_with = "rate", help_heading = LOAD)]
     pub sliding: bool,
     /// Ratio of sets to gets
     #[arg(long, default_value = "1:10", value_parser = ratio, help_heading = LOAD)]
@@ -114,12 +114,13 @@ pub struct Arguments {
     /// scheduled time, from which its latency is measured
     #[arg(long, conflicts_with = "rate_limiting", help_heading = LOAD)]
     pub rate: Option<u64>,
-    /// Open loop, as with --rate: requests per second of each connection
+    /// Open loop: requests per second of each connection, in the bursts in which memtier sends them, with
+    /// a sliding pipeline
     #[arg(long, help_heading = LOAD)]
     pub rate_limiting: Option<u64>,
-    /// Open loop: intervals between requests, all the same or random (a Poisson process)
-    #[arg(long, value_enum, default_value_t, help_heading = LOAD)]
-    pub arrivals: Arrivals,
+    /// Open loop: when requests are sent [default: fixed with --rate, bursts with --rate-limiting]
+    #[arg(long, value_enum, help_heading = LOAD)]
+    pub arrivals: Option<Arrivals>,
     /// Find the highest rate at which this percentile of the latency stays under this bound, by runs of
     /// --test-time seconds each. With --rate, no higher rate is tried
     #[arg(long, value_name = "PERCENTILE:MILLISECONDS", requires = "test_time", conflicts_with_all = ["rate_limiting", "run_count", "sliding", "hdr_file_prefix", "print_all_runs", "print_percentiles"], help_heading = LOAD)]
@@ -311,13 +312,7 @@ impl Arguments {
             return Err(wrong("print-percentiles", percentile, "percentiles between 0 and 100"));
         }
         let rate = self.rate()?;
-        if rate.is_none() && self.find_rate.is_none() && self.arrivals == Arrivals::Poisson {
-            return Err(wrong(
-                "arrivals",
-                "poisson",
-                "an open loop: --rate, --rate-limiting or --find-rate",
-            ));
-        }
+        let arrivals = self.arrivals(rate)?;
         let parts = self.reconnect_interval.filter(|n| !n.is_multiple_of(self.pipeline as u64));
         if let (Some(interval), true) = (parts, rate.is_some() || self.find_rate.is_some()) {
             // A pipeline is due as a whole.
@@ -336,7 +331,7 @@ impl Arguments {
             threads: self.threads,
             clients: self.clients,
             pipeline: self.pipeline,
-            sliding: self.sliding,
+            sliding: self.sliding || arrivals == Arrivals::Bursts,
             ratio: self.ratio,
             multi_get: self.multi_get,
             commands: self.commands()?,
@@ -346,7 +341,7 @@ impl Arguments {
             random_data: self.random_data,
             expiry: self.expiry_range,
             rate,
-            arrivals: self.arrivals,
+            arrivals,
             timeout: self.timeout,
             connection_timeout: self.connection_timeout.0,
             fill: self.fill,
@@ -483,6 +478,28 @@ impl Arguments {
             Some((least, most)) => DataSize::Range(least, most),
             None => DataSize::Fixed(self.data_size),
         })
+    }
+
+    fn arrivals(&self, rate: Option<u64>) -> Result<Arrivals, ArgumentError> {
+        let usual = match self.rate_limiting {
+            Some(_) => Arrivals::Bursts,
+            None => Arrivals::Fixed,
+        };
+        let arrivals = self.arrivals.unwrap_or(usual);
+        match arrivals {
+            Arrivals::Poisson if rate.is_none() && self.find_rate.is_none() => Err(wrong(
+                "arrivals",
+                "poisson",
+                "an open loop: --rate, --rate-limiting or --find-rate",
+            )),
+            Arrivals::Bursts if self.rate_limiting.is_none() => {
+                Err(wrong("arrivals", "bursts", "--rate-limiting"))
+            }
+            Arrivals::Fixed | Arrivals::Poisson if self.sliding && rate.is_some() => {
+                Err(wrong("arrivals", "fixed or poisson", "no --sliding"))
+            }
+            _ => Ok(arrivals),
+        }
     }
 
     fn rate(&self) -> Result<Option<u64>, ArgumentError> {

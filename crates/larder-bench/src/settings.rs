@@ -101,6 +101,8 @@ pub enum Arrivals {
     Fixed,
     /// At random: a Poisson process, as of many independent clients.
     Poisson,
+    /// As memtier_benchmark sends them: all connections at once begin a burst, about 50 times a second.
+    Bursts,
 }
 
 /// The credentials of all connections.

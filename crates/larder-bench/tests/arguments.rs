@@ -3,7 +3,7 @@
 mod common;
 
 use common::arguments;
-use larder_bench::{DataSize, Pattern, Ratio, Settings, Steps, Stop};
+use larder_bench::{Arrivals, DataSize, Pattern, Ratio, Settings, Steps, Stop};
 use larder_target::{Protocol, ServerAddress};
 use std::time::Duration;
 
@@ -102,7 +102,11 @@ fn sizes_of_every_kind() {
 
 #[test]
 fn a_rate_by_connection_is_one_of_all() {
-    assert_eq!(settings("--rate-limiting 100 -t 2 -c 5").rate, Some(1000));
+    let limited = settings("--rate-limiting 100 -t 2 -c 5");
+    assert_eq!((limited.rate, limited.arrivals), (Some(1000), Arrivals::Bursts));
+    assert!(limited.sliding);
+    let even = settings("--rate-limiting 100 --arrivals fixed");
+    assert_eq!((even.arrivals, even.sliding), (Arrivals::Fixed, false));
 }
 
 #[test]
@@ -165,6 +169,9 @@ fn options_of_an_open_loop_are_checked() {
     let settings = |line: &str| common::parse(line).unwrap().settings();
     assert!(settings("--arrivals poisson").is_err());
     assert!(settings("--arrivals poisson --rate 100").is_ok());
+    assert!(settings("--arrivals bursts --rate 100").is_err());
+    assert!(settings("--arrivals bursts --rate-limiting 100 --sliding").is_ok());
+    assert!(settings("--arrivals fixed --rate-limiting 100 --sliding").is_err());
     assert!(settings("--rate 100 --pipeline 10 --reconnect-interval 15").is_err());
     assert!(settings("--rate 100 --pipeline 10 --reconnect-interval 20").is_ok());
     assert!(settings("--pipeline 10 --reconnect-interval 15").is_ok());

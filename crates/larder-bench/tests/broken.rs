@@ -112,6 +112,20 @@ fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     assert!(offered.lateness.p50 < total.latency.p50 / 10.0, "{:?}", offered.lateness);
 }
 
+/// The same with bursts of 40 requests: requests that were due count although they were never sent.
+#[test]
+fn a_server_that_is_too_slow_for_bursts_is_seen() {
+    let slow = |request: &Request<'_>| Action::SendAfter(Duration::from_millis(5), request.right());
+    let line = "-t 1 -c 1 --rate-limiting 2000 --test-time 1";
+    let measured = run(&BrokenServer::start(slow), line);
+    check_all_is_accounted_for(&measured);
+    let (offered, total) = (measured.outcome.offered.unwrap(), measured.outcome.total());
+    assert_eq!(offered.due, 2000);
+    assert!(total.never_sent >= 1000, "{}", total.never_sent);
+    assert!(total.per_second <= 200.0, "{}", total.per_second);
+    assert!(total.latency.p50 >= 0.5e6, "{:?}", total.latency);
+}
+
 #[test]
 fn a_rate_beyond_all_measure_is_counted_too() {
     let measured = run(&silent_from(0), "-t 1 -c 1 --rate 1000000000 --test-time 1 --timeout 0.3");

@@ -130,6 +130,34 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     assert!(total.latency.p90 >= 100e3, "{:?}", total.latency);
 }
 
+/// In the half second in which the server was stopped, 25 bursts were due on each connection. They are
+/// sent later, and the first request of each counts with its delay.
+#[test]
+fn bursts_that_were_due_during_a_stall_are_sent_later() {
+    let server = Server::memcached();
+    let begun = Instant::now();
+    loop {
+        let measured = std::thread::scope(|scope| {
+            let line = "-t 1 -c 4 --rate-limiting 500 --test-time 3 --pipeline 4";
+            let load = scope.spawn(|| server.load(line));
+            std::thread::sleep(Duration::from_secs(1));
+            server.signal(Signal::SIGSTOP);
+            std::thread::sleep(Duration::from_millis(500));
+            server.signal(Signal::SIGCONT);
+            load.join().unwrap()
+        });
+        let late = measured.histograms["total"].count_between(100_000_000, u64::MAX);
+        let total = measured.outcome.total();
+        assert!(total.requests <= 6000 && total.latency.max >= 400e3, "{total:?}");
+        // 20 bursts of each connection waited for more than 100 ms. A load that is kept waiting for a
+        // processor is tried again.
+        if total.requests == 6000 && (60..=1000).contains(&late) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{late} late of {}", total.requests);
+    }
+}
+
 #[test]
 fn the_closed_loop_sends_fewer_requests_during_a_stall() {
     let server = Server::memcached();

@@ -120,7 +120,11 @@ impl Schedule {
 
 /// Number of requests of each kind from number `from` to number `to` of a connection that goes through
 /// `cycle` again and again.
-fn between(cycle: &[(Kind, u64)], from: u64, to: u64) -> impl Iterator<Item = (Kind, u64)> {
+pub(super) fn between(
+    cycle: &[(Kind, u64)],
+    from: u64,
+    to: u64,
+) -> impl Iterator<Item = (Kind, u64)> {
     let whole: u64 = cycle.iter().map(|(_, times)| times).sum();
     let mut begin = 0;
     cycle.iter().map(move |(kind, times)| {

@@ -1,5 +1,6 @@
 //! A worker thread of the load: an event loop over its connections.
 
+use super::bursts::{Bursts, Next};
 use super::client_stats::ClientStats;
 use super::connection::{Connection, Load, PendingRequest};
 use super::control::Control;
@@ -8,7 +9,7 @@ use super::schedule::Schedule;
 use super::socket::TlsClient;
 use super::stats::LoadStats;
 use crate::run::RunError;
-use crate::settings::Stop;
+use crate::settings::{Arrivals, Stop};
 use mio::{Events, Poll, Token};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -39,6 +40,7 @@ pub(crate) struct Worker<'l> {
     /// A connection becomes `None` when it is done or lost.
     connections: Vec<Option<Connection>>,
     schedule: Option<Schedule>,
+    bursts: Option<Bursts>,
     stats: LoadStats,
     start: Instant,
     /// When no more requests become due: the end of a timed run, or a signal.
@@ -94,6 +96,16 @@ impl<'l> Worker<'l> {
                 registered.map_err(RunError::System)?;
             }
         }
+        let settings = &load.settings;
+        let (mut schedule, mut bursts) = (None, None);
+        match (settings.rate, settings.arrivals) {
+            (Some(rate), Arrivals::Bursts) => {
+                let each = rate / settings.connections() as u64;
+                bursts = Some(Bursts::new(each, connections.len()));
+            }
+            (Some(rate), _) => schedule = Some(Schedule::new(rate, load, thread)),
+            (None, _) => (),
+        }
         Ok(Self {
             load,
             control,
@@ -102,7 +114,8 @@ impl<'l> Worker<'l> {
             busy: connections.len(),
             lost: 0,
             connections: connections.into_iter().map(Some).collect(),
-            schedule: load.settings.rate.map(|rate| Schedule::new(rate, load, thread)),
+            schedule,
+            bursts,
             stats: LoadStats::new(),
             start: Instant::now(),
             end: match load.settings.stop {
@@ -145,6 +158,7 @@ impl<'l> Worker<'l> {
             self.watch(elapsed);
             self.open_more(elapsed);
             self.send_what_is_due(elapsed);
+            self.begin_bursts(elapsed);
             if self.control.is_stopped() || self.is_finished(elapsed) {
                 break;
             }
@@ -232,7 +246,7 @@ impl<'l> Worker<'l> {
     fn is_finished(&self, elapsed: Duration) -> bool {
         let Some(end) = self.end.filter(|end| elapsed >= *end) else {
             // Requests are due until the end of a timed open loop, even without a connection.
-            return self.busy == 0 && (self.schedule.is_none() || self.end.is_none());
+            return self.busy == 0 && (!self.is_open_loop() || self.end.is_none());
         };
         let catches_up = self.is_behind() && elapsed < end + CATCH_UP_TIME && self.busy > 0;
         elapsed >= end + self.timeout || (!catches_up && self.is_answered())
@@ -242,6 +256,11 @@ impl<'l> Worker<'l> {
     fn is_behind(&self) -> bool {
         let due = self.schedule.as_ref().map(Schedule::due);
         due.zip(self.end).is_some_and(|(due, end)| due < end)
+            || self.bursts.as_ref().is_some_and(Bursts::is_behind)
+    }
+
+    fn is_open_loop(&self) -> bool {
+        self.schedule.is_some() || self.bursts.is_some()
     }
 
     /// The timeout of the event queue: until the next report, the end of the run or the next
@@ -262,13 +281,17 @@ impl<'l> Worker<'l> {
             let due = schedule.due().saturating_sub(elapsed);
             wait = wait.min(due.saturating_sub(SPIN_TIME));
         }
+        if let (Some(bursts), false) = (&self.bursts, ended) {
+            let due = bursts.due().saturating_sub(elapsed);
+            wait = wait.min(due.saturating_sub(SPIN_TIME));
+        }
         wait
     }
 
     /// Sends the first requests of a closed loop. The others follow as answers arrive.
     fn begin(&mut self) {
         for index in 0..self.connections.len() {
-            if self.schedule.is_none() {
+            if !self.is_open_loop() {
                 self.fill_pipeline(index, self.now());
             }
         }
@@ -302,6 +325,10 @@ impl<'l> Worker<'l> {
             if schedule.blocked && connection.is_ready(self.load) {
                 (schedule.blocked, schedule.free_at) = (false, nanos(elapsed));
             }
+        } else if self.bursts.is_some() {
+            if self.end.is_none_or(|end| elapsed < end + CATCH_UP_TIME) {
+                self.send_burst(index, nanos(elapsed));
+            }
         } else if !self.has_ended(elapsed) {
             self.fill_pipeline(index, nanos(elapsed));
         }
@@ -333,6 +360,49 @@ impl<'l> Worker<'l> {
             schedule.connection = (index + 1) % all;
             self.fill_pipeline(index, due);
         }
+    }
+
+    /// Begins the bursts that are due.
+    fn begin_bursts(&mut self, now: Duration) {
+        while let Some(bursts) = &mut self.bursts
+            && bursts.due() <= now
+            && self.end.is_none_or(|end| bursts.due() < end)
+        {
+            let due = nanos(bursts.due());
+            bursts.advance();
+            for index in 0..self.connections.len() {
+                let elapsed = nanos(self.start.elapsed());
+                if self.send_burst(index, elapsed) == Some(due) {
+                    self.stats.sent_late(elapsed.saturating_sub(due));
+                }
+            }
+        }
+    }
+
+    /// Sends requests of a connection's bursts, as many as its pipeline holds. Their latency is
+    /// measured from `now`, that of the first ones of a burst from when the burst was due. Returns
+    /// when the last burst that it began was due.
+    fn send_burst(&mut self, index: usize, now: u64) -> Option<u64> {
+        let (bursts, connection) = (self.bursts.as_mut()?, self.connections[index].as_mut()?);
+        if connection.is_dormant() {
+            bursts.skip(index);
+        }
+        let (mut at, mut began) = (now, None);
+        while connection.is_ready(self.load)
+            && connection.has_room(self.load)
+            && let Some(next) = bursts.next(index)
+        {
+            if let Next::First(due) = next {
+                (at, began) = (due, Some(due));
+            }
+            connection.enqueue(self.load, at, &mut self.stats);
+        }
+        let start = self.start;
+        let now = || nanos(start.elapsed());
+        if let Err(error) = connection.send_or_receive(self.load, now, &mut self.stats) {
+            self.drop_connection(index, &error);
+        }
+        began
     }
 
     /// Sends requests until the connection's pipeline is full. `at` is the time from which their
@@ -382,6 +452,9 @@ impl<'l> Worker<'l> {
         let until = self.end.map_or(now, |end| end.min(now));
         if let Some(schedule) = self.schedule.take() {
             schedule.count_never_sent(until, now, left, self.load, &mut self.stats);
+        }
+        if let Some(bursts) = self.bursts.take() {
+            bursts.count_never_sent(now, left, self.load, &mut self.stats);
         }
         let mut open = std::mem::take(&mut self.connections);
         let clients = open.iter_mut().flatten().filter_map(Connection::take_client);

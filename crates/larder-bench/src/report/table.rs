@@ -14,6 +14,7 @@ pub(crate) fn heading(settings: &Settings, searched: Option<Bound>) -> String {
     let intervals = match settings.arrivals {
         Arrivals::Fixed => "even intervals",
         Arrivals::Poisson => "random intervals (Poisson)",
+        Arrivals::Bursts => "in bursts of all connections",
     };
     let loop_ = match settings.rate {
         _ if searched.is_some() => format!(
