@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from bench import parts
+from bench.agreement import PERCENTILES, TOOLS, ratio, verdict
 from bench.servers import EMPTY_LOOP, ROOT
 from bench.workloads import BYTES_AIM, WORKLOADS
 
@@ -122,6 +123,42 @@ def readme_peers(known):
 
 def user_ratio(by_server, other):
     return median(user for user, _ in by_server["larder"]) / median(user for user, _ in by_server[other])
+
+
+def agreement(found):
+    """The latencies of both tools and their ratios, of all connections of each line and of one."""
+    text = f"{found['memtier']}; medians of {found['rounds']} runs of each tool.\n"
+    for name, what in (("all", "all connections"), ("one", "one connection")):
+        text += f"\n{agreement_table(found['lines'], name, what)}"
+    return text + "\n" + "\n".join(agreement_command(line) for line in found["lines"])
+
+
+def agreement_table(lines, name, what):
+    head = [what, "requests/s", "percentile", *(f"{tool}, µs" for tool in TOOLS), "larder bench ÷ memtier", "agrees"]
+    rows = []
+    for line in lines:
+        loaded = line[name]
+        for percentile in PERCENTILES:
+            shown = [spread([run[percentile] for run in loaded["runs"][tool]]) for tool in TOOLS]
+            met = verdict(loaded["runs"], percentile).replace("no", "**no**")
+            ratio_shown = f"{ratio(loaded['runs'], percentile):.2f}"
+            rate = f"{loaded['per_second']:,}"
+            rows.append([line["suite"], rate, percentile, *shown, ratio_shown, met])
+    return table(head, rows)
+
+
+def agreement_command(line):
+    loaded = line["all"]
+    changed = f"`{loaded['command']} --rate-limiting {loaded['rate_limiting']}`"
+    return f"- **{line['suite']}** ({line['source']}): `{line['published']}`, run as {changed}{busy(loaded)}"
+
+
+def busy(loaded):
+    """The cores that both tools keep busy in the closed loop, and their rates."""
+    if "closed" not in loaded:
+        return "."
+    each = (f"{tool} {run['per_second']:,.0f} ({run['busy']:.2f})" for tool, run in loaded["closed"].items())
+    return f"; requests/s in the closed loop (and cores that the load kept busy): {', '.join(each)}."
 
 
 def tails(found):
@@ -268,7 +305,7 @@ def start(found):
     return table(["", "ms"], [[n, spread([s * 1e3 for s in secs])] for n, secs in found.items()])
 
 
-OTHERS = (peers, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
+OTHERS = (peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}
 

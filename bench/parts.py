@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from bench import agreement as agreement_of_tools
 from bench import peer_costs
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 from bench.servers import on_core, output, run, versions
@@ -52,6 +53,12 @@ def suite(name):
 def peers():
     """CPU time of requests, of the servers in servers.toml that are installed."""
     return peer_costs.measure()
+
+
+def agreement():
+    """Latencies that memtier_benchmark and `larder bench` measure with the same lines; None without the
+    former."""
+    return agreement_of_tools.measure()
 
 
 def tails():
@@ -195,13 +202,15 @@ def start():
     return found
 
 
-OTHERS = (peers, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
+OTHERS = (peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 
 
 def measure(name):
     begun = time.monotonic()
     found = {"where": versions(), "found": ALL[name]()}
+    if found["found"] is None:
+        return
     found["seconds"] = round(time.monotonic() - begun)
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1))
