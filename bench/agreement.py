@@ -105,7 +105,7 @@ def measured(line):
     with tempfile.TemporaryDirectory() as folder, Server("memcached", 1024) as server:
         place = ["-s", "127.0.0.1", "-p", server.port]
         if line.fills:
-            fill = [*shortened(line, published, 1), *place, "--fill", "-q"]
+            fill = [*shortened(line, published, 1), *place, "--fill", "--pipeline", 16]
             run(on_core(LOAD_CORE, [LARDER, "bench", *fill]), stdout=DEVNULL)
         found = {"suite": line.suite, "source": line.source, "published": line.words}
         for name, count in (("all", published), ("one", 1)):
