@@ -1,19 +1,18 @@
-//! A client connection: generates requests, sends them and matches answers to them.
+//! A client connection: writes requests, sends them and matches answers to them.
 
 use super::client_stats::ClientStats;
 use super::custom::{CustomCommands, Response};
-use super::keys::{KeyNames, KeyStream};
+use super::generator::{Generator, Request};
+use super::keys::KeyNames;
 use super::opening;
 use super::socket::{Socket, TlsClient};
 use super::stats::{Kind, LoadStats};
 use super::values::{Values, typical_len};
 use super::wire::{Reply, Wire};
 use crate::run::RunError;
-use crate::settings::{Ratio, Settings, Stop};
+use crate::settings::{Ratio, Settings};
 use larder_protocol::response::Read;
 use larder_target::Protocol;
-use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 
@@ -59,23 +58,13 @@ pub(crate) struct Connection {
     stage: Stage,
     /// Number of requests that are still to be sent before the connection is opened again.
     until_reconnect: Option<u64>,
-    rng: SmallRng,
-    set_keys: KeyStream,
-    get_keys: KeyStream,
-    /// The keys of each of the user's own commands.
-    command_keys: Vec<KeyStream>,
-    /// Number of requests since the current cycle of sets and gets began.
-    turn: u32,
-    /// Number of requests that are still to be sent; none in a timed run.
-    left: Option<u64>,
+    generator: Generator,
     unsent: Vec<u8>,
     sent_len: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
     /// The keys of the pending gets, if values are to be checked.
     keys: VecDeque<u64>,
-    /// The keys of the get that is being written, kept to reuse its memory.
-    drawn: Vec<u64>,
     /// What it does by itself, if that is to be counted.
     client: Option<Box<ClientStats>>,
     /// The server's message, if its last answer was an error.
@@ -147,9 +136,6 @@ impl Connection {
         tls: Option<&TlsClient>,
         index: usize,
     ) -> Result<Self, RunError> {
-        let Settings { keys, .. } = &load.settings;
-        let all = load.settings.connections();
-        let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
         let settings = &load.settings;
         let dormant = settings.steps.is_some_and(|steps| index % settings.clients >= steps.start);
         let (socket, stage) = match dormant {
@@ -157,30 +143,16 @@ impl Connection {
             false => (opening::open(settings, tls), Stage::Open),
         };
         let socket = socket.map_err(|error| RunError::connect(load, index, error))?;
-        let own = if load.settings.distinct_client_seed { index as u64 } else { 0 };
         Ok(Self {
             socket,
             stage,
             until_reconnect: settings.reconnect_interval,
-            rng: SmallRng::seed_from_u64(load.settings.seed.wrapping_add(own)),
-            set_keys: stream(keys.set)?,
-            get_keys: stream(keys.get)?,
-            command_keys: settings
-                .commands
-                .iter()
-                .map(|command| stream(command.pattern))
-                .collect::<Result<_, _>>()?,
-            turn: 0,
-            left: match load.settings.stop {
-                Stop::Requests(count) => Some(count),
-                Stop::After(_) => None,
-            },
+            generator: Generator::new(settings, index)?,
             unsent: Vec::new(),
             sent_len: 0,
-            input: Input::for_replies(&load.settings),
-            pending: VecDeque::with_capacity(load.settings.pipeline),
+            input: Input::for_replies(settings),
+            pending: VecDeque::with_capacity(settings.pipeline),
             keys: VecDeque::new(),
-            drawn: Vec::new(),
             client: settings.client_stats.then(|| Box::new(ClientStats::new(index))),
             last_error: None,
         })
@@ -258,7 +230,7 @@ impl Connection {
 
     /// Number of requests that are still to be sent; none in a timed run.
     pub(crate) fn left(&self) -> Option<u64> {
-        self.left
+        self.generator.left()
     }
 
     /// What the connection did by itself, if that was counted. It is counted no longer.
@@ -285,21 +257,21 @@ impl Connection {
 
     /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
-        self.left != Some(0)
+        !self.generator.is_exhausted()
             && self.stage == Stage::Open
             && (self.pending.is_empty() || load.settings.sliding)
     }
 
     /// Whether another request fits into the pipeline.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
-        self.left != Some(0)
+        !self.generator.is_exhausted()
             && self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline
     }
 
     /// Whether all requests have been sent and answered. A timed run is never done.
     pub(crate) fn is_done(&self) -> bool {
-        self.left == Some(0) && self.pending.is_empty()
+        self.generator.is_exhausted() && self.pending.is_empty()
     }
 
     /// Number of requests whose answers are outstanding.
@@ -309,21 +281,29 @@ impl Connection {
 
     /// Writes the next request into the output buffer, which [`send`](Self::send) sends. `at` is the
     /// time from which its latency is measured.
+    #[inline]
     pub(crate) fn enqueue(&mut self, load: &Load, at: u64, stats: &mut LoadStats) {
         let before = self.unsent.len();
-        let asked = if load.commands.is_empty() {
-            match self.next_kind(load) {
-                Kind::Set => self.enqueue_set(load, at),
-                _ => self.enqueue_get(load, at),
+        let request = self.generator.next(load);
+        let asked = match request {
+            Request::Set { key, expiry, value } => {
+                load.wire.write_set(&load.names, key, expiry, value, &mut self.unsent);
+                PendingRequest::new(Kind::Set, at, 0, LastReply::First)
             }
-        } else {
-            self.enqueue_command(load, at)
+            Request::Get { keys } => {
+                if load.settings.verify {
+                    self.keys.extend(keys);
+                }
+                load.wire.write_get(&load.names, keys, &mut self.unsent);
+                PendingRequest::of_get(load.wire.protocol, at, keys.len())
+            }
+            Request::Command { number, keys, value } => {
+                load.commands.write(number, &load.names, keys, value, &mut self.unsent);
+                PendingRequest::new(load.commands.kind(number), at, 1, LastReply::First)
+            }
         };
         let kind = asked.kind;
         self.pending.push_back(asked);
-        if let Some(left) = &mut self.left {
-            *left -= 1;
-        }
         if let Some(left) = &mut self.until_reconnect {
             *left -= 1;
         }
@@ -332,52 +312,6 @@ impl Connection {
         if let Some(client) = &mut self.client {
             client.at(kind, at).sent_bytes += len;
         }
-    }
-
-    fn next_kind(&mut self, load: &Load) -> Kind {
-        let ratio = load.settings.ratio;
-        let turn = self.turn;
-        self.turn = if turn + 1 == ratio.sets + ratio.gets { 0 } else { turn + 1 };
-        if turn < ratio.sets { Kind::Set } else { Kind::Get }
-    }
-
-    fn enqueue_set(&mut self, load: &Load, at: u64) -> PendingRequest {
-        let key = self.set_keys.next(&mut self.rng);
-        let expiry = load.settings.expiry.map_or(0, |(from, to)| self.rng.random_range(from..=to));
-        let value = load.values.draw(key, &mut self.rng);
-        load.wire.write_set(&load.names, key, expiry, value, &mut self.unsent);
-        PendingRequest { kind: Kind::Set, at, keys: 0, last_reply: LastReply::First, failed: false }
-    }
-
-    fn enqueue_get(&mut self, load: &Load, at: u64) -> PendingRequest {
-        self.drawn.clear();
-        for _ in 0..load.settings.multi_get {
-            self.drawn.push(self.get_keys.next(&mut self.rng));
-        }
-        if load.settings.verify {
-            self.keys.extend(&self.drawn);
-        }
-        load.wire.write_get(&load.names, &self.drawn, &mut self.unsent);
-        let last_reply = match (load.wire.protocol, self.drawn.len()) {
-            (Protocol::Text, _) => LastReply::MarkOrError,
-            (_, 1) => LastReply::First,
-            (Protocol::Meta | Protocol::Binary, _) => LastReply::Mark,
-            (Protocol::Resp, _) => LastReply::Array,
-        };
-        let keys = u32::try_from(self.drawn.len()).unwrap_or(u32::MAX);
-        PendingRequest { kind: Kind::Get, at, keys, last_reply, failed: false }
-    }
-
-    fn enqueue_command(&mut self, load: &Load, at: u64) -> PendingRequest {
-        let Self { command_keys, rng, unsent, turn, .. } = self;
-        let (number, next_turn) = load.commands.at(*turn);
-        *turn = next_turn;
-        let keys = &mut command_keys[number];
-        let mut value_rng = SmallRng::seed_from_u64(rng.random());
-        let value = |key| load.values.draw(key, &mut value_rng);
-        let next_key = || keys.next(rng);
-        let kind = load.commands.write(number, &load.names, next_key, value, unsent);
-        PendingRequest { kind, at, keys: 1, last_reply: LastReply::First, failed: false }
     }
 
     /// Sends the output buffer, as far as the socket accepts it.
@@ -536,6 +470,22 @@ impl Connection {
 }
 
 impl PendingRequest {
+    #[inline]
+    fn new(kind: Kind, at: u64, keys: u32, last_reply: LastReply) -> Self {
+        Self { kind, at, keys, last_reply, failed: false }
+    }
+
+    #[inline]
+    fn of_get(protocol: Protocol, at: u64, keys: usize) -> Self {
+        let last_reply = match (protocol, keys) {
+            (Protocol::Text, _) => LastReply::MarkOrError,
+            (_, 1) => LastReply::First,
+            (Protocol::Meta | Protocol::Binary, _) => LastReply::Mark,
+            (Protocol::Resp, _) => LastReply::Array,
+        };
+        Self::new(Kind::Get, at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
+    }
+
     /// Counts one response to a command of the user's own; returns whether it was the last one.
     /// `keys` is the number of responses that are awaited, or 0 after the first of several lines.
     fn command_answer(&mut self, response: Response<'_>, stats: &mut LoadStats) -> bool {

@@ -25,6 +25,10 @@ pub(crate) struct CustomCommands {
 struct Encoded {
     kind: Kind,
     ratio: u32,
+    /// Number of keys.
+    keys: usize,
+    /// Number of keys before the first value; none without a value.
+    keys_before_value: Option<usize>,
     parts: Vec<Part>,
 }
 
@@ -55,17 +59,23 @@ pub(crate) enum Response<'b> {
     Other,
 }
 
+impl Encoded {
+    fn new(kind: Kind, ratio: u32, parts: Vec<Part>) -> Self {
+        let keys_in =
+            |parts: &[Part]| parts.iter().filter(|part| matches!(part, Part::Key(..))).count();
+        let value = parts.iter().position(|part| matches!(part, Part::Data));
+        let (keys, keys_before_value) = (keys_in(&parts), value.map(|at| keys_in(&parts[..at])));
+        Self { kind, ratio, keys, keys_before_value, parts }
+    }
+}
+
 impl CustomCommands {
     pub(crate) fn new(settings: &Settings) -> Self {
         let kinds = settings.command_names();
         let encode = |command: &CustomCommand| {
             let words = split(&command.line).unwrap_or_default();
             let place = kinds.iter().position(|name| *name == command.name()).unwrap_or(0);
-            Encoded {
-                kind: Kind::of_number(place),
-                ratio: command.ratio,
-                parts: parts(settings.protocol, &words),
-            }
+            Encoded::new(Kind::of_number(place), command.ratio, parts(settings.protocol, &words))
         };
         let commands = settings.commands.iter().map(encode).collect();
         Self { protocol: settings.protocol, commands }
@@ -93,60 +103,66 @@ impl CustomCommands {
         (0, 0)
     }
 
-    /// Appends a command with the next keys and, where it has one, a value of the last key. Returns
-    /// its kind.
-    pub(crate) fn write<'v>(
+    /// The kind of a command, by its number.
+    pub(crate) fn kind(&self, number: usize) -> Kind {
+        self.commands[number].kind
+    }
+
+    /// Number of keys of a command.
+    pub(crate) fn key_count(&self, number: usize) -> usize {
+        self.commands[number].keys
+    }
+
+    /// Number of keys before the first value of a command; none if it has no value.
+    pub(crate) fn keys_before_value(&self, number: usize) -> Option<usize> {
+        self.commands[number].keys_before_value
+    }
+
+    /// Appends a command with its keys and, where it has one, its value.
+    pub(crate) fn write(
         &self,
         number: usize,
         names: &KeyNames,
-        mut next_key: impl FnMut() -> u64,
-        value: impl FnOnce(u64) -> Value<'v>,
+        keys: &[u64],
+        value: Option<Value<'_>>,
         out: &mut Vec<u8>,
-    ) -> Kind {
-        let command = &self.commands[number];
-        let mut key = 0;
-        // The value is drawn when it is needed first, and once.
-        let mut value = Some(value);
-        let mut block = None;
-        for part in &command.parts {
+    ) {
+        let mut keys = keys.iter();
+        for part in &self.commands[number].parts {
             match part {
                 Part::Bytes(bytes) => out.extend_from_slice(bytes),
                 Part::Key(before, after) => {
-                    key = next_key();
-                    let len = before.len() + names.len(key) + after.len();
+                    let Some(key) = keys.next() else { continue };
+                    let len = before.len() + names.len(*key) + after.len();
                     if self.protocol == Protocol::Resp {
                         append(out, format_args!("${len}\r\n"));
                     }
                     out.extend_from_slice(before);
-                    names.write(key, out);
+                    names.write(*key, out);
                     out.extend_from_slice(after);
                     if self.protocol == Protocol::Resp {
                         out.extend_from_slice(b"\r\n");
                     }
                 }
                 Part::Data => {
-                    if let Some(value) = value.take() {
-                        block = Some(value(key));
-                    }
-                    let Some(block) = &block else { continue };
+                    let Some(value) = &value else { continue };
                     if self.protocol == Protocol::Resp {
-                        append(out, format_args!("${}\r\n", block.len()));
-                        block.write(out);
+                        append(out, format_args!("${}\r\n", value.len()));
+                        value.write(out);
                         out.extend_from_slice(b"\r\n");
                     } else {
-                        append(out, format_args!("{}", block.len()));
+                        append(out, format_args!("{}", value.len()));
                     }
                 }
             }
         }
         if self.protocol != Protocol::Resp {
             out.extend_from_slice(b"\r\n");
-            if let Some(block) = &block {
-                block.write(out);
+            if let Some(value) = &value {
+                value.write(out);
                 out.extend_from_slice(b"\r\n");
             }
         }
-        command.kind
     }
 
     /// Decodes the response at the start of `bytes`.

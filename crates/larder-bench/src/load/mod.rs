@@ -5,6 +5,7 @@ pub(crate) mod client_stats;
 pub(crate) mod connection;
 pub(crate) mod control;
 pub(crate) mod custom;
+pub(crate) mod generator;
 pub(crate) mod keys;
 pub(crate) mod opening;
 pub(crate) mod schedule;

@@ -1,0 +1,156 @@
+//! Generates the requests of a client: which command comes next, for which keys, with which value and
+//! expiry.
+//!
+//! Nothing here writes bytes or knows a socket. A [`Request`] is a plain value, so that whatever
+//! depends on its keys, such as the server that it is for, is decided before it is written.
+
+use super::connection::Load;
+use super::keys::KeyStream;
+use super::values::Value;
+use crate::run::RunError;
+use crate::settings::{Settings, Stop};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+/// The requests of one client, in their order.
+#[derive(Debug)]
+pub(crate) struct Generator {
+    source: Source,
+    rng: SmallRng,
+    /// Number of requests that are still to come; none in a timed run.
+    left: Option<u64>,
+    /// The keys of the last request, kept to reuse its memory.
+    keys: Vec<u64>,
+}
+
+/// Where the requests come from.
+#[derive(Debug)]
+enum Source {
+    /// Sets and gets in the ratio of the settings.
+    SetsAndGets {
+        set_keys: KeyStream,
+        get_keys: KeyStream,
+        /// Number of requests since the current cycle of sets and gets began.
+        turn: u32,
+    },
+    /// The user's own commands.
+    Commands {
+        /// The keys of each command.
+        keys: Vec<KeyStream>,
+        /// Number of requests since the current cycle of commands began.
+        turn: u32,
+    },
+}
+
+/// A request, before it is written in the words of a protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request<'r> {
+    /// Stores a value. An `expiry` of 0 is none.
+    Set { key: u64, expiry: u32, value: Value<'r> },
+    /// Fetches one key or several.
+    Get { keys: &'r [u64] },
+    /// The user's own command of this number, with a key and a value for each place that has one.
+    Command { number: usize, keys: &'r [u64], value: Option<Value<'r>> },
+}
+
+impl Generator {
+    /// The requests of client `index` of the run.
+    ///
+    /// # Errors
+    /// The distribution of keys has invalid parameters.
+    pub(crate) fn new(settings: &Settings, index: usize) -> Result<Self, RunError> {
+        let (keys, all) = (&settings.keys, settings.connections());
+        let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
+        let own_seed = if settings.distinct_client_seed { index as u64 } else { 0 };
+        let source = if settings.commands.is_empty() {
+            let (set_keys, get_keys) = (stream(keys.set)?, stream(keys.get)?);
+            Source::SetsAndGets { set_keys, get_keys, turn: 0 }
+        } else {
+            let keys = settings.commands.iter().map(|command| stream(command.pattern));
+            Source::Commands { keys: keys.collect::<Result<_, _>>()?, turn: 0 }
+        };
+        Ok(Self {
+            source,
+            rng: SmallRng::seed_from_u64(settings.seed.wrapping_add(own_seed)),
+            left: match settings.stop {
+                Stop::Requests(count) => Some(count),
+                Stop::After(_) => None,
+            },
+            keys: Vec::new(),
+        })
+    }
+
+    /// Number of requests that are still to come; none in a timed run.
+    #[inline]
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.left
+    }
+
+    /// Whether all requests were made. A timed run is never exhausted.
+    #[inline]
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    /// The next request. The caller asks for none when the generator
+    /// [is exhausted](Self::is_exhausted).
+    #[inline]
+    pub(crate) fn next<'r>(&'r mut self, load: &'r Load) -> Request<'r> {
+        let Self { source, rng, left, keys } = self;
+        if let Some(left) = left {
+            *left -= 1;
+        }
+        match source {
+            Source::SetsAndGets { set_keys, get_keys, turn } => {
+                let ratio = load.settings.ratio;
+                let is_set = *turn < ratio.sets;
+                *turn = if *turn + 1 == ratio.sets + ratio.gets { 0 } else { *turn + 1 };
+                if is_set { set(load, set_keys, rng) } else { get(load, get_keys, rng, keys) }
+            }
+            Source::Commands { keys: streams, turn } => {
+                let (number, next_turn) = load.commands.at(*turn);
+                *turn = next_turn;
+                command(load, number, &mut streams[number], rng, keys)
+            }
+        }
+    }
+}
+
+#[inline]
+fn set<'r>(load: &'r Load, stream: &mut KeyStream, rng: &mut SmallRng) -> Request<'r> {
+    let key = stream.next(rng);
+    let expiry = load.settings.expiry.map_or(0, |(from, to)| rng.random_range(from..=to));
+    Request::Set { key, expiry, value: load.values.draw(key, rng) }
+}
+
+#[inline]
+fn get<'r>(
+    load: &Load,
+    stream: &mut KeyStream,
+    rng: &mut SmallRng,
+    keys: &'r mut Vec<u64>,
+) -> Request<'r> {
+    keys.clear();
+    for _ in 0..load.settings.multi_get {
+        keys.push(stream.next(rng));
+    }
+    Request::Get { keys }
+}
+
+/// The value of a command is that of the last key before it.
+fn command<'r>(
+    load: &'r Load,
+    number: usize,
+    stream: &mut KeyStream,
+    rng: &mut SmallRng,
+    keys: &'r mut Vec<u64>,
+) -> Request<'r> {
+    let mut value_rng = SmallRng::seed_from_u64(rng.random());
+    keys.clear();
+    keys.extend((0..load.commands.key_count(number)).map(|_| stream.next(rng)));
+    let value = load.commands.keys_before_value(number).map(|before| {
+        let key = before.checked_sub(1).map_or(0, |last| keys[last]);
+        load.values.draw(key, &mut value_rng)
+    });
+    Request::Command { number, keys, value }
+}
