@@ -3,13 +3,14 @@
 
 use crate::custom_options::{CommandList, CommandOptions};
 use crate::find_rate::Bound;
-use crate::load::custom::objection;
+use crate::load::custom::{key_count, objection};
 use crate::settings::{
-    Arrivals, CustomCommand, DataSize, Keys, Login, Pattern, Ratio, Settings, Steps, Stop, Tls,
+    Arrivals, CustomCommand, DataSize, Distribution, Keys, Login, NamedServer, Pattern, Ratio,
+    Settings, Steps, Stop, Tls,
 };
 use clap::Args;
 use larder_target::{Protocol, ServerAddress};
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,12 +23,17 @@ pub struct Arguments {
     #[arg(long, action = clap::ArgAction::HelpLong)]
     pub help: Option<bool>,
 
-    /// Host name or IP address of the server
-    #[arg(short = 's', long = "server", short_alias = 'h', alias = "host", default_value = "localhost", help_heading = CONNECTION)]
+    /// Host name or IP address of the server, or several between which the keys are distributed,
+    /// separated by commas. Each may have a port of its own: a,b:11212,[::1]:11213
+    #[arg(short = 's', long = "server", value_name = "HOST[:PORT],...", short_alias = 'h', alias = "host", default_value = "localhost", help_heading = CONNECTION)]
     pub server: String,
-    /// TCP port of the server [default: 11211, or 6379 with --protocol resp]
+    /// TCP port of each server without a port of its own [default: 11211, or 6379 with --protocol
+    /// resp]
     #[arg(short, long, help_heading = CONNECTION)]
     pub port: Option<u16>,
+    /// How keys are distributed over several servers, as libmemcached does [default: modula]
+    #[arg(long, value_enum, help_heading = CONNECTION)]
+    pub distribution: Option<Distribution>,
     /// Use an IPv4 address of the server
     #[arg(short = '4', long, overrides_with = "ipv6", help_heading = CONNECTION)]
     pub ipv4: bool,
@@ -320,8 +326,11 @@ impl Arguments {
             return Err(wrong("reconnect-interval", interval, expected));
         }
         let keys = self.keys()?;
+        let servers = self.servers()?;
+        self.check_number_of_servers(&servers)?;
         Ok(Settings {
-            address: self.address()?,
+            servers,
+            distribution: self.distribution.unwrap_or_default(),
             protocol: self.protocol,
             login: self.login()?,
             tls: self.tls.then(|| self.tls_settings()),
@@ -351,22 +360,66 @@ impl Arguments {
         })
     }
 
-    fn address(&self) -> Result<ServerAddress, ArgumentError> {
+    fn servers(&self) -> Result<Vec<NamedServer>, ArgumentError> {
         if let Some(path) = &self.unix_socket {
-            return Ok(ServerAddress::Unix(path.clone()));
+            if self.server.contains(',') {
+                return Err(wrong("unix-socket", path.display(), "no list of servers"));
+            }
+            return Ok(vec![NamedServer::at(ServerAddress::Unix(path.clone()))]);
         }
-        let port = self.port.unwrap_or(if self.protocol == Protocol::Resp { 6379 } else { 11211 });
-        let mut found = (self.server.as_str(), port)
+        let mut servers: Vec<NamedServer> = Vec::new();
+        for name in self.server.split(',') {
+            let expected = "HOST or HOST:PORT, with an IPv6 address before a port in brackets, and \
+                            commas between several";
+            let (host, port) =
+                host_and_port(name).ok_or_else(|| wrong("server", &self.server, expected))?;
+            let address = ServerAddress::Tcp(self.resolve(host, port)?);
+            if servers.iter().any(|other| other.address == address) {
+                return Err(wrong("server", &self.server, "each server once"));
+            }
+            servers.push(NamedServer { host: host.to_owned(), address });
+        }
+        Ok(servers)
+    }
+
+    fn resolve(&self, host: &str, port: Option<u16>) -> Result<SocketAddr, ArgumentError> {
+        let usual = if self.protocol == Protocol::Resp { 6379 } else { 11211 };
+        let port = port.or(self.port).unwrap_or(usual);
+        let mut found = (host, port)
             .to_socket_addrs()
-            .map_err(|_| ArgumentError::NoAddress(self.server.clone()))?
+            .map_err(|_| ArgumentError::NoAddress(host.to_owned()))?
             .filter(|address| !self.ipv4 || address.is_ipv4())
             .filter(|address| !self.ipv6 || address.is_ipv6());
         // `localhost` can resolve to ::1 first, on which a server that listens on IPv4 alone does not
         // answer.
-        let first = found.next().ok_or_else(|| ArgumentError::NoAddress(self.server.clone()))?;
-        Ok(ServerAddress::Tcp(
-            found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first),
-        ))
+        let first = found.next().ok_or_else(|| ArgumentError::NoAddress(host.to_owned()))?;
+        Ok(found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first))
+    }
+
+    /// Refuses options that would be ignored with so many servers.
+    fn check_number_of_servers(&self, servers: &[NamedServer]) -> Result<(), ArgumentError> {
+        if let ([_], Some(distribution)) = (servers, self.distribution) {
+            return Err(wrong("distribution", distribution, "several servers (--server)"));
+        }
+        if servers.len() == 1 {
+            return Ok(());
+        }
+        if let Some(pid) = self.pid {
+            return Err(wrong("pid", pid, "one server; those of several are found by themselves"));
+        }
+        if let Some(prefix) = &self.client_stats {
+            return Err(wrong("client-stats", prefix, "one server"));
+        }
+        if let Some(interval) = self.reconnect_interval {
+            return Err(wrong("reconnect-interval", interval, "one server"));
+        }
+        let without_server = self.commands.0.iter().find(|command| key_count(&command.line) != 1);
+        match without_server {
+            Some(command) => {
+                Err(wrong("command", &command.line, "one __key__, which decides the server"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn steps(&self) -> Result<Option<Steps>, ArgumentError> {
@@ -451,9 +504,9 @@ impl Arguments {
             (Some(time), _) => Stop::After(time),
             (None, Requests::Count(count)) => Stop::Requests(count),
             (None, Requests::AllKeys) => {
-                let connections = (self.threads * self.clients) as u64;
+                let clients = (self.threads * self.clients) as u64;
                 let partitioned = keys.set == Pattern::Partitioned;
-                Stop::Requests(keys.count().div_ceil(if partitioned { connections } else { 1 }))
+                Stop::Requests(keys.count().div_ceil(if partitioned { clients } else { 1 }))
             }
         }
     }
@@ -503,13 +556,29 @@ impl Arguments {
     }
 
     fn rate(&self) -> Result<Option<u64>, ArgumentError> {
-        let connections = (self.threads * self.clients) as u64;
-        let rate = self.rate.or(self.rate_limiting.map(|each| each.saturating_mul(connections)));
+        let clients = (self.threads * self.clients) as u64;
+        let rate = self.rate.or(self.rate_limiting.map(|each| each.saturating_mul(clients)));
         if rate == Some(0) {
             return Err(wrong("rate", 0, "at least one request per second"));
         }
         Ok(rate)
     }
+}
+
+/// Splits `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT` or `IPV6`; none if it is none of them.
+fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
+    let port = |text: &str| text.parse().ok().map(Some);
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) = rest.split_once(']')?;
+            (host, if after.is_empty() { None } else { port(after.strip_prefix(':')?)? })
+        }
+        None => match text.rsplit_once(':') {
+            Some((host, number)) if !host.contains(':') => (host, port(number)?),
+            _ => (text, None),
+        },
+    };
+    (!host.is_empty()).then_some((host, port))
 }
 
 fn pair<A: FromStr, B: FromStr>(text: &str) -> Option<(A, B)> {

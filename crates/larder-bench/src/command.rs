@@ -2,12 +2,13 @@
 
 use crate::arguments::{ArgumentError, Arguments};
 use crate::find_rate::{Bound, Search, Step};
-use crate::load::opening::server_version;
+use crate::load::opening::server_versions;
 use crate::load::stats::histogram;
 use crate::outcome::Outcome;
 use crate::report::client_files::write_clients;
 use crate::report::files::{
-    Json, JsonMedian, JsonRun, SearchJson, Units, without_credentials, write_histograms,
+    Json, JsonMedian, JsonRun, SearchJson, ServerVersions, Units, without_credentials,
+    write_histograms,
 };
 use crate::report::table;
 use crate::run::{Measured, Progress, RunError, run_interruptible};
@@ -68,7 +69,12 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     let interrupted = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&interrupted));
     let begun = SystemTime::now();
-    let mut text = table::heading(&settings, arguments.find_rate);
+    // The versions of several servers are part of the heading.
+    let versions = match settings.has_several_servers() {
+        true => server_versions(&settings),
+        false => Vec::new(),
+    };
+    let mut text = table::heading(&settings, &versions, arguments.find_rate);
     if arguments.show_config {
         text.push_str(&serde_json::to_string_pretty(&settings).unwrap_or_default());
         text.push('\n');
@@ -188,7 +194,7 @@ fn write_search(
         version: env!("CARGO_PKG_VERSION"),
         time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         command_line: without_credentials(std::env::args()),
-        server_version: server_version(settings),
+        versions: ServerVersions::of(settings),
         machine: Machine::this(),
         units: Units::JSON,
         settings,
@@ -293,6 +299,7 @@ fn render(arguments: &Arguments, outcome: &Outcome, runs: &[Measured]) -> String
     let mut text = table::warnings(outcome);
     text.push_str(&table::offered(outcome));
     text.push_str(&table::figures(outcome, runs, &arguments.print_percentiles));
+    text.push_str(&table::servers(outcome));
     text.push_str(&table::costs(outcome));
     if !arguments.hide_histogram {
         text.push_str(&table::histogram(&all_latencies(runs)));
@@ -324,7 +331,7 @@ fn write_json(
         version: env!("CARGO_PKG_VERSION"),
         time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         command_line: without_credentials(std::env::args()),
-        server_version: server_version(settings),
+        versions: ServerVersions::of(settings),
         units: Units::JSON,
         machine: Machine::this(),
         settings,

@@ -22,8 +22,9 @@ pub use custom_options::{CommandList, CommandOptions};
 pub use find_rate::{Bound, Search, Step};
 pub use load::client_stats::ClientStats;
 pub use median::median;
-pub use outcome::{Command, Latency, Offered, Outcome, ServerCost};
+pub use outcome::{Command, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 pub use run::{Measured, Progress, RunError, Second, run, run_interruptible};
 pub use settings::{
-    Arrivals, CustomCommand, DataSize, Keys, Login, Pattern, Ratio, Settings, Steps, Stop, Tls,
+    Arrivals, CustomCommand, DataSize, Distribution, Keys, Login, NamedServer, Pattern, Ratio,
+    Settings, Steps, Stop, Tls,
 };

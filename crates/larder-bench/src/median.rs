@@ -1,6 +1,6 @@
 //! Combines the results of several runs by the median of each figure.
 
-use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost};
+use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The median; of an even count, the mean of the two middle numbers; 0 without numbers.
@@ -38,10 +38,32 @@ impl Outcome {
             lost_connections: runs.iter().map(|run| run.lost_connections).sum(),
             commands: names.into_iter().map(command).collect(),
             server: (!servers.is_empty()).then(|| median_server(&servers)),
+            servers: median_servers(runs),
             load_cpu_seconds: median(runs.iter().map(|run| run.load_cpu_seconds)),
             faults,
         }
     }
+}
+
+/// All runs have the same servers.
+fn median_servers(runs: &[Outcome]) -> Vec<ServerOutcome> {
+    let servers = runs.first().map_or(0, |run| run.servers.len());
+    let median_of = |number: usize| {
+        let of_runs: Vec<_> = runs.iter().filter_map(|run| run.servers.get(number)).collect();
+        let count =
+            |figure: fn(&ServerOutcome) -> u64| whole(of_runs.iter().map(|server| figure(server)));
+        let costs: Vec<ServerCost> = of_runs.iter().filter_map(|server| server.cost).collect();
+        ServerOutcome {
+            address: of_runs[0].address.clone(),
+            requests: count(|server| server.requests),
+            errors: count(|server| server.errors),
+            hits: count(|server| server.hits),
+            misses: count(|server| server.misses),
+            lost_connections: of_runs.iter().map(|server| server.lost_connections).sum(),
+            cost: (!costs.is_empty()).then(|| median_server(&costs)),
+        }
+    };
+    (0..servers).map(median_of).collect()
 }
 
 fn median_command(runs: &[&Command]) -> Command {

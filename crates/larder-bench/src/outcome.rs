@@ -24,8 +24,11 @@ pub struct Outcome {
     pub lost_connections: u64,
     /// Results by command: `set`, `get`, and `total` for both.
     pub commands: BTreeMap<String, Command>,
-    /// CPU time and memory of the server, if it runs on this machine.
+    /// CPU time and memory of the server, if there is one and it runs on this machine.
     pub server: Option<ServerCost>,
+    /// What each server answered, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerOutcome>,
     /// User and system CPU seconds of the load generator itself.
     pub load_cpu_seconds: f64,
     /// Number of faults by kind: error replies, wrong values, lost connections, and requests that
@@ -108,6 +111,27 @@ pub struct Latency {
     /// Standard deviation.
     #[serde(default)]
     pub deviation: f64,
+}
+
+/// What one of several servers answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerOutcome {
+    /// The server's address.
+    pub address: String,
+    /// Number of requests that were answered without an error. A get of several keys is one request
+    /// to each server that has some of them.
+    pub requests: u64,
+    /// Number of requests that were answered with an error.
+    pub errors: u64,
+    /// Number of keys that were found.
+    pub hits: u64,
+    /// Number of keys that were not found.
+    pub misses: u64,
+    /// Number of connections that were lost.
+    pub lost_connections: u64,
+    /// CPU time and memory of the server, if it runs on this machine.
+    pub cost: Option<ServerCost>,
 }
 
 /// CPU time and memory of the server, from the kernel's accounting of its process.

@@ -1,14 +1,14 @@
 //! One run: opens the connections, starts the worker threads and collects their statistics.
 
+use crate::load::client::Client;
 use crate::load::client_stats::ClientStats;
-use crate::load::connection::{Connection, Load};
+use crate::load::connection::Load;
 use crate::load::control::Control;
-use crate::load::opening::is_refused_login;
-use crate::load::socket::TlsClient;
-use crate::load::stats::{CommandStats, LoadStats, histogram};
+use crate::load::opening::{is_login_timeout, is_refused_login};
+use crate::load::stats::{CommandStats, LoadStats, ServerStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
-use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost};
-use crate::settings::{Pattern, Ratio, Settings, Stop};
+use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost, ServerOutcome};
+use crate::settings::{NamedServer, Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
 use larder_target::process::{self, Events, Usage, own_cpu_secs};
 use std::collections::BTreeMap;
@@ -83,6 +83,14 @@ pub enum RunError {
     /// The server refused the login.
     #[error("{0}; see --authenticate")]
     Login(String),
+    /// The server did not answer a login in time.
+    #[error("the login to {address} was not answered within {} s (--timeout)", timeout.as_secs_f64())]
+    LoginTimeout {
+        /// The server's address.
+        address: String,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
     /// The server did not accept a connection in time.
     #[error(
         "cannot connect to {address}: no connection within {} s (--connection-timeout); check that \
@@ -132,17 +140,25 @@ pub enum RunError {
 const TOO_MANY_FILES: [i32; 2] = [24, 23];
 
 impl RunError {
-    /// Why connection `index` of a run could not be made.
-    pub(crate) fn connect(load: &Load, index: usize, error: std::io::Error) -> Self {
-        let Settings { address, connection_timeout, .. } = &load.settings;
-        let address = address.to_string();
+    /// Why the connection of client `index` to a server could not be made.
+    pub(crate) fn connect(
+        settings: &Settings,
+        index: usize,
+        server: usize,
+        error: std::io::Error,
+    ) -> Self {
+        let Settings { servers, connection_timeout, timeout, .. } = settings;
+        let address = servers[server].address.to_string();
         if is_refused_login(&error) {
             return Self::Login(error.to_string());
         }
+        if is_login_timeout(&error) {
+            return Self::LoginTimeout { address, timeout: *timeout };
+        }
         match (error.raw_os_error(), connection_timeout) {
             (Some(code), _) if TOO_MANY_FILES.contains(&code) => {
-                let connections = load.settings.connections();
-                Self::OpenFiles { number: index + 1, connections, error }
+                let number = index * servers.len() + server + 1;
+                Self::OpenFiles { number, connections: settings.connections(), error }
             }
             (_, Some(timeout)) if error.kind() == std::io::ErrorKind::TimedOut => {
                 Self::ConnectTimeout { address, timeout: *timeout }
@@ -203,7 +219,7 @@ fn fill_settings(settings: &Settings) -> Settings {
     fill_settings.ratio = Ratio { sets: 1, gets: 0 };
     fill_settings.keys.set = Pattern::Partitioned;
     fill_settings.stop =
-        Stop::Requests(settings.keys.count().div_ceil(settings.connections() as u64));
+        Stop::Requests(settings.keys.count().div_ceil(settings.all_clients() as u64));
     fill_settings.pipeline = settings.pipeline.max(16);
     fill_settings.rate = None;
     fill_settings.client_stats = false;
@@ -220,23 +236,22 @@ fn load(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Measured, RunError> {
     let load = Load::new(settings)?;
-    let tls = match &settings.tls {
-        Some(tls) => Some(TlsClient::new(tls, &settings.address)?),
-        None => None,
-    };
     let control = Control::new(settings.connections());
     let mut workers = Vec::new();
     for thread in 0..settings.threads {
         let first = thread * settings.clients;
-        let connections: Result<Vec<_>, _> = (first..first + settings.clients)
+        let clients: Result<Vec<_>, _> = (first..first + settings.clients)
             .map(|index| match interrupted.load(Ordering::Relaxed) {
                 true => Err(RunError::Interrupted),
-                false => Connection::new(&load, tls.as_ref(), index),
+                false => Client::new(&load, index),
             })
             .collect();
-        workers.push(Worker::new(&load, &control, tls.as_ref(), connections?, thread)?);
+        workers.push(Worker::new(&load, &control, clients?, thread)?);
     }
-    let server = pid.or_else(|| process::find(&settings.address)).and_then(ServerMonitor::begin);
+    let monitor = |server: &NamedServer| {
+        pid.or_else(|| process::find(&server.address)).and_then(ServerMonitor::begin)
+    };
+    let mut monitors: Vec<_> = settings.servers.iter().map(monitor).collect();
     let own_cpu = own_cpu_secs();
     let (reports, received) = channel();
     let start = Instant::now();
@@ -270,7 +285,12 @@ fn load(
         (collected, ends.collect::<Result<Vec<WorkerEnd>, RunError>>())
     });
     let ends = ends?;
-    let server = server.and_then(|server| server.end(collected.all.requests()));
+    let (server, servers) = if settings.has_several_servers() {
+        (None, collected.servers(settings, monitors))
+    } else {
+        let monitor = monitors.pop().flatten();
+        (monitor.and_then(|monitor| monitor.end(collected.all.requests())), Vec::new())
+    };
     let lost = ends.iter().map(|end| end.lost).sum::<usize>();
     let seconds = ends.iter().map(|end| end.time.as_secs_f64()).fold(0.0, f64::max);
     let ended_early = if control.is_interrupted() {
@@ -289,6 +309,7 @@ fn load(
         connections: settings.connections() as u64,
         lost_connections: lost as u64,
         server,
+        servers,
         load_cpu_seconds: own_cpu_secs() - own_cpu,
         ..Outcome::default()
     };
@@ -389,6 +410,30 @@ impl Collected {
             self.last_progress = (elapsed, requests);
             self.recent = Second::new();
         }
+    }
+
+    /// What each of several servers answered, and what it cost.
+    fn servers(
+        &self,
+        settings: &Settings,
+        monitors: Vec<Option<ServerMonitor>>,
+    ) -> Vec<ServerOutcome> {
+        let server = |(number, monitor): (usize, Option<ServerMonitor>)| {
+            let stats = self.all.servers.get(number).copied().unwrap_or_default();
+            let ServerStats { answered, errors, hits, misses, lost_connections } = stats;
+            // An error can be counted before its request is complete.
+            let requests = answered.saturating_sub(errors);
+            ServerOutcome {
+                address: settings.servers[number].address.to_string(),
+                requests,
+                errors,
+                hits,
+                misses,
+                lost_connections,
+                cost: monitor.and_then(|monitor| monitor.end(requests)),
+            }
+        };
+        monitors.into_iter().enumerate().map(server).collect()
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]

@@ -11,8 +11,10 @@ use std::time::Duration;
 /// Everything that influences the results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The server's address.
-    pub address: ServerAddress,
+    /// The servers, at least one. Each client has a connection to each of them.
+    pub servers: Vec<NamedServer>,
+    /// Which of several servers a key belongs to.
+    pub distribution: Distribution,
     /// The protocol of all requests.
     pub protocol: Protocol,
     /// What each connection logs in with. Result files do not contain it.
@@ -28,11 +30,11 @@ pub struct Settings {
     pub steps: Option<Steps>,
     /// Load threads, each with an event loop.
     pub threads: usize,
-    /// Connections of each thread.
+    /// Clients of each thread, each with one connection to each server.
     pub clients: usize,
-    /// Maximum number of requests that a connection has outstanding.
+    /// Maximum number of requests that a client has outstanding.
     pub pipeline: usize,
-    /// In a closed loop, a connection sends one request for each answer, instead of a full pipeline
+    /// In a closed loop, a client sends one request for each answer, instead of a full pipeline
     /// when all requests are answered.
     pub sliding: bool,
     /// Sets and gets alternate in this ratio.
@@ -51,8 +53,8 @@ pub struct Settings {
     pub expiry: Option<(u32, u32)>,
     /// When the run ends.
     pub stop: Stop,
-    /// Open loop: requests per second of all connections together. None is a closed loop, in which a
-    /// connection sends when its requests are answered.
+    /// Open loop: requests per second of all clients together. None is a closed loop, in which a
+    /// client sends when its requests are answered.
     pub rate: Option<u64>,
     /// How the requests of an open loop are distributed over time.
     pub arrivals: Arrivals,
@@ -67,15 +69,27 @@ pub struct Settings {
     pub connection_timeout: Option<Duration>,
     /// Seed of the random numbers: the same seed sends the same requests.
     pub seed: u64,
-    /// Whether each connection has a seed of its own, so that connections send different requests.
+    /// Whether each client has a seed of its own, so that clients send different requests.
     pub distinct_client_seed: bool,
 }
 
 impl Settings {
-    /// Number of connections of all threads.
+    /// Number of clients of all threads.
+    #[must_use]
+    pub fn all_clients(&self) -> usize {
+        self.threads * self.clients
+    }
+
+    /// Number of connections of all clients.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.threads * self.clients
+        self.all_clients() * self.servers.len()
+    }
+
+    /// Whether keys are distributed over several servers.
+    #[must_use]
+    pub fn has_several_servers(&self) -> bool {
+        self.servers.len() > 1
     }
 
     /// The names by which results are reported: `set`, `get`, and those of the user's own commands.
@@ -89,6 +103,52 @@ impl Settings {
             }
         }
         names
+    }
+}
+
+/// A server, and the name by which it was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedServer {
+    /// Host name or IP address as it was given, from which `ketama` computes the points of its ring.
+    pub host: String,
+    /// The address that the name stands for.
+    pub address: ServerAddress,
+}
+
+impl NamedServer {
+    /// A server that has no other name than its address.
+    #[must_use]
+    pub fn at(address: ServerAddress) -> Self {
+        let host = match &address {
+            ServerAddress::Tcp(address) => address.ip().to_string(),
+            ServerAddress::Unix(path) => path.display().to_string(),
+        };
+        Self { host, address }
+    }
+}
+
+/// Which of several servers a key belongs to. All are rules of libmemcached, whose numbers of the
+/// servers are their places in the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Distribution {
+    /// The one-at-a-time hash of the key modulo the number of servers, libmemcached's default
+    #[default]
+    Modula,
+    /// A ring of 100 points of each server, with the one-at-a-time hash (`MEMCACHED_BEHAVIOR_KETAMA`)
+    Ketama,
+    /// A ring of 160 points of each server, with MD5, as of libketama
+    /// (`MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED` with equal weights)
+    KetamaWeighted,
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Modula => "modula",
+            Self::Ketama => "ketama",
+            Self::KetamaWeighted => "ketama-weighted",
+        })
     }
 }
 

@@ -78,7 +78,7 @@ fn five_caches() {
     }
     let arguments = <Line as clap::Parser>::try_parse_from(line).unwrap().arguments;
     let settings = arguments.settings().unwrap();
-    assert_eq!(settings.address.to_string(), "/tmp/cachebench.sock");
+    assert_eq!(settings.servers[0].address.to_string(), "/tmp/cachebench.sock");
     assert_eq!((settings.keys.prefix.as_str(), settings.keys.set), ("", Pattern::Partitioned));
     assert_eq!(arguments.print_percentiles, [50.0, 90.0, 99.0, 99.9, 99.99]);
 }
@@ -132,7 +132,7 @@ fn addresses_of_each_family() {
     for (line, is_v4) in
         [("-4 -s 127.0.0.1", true), ("--ipv4 -s localhost", true), ("-6 -s ::1", false)]
     {
-        let address = settings(line).address;
+        let address = settings(line).servers[0].address.clone();
         let ServerAddress::Tcp(address) = address else { panic!("{address}") };
         assert_eq!(address.is_ipv4(), is_v4, "{line}");
     }

@@ -9,6 +9,8 @@ use broken_server::{Action, BrokenServer, Request, hit};
 use common::{Server, load};
 use larder_bench::{Measured, Outcome};
 use nix::sys::signal::Signal;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 fn run(server: &BrokenServer, line: &str) -> Measured {
@@ -287,6 +289,37 @@ fn a_server_that_accepts_no_connection_is_named() {
     let settings = common::arguments(&line).settings().unwrap();
     let error = larder_bench::run(&settings, None, &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("no connection within 0.3 s (--connection-timeout)"), "{error}");
+}
+
+/// The server accepts the first connection alone, and then leaves its backlog full.
+#[test]
+fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
+    for (limit, option) in [("--connection-timeout 0.4", "--connection-timeout"), ("", "--timeout")]
+    {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        std::thread::spawn(move || {
+            let (first, _) = socket.accept().unwrap();
+            let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(100));
+            let _filling: Vec<TcpStream> = std::iter::from_fn(|| connect().ok()).collect();
+            let mut first = TcpStream::from(first);
+            let gets = BufReader::new(first.try_clone().unwrap()).lines();
+            for _ in gets.map_while(Result::ok) {
+                std::thread::sleep(Duration::from_millis(1));
+                let _ = first.write_all(b"END\r\n");
+            }
+        });
+        let steps = "--clients-start 1 --clients-step 1 --step-duration 0.3 --test-time 1.5";
+        let line = format!("-s 127.0.0.1 -p {} -t 1 -c 2 --ratio 0:1", address.port());
+        let measured = load(&format!("{line} {steps} {limit} --timeout 0.4"));
+        let lost = format!("connection lost: it was not made within 0.4 s ({option})");
+        assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
+        assert_eq!(measured.outcome.faults.len(), 1, "{:?}", measured.outcome.faults);
+        assert_eq!((measured.outcome.lost_connections, measured.outcome.ended_early), (1, None));
+    }
 }
 
 /// Debian's memcached, stopped for good while the load runs.

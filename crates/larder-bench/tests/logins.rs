@@ -1,8 +1,11 @@
 //! Connections that log in: `--authenticate`.
 
+#[path = "common/broken_server.rs"]
+mod broken_server;
 mod common;
 
-use common::{Server, arguments};
+use broken_server::{Action, BrokenServer, Request};
+use common::{Server, arguments, load};
 use larder_bench::{RunError, run};
 use std::io::Write;
 
@@ -46,4 +49,31 @@ fn a_password_alone_is_no_login_for_memcached() {
         assert!(error.to_string().contains("USER:PASSWORD"), "{error}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
+}
+
+#[test]
+fn a_login_that_is_not_answered_is_named() {
+    let server = BrokenServer::start(|_| Action::Ignore);
+    let line = format!("-s 127.0.0.1 -p {} -a u:p --timeout 0.3", server.port);
+    for limit in ["", "--connection-timeout 5"] {
+        let settings = arguments(&format!("{line} {limit}")).settings().unwrap();
+        let error = run(&settings, None, &mut |_| ()).unwrap_err();
+        assert!(matches!(&error, RunError::LoginTimeout { .. }), "{limit}: {error}");
+        assert!(error.to_string().contains("the login to 127.0.0.1"), "{error}");
+        assert!(error.to_string().contains("within 0.3 s (--timeout)"), "{error}");
+    }
+}
+
+/// The first two connections work; of those that are opened again, the first is never logged in.
+#[test]
+fn a_login_during_the_run_has_a_time_limit() {
+    let server = BrokenServer::start(|request: &Request<'_>| match request.connection {
+        2 => Action::Ignore,
+        _ => Action::SendAfter(std::time::Duration::from_millis(1), request.right()),
+    });
+    let line = "-t 1 -c 2 -a u:p --ratio 0:1 --reconnect-interval 20 --test-time 1.5 --timeout 0.4";
+    let measured = load(&format!("-s 127.0.0.1 -p {} {line}", server.port));
+    let lost = "connection lost: the login was not answered within 0.4 s (--timeout)";
+    assert_eq!(measured.outcome.faults.get(lost), Some(&1), "{:?}", measured.outcome.faults);
+    assert_eq!((measured.outcome.lost_connections, measured.outcome.ended_early), (1, None));
 }

@@ -6,8 +6,8 @@ use super::plan::{Cell, Trial};
 use super::results::{Course, Failure, Found, Record};
 use super::suite::{self, Phase, Suite};
 use larder_bench::{Measured, Outcome};
+use larder_bench::{NamedServer, Settings, Stop};
 use larder_bench::{RunError, run};
-use larder_bench::{Settings, Stop};
 use larder_target::CoreSet;
 use larder_target::CpuTimes;
 use larder_target::launch::{CommandLine, Launch, Launched};
@@ -168,7 +168,7 @@ impl Harness<'_> {
         arguments.protocol = trial.server.protocol.unwrap_or(arguments.protocol);
         arguments.server = "127.0.0.1".to_owned();
         let settings = arguments.settings().map_err(|error| error.to_string())?;
-        Ok((Settings { address, ..settings }, arguments.max_faults))
+        Ok((Settings { servers: vec![NamedServer::at(address)], ..settings }, arguments.max_faults))
     }
 
     /// Loads the server; fails if the server exits meanwhile.

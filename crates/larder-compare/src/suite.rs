@@ -299,6 +299,8 @@ fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<(), String> {
         ("--pid", load.pid.is_some()),
         ("--port", load.port.is_some()),
         ("--unix-socket", load.unix_socket.is_some()),
+        ("--server with several servers", load.server.contains(',')),
+        ("--distribution", load.distribution.is_some()),
     ];
     if let Some((option, _)) = ignored.into_iter().find(|(_, is_given)| *is_given) {
         return Err(format!("a suite's load cannot have this {option}"));

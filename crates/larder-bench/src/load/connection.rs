@@ -2,7 +2,8 @@
 
 use super::client_stats::ClientStats;
 use super::custom::{CustomCommands, Response};
-use super::generator::{Generator, Request};
+use super::distribution::KeyRouter;
+use super::generator::Request;
 use super::keys::KeyNames;
 use super::opening;
 use super::socket::{Socket, TlsClient};
@@ -10,11 +11,13 @@ use super::stats::{Kind, LoadStats};
 use super::values::{Values, typical_len};
 use super::wire::{Reply, Wire};
 use crate::run::RunError;
-use crate::settings::{Ratio, Settings};
+use crate::settings::{NamedServer, Ratio, Settings};
 use larder_protocol::response::Read;
-use larder_target::Protocol;
+use larder_target::{Protocol, ServerAddress};
+use mio::event::Event;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
+use std::time::Instant;
 
 /// The settings and generators that all connections of a run share.
 #[derive(Debug)]
@@ -27,11 +30,16 @@ pub(crate) struct Load {
     /// The commands in the order in which each connection sends them, with the number of each in a
     /// row.
     pub(crate) cycle: Vec<(Kind, u64)>,
+    /// Assigns keys to servers, if there are several.
+    pub(crate) router: KeyRouter,
+    /// By server; empty without TLS.
+    tls: Vec<TlsClient>,
 }
 
 impl Load {
     /// # Errors
-    /// The distribution of value sizes has invalid parameters.
+    /// The distribution of value sizes has invalid parameters, or TLS cannot be used as the settings
+    /// say.
     pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
         let with_keys = settings.verify && settings.multi_get > 1;
         let commands = CustomCommands::new(settings);
@@ -47,7 +55,24 @@ impl Load {
             names: KeyNames::new(&settings.keys),
             values: Values::new(settings).ok_or(RunError::Sizes)?,
             wire: Wire { protocol: settings.protocol, with_keys },
+            router: KeyRouter::new(&settings.servers, settings.distribution),
+            tls: match &settings.tls {
+                Some(tls) => {
+                    let client = |server: &NamedServer| TlsClient::new(tls, &server.address);
+                    settings.servers.iter().map(client).collect::<Result<_, _>>()?
+                }
+                None => Vec::new(),
+            },
         })
+    }
+
+    /// The TLS settings of connections to a server; none without TLS.
+    fn tls(&self, server: usize) -> Option<&TlsClient> {
+        self.tls.get(server)
+    }
+
+    fn address(&self, server: usize) -> &ServerAddress {
+        &self.settings.servers[server].address
     }
 }
 
@@ -55,10 +80,13 @@ impl Load {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
+    /// The number of the server.
+    server: usize,
     stage: Stage,
+    /// When the stage began.
+    since: Instant,
     /// Number of requests that are still to be sent before the connection is opened again.
     until_reconnect: Option<u64>,
-    generator: Generator,
     unsent: Vec<u8>,
     sent_len: usize,
     input: Input,
@@ -76,12 +104,33 @@ pub(crate) struct Connection {
 enum Stage {
     /// It is to be opened later in the run.
     Dormant,
-    /// The connection or the TLS handshake is not complete.
+    /// The connection is not made.
     Connecting,
+    /// The TLS handshake is not complete.
+    Handshaking,
     /// The login is not answered.
     LoggingIn,
     /// Requests can be sent.
     Open,
+}
+
+/// What can be read from a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    Nothing,
+    Data,
+    /// The end, perhaps with data before it. No event follows it.
+    End,
+}
+
+impl Arrived {
+    pub(crate) fn of(event: &Event) -> Self {
+        match (event.is_readable(), event.is_read_closed()) {
+            (_, true) => Self::End,
+            (true, false) => Self::Data,
+            (false, false) => Self::Nothing,
+        }
+    }
 }
 
 /// A request whose answer is outstanding.
@@ -126,28 +175,25 @@ enum LastReply {
 }
 
 impl Connection {
-    /// Opens connection number `index` of the run, or prepares it if it is to be opened later.
+    /// Opens the connection of client `index` of the run to a server, or prepares it if it is to be
+    /// opened later.
     ///
     /// # Errors
-    /// The server does not accept the connection, or the distribution of keys has invalid
-    /// parameters.
-    pub(crate) fn new(
-        load: &Load,
-        tls: Option<&TlsClient>,
-        index: usize,
-    ) -> Result<Self, RunError> {
-        let settings = &load.settings;
+    /// The server does not accept the connection.
+    pub(crate) fn new(load: &Load, index: usize, server: usize) -> Result<Self, RunError> {
+        let (settings, address, tls) = (&load.settings, load.address(server), load.tls(server));
         let dormant = settings.steps.is_some_and(|steps| index % settings.clients >= steps.start);
         let (socket, stage) = match dormant {
-            true => (Socket::unconnected(&settings.address, tls), Stage::Dormant),
-            false => (opening::open(settings, tls), Stage::Open),
+            true => (Socket::unconnected(address, tls), Stage::Dormant),
+            false => (opening::open(settings, address, tls), Stage::Open),
         };
-        let socket = socket.map_err(|error| RunError::connect(load, index, error))?;
+        let socket = socket.map_err(|error| RunError::connect(settings, index, server, error))?;
         Ok(Self {
             socket,
+            server,
             stage,
+            since: Instant::now(),
             until_reconnect: settings.reconnect_interval,
-            generator: Generator::new(settings, index)?,
             unsent: Vec::new(),
             sent_len: 0,
             input: Input::for_replies(settings),
@@ -177,8 +223,8 @@ impl Connection {
     ///
     /// # Errors
     /// The system refuses another socket, or the server another connection.
-    pub(crate) fn reopen(&mut self, load: &Load, tls: Option<&TlsClient>) -> io::Result<()> {
-        self.socket = Socket::unconnected(&load.settings.address, tls)?;
+    pub(crate) fn reopen(&mut self, load: &Load) -> io::Result<()> {
+        self.socket = Socket::unconnected(load.address(self.server), load.tls(self.server))?;
         self.unsent.clear();
         (self.sent_len, self.input.start, self.input.end) = (0, 0, 0);
         self.begin_opening(load)
@@ -190,8 +236,8 @@ impl Connection {
     /// The connection cannot be made.
     pub(crate) fn begin_opening(&mut self, load: &Load) -> io::Result<()> {
         self.until_reconnect = load.settings.reconnect_interval;
-        self.stage = Stage::Connecting;
-        self.socket.begin_connect(&load.settings.address)?;
+        self.enter(Stage::Connecting);
+        self.socket.begin_connect(load.address(self.server))?;
         self.go_on_opening(load)
     }
 
@@ -199,19 +245,47 @@ impl Connection {
     ///
     /// # Errors
     /// The connection cannot be made.
+    #[inline]
     pub(crate) fn go_on_opening(&mut self, load: &Load) -> io::Result<()> {
-        if self.stage == Stage::Connecting && self.socket.is_connected()? && !self.is_handshaking()
-        {
-            self.stage = match &load.settings.login {
-                Some(login) => {
-                    let request = opening::login_request(load.settings.protocol, login);
-                    self.unsent.extend_from_slice(&request);
-                    Stage::LoggingIn
-                }
-                None => Stage::Open,
-            };
+        if self.stage == Stage::Connecting && self.socket.is_connected()? {
+            self.enter(Stage::Handshaking);
+        }
+        if self.stage == Stage::Handshaking && !self.is_handshaking() {
+            self.log_in(load);
         }
         Ok(())
+    }
+
+    fn log_in(&mut self, load: &Load) {
+        match &load.settings.login {
+            Some(login) => {
+                let request = opening::login_request(load.settings.protocol, login);
+                self.unsent.extend_from_slice(&request);
+                self.enter(Stage::LoggingIn);
+            }
+            None => self.stage = Stage::Open,
+        }
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        (self.stage, self.since) = (stage, Instant::now());
+    }
+
+    /// Why the connection has taken too long to open; none if it has not.
+    pub(crate) fn overdue(&self, load: &Load) -> Option<io::Error> {
+        let Settings { timeout, connection_timeout, .. } = load.settings;
+        let by_timeout = (timeout, "--timeout");
+        let (what, (limit, option)) = match (self.stage, connection_timeout) {
+            (Stage::Dormant | Stage::Open, _) => return None,
+            (Stage::Connecting, Some(limit)) => {
+                ("it was not made", (limit, "--connection-timeout"))
+            }
+            (Stage::Connecting, None) => ("it was not made", by_timeout),
+            (Stage::Handshaking, _) => ("no answer", by_timeout),
+            (Stage::LoggingIn, _) => ("the login was not answered", by_timeout),
+        };
+        let words = || format!("{what} within {} s ({option})", limit.as_secs_f64());
+        (self.since.elapsed() > limit).then(|| io::Error::new(ErrorKind::TimedOut, words()))
     }
 
     fn take_login_answer(&mut self, load: &Load) -> io::Result<()> {
@@ -228,11 +302,6 @@ impl Connection {
         self.socket.is_handshaking()
     }
 
-    /// Number of requests that are still to be sent; none in a timed run.
-    pub(crate) fn left(&self) -> Option<u64> {
-        self.generator.left()
-    }
-
     /// What the connection did by itself, if that was counted. It is counted no longer.
     pub(crate) fn take_client(&mut self) -> Option<Box<ClientStats>> {
         self.client.take()
@@ -244,47 +313,48 @@ impl Connection {
     }
 
     /// Describes why the connection was lost, with the server's last words.
-    pub(crate) fn describe_loss(&self, error: &io::Error) -> String {
-        let during = if self.is_handshaking() { " during the TLS handshake" } else { "" };
+    pub(crate) fn describe_loss(&self, load: &Load, error: &io::Error) -> String {
+        let lost = match load.settings.has_several_servers() {
+            true => format!("connection lost to {}", load.address(self.server)),
+            false => "connection lost".to_owned(),
+        };
+        let is_secured = self.stage == Stage::Connecting || !self.is_handshaking();
+        let during = if is_secured { "" } else { " during the TLS handshake" };
         match (&self.last_error, error.kind()) {
-            (Some(words), _) => format!("connection lost after \"{words}\""),
-            (None, ErrorKind::UnexpectedEof) => {
-                format!("connection lost{during}: closed by the server")
-            }
-            (None, _) => format!("connection lost{during}: {error}"),
+            (Some(words), _) => format!("{lost} after \"{words}\""),
+            (None, ErrorKind::UnexpectedEof) => format!("{lost}{during}: closed by the server"),
+            (None, _) => format!("{lost}{during}: {error}"),
         }
     }
 
     /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
-        !self.generator.is_exhausted()
-            && self.stage == Stage::Open
-            && (self.pending.is_empty() || load.settings.sliding)
+        self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
     /// Whether another request fits into the pipeline.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
-        !self.generator.is_exhausted()
-            && self.until_reconnect != Some(0)
-            && self.pending.len() < load.settings.pipeline
-    }
-
-    /// Whether all requests have been sent and answered. A timed run is never done.
-    pub(crate) fn is_done(&self) -> bool {
-        self.generator.is_exhausted() && self.pending.is_empty()
+        self.until_reconnect != Some(0) && self.pending.len() < load.settings.pipeline
     }
 
     /// Number of requests whose answers are outstanding.
-    pub(crate) fn unanswered(&self) -> u64 {
-        self.pending.len() as u64
+    #[inline]
+    pub(crate) fn unanswered(&self) -> usize {
+        self.pending.len()
     }
 
-    /// Writes the next request into the output buffer, which [`send`](Self::send) sends. `at` is the
-    /// time from which its latency is measured.
-    #[inline]
-    pub(crate) fn enqueue(&mut self, load: &Load, at: u64, stats: &mut LoadStats) {
+    /// Writes a request into the output buffer, which [`send`](Self::send) sends. `at` is the time
+    /// from which its latency is measured.
+    #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
+    #[inline(always)]
+    pub(crate) fn enqueue(
+        &mut self,
+        load: &Load,
+        request: Request<'_>,
+        at: u64,
+        stats: &mut LoadStats,
+    ) {
         let before = self.unsent.len();
-        let request = self.generator.next(load);
         let asked = match request {
             Request::Set { key, expiry, value } => {
                 load.wire.write_set(&load.names, key, expiry, value, &mut self.unsent);
@@ -343,7 +413,7 @@ impl Connection {
         now: impl Fn() -> u64,
         stats: &mut LoadStats,
     ) -> io::Result<()> {
-        self.send().map_err(|error| match self.receive(load, now, stats) {
+        self.send().map_err(|error| match self.receive(load, Arrived::End, now, stats) {
             Err(reason) if reason.kind() == ErrorKind::InvalidData => reason,
             _ => error,
         })
@@ -356,6 +426,7 @@ impl Connection {
     pub(crate) fn receive(
         &mut self,
         load: &Load,
+        arrived: Arrived,
         now: impl Fn() -> u64,
         stats: &mut LoadStats,
     ) -> io::Result<()> {
@@ -370,7 +441,8 @@ impl Connection {
                         self.take_login_answer(load)?;
                     }
                     self.take_answers(load, now(), stats)?;
-                    if len < space_len && self.socket.short_read_is_the_last() {
+                    let is_last = len < space_len && self.socket.short_read_is_the_last();
+                    if is_last && arrived != Arrived::End {
                         return Ok(());
                     }
                 }

@@ -238,6 +238,12 @@ fn find(word: &[u8], what: &[u8]) -> Option<usize> {
     word.windows(what.len()).position(|window| window == what)
 }
 
+/// Number of keys of a command.
+pub(crate) fn key_count(line: &str) -> usize {
+    let has_key = |word: &&Vec<u8>| find(word, KEY.as_bytes()).is_some();
+    split(line).unwrap_or_default().iter().filter(has_key).count()
+}
+
 /// Why a command cannot be sent; none if it can.
 pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> {
     let Some(words) = split(line) else { return Some("quotes that are closed before a space") };

@@ -6,6 +6,7 @@
 
 use super::connection::Load;
 use super::keys::KeyStream;
+use super::stats::Kind;
 use super::values::Value;
 use crate::run::RunError;
 use crate::settings::{Settings, Stop};
@@ -53,13 +54,23 @@ pub(crate) enum Request<'r> {
     Command { number: usize, keys: &'r [u64], value: Option<Value<'r>> },
 }
 
+impl Request<'_> {
+    pub(crate) fn kind(&self, load: &Load) -> Kind {
+        match self {
+            Self::Set { .. } => Kind::Set,
+            Self::Get { .. } => Kind::Get,
+            Self::Command { number, .. } => load.commands.kind(*number),
+        }
+    }
+}
+
 impl Generator {
     /// The requests of client `index` of the run.
     ///
     /// # Errors
     /// The distribution of keys has invalid parameters.
     pub(crate) fn new(settings: &Settings, index: usize) -> Result<Self, RunError> {
-        let (keys, all) = (&settings.keys, settings.connections());
+        let (keys, all) = (&settings.keys, settings.all_clients());
         let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
         let own_seed = if settings.distinct_client_seed { index as u64 } else { 0 };
         let source = if settings.commands.is_empty() {
@@ -94,7 +105,8 @@ impl Generator {
 
     /// The next request. The caller asks for none when the generator
     /// [is exhausted](Self::is_exhausted).
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
+    #[inline(always)]
     pub(crate) fn next<'r>(&'r mut self, load: &'r Load) -> Request<'r> {
         let Self { source, rng, left, keys } = self;
         if let Some(left) = left {

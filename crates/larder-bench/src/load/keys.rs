@@ -33,7 +33,7 @@ impl KeyNames {
     }
 }
 
-/// Generates the key numbers of one connection.
+/// Generates the key numbers of one client.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyStream {
     Uniform { minimum: u64, maximum: u64 },

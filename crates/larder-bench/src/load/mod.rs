@@ -1,10 +1,12 @@
 //! The load: generates requests and reads their answers, in one event loop per thread.
 
 pub(crate) mod bursts;
+pub(crate) mod client;
 pub(crate) mod client_stats;
 pub(crate) mod connection;
 pub(crate) mod control;
 pub(crate) mod custom;
+pub(crate) mod distribution;
 pub(crate) mod generator;
 pub(crate) mod keys;
 pub(crate) mod opening;

@@ -6,7 +6,7 @@ use super::socket::{Socket, TlsClient};
 use super::wire::write_binary_head;
 use crate::settings::{Login, Settings};
 use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
-use larder_target::Protocol;
+use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
@@ -23,12 +23,16 @@ mod opcode {
 ///
 /// # Errors
 /// The server does not accept the connection or the login.
-pub(crate) fn open(settings: &Settings, tls: Option<&TlsClient>) -> io::Result<Socket> {
-    let mut socket = Socket::connect(&settings.address, tls, settings.connection_timeout)?;
+pub(crate) fn open(
+    settings: &Settings,
+    address: &ServerAddress,
+    tls: Option<&TlsClient>,
+) -> io::Result<Socket> {
+    let mut socket = Socket::connect(address, tls, settings.connection_timeout)?;
     if let Some(login) = &settings.login {
         let request = login_request(settings.protocol, login);
         let read = |bytes: &[u8]| login_answer(settings.protocol, bytes);
-        exchange(&mut socket, settings.timeout, &request, read)?;
+        exchange(&mut socket, settings.timeout, &request, read).map_err(name_login_timeout)?;
     }
     Ok(socket)
 }
@@ -38,18 +42,40 @@ pub(crate) fn is_refused_login(error: &io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
-/// The version that the server reports; none if it does not answer the question.
-pub(crate) fn server_version(settings: &Settings) -> Option<String> {
+/// A login was not answered in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the server did not answer the login in time (--timeout)")]
+struct LoginTimeout;
+
+fn name_login_timeout(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, LoginTimeout),
+        _ => error,
+    }
+}
+
+/// Whether [`open`] failed because the server did not answer the login in time.
+pub(crate) fn is_login_timeout(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<LoginTimeout>())
+}
+
+/// The version of each server, as [`server_version`] reports it.
+pub(crate) fn server_versions(settings: &Settings) -> Vec<Option<String>> {
+    settings.servers.iter().map(|server| server_version(settings, &server.address)).collect()
+}
+
+/// The version that a server reports; none if it does not answer the question.
+fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String> {
     let settings = &Settings {
         connection_timeout: Some(VERSION_TIMEOUT),
         timeout: settings.timeout.min(VERSION_TIMEOUT),
         ..settings.clone()
     };
     let tls = match &settings.tls {
-        Some(tls) => Some(TlsClient::new(tls, &settings.address).ok()?),
+        Some(tls) => Some(TlsClient::new(tls, address).ok()?),
         None => None,
     };
-    let mut socket = open(settings, tls.as_ref()).ok()?;
+    let mut socket = open(settings, address, tls.as_ref()).ok()?;
     let mut request = Vec::new();
     match settings.protocol {
         Protocol::Text | Protocol::Meta => request.extend_from_slice(b"version\r\n"),
@@ -173,7 +199,8 @@ fn write_command(words: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// Sends a request and waits for its answer, with a blocking socket.
+/// Sends a request and waits for its answer, with a blocking socket. A write or read that takes longer
+/// than `timeout` fails with [`ErrorKind::WouldBlock`].
 fn exchange<T>(
     socket: &mut Socket,
     timeout: Duration,
@@ -183,7 +210,7 @@ fn exchange<T>(
     socket.set_blocking(Some(timeout))?;
     let mut sent = 0;
     while sent < request.len() || !socket.is_flushed() {
-        sent += socket.write(&request[sent..]).map_err(too_late)?;
+        sent += socket.write(&request[sent..])?;
     }
     let mut bytes = vec![0; 1 << 16];
     let mut len = 0;
@@ -191,24 +218,13 @@ fn exchange<T>(
         if let Some((answer, _)) = read(&bytes[..len])? {
             break answer;
         }
-        match socket.read(&mut bytes[len..]).map_err(too_late)? {
+        match socket.read(&mut bytes[len..])? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             more => len += more,
         }
     };
     socket.set_blocking(None)?;
     Ok(answer)
-}
-
-fn too_late(error: io::Error) -> io::Error {
-    if error.kind() == ErrorKind::WouldBlock {
-        io::Error::new(
-            ErrorKind::TimedOut,
-            "the server did not answer the login in time (--timeout)",
-        )
-    } else {
-        error
-    }
 }
 
 #[cfg(test)]

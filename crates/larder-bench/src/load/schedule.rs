@@ -17,11 +17,11 @@ pub(crate) struct Schedule {
     step: f64,
     /// Random numbers of the intervals; none if all are the same.
     random: Option<SmallRng>,
-    /// Index of the connection that sends the next pipeline.
-    pub(crate) connection: usize,
-    /// Whether no connection was free when a pipeline was due.
+    /// Index of the client that sends the next pipeline.
+    pub(crate) client: usize,
+    /// Whether no client was free when a pipeline was due.
     pub(crate) blocked: bool,
-    /// When a connection became free after that, in nanoseconds since the start.
+    /// When a client became free after that, in nanoseconds since the start.
     pub(crate) free_at: u64,
 }
 
@@ -38,13 +38,13 @@ impl Schedule {
             next: step * thread as f64,
             step: step * threads,
             random: None,
-            connection: 0,
+            client: 0,
             blocked: false,
             free_at: 0,
         };
         if load.settings.arrivals == Arrivals::Poisson {
             // The sum of the threads' Poisson processes is one of the whole rate. The seeds differ
-            // from those of connections.
+            // from those of clients.
             let seed = load.settings.seed.wrapping_add(thread as u64).rotate_left(32);
             schedule.random = Some(SmallRng::seed_from_u64(!seed));
             schedule.next = 0.0;
@@ -118,7 +118,7 @@ impl Schedule {
     }
 }
 
-/// Number of requests of each kind from number `from` to number `to` of a connection that goes through
+/// Number of requests of each kind from number `from` to number `to` of a client that goes through
 /// `cycle` again and again.
 pub(super) fn between(
     cycle: &[(Kind, u64)],
@@ -143,7 +143,7 @@ mod tests {
 
     fn intervals(random: Option<SmallRng>) -> Vec<f64> {
         let mut schedule =
-            Schedule { next: 0.0, step: 1000.0, random, connection: 0, blocked: false, free_at: 0 };
+            Schedule { next: 0.0, step: 1000.0, random, client: 0, blocked: false, free_at: 0 };
         let mut interval = || {
             let before = schedule.next;
             schedule.advance();

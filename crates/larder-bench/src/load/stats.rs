@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
 /// The commands that a run sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Set,
     Get,
@@ -41,8 +41,22 @@ pub(crate) struct LoadStats {
     /// in nanoseconds. Nothing in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
+    /// By server; empty with one server.
+    pub(crate) servers: Vec<ServerStats>,
     /// The second of the run, counted from its start, that the statistics are of.
     pub(crate) second: usize,
+}
+
+/// What one of several servers answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerStats {
+    /// Number of requests that were answered, with or without an error.
+    pub(crate) answered: u64,
+    /// Number of requests that were answered with an error.
+    pub(crate) errors: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) lost_connections: u64,
 }
 
 /// The statistics of one command.
@@ -70,7 +84,37 @@ const FAULTS_MAX: usize = 100;
 impl LoadStats {
     pub(crate) fn new() -> Self {
         let commands = vec![CommandStats::new(), CommandStats::new()];
-        Self { commands, lateness: None, faults: BTreeMap::new(), second: 0 }
+        let (faults, servers) = (BTreeMap::new(), Vec::new());
+        Self { commands, lateness: None, faults, servers, second: 0 }
+    }
+
+    /// The sums of what all servers answered so far.
+    pub(crate) fn of_all_servers(&self) -> ServerStats {
+        let mut all = ServerStats::default();
+        for command in &self.commands {
+            all.answered += command.latency.len();
+            all.errors += command.errors;
+            all.hits += command.hits;
+            all.misses += command.misses;
+        }
+        all
+    }
+
+    pub(crate) fn of_server(&mut self, server: usize) -> &mut ServerStats {
+        if server >= self.servers.len() {
+            self.servers.resize(server + 1, ServerStats::default());
+        }
+        &mut self.servers[server]
+    }
+
+    /// Counts what was answered since the sums were `before` as answers of a server.
+    pub(crate) fn count_for(&mut self, server: usize, before: ServerStats) {
+        let after = self.of_all_servers();
+        let stats = self.of_server(server);
+        stats.answered += after.answered - before.answered;
+        stats.errors += after.errors - before.errors;
+        stats.hits += after.hits - before.hits;
+        stats.misses += after.misses - before.misses;
     }
 
     #[inline]
@@ -142,6 +186,14 @@ impl LoadStats {
         for (what, times) in &other.faults {
             self.fault(what, *times);
         }
+        for (server, theirs) in other.servers.iter().enumerate() {
+            let mine = self.of_server(server);
+            mine.answered += theirs.answered;
+            mine.errors += theirs.errors;
+            mine.hits += theirs.hits;
+            mine.misses += theirs.misses;
+            mine.lost_connections += theirs.lost_connections;
+        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -150,6 +202,7 @@ impl LoadStats {
             lateness.reset();
         }
         self.faults.clear();
+        self.servers.clear();
     }
 }
 

@@ -1,12 +1,12 @@
-//! A worker thread of the load: an event loop over its connections.
+//! A worker thread of the load: an event loop over the connections of its clients.
 
 use super::bursts::{Bursts, Next};
+use super::client::{Client, Unsent};
 use super::client_stats::ClientStats;
-use super::connection::{Connection, Load, PendingRequest};
+use super::connection::{Arrived, Connection, Load, PendingRequest};
 use super::control::Control;
 use super::nanos;
 use super::schedule::Schedule;
-use super::socket::TlsClient;
 use super::stats::LoadStats;
 use crate::run::RunError;
 use crate::settings::{Arrivals, Stop};
@@ -29,16 +29,26 @@ const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event queue's timeout has a resolution of a millisecond, so the worker polls without
 /// blocking when a request is due sooner than this.
 const SPIN_TIME: Duration = Duration::from_millis(2);
+/// How long a client waits that has nothing outstanding because the servers of all its requests are
+/// lost.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// A worker thread of the load.
 #[derive(Debug)]
 pub(crate) struct Worker<'l> {
     load: &'l Load,
     control: &'l Control,
-    tls: Option<&'l TlsClient>,
     poll: Poll,
-    /// A connection becomes `None` when it is done or lost.
-    connections: Vec<Option<Connection>>,
+    /// A client becomes `None` when it is done or has lost all its connections.
+    clients: Vec<Option<Client>>,
+    /// Number of connections of each client.
+    servers: usize,
+    /// Clients to which no event will come, because they have nothing outstanding.
+    waiting: Vec<usize>,
+    /// Requests that were drawn for lost servers.
+    unsent: Unsent,
+    /// When the connections that are being opened were last looked at.
+    opening_checked: Duration,
     schedule: Option<Schedule>,
     bursts: Option<Bursts>,
     stats: LoadStats,
@@ -51,9 +61,10 @@ pub(crate) struct Worker<'l> {
     /// When the next connections are to be opened.
     next_step: Option<Duration>,
     /// What the connections that are done or lost did by themselves.
-    clients: Vec<ClientStats>,
-    /// Number of connections that are neither done nor lost.
+    client_stats: Vec<ClientStats>,
+    /// Number of clients that are neither done nor lost.
     busy: usize,
+    /// Number of lost connections.
     lost: usize,
     /// When the last event of a connection was served.
     last_event: Duration,
@@ -61,7 +72,7 @@ pub(crate) struct Worker<'l> {
     progress: Duration,
     /// The unanswered requests of lost connections.
     unanswered: Vec<PendingRequest>,
-    /// Number of requests that lost connections would still have sent.
+    /// Number of requests that lost clients would still have sent.
     left_of_lost: u64,
 }
 
@@ -85,14 +96,15 @@ impl<'l> Worker<'l> {
     pub(crate) fn new(
         load: &'l Load,
         control: &'l Control,
-        tls: Option<&'l TlsClient>,
-        mut connections: Vec<Connection>,
+        mut clients: Vec<Client>,
         thread: usize,
     ) -> Result<Self, RunError> {
         let poll = Poll::new().map_err(RunError::System)?;
-        for (index, connection) in connections.iter_mut().enumerate() {
+        // A connection's token is its place among those of all clients.
+        let connections = clients.iter_mut().flat_map(Client::connections_mut);
+        for (place, connection) in connections.enumerate() {
             if !connection.is_dormant() {
-                let registered = connection.socket.register(poll.registry(), Token(index));
+                let registered = connection.socket.register(poll.registry(), Token(place));
                 registered.map_err(RunError::System)?;
             }
         }
@@ -101,7 +113,7 @@ impl<'l> Worker<'l> {
         match (settings.rate, settings.arrivals) {
             (Some(rate), Arrivals::Bursts) => {
                 let each = rate / settings.connections() as u64;
-                bursts = Some(Bursts::new(each, connections.len()));
+                bursts = Some(Bursts::new(each, clients.len()));
             }
             (Some(rate), _) => schedule = Some(Schedule::new(rate, load, thread)),
             (None, _) => (),
@@ -109,11 +121,14 @@ impl<'l> Worker<'l> {
         Ok(Self {
             load,
             control,
-            tls,
             poll,
-            busy: connections.len(),
+            busy: clients.len(),
             lost: 0,
-            connections: connections.into_iter().map(Some).collect(),
+            clients: clients.into_iter().map(Some).collect(),
+            servers: load.settings.servers.len(),
+            waiting: Vec::new(),
+            unsent: Unsent::default(),
+            opening_checked: Duration::ZERO,
             schedule,
             bursts,
             stats: LoadStats::new(),
@@ -124,7 +139,7 @@ impl<'l> Worker<'l> {
             },
             timeout: load.settings.timeout,
             interrupted: false,
-            clients: Vec::new(),
+            client_stats: Vec::new(),
             next_step: load.settings.steps.map(|steps| steps.every),
             last_event: Duration::ZERO,
             progress: Duration::ZERO,
@@ -157,6 +172,8 @@ impl<'l> Worker<'l> {
             }
             self.watch(elapsed);
             self.open_more(elapsed);
+            self.drop_overdue(elapsed);
+            self.resume_waiting(elapsed);
             self.send_what_is_due(elapsed);
             self.begin_bursts(elapsed);
             if self.control.is_stopped() || self.is_finished(elapsed) {
@@ -170,7 +187,8 @@ impl<'l> Worker<'l> {
                 _ => (),
             }
             for event in &events {
-                self.serve(event.token().0, event.is_readable());
+                let arrived = Arrived::of(event);
+                self.serve(event.token().0, arrived);
             }
         }
         Ok(self.finish(reports))
@@ -202,43 +220,75 @@ impl<'l> Worker<'l> {
     }
 
     fn is_idle(&self) -> bool {
-        self.connections.iter().flatten().all(Connection::is_idle)
+        self.clients.iter().flatten().all(Client::is_idle)
     }
 
     fn is_answered(&self) -> bool {
-        self.connections.iter().flatten().all(|connection| connection.unanswered() == 0)
+        self.clients.iter().flatten().all(|client| client.unanswered() == 0)
     }
 
-    /// Opens the connections of the next step, if it is time for it.
+    /// Opens the connections of the clients of the next step, if it is time for it.
     fn open_more(&mut self, elapsed: Duration) {
         let (Some(steps), Some(next)) = (self.load.settings.steps, self.next_step) else { return };
         if elapsed < next {
             return;
         }
         self.next_step = Some(next + steps.every);
-        let is_dormant = |connection: &Option<Connection>| {
-            connection.as_ref().is_some_and(Connection::is_dormant)
-        };
-        let dormant = (0..self.connections.len()).filter(|at| is_dormant(&self.connections[*at]));
+        let is_dormant = |client: &Option<Client>| client.as_ref().is_some_and(Client::is_dormant);
+        let dormant = (0..self.clients.len()).filter(|at| is_dormant(&self.clients[*at]));
         let dormant: Vec<usize> = dormant.take(steps.step).collect();
         if dormant.is_empty() {
             self.next_step = None;
         }
+        let load = self.load;
         for index in dormant {
-            if let Some(connection) = &mut self.connections[index] {
-                let opened = connection.begin_opening(self.load);
-                self.begin_serving(index, opened);
+            for server in 0..self.servers {
+                if let Some(connection) = self.connection(index, server) {
+                    let opened = connection.begin_opening(load);
+                    self.begin_serving(index, server, opened);
+                }
             }
         }
     }
 
+    fn connection(&mut self, index: usize, server: usize) -> Option<&mut Connection> {
+        self.clients.get_mut(index)?.as_mut()?.connection(server)
+    }
+
     /// Waits for events of a connection that was begun to be opened.
-    fn begin_serving(&mut self, index: usize, opened: std::io::Result<()>) {
-        let Some(connection) = &mut self.connections[index] else { return };
+    fn begin_serving(&mut self, index: usize, server: usize, opened: std::io::Result<()>) {
+        let token = Token(index * self.servers + server);
+        let client = self.clients[index].as_mut();
+        let Some(connection) = client.and_then(|client| client.connection(server)) else { return };
         let registry = self.poll.registry();
-        let result = opened.and_then(|()| connection.socket.register(registry, Token(index)));
+        let result = opened.and_then(|()| connection.socket.register(registry, token));
         if let Err(error) = result {
-            self.drop_connection(index, &error);
+            self.drop_connection(index, server, &error);
+        }
+    }
+
+    /// Drops connections that were begun to be opened during the run and have taken too long.
+    fn drop_overdue(&mut self, elapsed: Duration) {
+        let settings = &self.load.settings;
+        let opens_some = settings.steps.is_some() || settings.reconnect_interval.is_some();
+        if !opens_some || elapsed < self.opening_checked + CHECK_EVERY {
+            return;
+        }
+        self.opening_checked = elapsed;
+        for place in 0..self.clients.len() * self.servers {
+            let (index, server) = (place / self.servers, place % self.servers);
+            let load = self.load;
+            let connection = self.connection(index, server);
+            if let Some(error) = connection.and_then(|connection| connection.overdue(load)) {
+                self.drop_connection(index, server, &error);
+            }
+        }
+    }
+
+    /// Goes on with the clients to which no event will come.
+    fn resume_waiting(&mut self, elapsed: Duration) {
+        for index in std::mem::take(&mut self.waiting) {
+            self.go_on(index, elapsed);
         }
     }
 
@@ -272,6 +322,9 @@ impl<'l> Worker<'l> {
             let until = if ended { end + self.timeout } else { end };
             wait = wait.min(until.saturating_sub(elapsed));
         }
+        if !self.waiting.is_empty() {
+            wait = wait.min(RETRY_AFTER);
+        }
         if let Some(next) = self.next_step {
             wait = wait.min(next.saturating_sub(elapsed));
         }
@@ -290,7 +343,7 @@ impl<'l> Worker<'l> {
 
     /// Sends the first requests of a closed loop. The others follow as answers arrive.
     fn begin(&mut self) {
-        for index in 0..self.connections.len() {
+        for index in 0..self.clients.len() {
             if !self.is_open_loop() {
                 self.fill_pipeline(index, self.now());
             }
@@ -298,31 +351,50 @@ impl<'l> Worker<'l> {
     }
 
     /// Reads a connection's answers and, in a closed loop, sends further requests.
-    fn serve(&mut self, index: usize, readable: bool) {
+    fn serve(&mut self, place: usize, arrived: Arrived) {
+        let (index, server) = (place / self.servers, place % self.servers);
         let start = self.start;
         let now = || nanos(start.elapsed());
-        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        let result =
-            if readable { connection.receive(self.load, now, &mut self.stats) } else { Ok(()) };
+        let Some(Some(client)) = self.clients.get_mut(index) else { return };
+        let Some(connection) = client.connection(server) else { return };
+        let before = (self.servers > 1).then(|| self.stats.of_all_servers());
+        let result = match arrived {
+            Arrived::Nothing => Ok(()),
+            _ => connection.receive(self.load, arrived, now, &mut self.stats),
+        };
         let result = result.and_then(|()| connection.go_on_opening(self.load));
         let result =
             result.and_then(|()| connection.send_or_receive(self.load, now, &mut self.stats));
+        if let Some(before) = before {
+            self.stats.count_for(server, before);
+        }
         let elapsed = self.start.elapsed();
-        if readable {
+        if arrived != Arrived::Nothing {
             self.last_event = elapsed;
         }
         if let Err(error) = result {
-            return self.drop_connection(index, &error);
+            return self.drop_connection(index, server, &error);
         }
-        if connection.is_done() {
-            self.clients.extend(connection.take_client().map(|client| *client));
-            self.connections[index] = None;
+        if connection.is_used_up() && !client.is_done() {
+            if let Some(connection) = client.connection(server) {
+                let reopened = connection.reopen(self.load);
+                self.begin_serving(index, server, reopened);
+            }
+            return;
+        }
+        self.go_on(index, elapsed);
+    }
+
+    /// Sends further requests of a client in a closed loop, or ends the client if it is done.
+    fn go_on(&mut self, index: usize, elapsed: Duration) {
+        let Some(Some(client)) = self.clients.get_mut(index) else { return };
+        if client.is_done() {
+            let done = client.connections_mut().filter_map(Connection::take_client);
+            self.client_stats.extend(done.map(|stats| *stats));
+            self.clients[index] = None;
             self.busy -= 1;
-        } else if connection.is_used_up() {
-            let reopened = connection.reopen(self.load, self.tls);
-            self.begin_serving(index, reopened);
         } else if let Some(schedule) = &mut self.schedule {
-            if schedule.blocked && connection.is_ready(self.load) {
+            if schedule.blocked && client.is_ready(self.load) {
                 (schedule.blocked, schedule.free_at) = (false, nanos(elapsed));
             }
         } else if self.bursts.is_some() {
@@ -345,11 +417,11 @@ impl<'l> Worker<'l> {
             && schedule.due() <= now
             && self.end.is_none_or(|end| schedule.due() < end)
         {
-            let all = self.connections.len();
+            let all = self.clients.len();
             let idle = |index: &usize| {
-                self.connections[*index].as_ref().is_some_and(|c| c.is_ready(self.load))
+                self.clients[*index].as_ref().is_some_and(|client| client.is_ready(self.load))
             };
-            let Some(index) = (0..all).map(|i| (schedule.connection + i) % all).find(idle) else {
+            let Some(index) = (0..all).map(|i| (schedule.client + i) % all).find(idle) else {
                 schedule.blocked = true;
                 return;
             };
@@ -357,7 +429,7 @@ impl<'l> Worker<'l> {
             let lateness = nanos(self.start.elapsed()).saturating_sub(due.max(schedule.free_at));
             self.stats.sent_late(lateness);
             schedule.advance();
-            schedule.connection = (index + 1) % all;
+            schedule.client = (index + 1) % all;
             self.fill_pipeline(index, due);
         }
     }
@@ -370,7 +442,7 @@ impl<'l> Worker<'l> {
         {
             let due = nanos(bursts.due());
             bursts.advance();
-            for index in 0..self.connections.len() {
+            for index in 0..self.clients.len() {
                 let elapsed = nanos(self.start.elapsed());
                 if self.send_burst(index, elapsed) == Some(due) {
                     self.stats.sent_late(elapsed.saturating_sub(due));
@@ -379,58 +451,74 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// Sends requests of a connection's bursts, as many as its pipeline holds. Their latency is
-    /// measured from `now`, that of the first ones of a burst from when the burst was due. Returns
-    /// when the last burst that it began was due.
+    /// Sends requests of a client's bursts, as many as its pipeline holds. Their latency is measured
+    /// from `now`, that of the first ones of a burst from when the burst was due. Returns when the last
+    /// burst that it began was due.
     fn send_burst(&mut self, index: usize, now: u64) -> Option<u64> {
-        let (bursts, connection) = (self.bursts.as_mut()?, self.connections[index].as_mut()?);
-        if connection.is_dormant() {
+        let (bursts, client) = (self.bursts.as_mut()?, self.clients[index].as_mut()?);
+        if client.is_dormant() {
             bursts.skip(index);
         }
         let (mut at, mut began) = (now, None);
-        while connection.is_ready(self.load)
-            && connection.has_room(self.load)
+        while client.is_ready(self.load)
+            && client.has_room(self.load)
             && let Some(next) = bursts.next(index)
         {
             if let Next::First(due) = next {
                 (at, began) = (due, Some(due));
             }
-            connection.enqueue(self.load, at, &mut self.stats);
+            client.enqueue(self.load, at, &mut self.stats, &mut self.unsent);
         }
-        let start = self.start;
-        let now = || nanos(start.elapsed());
-        if let Err(error) = connection.send_or_receive(self.load, now, &mut self.stats) {
-            self.drop_connection(index, &error);
+        for server in 0..self.servers {
+            self.send(index, server);
         }
         began
     }
 
-    /// Sends requests until the connection's pipeline is full. `at` is the time from which their
-    /// latency is measured.
+    /// Sends requests until the client's pipeline is full. `at` is the time from which their latency
+    /// is measured.
     fn fill_pipeline(&mut self, index: usize, at: u64) {
-        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        if !connection.is_ready(self.load) {
+        let Some(Some(client)) = self.clients.get_mut(index) else { return };
+        if !client.is_ready(self.load) {
             return;
         }
-        while connection.has_room(self.load) {
-            connection.enqueue(self.load, at, &mut self.stats);
+        client.fill(self.load, at, &mut self.stats, &mut self.unsent);
+        for server in 0..self.servers {
+            self.send(index, server);
         }
-        let start = self.start;
-        let now = || nanos(start.elapsed());
-        if let Err(error) = connection.send_or_receive(self.load, now, &mut self.stats) {
-            self.drop_connection(index, &error);
+        if self.servers > 1 && self.clients[index].as_ref().is_some_and(Client::is_idle) {
+            self.waiting.push(index);
         }
     }
 
-    fn drop_connection(&mut self, index: usize, error: &std::io::Error) {
-        if let Some(mut connection) = self.connections[index].take() {
-            self.clients.extend(connection.take_client().map(|client| *client));
-            self.stats.fault(&connection.describe_loss(error), 1);
-            self.left_of_lost += connection.left().unwrap_or(0);
-            self.unanswered.extend(connection.into_pending());
+    /// Sends what was written for a server.
+    fn send(&mut self, index: usize, server: usize) {
+        let Some(Some(client)) = self.clients.get_mut(index) else { return };
+        let Some(connection) = client.connection(server) else { return };
+        let start = self.start;
+        let now = || nanos(start.elapsed());
+        if let Err(error) = connection.send_or_receive(self.load, now, &mut self.stats) {
+            self.drop_connection(index, server, &error);
+        }
+    }
+
+    /// Drops a connection. Its client goes on with the other servers, if there are any.
+    fn drop_connection(&mut self, index: usize, server: usize, error: &std::io::Error) {
+        let Some(client) = &mut self.clients[index] else { return };
+        let Some(mut connection) = client.take_connection(server) else { return };
+        self.client_stats.extend(connection.take_client().map(|stats| *stats));
+        self.stats.fault(&connection.describe_loss(self.load, error), 1);
+        self.unanswered.extend(connection.into_pending());
+        self.lost += 1;
+        self.control.lost_connection();
+        if self.servers > 1 {
+            self.stats.of_server(server).lost_connections += 1;
+            self.waiting.push(index);
+        }
+        if client.is_lost() {
+            self.left_of_lost += client.left().unwrap_or(0);
+            self.clients[index] = None;
             self.busy -= 1;
-            self.lost += 1;
-            self.control.lost_connection();
         }
     }
 
@@ -443,10 +531,11 @@ impl<'l> Worker<'l> {
     /// Counts what was not sent and not answered, with the time that it has waited so far.
     fn finish(mut self, reports: &Sender<LoadStats>) -> WorkerEnd {
         let now = self.start.elapsed();
-        let open = self.connections.iter().flatten();
-        let handshaking = open.clone().filter(|connection| connection.is_handshaking()).count();
+        let open = self.clients.iter().flatten();
+        let connections = open.clone().flat_map(Client::connections);
+        let handshaking = connections.filter(|connection| connection.is_handshaking()).count();
         let left = match self.load.settings.stop {
-            Stop::Requests(_) => self.left_of_lost + open.filter_map(Connection::left).sum::<u64>(),
+            Stop::Requests(_) => self.left_of_lost + open.filter_map(Client::left).sum::<u64>(),
             Stop::After(_) => u64::MAX,
         };
         let until = self.end.map_or(now, |end| end.min(now));
@@ -456,10 +545,12 @@ impl<'l> Worker<'l> {
         if let Some(bursts) = self.bursts.take() {
             bursts.count_never_sent(now, left, self.load, &mut self.stats);
         }
-        let mut open = std::mem::take(&mut self.connections);
-        let clients = open.iter_mut().flatten().filter_map(Connection::take_client);
-        self.clients.extend(clients.map(|client| *client));
-        let open = open.into_iter().flatten().flat_map(Connection::into_pending);
+        let mut open = std::mem::take(&mut self.clients);
+        let connections = open.iter_mut().flatten().flat_map(Client::connections_mut);
+        let client_stats = connections.filter_map(Connection::take_client);
+        self.client_stats.extend(client_stats.map(|stats| *stats));
+        let open = open.into_iter().flatten().flat_map(Client::into_pending);
+        std::mem::take(&mut self.unsent).count(nanos(now), &mut self.stats);
         for request in open.chain(std::mem::take(&mut self.unanswered)) {
             request.never_answered(nanos(now), &mut self.stats);
         }
@@ -469,7 +560,7 @@ impl<'l> Worker<'l> {
             Some(end) if now >= end => end.max(self.last_event),
             _ => self.last_event,
         };
-        WorkerEnd { time, lost: self.lost, handshaking, clients: self.clients }
+        WorkerEnd { time, lost: self.lost, handshaking, clients: self.client_stats }
     }
 }
 

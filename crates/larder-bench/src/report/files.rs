@@ -1,6 +1,7 @@
 //! Result files: JSON, percentile distributions (`.hgrm`), and HDR interval logs (`.hlog`).
 
 use crate::find_rate::{Bound, Search};
+use crate::load::opening::server_versions;
 use crate::median::median;
 use crate::outcome::Outcome;
 use crate::run::{Measured, Second};
@@ -25,14 +26,36 @@ pub(crate) struct Json<'r> {
     pub(crate) time: u64,
     /// The command line, without credentials.
     pub(crate) command_line: Vec<String>,
-    /// What the server answers when it is asked for its version.
-    pub(crate) server_version: Option<String>,
+    #[serde(flatten)]
+    pub(crate) versions: ServerVersions,
     pub(crate) units: Units,
     pub(crate) machine: Machine,
     pub(crate) settings: &'r Settings,
     pub(crate) runs: Vec<JsonRun<'r>>,
     /// The median of each figure by itself.
     pub(crate) median: JsonMedian<'r>,
+}
+
+/// What servers answer when they are asked for their versions.
+#[derive(Debug, Serialize)]
+pub(crate) struct ServerVersions {
+    /// That of the server, if there is one.
+    server_version: Option<String>,
+    /// By address, if there are several servers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    server_versions: BTreeMap<String, Option<String>>,
+}
+
+impl ServerVersions {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let mut versions = server_versions(settings);
+        if !settings.has_several_servers() {
+            let server_version = versions.pop().flatten();
+            return Self { server_version, server_versions: BTreeMap::new() };
+        }
+        let addresses = settings.servers.iter().map(|server| server.address.to_string());
+        Self { server_version: None, server_versions: addresses.zip(versions).collect() }
+    }
 }
 
 /// A run: what was measured, the percentiles that were asked for, and each second.
@@ -164,8 +187,8 @@ pub(crate) struct SearchJson<'r> {
     pub(crate) time: u64,
     /// The command line, without credentials.
     pub(crate) command_line: Vec<String>,
-    /// What the server answers when it is asked for its version.
-    pub(crate) server_version: Option<String>,
+    #[serde(flatten)]
+    pub(crate) versions: ServerVersions,
     pub(crate) machine: Machine,
     pub(crate) units: Units,
     pub(crate) settings: &'r Settings,

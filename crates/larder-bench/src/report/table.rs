@@ -8,14 +8,19 @@ use crate::settings::{Arrivals, Settings, Stop};
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 
-/// Two lines that summarise the settings.
-pub(crate) fn heading(settings: &Settings, searched: Option<Bound>) -> String {
-    let Settings { threads, clients, pipeline, ratio, protocol, address, .. } = settings;
+/// Two lines that summarise the settings, and a line with the version of each of several servers.
+pub(crate) fn heading(
+    settings: &Settings,
+    versions: &[Option<String>],
+    searched: Option<Bound>,
+) -> String {
+    let Settings { threads, clients, pipeline, ratio, protocol, servers, .. } = settings;
     let intervals = match settings.arrivals {
         Arrivals::Fixed => "even intervals",
         Arrivals::Poisson => "random intervals (Poisson)",
         Arrivals::Bursts => "in bursts of all connections",
     };
+    let client = if settings.has_several_servers() { "client" } else { "connection" };
     let loop_ = match settings.rate {
         _ if searched.is_some() => format!(
             "open loop at several rates, {intervals}, latency from each request's scheduled time"
@@ -27,10 +32,10 @@ pub(crate) fn heading(settings: &Settings, searched: Option<Bound>) -> String {
             )
         }
         None if settings.sliding => {
-            "closed loop: a connection sends one request for each answer".to_owned()
+            format!("closed loop: a {client} sends one request for each answer")
         }
         None => {
-            "closed loop: a connection sends a pipeline when the one before is answered".to_owned()
+            format!("closed loop: a {client} sends a pipeline when the one before is answered")
         }
     };
     let ends = match settings.stop {
@@ -46,12 +51,27 @@ pub(crate) fn heading(settings: &Settings, searched: Option<Bound>) -> String {
         }
     };
     let connections = settings.connections();
-    format!(
-        "{protocol} to {address}: {} x {} = {connections}, {pipeline} deep, {asked}, \
-         {ends}\n{loop_}\n",
-        counted(*threads as u64, "thread"),
-        counted(*clients as u64, "connection"),
-    )
+    let threads = counted(*threads as u64, "thread");
+    let clients = counted(*clients as u64, client);
+    let (to, each) = match servers.as_slice() {
+        [one] => (one.address.to_string(), String::new()),
+        several => {
+            let count = several.len();
+            (
+                format!("{count} servers ({})", settings.distribution),
+                format!(" x {count} connections"),
+            )
+        }
+    };
+    let mut text = format!(
+        "{protocol} to {to}: {threads} x {clients}{each} = {connections}, {pipeline} deep, {asked}, \
+         {ends}\n{loop_}\n"
+    );
+    for (server, version) in servers.iter().zip(versions) {
+        let version = version.as_deref().unwrap_or("it does not tell its version");
+        let _ = writeln!(text, "server {}: {version}", server.address);
+    }
+    text
 }
 
 /// A number of things, in the plural unless it is 1.
@@ -164,14 +184,44 @@ pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64])
     text
 }
 
+/// A row for each of several servers.
+pub(crate) fn servers(outcome: &Outcome) -> String {
+    let longest = outcome.servers.iter().map(|server| server.address.len()).max();
+    let Some(width) = longest else { return String::new() };
+    let mut text = format!(
+        "{:<width$}{:>12}{:>11}{:>11}{:>11}{:>8}\n",
+        "", "requests/s", "errors/s", "hits/s", "misses/s", "lost"
+    );
+    for server in &outcome.servers {
+        let per_second = |count| per_second(count, outcome.seconds);
+        let _ = writeln!(
+            text,
+            "{:<width$}{:>12.0}{:>11.0}{:>11.0}{:>11.0}{:>8}",
+            server.address,
+            per_second(server.requests),
+            per_second(server.errors),
+            per_second(server.hits),
+            per_second(server.misses),
+            server.lost_connections,
+        );
+    }
+    text
+}
+
 /// CPU time of the server and the load, memory of the server, and faults.
 pub(crate) fn costs(outcome: &Outcome) -> String {
     let mut text = String::new();
-    match &outcome.server {
-        Some(server) => text.push_str(&server_line(server)),
-        None => text.push_str(
+    match (&outcome.server, outcome.servers.as_slice()) {
+        (Some(server), _) => text.push_str(&server_line("server", server)),
+        (None, []) => text.push_str(
             "server: its process was not found on this machine, or is not accessible (see --pid)\n",
         ),
+        (None, several) => {
+            let costs = several.iter().filter_map(|server| Some((server, server.cost?)));
+            for (server, cost) in costs {
+                text.push_str(&server_line(&format!("server {}", server.address), &cost));
+            }
+        }
     }
     let share = outcome.load_cpu_seconds / outcome.seconds.max(1e-9);
     let _ = writeln!(text, "load generator: {share:.2} cores busy");
@@ -181,7 +231,7 @@ pub(crate) fn costs(outcome: &Outcome) -> String {
     text
 }
 
-fn server_line(server: &ServerCost) -> String {
+fn server_line(name: &str, server: &ServerCost) -> String {
     let counted = match (server.cycles, server.instructions) {
         (Some(cycles), Some(instructions)) => {
             format!("{cycles:.0} cycles and {instructions:.0} instructions in user mode")
@@ -189,7 +239,7 @@ fn server_line(server: &ServerCost) -> String {
         _ => "no hardware counters".to_owned(),
     };
     format!(
-        "server (pid {}): {:.3} us user + {:.3} us system CPU per request; {counted}; RSS {:.1} MiB \
+        "{name} (pid {}): {:.3} us user + {:.3} us system CPU per request; {counted}; RSS {:.1} MiB \
          before, {:.1} MiB after\n",
         server.pid,
         server.user_micros,

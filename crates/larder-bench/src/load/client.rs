@@ -1,0 +1,227 @@
+//! A client: it draws requests, and sends each to the server of its key.
+//!
+//! A client has one connection to each server, as a client library has. The depth of the pipeline is
+//! that of the client: it sends so many requests, to whichever servers their keys belong, and the next
+//! ones when all of them are answered. So no request waits for the connection of its server alone.
+
+use super::connection::{Connection, Load, PendingRequest};
+use super::generator::{Generator, Request};
+use super::stats::{Kind, LoadStats};
+use crate::run::RunError;
+use std::collections::BTreeMap;
+
+/// A client with its connections.
+#[derive(Debug)]
+pub(crate) struct Client {
+    generator: Generator,
+    /// By server. A connection becomes `None` when it is lost.
+    connections: Vec<Option<Connection>>,
+    routing: Routing,
+}
+
+/// The memory with which servers of keys are found.
+#[derive(Debug)]
+struct Routing {
+    /// The key whose server is looked for.
+    key: Vec<u8>,
+    /// The keys of a get by server.
+    parts: Vec<Vec<u64>>,
+}
+
+/// Requests whose server had been lost when they were drawn, by that time in milliseconds since the
+/// start of the run.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent(BTreeMap<(u64, Kind), u64>);
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+impl Client {
+    /// Opens the connections of client `index` of the run, or prepares them if they are to be opened
+    /// later.
+    ///
+    /// # Errors
+    /// A server does not accept a connection, or the distribution of keys has invalid parameters.
+    pub(crate) fn new(load: &Load, index: usize) -> Result<Self, RunError> {
+        let servers = load.settings.servers.len();
+        let connections = (0..servers).map(|server| Connection::new(load, index, server).map(Some));
+        Ok(Self {
+            connections: connections.collect::<Result<_, _>>()?,
+            generator: Generator::new(&load.settings, index)?,
+            routing: Routing { key: Vec::new(), parts: vec![Vec::new(); servers] },
+        })
+    }
+
+    /// The connections that are not lost.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.iter().flatten()
+    }
+
+    /// The connections that are not lost.
+    pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.connections.iter_mut().flatten()
+    }
+
+    /// The connection to a server; none if it is lost.
+    #[inline]
+    pub(crate) fn connection(&mut self, server: usize) -> Option<&mut Connection> {
+        self.connections.get_mut(server)?.as_mut()
+    }
+
+    /// Takes the connection to a server, which is lost.
+    pub(crate) fn take_connection(&mut self, server: usize) -> Option<Connection> {
+        self.connections.get_mut(server)?.take()
+    }
+
+    /// The requests whose answers are outstanding.
+    pub(crate) fn into_pending(self) -> impl Iterator<Item = PendingRequest> {
+        self.connections.into_iter().flatten().flat_map(Connection::into_pending)
+    }
+
+    /// Number of requests that are still to be drawn; none in a timed run.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.generator.left()
+    }
+
+    /// Whether all connections are lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.connections().next().is_none()
+    }
+
+    /// Whether the connections are to be opened later in the run.
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.connections().any(Connection::is_dormant)
+    }
+
+    /// Whether the client has nothing to wait for.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.connections().all(Connection::is_idle)
+    }
+
+    /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
+    #[inline]
+    pub(crate) fn is_ready(&self, load: &Load) -> bool {
+        !self.generator.is_exhausted() && self.connections().all(|c| c.is_ready(load))
+    }
+
+    /// Whether all requests have been sent and answered. A timed run is never done.
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        self.generator.is_exhausted() && self.unanswered() == 0
+    }
+
+    /// Number of requests whose answers are outstanding.
+    #[inline]
+    pub(crate) fn unanswered(&self) -> usize {
+        self.connections().map(Connection::unanswered).sum()
+    }
+
+    /// Writes requests into the output buffers of their connections until the pipeline is full. `at`
+    /// is the time from which their latency is measured.
+    #[inline]
+    pub(crate) fn fill(
+        &mut self,
+        load: &Load,
+        at: u64,
+        stats: &mut LoadStats,
+        unsent: &mut Unsent,
+    ) {
+        let Self { generator, connections, .. } = self;
+        if let [Some(connection)] = connections.as_mut_slice() {
+            while !generator.is_exhausted() && connection.has_room(load) {
+                connection.enqueue(load, generator.next(load), at, stats);
+            }
+            return;
+        }
+        self.fill_several(load, at, stats, unsent);
+    }
+
+    /// Apart from the loop for one server, which is shorter without it.
+    #[inline(never)]
+    fn fill_several(&mut self, load: &Load, at: u64, stats: &mut LoadStats, unsent: &mut Unsent) {
+        for _ in self.unanswered()..load.settings.pipeline {
+            if self.generator.is_exhausted() {
+                return;
+            }
+            self.enqueue(load, at, stats, unsent);
+        }
+    }
+
+    /// Whether another request fits into the pipeline.
+    pub(crate) fn has_room(&self, load: &Load) -> bool {
+        !self.generator.is_exhausted()
+            && self.unanswered() < load.settings.pipeline
+            && self.connections().all(|connection| connection.has_room(load))
+    }
+
+    /// Writes one request into the output buffers of the connections that it is sent on. `at` is the
+    /// time from which its latency is measured.
+    pub(crate) fn enqueue(
+        &mut self,
+        load: &Load,
+        at: u64,
+        stats: &mut LoadStats,
+        unsent: &mut Unsent,
+    ) {
+        let Self { generator, connections, routing } = self;
+        let request = generator.next(load);
+        if let [Some(connection)] = connections.as_mut_slice() {
+            return connection.enqueue(load, request, at, stats);
+        }
+        routing.distribute(load, request, |server, part| match &mut connections[server] {
+            Some(connection) => connection.enqueue(load, part, at, stats),
+            None => unsent.add(part.kind(load), at),
+        });
+    }
+}
+
+impl Routing {
+    /// Passes a request on with the number of its server. A get of several keys becomes a get for each
+    /// server of a key.
+    fn distribute(
+        &mut self,
+        load: &Load,
+        request: Request<'_>,
+        mut send: impl FnMut(usize, Request<'_>),
+    ) {
+        match request {
+            Request::Get { keys: keys @ [_, _, ..] } => {
+                for key in keys {
+                    let server = self.server_of(load, *key);
+                    self.parts[server].push(*key);
+                }
+                for (server, keys) in self.parts.iter_mut().enumerate() {
+                    if !keys.is_empty() {
+                        send(server, Request::Get { keys });
+                        keys.clear();
+                    }
+                }
+            }
+            Request::Set { key, .. } => send(self.server_of(load, key), request),
+            Request::Get { keys } | Request::Command { keys, .. } => {
+                // Commands without a key are refused with several servers.
+                let server = keys.first().map_or(0, |key| self.server_of(load, *key));
+                send(server, request);
+            }
+        }
+    }
+
+    fn server_of(&mut self, load: &Load, key: u64) -> usize {
+        self.key.clear();
+        load.names.write(key, &mut self.key);
+        load.router.server_of(&self.key)
+    }
+}
+
+impl Unsent {
+    #[cold]
+    fn add(&mut self, kind: Kind, at: u64) {
+        *self.0.entry((at / NANOS_PER_MILLI, kind)).or_default() += 1;
+    }
+
+    /// Counts them as never sent at the end of the run, in nanoseconds since its start.
+    pub(crate) fn count(self, now: u64, stats: &mut LoadStats) {
+        for ((at, kind), times) in self.0 {
+            stats.never_sent(kind, times, now.saturating_sub(at * NANOS_PER_MILLI));
+        }
+    }
+}
