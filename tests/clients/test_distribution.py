@@ -18,18 +18,14 @@ DISTRIBUTIONS = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def servers(start):
     with ExitStack() as stack:
         yield [stack.enter_context(start("-t", "1")) for _ in range(3)]
 
 
 @pytest.fixture(params=DISTRIBUTIONS)
-def distribution(request, servers):
-    for server in servers:
-        with server.connect() as sock:
-            sock.sendall(b"flush_all\r\n")
-            assert sock.recv(16) == b"OK\r\n"
+def distribution(request):
     return request.param
 
 
