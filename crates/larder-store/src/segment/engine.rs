@@ -3,6 +3,7 @@
 use super::chain::{ChainLease, Upload};
 use super::handle::{Handle, Hint, lend, liveness, value};
 use super::index::{count_hit, scan};
+use super::raw::{CACHE_LINE, Region};
 use super::record::{Record, Witness};
 use super::shared::Shared;
 use super::slot::{Slot, tag};
@@ -14,6 +15,11 @@ use crate::{
 };
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+
+/// How many lines of an announced item are prefetched at once: the header and the key, and short values.
+const ITEM_LINES: usize = 2;
+/// How much of a longer item is prefetched before it is read. The processor itself goes on with the rest.
+const AHEAD_LEN_MAX: usize = 1024;
 
 impl Engine for Handle {
     type Lease = ChainLease;
@@ -41,9 +47,7 @@ impl Engine for Handle {
         let table = self.shared.table();
         let index = &self.shared.index;
         let buckets = index.candidates_of(hash).map(|bucket| table.bucket_offset(bucket));
-        for bucket in buckets {
-            table.region.prefetch(bucket);
-        }
+        table.region.prefetch(buckets[0]);
         let patterns = index.patterns(hash);
         self.hints.push(Hint { hash, patterns, buckets, word: None });
     }
@@ -52,15 +56,17 @@ impl Engine for Handle {
     fn prefetch_announced(&mut self) {
         self.hinted = true;
         let region = &self.shared.table().region;
+        let mut is_complete = true;
         for hint in &mut self.hints {
-            let probes = hint.buckets.into_iter().zip(hint.patterns);
-            let guess = probes.into_iter().find_map(|(bucket, pattern)| {
-                scan(region.bucket(bucket), pattern, |word, slot| Some((word, slot)))
-            });
-            if let Some((word, slot)) = guess {
-                region.prefetch(slot.offset());
-                region.prefetch(slot.offset() + 64);
-                hint.word = NonZeroUsize::new(region.offset_of(word));
+            if !hint.seek(region, 0) {
+                // Few items are in their second bucket, so it is not fetched before.
+                region.prefetch(hint.buckets[1]);
+                is_complete = false;
+            }
+        }
+        if !is_complete {
+            for hint in self.hints.iter_mut().filter(|hint| hint.word.is_none()) {
+                hint.seek(region, 1);
             }
         }
     }
@@ -242,6 +248,21 @@ impl Engine for Handle {
     }
 }
 
+impl Hint {
+    /// Looks for an index word with the key's tag in one of the two buckets, and prefetches its item.
+    #[inline]
+    fn seek(&mut self, region: &Region, choice: usize) -> bool {
+        let (bucket, pattern) = (self.buckets[choice], self.patterns[choice]);
+        let found = scan(region.bucket(bucket), pattern, |word, slot| Some((word, slot)));
+        let Some((word, slot)) = found else { return false };
+        for line in 0..ITEM_LINES {
+            region.prefetch(slot.offset() + line * CACHE_LINE);
+        }
+        self.word = NonZeroUsize::new(region.offset_of(word));
+        true
+    }
+}
+
 impl Handle {
     /// The index word with the key's tag that was found when the items of this batch were prefetched.
     #[inline]
@@ -274,8 +295,12 @@ impl Handle {
         read: impl FnOnce(&Arc<Shared>, &Found<'_>, Seconds) -> R,
     ) -> Lookup<R> {
         let hint = self.hint(key.hash);
+        let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.word);
         self.pinned(|shared, guard, now| {
             let witness = Witness::pinned(guard);
+            if let Some(word) = ahead {
+                prefetch_rest(shared, word, witness);
+            }
             let verify = |word, slot| {
                 let record = shared.record(slot, witness);
                 if record.key() == key.bytes { Some(Found { word, slot, record }) } else { None }
@@ -309,6 +334,21 @@ impl Handle {
         self.pin.resume(&self.shared.epoch);
         self.sample_write(key);
         updated
+    }
+}
+
+/// Prefetches the rest of a long item that will be read after the next one. Its header has arrived by
+/// now, so its length is known.
+#[inline]
+fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
+    let region = &shared.table().region;
+    let slot = Slot(region.word(word.get()).load(Ordering::Acquire));
+    if slot.is_empty() {
+        return;
+    }
+    let len = shared.record(slot, witness).header.inline_len().min(AHEAD_LEN_MAX);
+    for at in (ITEM_LINES * CACHE_LINE..len).step_by(CACHE_LINE) {
+        region.prefetch(slot.offset() + at);
     }
 }
 

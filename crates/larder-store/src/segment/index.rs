@@ -319,8 +319,8 @@ impl<'i, B: Buckets> Locked<'i, B> {
         place.word.store(Slot::EMPTY.0, Ordering::Release);
     }
 
-    /// Publishes a word for a key that has none, in the emptier bucket; if both are full, items that
-    /// have room elsewhere move over.
+    /// Publishes a word for a key that has none, in the first bucket with room, so that most look-ups
+    /// read one bucket; if both are full, items that have room elsewhere move over.
     pub(super) fn insert(
         &self,
         offset: usize,
@@ -328,12 +328,11 @@ impl<'i, B: Buckets> Locked<'i, B> {
         rehash: impl Fn(Slot) -> u64,
     ) -> Result<(), Full> {
         let buckets = self.index.candidates_of(self.hash);
-        let frees = buckets.map(|bucket| free(self.index.buckets.bucket(bucket)));
-        let emptier = usize::from(frees[1].1 > frees[0].1);
-        let (choice, word) = match frees[emptier].0 {
-            Some(word) => (emptier, word),
-            None => self.make_room(buckets, &rehash).ok_or(Full)?,
+        let free = |choice: usize| {
+            free(self.index.buckets.bucket(buckets[choice])).map(|word| (choice, word))
         };
+        let room = free(0).or_else(|| free(1)).or_else(|| self.make_room(buckets, &rehash));
+        let (choice, word) = room.ok_or(Full)?;
         let pattern = self.index.patterns(self.hash)[choice];
         word.store(Slot::new(pattern, offset, freq).0, Ordering::Release);
         Ok(())
@@ -371,7 +370,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
                 let home = self.index.home_of(bucket, slot, [len; 2], rehash);
                 let other = fold(self.index.other_home(home, slot.tag()), len);
                 let visit = Visit { bucket: other as u32, from: at as u16, word: i as u8 };
-                if let Some(room) = free(self.index.buckets.bucket(other)).0 {
+                if let Some(room) = free(self.index.buckets.bucket(other)) {
                     return Some(self.shift(&visits, visit, room, rehash));
                 }
                 let is_new = visits[..known].iter().all(|known| known.bucket != visit.bucket);
@@ -424,10 +423,9 @@ impl<B: Buckets> Drop for Locked<'_, B> {
     }
 }
 
-/// The first empty word of a bucket, and the number of empty words.
-fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
-    let empty = || bucket.iter().filter(|word| word.load(Ordering::Relaxed) == Slot::EMPTY.0);
-    (empty().next(), empty().count())
+/// The first empty word of a bucket.
+fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> Option<&AtomicU64> {
+    bucket.iter().find(|word| word.load(Ordering::Relaxed) == Slot::EMPTY.0)
 }
 
 impl Stripe<'_> {

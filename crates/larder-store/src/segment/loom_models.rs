@@ -197,8 +197,8 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
         let index = index(4);
         // A reader looks at bucket 2 first.
         let mover = ids([2, 1], 1)[0];
-        // So that it goes to bucket 1, the emptier.
-        put(&index, ids([2, 3], 1)[0]);
+        // So that it goes to bucket 1.
+        ids([2, 3], 8).into_iter().for_each(|id| put(&index, id));
         put(&index, mover);
         // These fill buckets 0 and 1.
         let crowd = ids([0, 1], 16);
@@ -263,8 +263,6 @@ fn a_walk_finds_a_key_that_moves_behind_it() {
     explore(5, || {
         let index = index(4);
         let mover = ids([2, 1], 1)[0];
-        // So that it goes to bucket 2, the emptier.
-        put(&index, ids([1, 0], 1)[0]);
         put(&index, mover);
         // These fill buckets 2 and 3.
         let crowd = ids([2, 3], 16);
