@@ -9,6 +9,7 @@ use super::generator::{Generator, Request};
 use super::stats::{Kind, LoadStats};
 use crate::run::RunError;
 use std::collections::BTreeMap;
+use std::io;
 
 /// A client with its connections.
 #[derive(Debug)]
@@ -100,7 +101,11 @@ impl Client {
     /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
-        !self.generator.is_exhausted() && self.connections().all(|c| c.is_ready(load))
+        !self.generator.is_exhausted()
+            && match self.connections.as_slice() {
+                [Some(connection)] => connection.is_ready(load),
+                _ => self.connections().all(|connection| connection.is_ready(load)),
+            }
     }
 
     /// Whether all requests have been sent and answered. A timed run is never done.
@@ -133,6 +138,26 @@ impl Client {
             return;
         }
         self.fill_several(load, at, stats, unsent);
+    }
+
+    /// Sends what was written, as far as sockets accept it. Returns the connections that are lost, by
+    /// server.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        load: &Load,
+        now: impl Fn() -> u64,
+        stats: &mut LoadStats,
+    ) -> Vec<(usize, io::Error)> {
+        let mut lost = Vec::new();
+        for (server, connection) in self.connections.iter_mut().enumerate() {
+            if let Some(connection) = connection
+                && let Err(error) = connection.send_or_receive(load, &now, stats)
+            {
+                lost.push((server, error));
+            }
+        }
+        lost
     }
 
     /// Apart from the loop for one server, which is shorter without it.

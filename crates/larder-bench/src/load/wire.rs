@@ -39,6 +39,8 @@ mod opcode {
 
 impl Wire {
     /// Appends a get of one key or several.
+    #[expect(clippy::inline_always, reason = "part of the loop that fills a pipeline")]
+    #[inline(always)]
     pub(crate) fn write_get(self, names: &KeyNames, keys: &[u64], out: &mut Vec<u8>) {
         match self.protocol {
             Protocol::Text => {
@@ -86,6 +88,8 @@ impl Wire {
     }
 
     /// Appends a set. An `expiry` of 0 is none.
+    #[expect(clippy::inline_always, reason = "part of the loop that fills a pipeline")]
+    #[inline(always)]
     pub(crate) fn write_set(
         self,
         names: &KeyNames,

@@ -386,6 +386,7 @@ impl<'l> Worker<'l> {
     }
 
     /// Sends further requests of a client in a closed loop, or ends the client if it is done.
+    #[inline]
     fn go_on(&mut self, index: usize, elapsed: Duration) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.is_done() {
@@ -483,22 +484,13 @@ impl<'l> Worker<'l> {
             return;
         }
         client.fill(self.load, at, &mut self.stats, &mut self.unsent);
-        for server in 0..self.servers {
-            self.send(index, server);
+        let start = self.start;
+        let now = || nanos(start.elapsed());
+        for (server, error) in client.send(self.load, now, &mut self.stats) {
+            self.drop_connection(index, server, &error);
         }
         if self.servers > 1 && self.clients[index].as_ref().is_some_and(Client::is_idle) {
             self.waiting.push(index);
-        }
-    }
-
-    /// Sends what was written for a server.
-    fn send(&mut self, index: usize, server: usize) {
-        let Some(Some(client)) = self.clients.get_mut(index) else { return };
-        let Some(connection) = client.connection(server) else { return };
-        let start = self.start;
-        let now = || nanos(start.elapsed());
-        if let Err(error) = connection.send_or_receive(self.load, now, &mut self.stats) {
-            self.drop_connection(index, server, &error);
         }
     }
 
