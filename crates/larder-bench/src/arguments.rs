@@ -87,7 +87,7 @@ pub struct Arguments {
     /// Duration of the run in seconds, instead of a number of requests
     #[arg(long, visible_alias = "duration", value_parser = seconds, help_heading = LOAD)]
     pub test_time: Option<Duration>,
-    /// Number of connections of each thread
+    /// Number of connections of each thread; with several servers, of clients with a connection to each
     #[arg(short, long, default_value_t = 50, value_parser = at_least_one, help_heading = LOAD)]
     pub clients: usize,
     /// Begin with this number of connections of each thread, and add --clients-step of them after

@@ -36,6 +36,17 @@ fn text_and_meta() {
 }
 
 #[test]
+fn each_of_several_servers() {
+    let file = password_file("ann:pass:word");
+    let servers = [(); 2].map(|()| Server::memcached_with(&["-Y", file.path().to_str().unwrap()]));
+    let ports = format!("127.0.0.1:{},127.0.0.1:{}", servers[0].port, servers[1].port);
+    let line = "-a ann:pass:word -t 1 -c 3 -n 10 --fill --key-maximum 99 --ratio 0:1";
+    let measured = load(&format!("-s {ports} {line}"));
+    assert_eq!(measured.outcome.commands["get"].hits, 30);
+    assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
+}
+
+#[test]
 fn resp() {
     let server = Server::redis_with(&["--requirepass", "pass:word"]);
     check(&server, "resp", ":pass:word");

@@ -60,6 +60,19 @@ fn requests_and_answers_are_encrypted() {
 }
 
 #[test]
+fn several_servers_are_spoken_to_in_tls() {
+    let servers = ["first", "second"].map(server_without_items);
+    let ports = format!("127.0.0.1:{},127.0.0.1:{}", servers[0].0, servers[1].0);
+    let measured = load(&format!("-s {ports} -t 1 -c 3 -n 100 --ratio 0:1 --pipeline 10 --tls"));
+    assert_eq!(measured.outcome.commands["get"].misses, 300);
+    assert!(measured.outcome.servers.iter().all(|server| server.misses > 0));
+    assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
+    for (_, certificate) in servers {
+        std::fs::remove_file(certificate).unwrap();
+    }
+}
+
+#[test]
 fn a_server_with_tls_that_is_spoken_to_in_plaintext_is_named() {
     let (port, certificate) = server_without_items("plaintext");
     let line = format!("-s 127.0.0.1 -p {port} -t 1 -c 2 -n 10 --timeout 1");

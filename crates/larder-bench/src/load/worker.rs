@@ -11,6 +11,7 @@ use super::stats::LoadStats;
 use crate::run::RunError;
 use crate::settings::{Arrivals, Stop};
 use mio::{Events, Poll, Token};
+use std::io::Error;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -486,16 +487,25 @@ impl<'l> Worker<'l> {
         client.fill(self.load, at, &mut self.stats, &mut self.unsent);
         let start = self.start;
         let now = || nanos(start.elapsed());
-        for (server, error) in client.send(self.load, now, &mut self.stats) {
-            self.drop_connection(index, server, &error);
-        }
-        if self.servers > 1 && self.clients[index].as_ref().is_some_and(Client::is_idle) {
+        let lost = client.send(self.load, now, &mut self.stats);
+        if self.servers > 1 && client.is_idle() {
             self.waiting.push(index);
+        }
+        if !lost.is_empty() {
+            self.drop_connections(index, lost);
+        }
+    }
+
+    #[cold]
+    fn drop_connections(&mut self, index: usize, lost: Vec<(usize, Error)>) {
+        for (server, error) in lost {
+            self.drop_connection(index, server, &error);
         }
     }
 
     /// Drops a connection. Its client goes on with the other servers, if there are any.
-    fn drop_connection(&mut self, index: usize, server: usize, error: &std::io::Error) {
+    #[cold]
+    fn drop_connection(&mut self, index: usize, server: usize, error: &Error) {
         let Some(client) = &mut self.clients[index] else { return };
         let Some(mut connection) = client.take_connection(server) else { return };
         self.client_stats.extend(connection.take_client().map(|stats| *stats));
