@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("larder-protocol", &[]),
     ("larder-store", &[]),
     ("larder-operations", &["larder-store"]),
@@ -18,8 +18,9 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("larder-server", &["larder-session", "larder-operations", "larder-store", "larder-protocol"]),
     ("larder-model", &["larder-protocol"]),
     ("larder-target", &["larder-protocol"]),
-    ("larder-bench", &["larder-protocol", "larder-target"]),
-    ("larder-capacity", &["larder-store", "larder-target"]),
+    ("larder-trace", &[]),
+    ("larder-bench", &["larder-protocol", "larder-target", "larder-trace"]),
+    ("larder-capacity", &["larder-store", "larder-target", "larder-trace"]),
     ("larder-compare", &["larder-bench", "larder-capacity", "larder-target"]),
     ("larder-cli", &["larder-bench", "larder-capacity", "larder-compare", "larder-target"]),
 ];

@@ -19,10 +19,11 @@ pub use replay::{HitStats, Replayed, replay};
 pub use report::Row;
 pub use simulated::{Bound, Overheads, Simulated, simulate};
 pub use stream::{Counted, Footprint, Stream};
-pub use trace::{TraceError, open, read};
+pub use trace::{open, read};
 pub use workload::{NoDistribution, Traits, TtlShare, Workload};
 
 use larder_target::target::{OpenTarget, Target, TargetError};
+use larder_trace::TraceError;
 use std::io;
 
 /// Why a measurement failed.
