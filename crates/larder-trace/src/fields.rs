@@ -14,14 +14,36 @@ pub(crate) fn key(field: &[u8]) -> Result<&[u8], &'static str> {
     is_key.then_some(field).ok_or("a key has 1 to 250 bytes without spaces and control characters")
 }
 
-/// The time in nanoseconds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked before")]
-pub(crate) fn nanos(field: &[u8]) -> Result<u64, &'static str> {
-    let secs: Option<f64> = parse(field);
-    let secs = secs.filter(|secs| (0.0..1e10).contains(secs));
-    // Microseconds are exact in an `f64` up to the year 2255.
-    let nanos = secs.map(|secs| (secs * 1e6).round() as u64 * 1000);
-    nanos.ok_or("the time must be a number of seconds")
+/// A time in nanoseconds, and the nanoseconds that its last digit stands for. More than nine decimals
+/// are left out.
+pub(crate) fn time(field: &[u8]) -> Result<(u64, u64), &'static str> {
+    let point = field.iter().position(|byte| *byte == b'.');
+    let (whole, decimals) = match point {
+        Some(point) => (&field[..point], &field[point + 1..]),
+        None => (field, &b""[..]),
+    };
+    let is_number = field.len() > usize::from(point.is_some())
+        && whole.len() <= WHOLE_DIGITS_MAX
+        && whole.iter().chain(decimals).all(u8::is_ascii_digit);
+    if !is_number {
+        return Err("the time must be a number of seconds");
+    }
+    let mut nanos = digits(whole) * NANOS_PER_SEC;
+    let mut unit = NANOS_PER_SEC;
+    for digit in decimals.iter().take(9) {
+        unit /= 10;
+        nanos += u64::from(digit - b'0') * unit;
+    }
+    Ok((nanos, unit))
+}
+
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+/// Maximum number of digits of whole seconds, so that a time in nanoseconds has 64 bits.
+const WHOLE_DIGITS_MAX: usize = 10;
+
+fn digits(digits: &[u8]) -> u64 {
+    digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
 }
 
 pub(crate) fn value_len(field: &[u8]) -> Result<u32, &'static str> {
@@ -35,6 +57,11 @@ pub(crate) fn ttl_secs(field: &[u8]) -> Result<Option<NonZeroU32>, &'static str>
         return Ok(None);
     }
     parse(field).map(NonZeroU32::new).ok_or("the TTL must be a whole number of seconds")
+}
+
+/// A field that is checked and not used.
+pub(crate) fn key_len(field: &[u8]) -> Result<(), &'static str> {
+    parse::<u32>(field).map(drop).ok_or("the key size must be a number of bytes")
 }
 
 fn parse<T: std::str::FromStr>(field: &[u8]) -> Option<T> {

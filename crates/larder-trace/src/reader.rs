@@ -1,9 +1,9 @@
-//! Reads a trace line by line: `time_secs,key,size[,ttl]`.
+//! Reads a trace line by line.
 
-use crate::fields;
+use crate::form::Form;
+use crate::record::Record;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::num::NonZeroU32;
 use std::path::Path;
 
 /// Maximum length of a line, so that a file that is no trace is not read into memory.
@@ -29,19 +29,6 @@ pub enum TraceError {
     },
 }
 
-/// A recorded request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'l> {
-    /// Nanoseconds since the first request of the trace, never less than those of the request before.
-    pub at_nanos: u64,
-    /// The key: 1 to 250 bytes without spaces and control characters.
-    pub key: &'l [u8],
-    /// Size of the value in bytes, at most 2^30.
-    pub value_len: u32,
-    /// TTL of the value in seconds; none is no expiry.
-    pub ttl_secs: Option<NonZeroU32>,
-}
-
 /// Reads the records of a trace, one after the other.
 #[derive(Debug)]
 pub struct Reader<R> {
@@ -50,6 +37,8 @@ pub struct Reader<R> {
     text: Vec<u8>,
     /// Number of the last line, from 1.
     line: u64,
+    /// The form of all lines, by the first one.
+    form: Option<Form>,
     start_nanos: Option<u64>,
     last_nanos: u64,
 }
@@ -67,7 +56,7 @@ impl Reader<BufReader<File>> {
 impl<R: BufRead> Reader<R> {
     /// Reads from any input.
     pub fn new(input: R) -> Self {
-        Self { input, text: Vec::new(), line: 0, start_nanos: None, last_nanos: 0 }
+        Self { input, text: Vec::new(), line: 0, form: None, start_nanos: None, last_nanos: 0 }
     }
 
     /// The next record; none at the end of the trace.
@@ -83,6 +72,18 @@ impl<R: BufRead> Reader<R> {
             }
         }
         if self.start_nanos.is_none() { Err(TraceError::Empty) } else { Ok(None) }
+    }
+
+    /// The form of the trace; none before the first record.
+    #[must_use]
+    pub fn form(&self) -> Option<Form> {
+        self.form
+    }
+
+    /// Number of the line of the last record, from 1.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
     }
 
     /// The error of the last line that cannot be used, for a reason that its reader knows.
@@ -108,40 +109,37 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn record(&mut self) -> Result<Record<'_>, &'static str> {
-        let mut fields = self.text.split(|byte| *byte == b',');
-        let (Some(time), Some(key), Some(size), ttl, None) =
-            (fields.next(), fields.next(), fields.next(), fields.next(), fields.next())
-        else {
-            return Err("expected time_secs,key,size or time_secs,key,size,ttl");
+        let form = match self.form {
+            Some(form) => form,
+            None => *self.form.insert(Form::of_line(&self.text)?),
         };
-        let nanos = fields::nanos(time)?;
-        let start_nanos = *self.start_nanos.get_or_insert(nanos);
-        let at_nanos = nanos
+        let record = form.record(&self.text)?;
+        let start_nanos = *self.start_nanos.get_or_insert(record.at_nanos);
+        let at_nanos = record
+            .at_nanos
             .checked_sub(start_nanos)
             .filter(|since| *since >= self.last_nanos)
             .ok_or("its time is earlier than that of the line before; sort the trace by time")?;
         self.last_nanos = at_nanos;
-        Ok(Record {
-            at_nanos,
-            key: fields::key(key)?,
-            value_len: fields::value_len(size)?,
-            ttl_secs: fields::ttl_secs(ttl.unwrap_or_default())?,
-        })
+        Ok(Record { at_nanos, ..record })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Operation;
+    use std::num::NonZeroU32;
 
-    /// The records of a text, as `time key size ttl`.
+    /// The records of a text, as `time operation key size ttl`.
     fn records(text: &str) -> Result<Vec<String>, TraceError> {
         let mut reader = Reader::new(text.as_bytes());
         let mut all = Vec::new();
         while let Some(record) = reader.read_record()? {
-            let Record { at_nanos, key, value_len, ttl_secs } = record;
+            let Record { at_nanos, operation, key, value_len, ttl_secs, .. } = record;
             let (millis, ttl) = (at_nanos / 1_000_000, ttl_secs.map_or(0, NonZeroU32::get));
-            all.push(format!("{millis} {} {value_len} {ttl}", key.escape_ascii()));
+            let (operation, key) = (operation.name(), key.escape_ascii());
+            all.push(format!("{millis} {operation} {key} {value_len} {ttl}"));
         }
         Ok(all)
     }
@@ -153,8 +151,50 @@ mod tests {
                     1700000000.5,user:2,7\n\n\
                     1700000001,user:1,100,0\n\
                     1700000001,user:3,0,";
-        let expected = ["0 user:1 100 60", "250 user:2 7 0", "750 user:1 100 0", "750 user:3 0 0"];
+        let expected = [
+            "0 get user:1 100 60",
+            "250 get user:2 7 0",
+            "750 get user:1 100 0",
+            "750 get user:3 0 0",
+        ];
         assert_eq!(records(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn twitters_form_is_read() {
+        let text = "5,q:q:1:8WTfjZU14ee,17,213,4,get,0\n\
+                    5,a,b,3,10,17,set,3600\n\
+                    6,q:q:1:8WTfjZU14ee,17,213,4,delete,0\n";
+        let expected = ["0 get q:q:1:8WTfjZU14ee 213 0", "0 set a,b 10 3600"];
+        assert_eq!(records(text).unwrap()[..2], expected);
+        assert_eq!(records(text).unwrap()[2], "1000 delete q:q:1:8WTfjZU14ee 213 0");
+        for operation in Operation::ALL {
+            let line = format!("0,k,1,2,3,{},4", operation.name());
+            assert_eq!(records(&line).unwrap(), [format!("0 {} k 2 4", operation.name())]);
+        }
+    }
+
+    #[test]
+    fn the_unit_of_a_time_is_that_of_its_last_digit() {
+        for (time, nanos, unit) in [
+            ("7", 7_000_000_000, 1_000_000_000),
+            ("7.", 7_000_000_000, 1_000_000_000),
+            ("7.25", 7_250_000_000, 10_000_000),
+            (".250", 250_000_000, 1_000_000),
+            ("1700000000.123456789123", 1_700_000_000_123_456_789, 1),
+        ] {
+            assert_eq!(crate::fields::time(time.as_bytes()), Ok((nanos, unit)), "{time}");
+        }
+        for wrong in ["", ".", "-1", "1e3", "+1", "1.2.3", "12345678901", "NaN"] {
+            assert!(crate::fields::time(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_compressed_file_is_recognised() {
+        let mut reader = Reader::new(&b"\x28\xb5\x2f\xfd\x04"[..]);
+        let error = reader.read_record().unwrap_err().to_string();
+        assert!(error.contains("zstd"), "{error}");
     }
 
     #[test]
@@ -165,7 +205,11 @@ mod tests {
         };
         check("time_secs,key,size\n", "no requests");
         check("0,a,1\n0,a\n", "line 2: expected time_secs,key,size");
+        check("0,a,1\n0,a,1,2,3", "line 2: expected time_secs");
         check("0,a,1,2,3", "line 1: expected time_secs");
+        check("0,a,1,2,3,get,0\n0,a,1", "line 2: expected timestamp,");
+        check("0,a,1,2,3,get,0\n0,a,1,2,3,touch,0", "line 2: the operation");
+        check("0,a,x,2,3,get,0", "line 1: the key size");
         check("0,a b,1", "line 1: a key");
         check("0,,1", "line 1: a key");
         check(&format!("0,{},1", "k".repeat(251)), "line 1: a key");

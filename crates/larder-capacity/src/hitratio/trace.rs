@@ -3,7 +3,7 @@
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
-use larder_trace::{Reader, TraceError};
+use larder_trace::{Form, Reader, TraceError};
 use rapidhash::RapidHashMap;
 use std::io::BufRead;
 use std::path::Path;
@@ -29,6 +29,9 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
         let (size, ttl_secs) = (record.value_len, record.ttl_secs);
         let key = keys.number(record.key);
         let key = key.ok_or_else(|| reader.objection("the trace has more than 2^32 keys"))?;
+        if reader.form() != Some(Form::LookAside) {
+            return Err(reader.objection("expected time_secs,key,size or time_secs,key,size,ttl"));
+        }
         requests.push(Request { now_ms, key, size, ttl_secs });
     }
     Ok(Stream {

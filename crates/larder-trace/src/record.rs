@@ -1,0 +1,78 @@
+//! A recorded request.
+
+use std::num::NonZeroU32;
+
+/// A recorded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'l> {
+    /// Nanoseconds since the first request of the trace, never less than those of the request before.
+    pub at_nanos: u64,
+    /// The nanoseconds that the last digit of its time stands for: a second, if it has no decimals.
+    pub unit_nanos: u64,
+    /// What was asked for.
+    pub operation: Operation,
+    /// The key: 1 to 250 bytes without spaces and control characters.
+    pub key: &'l [u8],
+    /// Size of the value in bytes, at most 2^30.
+    pub value_len: u32,
+    /// TTL of the value in seconds; none is no expiry.
+    pub ttl_secs: Option<NonZeroU32>,
+}
+
+/// What was asked for, in the words of memcached's text protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names of commands")]
+pub enum Operation {
+    Get,
+    Gets,
+    Set,
+    Add,
+    Replace,
+    Cas,
+    Append,
+    Prepend,
+    Delete,
+    Incr,
+    Decr,
+}
+
+impl Operation {
+    /// All operations.
+    pub const ALL: [Self; 11] = [
+        Self::Get,
+        Self::Gets,
+        Self::Set,
+        Self::Add,
+        Self::Replace,
+        Self::Cas,
+        Self::Append,
+        Self::Prepend,
+        Self::Delete,
+        Self::Incr,
+        Self::Decr,
+    ];
+
+    /// The name of the command.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Gets => "gets",
+            Self::Set => "set",
+            Self::Add => "add",
+            Self::Replace => "replace",
+            Self::Cas => "cas",
+            Self::Append => "append",
+            Self::Prepend => "prepend",
+            Self::Delete => "delete",
+            Self::Incr => "incr",
+            Self::Decr => "decr",
+        }
+    }
+
+    /// The operation of a name.
+    #[must_use]
+    pub fn of_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|operation| operation.name().as_bytes() == name)
+    }
+}
