@@ -3,10 +3,11 @@
 
 use crate::custom_options::{CommandList, CommandOptions};
 use crate::find_rate::Bound;
+use crate::key_spaces;
 use crate::load::custom::{key_count, objection};
 use crate::settings::{
-    Arrivals, CustomCommand, DataSize, Distribution, Keys, Login, NamedServer, Pattern, Ratio,
-    Settings, Steps, Stop, Tls,
+    Arrivals, CustomCommand, DataSize, Distribution, KeySpace, Keys, Login, NamedServer, Pattern,
+    Ratio, Settings, Steps, Stop, Tls,
 };
 use clap::Args;
 use larder_target::{Protocol, ServerAddress};
@@ -207,6 +208,11 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     pub generate_keys: bool,
 
+    /// TOML file with several key spaces, of which each request chooses one: their names, shares,
+    /// keys, ratios, sizes and expiries. docs/bench.md describes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "ratio", "key_prefix", "key_minimum", "key_maximum", "key_pattern", "key_stddev", "key_median", "key_zipf_exp", "data_size", "data_size_range", "data_size_list", "data_size_lognormal", "expiry_range"], help_heading = OBJECTS)]
+    pub key_spaces: Option<PathBuf>,
+
     /// Process ID of the server, whose CPU time and memory are reported [default: the process on
     /// this machine that listens on the address]
     #[arg(long, help_heading = OUTPUT)]
@@ -291,6 +297,14 @@ pub enum ArgumentError {
         /// What the option accepts.
         expected: &'static str,
     },
+    /// The file of key spaces cannot be used.
+    #[error("--key-spaces {file}: {why}")]
+    KeySpaces {
+        /// The file's name.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 fn wrong(option: &'static str, value: impl ToString, expected: &'static str) -> ArgumentError {
@@ -345,6 +359,7 @@ impl Arguments {
             multi_get: self.multi_get,
             commands: self.commands()?,
             stop: self.stop(&keys),
+            key_spaces: self.key_spaces()?,
             keys,
             data_size: self.data_size()?,
             random_data: self.random_data,
@@ -422,6 +437,17 @@ impl Arguments {
         }
     }
 
+    fn key_spaces(&self) -> Result<Vec<KeySpace>, ArgumentError> {
+        let Some(file) = &self.key_spaces else { return Ok(Vec::new()) };
+        if self.requests == Requests::AllKeys {
+            return Err(wrong("requests", "allkeys", "a number with --key-spaces"));
+        }
+        key_spaces::read(file, self).map_err(|why| {
+            let file = file.display().to_string();
+            ArgumentError::KeySpaces { file, why }
+        })
+    }
+
     fn steps(&self) -> Result<Option<Steps>, ArgumentError> {
         let (Some(start), Some(step), Some(every)) =
             (self.clients_start, self.clients_step, self.step_duration)
@@ -456,7 +482,7 @@ impl Arguments {
         }
     }
 
-    fn keys(&self) -> Result<Keys, ArgumentError> {
+    pub(crate) fn keys(&self) -> Result<Keys, ArgumentError> {
         let whole = || wrong("key-pattern", &self.key_pattern, "two of R Z G S P, such as R:R");
         let (set, get) = self.key_pattern.split_once(':').ok_or_else(whole)?;
         Ok(Keys {
@@ -511,7 +537,7 @@ impl Arguments {
         }
     }
 
-    fn data_size(&self) -> Result<DataSize, ArgumentError> {
+    pub(crate) fn data_size(&self) -> Result<DataSize, ArgumentError> {
         if let Some(list) = &self.data_size_list {
             let sizes = list.split(',').map(pair::<usize, u32>).collect::<Option<Vec<_>>>();
             let sizes = sizes.filter(|sizes| sizes.iter().any(|(_, weight)| *weight > 0));
@@ -608,14 +634,14 @@ fn protocol(name: &str) -> Result<Protocol, String> {
     }
 }
 
-fn ratio(text: &str) -> Result<Ratio, String> {
+pub(crate) fn ratio(text: &str) -> Result<Ratio, String> {
     match pair(text) {
         Some((0, 0)) | None => Err("expected sets:gets, such as 1:10".to_owned()),
         Some((sets, gets)) => Ok(Ratio { sets, gets }),
     }
 }
 
-fn range<T: FromStr + PartialOrd>(text: &str) -> Result<(T, T), String> {
+pub(crate) fn range<T: FromStr + PartialOrd>(text: &str) -> Result<(T, T), String> {
     let parsed = text
         .split_once('-')
         .and_then(|(least, most)| Some((least.parse::<T>().ok()?, most.parse::<T>().ok()?)));

@@ -8,7 +8,7 @@ use crate::load::opening::{is_login_timeout, is_refused_login};
 use crate::load::stats::{CommandStats, LoadStats, ServerStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
 use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost, ServerOutcome};
-use crate::settings::{NamedServer, Pattern, Ratio, Settings, Stop};
+use crate::settings::{KeySpace, Keys, NamedServer, Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
 use larder_target::process::{self, Events, Usage, own_cpu_secs};
 use std::collections::BTreeMap;
@@ -198,14 +198,16 @@ pub fn run_interruptible(
 ) -> Result<Measured, RunError> {
     let mut fill_faults = BTreeMap::new();
     if settings.fill {
-        let mut filled = load(&fill_settings(settings), pid, interrupted, &mut |_| ())?;
-        let faults = std::mem::take(&mut filled.outcome.faults);
-        fill_faults =
-            faults.into_iter().map(|(what, times)| (format!("fill: {what}"), times)).collect();
-        if let Some(reason) = filled.outcome.ended_early {
-            let ended_early = Some(format!("{reason}, while the keys were set (--fill)"));
-            filled.outcome = Outcome { ended_early, faults: fill_faults, ..filled.outcome };
-            return Ok(filled);
+        for filling in fill_settings(settings) {
+            let mut filled = load(&filling, pid, interrupted, &mut |_| ())?;
+            for (what, times) in std::mem::take(&mut filled.outcome.faults) {
+                *fill_faults.entry(format!("fill: {what}")).or_default() += times;
+            }
+            if let Some(reason) = filled.outcome.ended_early {
+                let ended_early = Some(format!("{reason}, while the keys were set (--fill)"));
+                filled.outcome = Outcome { ended_early, faults: fill_faults, ..filled.outcome };
+                return Ok(filled);
+            }
         }
     }
     let mut measured = load(settings, pid, interrupted, progress)?;
@@ -213,13 +215,28 @@ pub fn run_interruptible(
     Ok(measured)
 }
 
-/// The settings of a run that sets every key once.
-fn fill_settings(settings: &Settings) -> Settings {
+/// The settings of the runs that set every key once: one run, or one for each key space.
+fn fill_settings(settings: &Settings) -> Vec<Settings> {
+    if settings.key_spaces.is_empty() {
+        return vec![fill_settings_of(settings, settings.keys.clone(), None)];
+    }
+    let of_space = |space: &KeySpace| {
+        let mut space = space.clone();
+        space.ratio = ONLY_SETS;
+        space.keys.set = Pattern::Partitioned;
+        fill_settings_of(settings, space.keys.clone(), Some(space))
+    };
+    settings.key_spaces.iter().map(of_space).collect()
+}
+
+const ONLY_SETS: Ratio = Ratio { sets: 1, gets: 0 };
+
+fn fill_settings_of(settings: &Settings, keys: Keys, space: Option<KeySpace>) -> Settings {
     let mut fill_settings = settings.clone();
-    fill_settings.ratio = Ratio { sets: 1, gets: 0 };
-    fill_settings.keys.set = Pattern::Partitioned;
-    fill_settings.stop =
-        Stop::Requests(settings.keys.count().div_ceil(settings.all_clients() as u64));
+    fill_settings.ratio = ONLY_SETS;
+    fill_settings.stop = Stop::Requests(keys.count().div_ceil(settings.all_clients() as u64));
+    fill_settings.keys = Keys { set: Pattern::Partitioned, ..keys };
+    fill_settings.key_spaces = space.into_iter().collect();
     fill_settings.pipeline = settings.pipeline.max(16);
     fill_settings.rate = None;
     fill_settings.client_stats = false;
@@ -313,7 +330,7 @@ fn load(
         load_cpu_seconds: own_cpu_secs() - own_cpu,
         ..Outcome::default()
     };
-    let mut measured = collected.measured(&settings.command_names(), outcome);
+    let mut measured = collected.measured(settings, outcome);
     measured.clients = ends.into_iter().flat_map(|end| end.clients).collect();
     Ok(measured)
 }
@@ -445,18 +462,27 @@ impl Collected {
         }
     }
 
-    fn measured(mut self, names: &[String], mut outcome: Outcome) -> Measured {
-        let mut histograms = BTreeMap::new();
+    fn measured(mut self, settings: &Settings, mut outcome: Outcome) -> Measured {
         let mut total = CommandStats::new();
-        for (stats, name) in self.all.commands.iter().zip(names) {
-            total.add(stats);
-            if !stats.latency.is_empty() {
-                outcome.commands.insert(name.clone(), command(stats, outcome.seconds));
-                histograms.insert(name.clone(), stats.latency.clone());
+        self.all.commands.iter().for_each(|stats| total.add(stats));
+        let names = settings.command_names();
+        let mut rows: BTreeMap<String, CommandStats> = BTreeMap::new();
+        for (number, (stats, name)) in self.all.commands.iter().zip(names).enumerate() {
+            // What is also reported together: a key space, and a command on all of them.
+            let space = settings.key_spaces.get(number / 2).map(|space| space.name.clone());
+            let command = ["set", "get"][number % 2].to_owned();
+            let sums = space.into_iter().flat_map(|space| [space, command.clone()]);
+            for row in sums.chain([name]) {
+                rows.entry(row).or_insert_with(CommandStats::new).add(stats);
             }
         }
-        outcome.commands.insert("total".to_owned(), command(&total, outcome.seconds));
-        histograms.insert("total".to_owned(), total.latency);
+        rows.retain(|_, stats| !stats.latency.is_empty());
+        rows.insert("total".to_owned(), total);
+        let command = |(name, stats): (&String, &CommandStats)| {
+            (name.clone(), command(stats, outcome.seconds))
+        };
+        outcome.commands = rows.iter().map(command).collect();
+        let histograms = rows.into_iter().map(|(name, stats)| (name, stats.latency)).collect();
         self.all.faults.retain(|_, times| *times > 0);
         outcome.faults = self.all.faults;
         Measured { outcome, histograms, by_second: self.by_second, clients: Vec::new() }

@@ -43,6 +43,11 @@ pub struct Settings {
     pub multi_get: usize,
     /// Commands of the user's own, which are sent instead of sets and gets.
     pub commands: Vec<CustomCommand>,
+    /// Key spaces, of which each request chooses one by their shares. Each has its own ratio, keys,
+    /// value sizes and expiry, instead of those of the settings. None are given for a run of one kind
+    /// of items.
+    #[serde(default)]
+    pub key_spaces: Vec<KeySpace>,
     /// The keys, and how they are chosen.
     pub keys: Keys,
     /// The sizes of values.
@@ -92,9 +97,14 @@ impl Settings {
         self.servers.len() > 1
     }
 
-    /// The names by which results are reported: `set`, `get`, and those of the user's own commands.
+    /// The names by which results are reported: `set`, `get`, and those of the user's own commands; or
+    /// the two of each key space.
     #[must_use]
     pub fn command_names(&self) -> Vec<String> {
+        if !self.key_spaces.is_empty() {
+            let of_space = |space: &KeySpace| ["set", "get"].map(|name| space.row(name));
+            return self.key_spaces.iter().flat_map(of_space).collect();
+        }
         let mut names = vec!["set".to_owned(), "get".to_owned()];
         for command in &self.commands {
             let name = command.name();
@@ -149,6 +159,31 @@ impl fmt::Display for Distribution {
             Self::Ketama => "ketama",
             Self::KetamaWeighted => "ketama-weighted",
         })
+    }
+}
+
+/// Items of one kind among others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeySpace {
+    /// The name by which results are reported: letters, digits, `_` and `-`.
+    pub name: String,
+    /// Weight by which requests choose it among all key spaces.
+    pub share: u32,
+    /// Sets and gets alternate in this ratio.
+    pub ratio: Ratio,
+    /// The keys, and how they are chosen.
+    pub keys: Keys,
+    /// The sizes of values.
+    pub data_size: DataSize,
+    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; none is no expiry.
+    pub expiry: Option<(u32, u32)>,
+}
+
+impl KeySpace {
+    /// The name by which the results of a command on this key space are reported.
+    #[must_use]
+    pub fn row(&self, command: &str) -> String {
+        format!("{}-{command}", self.name)
     }
 }
 
@@ -230,6 +265,16 @@ pub struct Ratio {
     pub sets: u32,
     /// Number of gets that follow.
     pub gets: u32,
+}
+
+impl Ratio {
+    /// Whether the request at a place of the cycle is a set. Goes on to the next place.
+    #[inline]
+    pub(crate) fn take_turn(self, turn: &mut u32) -> bool {
+        let is_set = *turn < self.sets;
+        *turn = if *turn + 1 == self.sets + self.gets { 0 } else { *turn + 1 };
+        is_set
+    }
 }
 
 /// The keys of a run. A key is a prefix and a number.

@@ -209,30 +209,34 @@ impl Routing {
         mut send: impl FnMut(usize, Request<'_>),
     ) {
         match request {
-            Request::Get { keys: keys @ [_, _, ..] } => {
+            Request::Get { space, keys: keys @ [_, _, ..] } => {
                 for key in keys {
-                    let server = self.server_of(load, *key);
+                    let server = self.server_of(load, space, *key);
                     self.parts[server].push(*key);
                 }
                 for (server, keys) in self.parts.iter_mut().enumerate() {
                     if !keys.is_empty() {
-                        send(server, Request::Get { keys });
+                        send(server, Request::Get { space, keys });
                         keys.clear();
                     }
                 }
             }
-            Request::Set { key, .. } => send(self.server_of(load, key), request),
-            Request::Get { keys } | Request::Command { keys, .. } => {
+            Request::Set { space, key, .. } => send(self.server_of(load, space, key), request),
+            Request::Get { space, keys } => {
+                let server = keys.first().map_or(0, |key| self.server_of(load, space, *key));
+                send(server, request);
+            }
+            Request::Command { keys, .. } => {
                 // Commands without a key are refused with several servers.
-                let server = keys.first().map_or(0, |key| self.server_of(load, *key));
+                let server = keys.first().map_or(0, |key| self.server_of(load, 0, *key));
                 send(server, request);
             }
         }
     }
 
-    fn server_of(&mut self, load: &Load, key: u64) -> usize {
+    fn server_of(&mut self, load: &Load, space: u16, key: u64) -> usize {
         self.key.clear();
-        load.names.write(key, &mut self.key);
+        load.space(space).names.write(key, &mut self.key);
         load.router.server_of(&self.key)
     }
 }

@@ -50,5 +50,5 @@ impl ClientStats {
 }
 
 fn place(kind: Kind) -> usize {
-    usize::from(kind != Kind::Set)
+    usize::from(!kind.is_set())
 }

@@ -4,14 +4,14 @@ use super::client_stats::ClientStats;
 use super::custom::{CustomCommands, Response};
 use super::distribution::KeyRouter;
 use super::generator::Request;
-use super::keys::KeyNames;
 use super::opening;
 use super::socket::{Socket, TlsClient};
+use super::spaces::{Space, cycle};
 use super::stats::{Kind, LoadStats};
-use super::values::{Values, typical_len};
+use super::values::typical_len;
 use super::wire::{Reply, Wire};
 use crate::run::RunError;
-use crate::settings::{NamedServer, Ratio, Settings};
+use crate::settings::{NamedServer, Settings};
 use larder_protocol::response::Read;
 use larder_target::{Protocol, ServerAddress};
 use mio::event::Event;
@@ -23,8 +23,8 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) settings: Settings,
-    pub(crate) names: KeyNames,
-    pub(crate) values: Values,
+    /// By the number of the key space; only one without key spaces.
+    spaces: Vec<Space>,
     pub(crate) wire: Wire,
     pub(crate) commands: CustomCommands,
     /// The commands in the order in which each connection sends them, with the number of each in a
@@ -43,17 +43,15 @@ impl Load {
     pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
         let with_keys = settings.verify && settings.multi_get > 1;
         let commands = CustomCommands::new(settings);
-        let Ratio { sets, gets } = settings.ratio;
         let cycle = match commands.is_empty() {
-            true => vec![(Kind::Set, sets.into()), (Kind::Get, gets.into())],
+            true => cycle(settings),
             false => commands.turns().map(|(kind, times)| (kind, times.into())).collect(),
         };
         Ok(Self {
             commands,
             cycle,
             settings: settings.clone(),
-            names: KeyNames::new(&settings.keys),
-            values: Values::new(settings).ok_or(RunError::Sizes)?,
+            spaces: Space::all(settings).ok_or(RunError::Sizes)?,
             wire: Wire { protocol: settings.protocol, with_keys },
             router: KeyRouter::new(&settings.servers, settings.distribution),
             tls: match &settings.tls {
@@ -73,6 +71,12 @@ impl Load {
 
     fn address(&self, server: usize) -> &ServerAddress {
         &self.settings.servers[server].address
+    }
+
+    /// The key space of a number, which is 0 in runs without key spaces.
+    #[inline]
+    pub(crate) fn space(&self, number: u16) -> &Space {
+        &self.spaces[usize::from(number)]
     }
 }
 
@@ -356,19 +360,20 @@ impl Connection {
     ) {
         let before = self.unsent.len();
         let asked = match request {
-            Request::Set { key, expiry, value } => {
-                load.wire.write_set(&load.names, key, expiry, value, &mut self.unsent);
-                PendingRequest::new(Kind::Set, at, 0, LastReply::First)
+            Request::Set { space, key, expiry, value } => {
+                let names = &load.space(space).names;
+                load.wire.write_set(names, key, expiry, value, &mut self.unsent);
+                PendingRequest::new(Kind::Set(space), at, 0, LastReply::First)
             }
-            Request::Get { keys } => {
+            Request::Get { space, keys } => {
                 if load.settings.verify {
                     self.keys.extend(keys);
                 }
-                load.wire.write_get(&load.names, keys, &mut self.unsent);
-                PendingRequest::of_get(load.wire.protocol, at, keys.len())
+                load.wire.write_get(&load.space(space).names, keys, &mut self.unsent);
+                PendingRequest::of_get(load.wire.protocol, space, at, keys.len())
             }
             Request::Command { number, keys, value } => {
-                load.commands.write(number, &load.names, keys, value, &mut self.unsent);
+                load.commands.write(number, &load.space(0).names, keys, value, &mut self.unsent);
                 PendingRequest::new(load.commands.kind(number), at, 1, LastReply::First)
             }
         };
@@ -548,14 +553,14 @@ impl PendingRequest {
     }
 
     #[inline]
-    fn of_get(protocol: Protocol, at: u64, keys: usize) -> Self {
+    fn of_get(protocol: Protocol, space: u16, at: u64, keys: usize) -> Self {
         let last_reply = match (protocol, keys) {
             (Protocol::Text, _) => LastReply::MarkOrError,
             (_, 1) => LastReply::First,
             (Protocol::Meta | Protocol::Binary, _) => LastReply::Mark,
             (Protocol::Resp, _) => LastReply::Array,
         };
-        Self::new(Kind::Get, at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
+        Self::new(Kind::Get(space), at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
     }
 
     /// Counts one response to a command of the user's own; returns whether it was the last one.
@@ -612,11 +617,12 @@ impl PendingRequest {
     ) -> Answer {
         let command = stats.of(self.kind);
         match reply {
-            Reply::Hit { .. } | Reply::End if self.kind == Kind::Set => Answer::Unexpected,
+            Reply::Hit { .. } | Reply::End if self.kind.is_set() => Answer::Unexpected,
             Reply::Hit { key, value } => {
                 command.hits += 1;
                 command.value_bytes += value.len() as u64;
-                if load.settings.verify && !is_right(key, value, load, self.keys, keys) {
+                if load.settings.verify && !is_right(key, value, self.space(load), self.keys, keys)
+                {
                     stats.fault("wrong value", 1);
                 }
                 self.keys = self.keys.saturating_sub(1);
@@ -625,7 +631,7 @@ impl PendingRequest {
             Reply::Miss => {
                 command.misses += 1;
                 self.keys = self.keys.saturating_sub(1);
-                if load.settings.verify && self.kind == Kind::Get {
+                if load.settings.verify && !self.kind.is_set() {
                     keys.pop_front();
                 }
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
@@ -638,7 +644,7 @@ impl PendingRequest {
                 }
                 Answer::Last
             }
-            Reply::Stored if self.kind == Kind::Set => Answer::Last,
+            Reply::Stored if self.kind.is_set() => Answer::Last,
             Reply::More if self.last_reply == LastReply::Array => Answer::More,
             Reply::Stored | Reply::More => Answer::Unexpected,
             Reply::Error(text) => {
@@ -650,6 +656,13 @@ impl PendingRequest {
                 }
                 if ended { Answer::LastError } else { Answer::MoreErrors }
             }
+        }
+    }
+
+    fn space(self, load: &Load) -> &Space {
+        match self.kind {
+            Kind::Set(space) | Kind::Get(space) => load.space(space),
+            Kind::Custom(_) => load.space(0),
         }
     }
 
@@ -667,21 +680,21 @@ impl PendingRequest {
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],
-    load: &Load,
+    space: &Space,
     asked: u32,
     keys: &mut VecDeque<u64>,
 ) -> bool {
     let key = match name {
         None => keys.pop_front(),
         Some(name) => {
-            let number = load.names.number(name);
+            let number = space.names.number(name);
             let mut asked = keys.iter().take(asked as usize);
             let place = asked.position(|key| Some(*key) == number);
             let removed = keys.remove(place.unwrap_or(0));
             place.and(removed)
         }
     };
-    key.is_some_and(|key| load.values.is_of(key, value))
+    key.is_some_and(|key| space.values.is_of(key, value))
 }
 
 fn malformed(bytes: &[u8]) -> io::Error {
@@ -710,7 +723,9 @@ struct Input {
 impl Input {
     /// A buffer for the answers to a full pipeline, but of at least 4 KiB and at most 64 KiB.
     fn for_replies(settings: &Settings) -> Self {
-        let reply_len = typical_len(&settings.data_size) * settings.multi_get + 64;
+        let sizes = settings.key_spaces.iter().map(|space| &space.data_size);
+        let value_len = sizes.map(typical_len).max().unwrap_or(typical_len(&settings.data_size));
+        let reply_len = value_len * settings.multi_get + 64;
         let len = (reply_len * settings.pipeline).clamp(4 << 10, 64 << 10);
         Self { buffer: vec![0; len], start: 0, end: 0 }
     }

@@ -6,6 +6,7 @@
 
 use super::connection::Load;
 use super::keys::KeyStream;
+use super::spaces::{Space, SpaceRequests};
 use super::stats::Kind;
 use super::values::Value;
 use crate::run::RunError;
@@ -34,6 +35,8 @@ enum Source {
         /// Number of requests since the current cycle of sets and gets began.
         turn: u32,
     },
+    /// Sets and gets of several key spaces.
+    KeySpaces(SpaceRequests),
     /// The user's own commands.
     Commands {
         /// The keys of each command.
@@ -46,10 +49,10 @@ enum Source {
 /// A request, before it is written in the words of a protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'r> {
-    /// Stores a value. An `expiry` of 0 is none.
-    Set { key: u64, expiry: u32, value: Value<'r> },
-    /// Fetches one key or several.
-    Get { keys: &'r [u64] },
+    /// Stores a value in a key space. An `expiry` of 0 is none.
+    Set { space: u16, key: u64, expiry: u32, value: Value<'r> },
+    /// Fetches one key of a key space or several.
+    Get { space: u16, keys: &'r [u64] },
     /// The user's own command of this number, with a key and a value for each place that has one.
     Command { number: usize, keys: &'r [u64], value: Option<Value<'r>> },
 }
@@ -57,8 +60,8 @@ pub(crate) enum Request<'r> {
 impl Request<'_> {
     pub(crate) fn kind(&self, load: &Load) -> Kind {
         match self {
-            Self::Set { .. } => Kind::Set,
-            Self::Get { .. } => Kind::Get,
+            Self::Set { space, .. } => Kind::Set(*space),
+            Self::Get { space, .. } => Kind::Get(*space),
             Self::Command { number, .. } => load.commands.kind(*number),
         }
     }
@@ -73,7 +76,9 @@ impl Generator {
         let (keys, all) = (&settings.keys, settings.all_clients());
         let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
         let own_seed = if settings.distinct_client_seed { index as u64 } else { 0 };
-        let source = if settings.commands.is_empty() {
+        let source = if !settings.key_spaces.is_empty() {
+            Source::KeySpaces(SpaceRequests::new(settings, index)?)
+        } else if settings.commands.is_empty() {
             let (set_keys, get_keys) = (stream(keys.set)?, stream(keys.get)?);
             Source::SetsAndGets { set_keys, get_keys, turn: 0 }
         } else {
@@ -114,11 +119,14 @@ impl Generator {
         }
         match source {
             Source::SetsAndGets { set_keys, get_keys, turn } => {
-                let ratio = load.settings.ratio;
-                let is_set = *turn < ratio.sets;
-                *turn = if *turn + 1 == ratio.sets + ratio.gets { 0 } else { *turn + 1 };
-                if is_set { set(load, set_keys, rng) } else { get(load, get_keys, rng, keys) }
+                let space = load.space(0);
+                if space.ratio.take_turn(turn) {
+                    set(0, space, set_keys, rng)
+                } else {
+                    get(0, load.settings.multi_get, get_keys, rng, keys)
+                }
             }
+            Source::KeySpaces(spaces) => spaces.next(load, rng, keys),
             Source::Commands { keys: streams, turn } => {
                 let (number, next_turn) = load.commands.at(*turn);
                 *turn = next_turn;
@@ -129,24 +137,30 @@ impl Generator {
 }
 
 #[inline]
-fn set<'r>(load: &'r Load, stream: &mut KeyStream, rng: &mut SmallRng) -> Request<'r> {
+pub(super) fn set<'r>(
+    number: u16,
+    space: &'r Space,
+    stream: &mut KeyStream,
+    rng: &mut SmallRng,
+) -> Request<'r> {
     let key = stream.next(rng);
-    let expiry = load.settings.expiry.map_or(0, |(from, to)| rng.random_range(from..=to));
-    Request::Set { key, expiry, value: load.values.draw(key, rng) }
+    let expiry = space.expiry.map_or(0, |(from, to)| rng.random_range(from..=to));
+    Request::Set { space: number, key, expiry, value: space.values.draw(key, rng) }
 }
 
 #[inline]
-fn get<'r>(
-    load: &Load,
+pub(super) fn get<'r>(
+    number: u16,
+    multi_get: usize,
     stream: &mut KeyStream,
     rng: &mut SmallRng,
     keys: &'r mut Vec<u64>,
 ) -> Request<'r> {
     keys.clear();
-    for _ in 0..load.settings.multi_get {
+    for _ in 0..multi_get {
         keys.push(stream.next(rng));
     }
-    Request::Get { keys }
+    Request::Get { space: number, keys }
 }
 
 /// The value of a command is that of the last key before it.
@@ -162,7 +176,7 @@ fn command<'r>(
     keys.extend((0..load.commands.key_count(number)).map(|_| stream.next(rng)));
     let value = load.commands.keys_before_value(number).map(|before| {
         let key = before.checked_sub(1).map_or(0, |last| keys[last]);
-        load.values.draw(key, &mut value_rng)
+        load.space(0).values.draw(key, &mut value_rng)
     });
     Request::Command { number, keys, value }
 }

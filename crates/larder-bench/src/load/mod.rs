@@ -12,6 +12,7 @@ pub(crate) mod keys;
 pub(crate) mod opening;
 pub(crate) mod schedule;
 pub(crate) mod socket;
+pub(crate) mod spaces;
 pub(crate) mod stats;
 pub(crate) mod values;
 pub(crate) mod wire;

@@ -176,12 +176,12 @@ mod tests {
         let counts = |cycle: &[(Kind, u64)], from, to| -> Vec<u64> {
             between(cycle, from, to).map(|(_, times)| times).collect()
         };
-        let cycle = [(Kind::Set, 2), (Kind::Get, 3)];
+        let cycle = [(Kind::Set(0), 2), (Kind::Get(0), 3)];
         let sets: Vec<u64> = (0..7).map(|number| counts(&cycle, number, number + 1)[0]).collect();
         assert_eq!(sets, [1, 1, 0, 0, 0, 1, 1]);
         assert_eq!(counts(&cycle, 1, 1001), [400, 600]);
-        assert_eq!(counts(&[(Kind::Set, 0), (Kind::Get, 1)], 0, 10), [0, 10]);
-        let three = [(Kind::Custom(2), 1), (Kind::Get, 1), (Kind::Custom(3), 2)];
+        assert_eq!(counts(&[(Kind::Set(0), 0), (Kind::Get(0), 1)], 0, 10), [0, 10]);
+        let three = [(Kind::Custom(2), 1), (Kind::Get(0), 1), (Kind::Custom(3), 2)];
         assert_eq!(counts(&three, 1, 7), [1, 2, 3]);
     }
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 /// The commands that a run sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    Set,
-    Get,
+    /// A set of a key space. Its number is 0 without key spaces.
+    Set(u16),
+    /// A get of a key space.
+    Get(u16),
     /// A command of the user's own, by its place in the names of all commands.
     Custom(u16),
 }
@@ -16,17 +18,23 @@ impl Kind {
     /// The command at a place in the names of all commands.
     pub(crate) fn of_number(number: usize) -> Self {
         match number {
-            0 => Self::Set,
-            1 => Self::Get,
+            0 => Self::Set(0),
+            1 => Self::Get(0),
             _ => Self::Custom(u16::try_from(number).unwrap_or(u16::MAX)),
         }
+    }
+
+    /// Whether it is a set.
+    #[inline]
+    pub(crate) fn is_set(self) -> bool {
+        matches!(self, Self::Set(_))
     }
 
     #[inline]
     fn number(self) -> usize {
         match self {
-            Self::Set => 0,
-            Self::Get => 1,
+            Self::Set(space) => 2 * usize::from(space),
+            Self::Get(space) => 2 * usize::from(space) + 1,
             Self::Custom(number) => usize::from(number),
         }
     }

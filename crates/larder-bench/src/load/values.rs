@@ -6,7 +6,7 @@
 //! because all are alike; and that of another key where a value is shorter than eight bytes, if both
 //! happen to be alike (one in 256 keys at one byte; never two of 100 adjacent keys).
 
-use crate::settings::{DataSize, Settings};
+use crate::settings::{DataSize, KeySpace, Settings};
 use rand::distr::weighted::WeightedIndex;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -22,6 +22,8 @@ pub(crate) struct Values {
     sizes: Sizes,
     /// Whether values derive wholly from their keys.
     verified: bool,
+    /// What keys are mixed with, so that equal numbers of two key spaces have different values.
+    salt: u64,
 }
 
 /// A value: its bytes in two parts, the first of which is empty unless values are verified.
@@ -63,7 +65,20 @@ enum Sizes {
 impl Values {
     /// None if the distribution of sizes has invalid parameters.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
-        let sizes = Sizes::new(&settings.data_size)?;
+        Self::of_sizes(settings, &settings.data_size, 0)
+    }
+
+    /// The values of a key space.
+    pub(crate) fn of_space(settings: &Settings, space: &KeySpace) -> Option<Self> {
+        // The prefix is the part of a key that its number is not (FNV-1a).
+        let salt = space.keys.prefix.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self::of_sizes(settings, &space.data_size, salt)
+    }
+
+    fn of_sizes(settings: &Settings, data_size: &DataSize, salt: u64) -> Option<Self> {
+        let sizes = Sizes::new(data_size)?;
         let len = usize::try_from(OFFSETS).ok()? + sizes.largest();
         let mut pool = vec![b'x'; len];
         // The seed is constant, so that values that an earlier run stored are right, too.
@@ -75,7 +90,7 @@ impl Values {
             rng.fill_bytes(&mut pool);
             pool.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
         }
-        Some(Self { pool, sizes, verified: settings.verify })
+        Some(Self { pool, sizes, verified: settings.verify, salt })
     }
 
     /// A value for `key`: of a random size, or of the size that derives from the key if values are
@@ -88,7 +103,7 @@ impl Values {
         Value {
             head: [0; HEAD_LEN],
             head_len: 0,
-            rest: self.part(mix(key), self.sizes.draw(key, rng)),
+            rest: self.part(self.mix(key), self.sizes.draw(key, rng)),
         }
     }
 
@@ -98,7 +113,7 @@ impl Values {
     }
 
     fn verified(&self, key: u64) -> Value<'_> {
-        let mixed = mix(key);
+        let mixed = self.mix(key);
         let len = match self.sizes {
             Sizes::Fixed(len) => len,
             _ => self.sizes.draw(key, &mut SmallRng::seed_from_u64(key)),
@@ -107,16 +122,16 @@ impl Values {
         Value { head: mixed.to_be_bytes(), head_len, rest: self.part(mixed, len - head_len) }
     }
 
+    /// Fibonacci hashing (Knuth 6.4): no two keys are mixed to the same number, and the first bytes of
+    /// adjacent keys are far apart.
+    fn mix(&self, key: u64) -> u64 {
+        key.wrapping_add(self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
     fn part(&self, mixed: u64, len: usize) -> &[u8] {
         let start = usize::try_from((mixed >> 48) % OFFSETS).unwrap_or(0);
         &self.pool[start..start + len]
     }
-}
-
-/// Fibonacci hashing (Knuth 6.4): no two keys are mixed to the same number, and the first bytes of
-/// adjacent keys are far apart.
-fn mix(key: u64) -> u64 {
-    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Sizes {

@@ -43,6 +43,11 @@ pub(crate) fn heading(
         Stop::After(time) => format!("{} s", time.as_secs_f64()),
     };
     let asked = match settings.commands.as_slice() {
+        [] if !settings.key_spaces.is_empty() => {
+            let spaces = settings.key_spaces.iter();
+            let shares = spaces.map(|space| format!("{} x {}", space.share, space.name));
+            format!("key spaces {}", shares.collect::<Vec<_>>().join(" : "))
+        }
         [] => format!("sets:gets {}:{}", ratio.sets, ratio.gets),
         commands => {
             let lines =
