@@ -6,8 +6,8 @@ use crate::find_rate::Bound;
 use crate::key_spaces;
 use crate::load::custom::{key_count, objection};
 use crate::settings::{
-    Arrivals, CustomCommand, DataSize, Distribution, KeySpace, Keys, Login, NamedServer, Pattern,
-    Ratio, Settings, Steps, Stop, Tls,
+    Arrivals, CustomCommand, DataSize, Distribution, KeySpace, Keys, Login, NamedServer, OnMiss,
+    Pattern, Ratio, Settings, Steps, Stop, Tls, TraceReplay,
 };
 use clap::Args;
 use larder_target::{Protocol, ServerAddress};
@@ -83,8 +83,10 @@ pub struct Arguments {
     pub timeout: Duration,
 
     /// Number of requests of each connection, or `allkeys` for as many as there are keys
-    #[arg(short = 'n', long, default_value = "10000", conflicts_with = "test_time", help_heading = LOAD)]
-    pub requests: Requests,
+    /// [default: 10000]. With --trace, number of requests of all connections together [default: the
+    /// whole trace]
+    #[arg(short = 'n', long, conflicts_with = "test_time", help_heading = LOAD)]
+    pub requests: Option<Requests>,
     /// Duration of the run in seconds, instead of a number of requests
     #[arg(long, visible_alias = "duration", value_parser = seconds, help_heading = LOAD)]
     pub test_time: Option<Duration>,
@@ -213,6 +215,20 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "ratio", "key_prefix", "key_minimum", "key_maximum", "key_pattern", "key_stddev", "key_median", "key_zipf_exp", "data_size", "data_size_range", "data_size_list", "data_size_lognormal", "expiry_range"], help_heading = OBJECTS)]
     pub key_spaces: Option<PathBuf>,
 
+    /// Replay the requests of this file: in our form, time_secs,key,size[,ttl], or in that of
+    /// Twitter's cache traces. docs/bench.md describes both
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "ratio", "multi_get", "rate", "rate_limiting", "arrivals", "find_rate", "fill", "verify", "seed", "randomize", "distinct_client_seed", "clients_start", "client_stats", "key_spaces", "key_prefix", "key_minimum", "key_maximum", "key_pattern", "key_stddev", "key_median", "key_zipf_exp", "data_size", "data_size_range", "data_size_list", "data_size_lognormal", "expiry_range"], help_heading = TRACE)]
+    pub trace: Option<PathBuf>,
+    /// Open loop: replay the trace this many times as fast as it was recorded, each request at its
+    /// time, from which its latency is measured; TTLs are divided by it [default: a closed loop, as
+    /// fast as the server answers]
+    #[arg(long, value_name = "FACTOR", requires = "trace", conflicts_with = "sliding", value_parser = speed, help_heading = TRACE)]
+    pub speed: Option<f64>,
+    /// What follows a get that misses: a set of the recorded size and TTL, or nothing [default: a set
+    /// in our form, nothing in Twitter's]
+    #[arg(long, value_enum, requires = "trace", help_heading = TRACE)]
+    pub on_miss: Option<OnMiss>,
+
     /// Process ID of the server, whose CPU time and memory are reported [default: the process on
     /// this machine that listens on the address]
     #[arg(long, help_heading = OUTPUT)]
@@ -251,11 +267,15 @@ pub struct Arguments {
 const CONNECTION: &str = "Connection";
 const LOAD: &str = "Load";
 const OBJECTS: &str = "Objects";
+const TRACE: &str = "Trace";
 const OUTPUT: &str = "Output";
 
 /// The argument of `--connection-timeout`, in which 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Option<Duration>);
+
+/// Number of requests of each connection, if no other is given.
+const REQUESTS_DEFAULT: u64 = 10_000;
 
 /// The argument of `--requests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -354,12 +374,14 @@ impl Arguments {
             threads: self.threads,
             clients: self.clients,
             pipeline: self.pipeline,
-            sliding: self.sliding || arrivals == Arrivals::Bursts,
+            // Recorded requests are due one by one.
+            sliding: self.sliding || arrivals == Arrivals::Bursts || self.speed.is_some(),
             ratio: self.ratio,
             multi_get: self.multi_get,
             commands: self.commands()?,
             stop: self.stop(&keys),
             key_spaces: self.key_spaces()?,
+            trace: self.trace()?,
             keys,
             data_size: self.data_size()?,
             random_data: self.random_data,
@@ -428,6 +450,9 @@ impl Arguments {
         if let Some(interval) = self.reconnect_interval {
             return Err(wrong("reconnect-interval", interval, "one server"));
         }
+        if let Some(trace) = &self.trace {
+            return Err(wrong("trace", trace.display(), "one server"));
+        }
         let without_server = self.commands.0.iter().find(|command| key_count(&command.line) != 1);
         match without_server {
             Some(command) => {
@@ -439,13 +464,25 @@ impl Arguments {
 
     fn key_spaces(&self) -> Result<Vec<KeySpace>, ArgumentError> {
         let Some(file) = &self.key_spaces else { return Ok(Vec::new()) };
-        if self.requests == Requests::AllKeys {
+        if self.requests == Some(Requests::AllKeys) {
             return Err(wrong("requests", "allkeys", "a number with --key-spaces"));
         }
         key_spaces::read(file, self).map_err(|why| {
             let file = file.display().to_string();
             ArgumentError::KeySpaces { file, why }
         })
+    }
+
+    fn trace(&self) -> Result<Option<TraceReplay>, ArgumentError> {
+        let Some(file) = self.trace.clone() else { return Ok(None) };
+        let requests = match self.requests {
+            Some(Requests::AllKeys) => {
+                return Err(wrong("requests", "allkeys", "a number with --trace"));
+            }
+            Some(Requests::Count(count)) => Some(count),
+            None => None,
+        };
+        Ok(Some(TraceReplay { file, speed: self.speed, on_miss: self.on_miss, requests }))
     }
 
     fn steps(&self) -> Result<Option<Steps>, ArgumentError> {
@@ -528,8 +565,10 @@ impl Arguments {
     fn stop(&self, keys: &Keys) -> Stop {
         match (self.test_time, self.requests) {
             (Some(time), _) => Stop::After(time),
-            (None, Requests::Count(count)) => Stop::Requests(count),
-            (None, Requests::AllKeys) => {
+            (None, _) if self.trace.is_some() => Stop::EndOfTrace,
+            (None, None) => Stop::Requests(REQUESTS_DEFAULT),
+            (None, Some(Requests::Count(count))) => Stop::Requests(count),
+            (None, Some(Requests::AllKeys)) => {
                 let clients = (self.threads * self.clients) as u64;
                 let partitioned = keys.set == Pattern::Partitioned;
                 Stop::Requests(keys.count().div_ceil(if partitioned { clients } else { 1 }))
@@ -664,6 +703,11 @@ fn seconds_or_none(text: &str) -> Result<Timeout, String> {
         return Ok(Timeout(None));
     }
     seconds(text).map(|time| Timeout(Some(time)))
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= 1e6);
+    speed.ok_or_else(|| "expected a number above 0 and at most 1,000,000".to_owned())
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

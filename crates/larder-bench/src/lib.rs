@@ -26,6 +26,6 @@ pub use median::median;
 pub use outcome::{Command, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 pub use run::{Measured, Progress, RunError, Second, run, run_interruptible};
 pub use settings::{
-    Arrivals, CustomCommand, DataSize, Distribution, KeySpace, Keys, Login, NamedServer, Pattern,
-    Ratio, Settings, Steps, Stop, Tls,
+    Arrivals, CustomCommand, DataSize, Distribution, KeySpace, Keys, Login, NamedServer, OnMiss,
+    Pattern, Ratio, Settings, Steps, Stop, Tls, TraceReplay,
 };

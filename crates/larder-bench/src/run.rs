@@ -11,6 +11,7 @@ use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost, ServerOutco
 use crate::settings::{KeySpace, Keys, NamedServer, Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
 use larder_target::process::{self, Events, Usage, own_cpu_secs};
+use larder_trace::TraceError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -122,6 +123,14 @@ pub enum RunError {
     /// A certificate, key or server name cannot be used.
     #[error("TLS: {0}")]
     Tls(String),
+    /// The trace cannot be read.
+    #[error("trace {file}: {error}")]
+    Trace {
+        /// The trace's file.
+        file: String,
+        /// What is wrong with it.
+        error: TraceError,
+    },
     /// The distribution of value sizes has invalid parameters.
     #[error(
         "the distribution of value sizes has invalid parameters; see --data-size-list and \
@@ -236,6 +245,7 @@ fn fill_settings_of(settings: &Settings, keys: Keys, space: Option<KeySpace>) ->
     fill_settings.ratio = ONLY_SETS;
     fill_settings.stop = Stop::Requests(keys.count().div_ceil(settings.all_clients() as u64));
     fill_settings.keys = Keys { set: Pattern::Partitioned, ..keys };
+    fill_settings.trace = None;
     fill_settings.key_spaces = space.into_iter().collect();
     fill_settings.pipeline = settings.pipeline.max(16);
     fill_settings.rate = None;
@@ -246,6 +256,7 @@ fn fill_settings_of(settings: &Settings, keys: Keys, space: Option<KeySpace>) ->
     fill_settings
 }
 
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
 fn load(
     settings: &Settings,
     pid: Option<i32>,
@@ -312,6 +323,8 @@ fn load(
     let seconds = ends.iter().map(|end| end.time.as_secs_f64()).fold(0.0, f64::max);
     let ended_early = if control.is_interrupted() {
         Some(format!("interrupted after {seconds:.1} s"))
+    } else if let Some(error) = ends.iter().find_map(|end| end.trace_error.clone()) {
+        Some(error)
     } else if collected.stalled {
         let handshaking = ends.iter().any(|end| end.handshaking > 0);
         Some(describe_stall(settings, handshaking, collected.all.answered() == 0))
@@ -320,8 +333,15 @@ fn load(
     };
     let outcome = Outcome {
         seconds,
-        open_loop: settings.rate.is_some(),
-        offered: settings.rate.map(|rate| collected.offered(rate)),
+        open_loop: settings.is_open_loop(),
+        offered: match settings.rate {
+            Some(rate) => Some(collected.offered(rate as f64)),
+            None if settings.is_open_loop() => {
+                let due = collected.all.due() as f64;
+                Some(collected.offered(due / seconds.max(1e-9)))
+            }
+            None => None,
+        },
         ended_early,
         connections: settings.connections() as u64,
         lost_connections: lost as u64,
@@ -453,10 +473,9 @@ impl Collected {
         monitors.into_iter().enumerate().map(server).collect()
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
-    fn offered(&self, rate: u64) -> Offered {
+    fn offered(&self, per_second: f64) -> Offered {
         Offered {
-            per_second: rate as f64,
+            per_second,
             due: self.all.due(),
             lateness: self.all.lateness.as_ref().map(latency).unwrap_or_default(),
         }

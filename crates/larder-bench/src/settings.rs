@@ -3,6 +3,7 @@
 
 use crate::words::split;
 use larder_target::{Protocol, ServerAddress};
+use larder_trace::Operation;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -48,6 +49,9 @@ pub struct Settings {
     /// of items.
     #[serde(default)]
     pub key_spaces: Vec<KeySpace>,
+    /// A trace that is replayed instead of generated requests.
+    #[serde(default)]
+    pub trace: Option<TraceReplay>,
     /// The keys, and how they are chosen.
     pub keys: Keys,
     /// The sizes of values.
@@ -85,6 +89,12 @@ impl Settings {
         self.threads * self.clients
     }
 
+    /// Whether requests are sent at times of their own, from which latency is measured.
+    #[must_use]
+    pub fn is_open_loop(&self) -> bool {
+        self.rate.is_some() || self.trace.as_ref().is_some_and(|trace| trace.speed.is_some())
+    }
+
     /// Number of connections of all clients.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -97,13 +107,16 @@ impl Settings {
         self.servers.len() > 1
     }
 
-    /// The names by which results are reported: `set`, `get`, and those of the user's own commands; or
-    /// the two of each key space.
+    /// The names by which results are reported: `set`, `get`, and those of the user's own commands; the
+    /// two of each key space; or the operations of a trace.
     #[must_use]
     pub fn command_names(&self) -> Vec<String> {
         if !self.key_spaces.is_empty() {
             let of_space = |space: &KeySpace| ["set", "get"].map(|name| space.row(name));
             return self.key_spaces.iter().flat_map(of_space).collect();
+        }
+        if self.trace.is_some() {
+            return Operation::ALL.map(|operation| operation.name().to_owned()).into();
         }
         let mut names = vec!["set".to_owned(), "get".to_owned()];
         for command in &self.commands {
@@ -160,6 +173,30 @@ impl fmt::Display for Distribution {
             Self::KetamaWeighted => "ketama-weighted",
         })
     }
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceReplay {
+    /// The trace's file.
+    pub file: PathBuf,
+    /// Open loop: the factor by which requests are due faster than they were recorded, and TTLs are
+    /// divided. None is a closed loop, in which connections send when their requests are answered.
+    pub speed: Option<f64>,
+    /// What follows a get that misses; none is what the form of the trace says.
+    pub on_miss: Option<OnMiss>,
+    /// The number of requests after which the trace ends, if it does not end before.
+    pub requests: Option<u64>,
+}
+
+/// What follows a get of a trace that misses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum OnMiss {
+    /// The value is set, with the recorded size and TTL.
+    Set,
+    /// Nothing.
+    Nothing,
 }
 
 /// Items of one kind among others.
@@ -362,4 +399,6 @@ pub enum Stop {
     Requests(u64),
     /// After this time.
     After(Duration),
+    /// At the end of the trace.
+    EndOfTrace,
 }

@@ -37,11 +37,11 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All operations.
+    /// All operations, the most usual ones first.
     pub const ALL: [Self; 11] = [
+        Self::Set,
         Self::Get,
         Self::Gets,
-        Self::Set,
         Self::Add,
         Self::Replace,
         Self::Cas,

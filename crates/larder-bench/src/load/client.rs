@@ -5,7 +5,7 @@
 //! ones when all of them are answered. So no request waits for the connection of its server alone.
 
 use super::connection::{Connection, Load, PendingRequest};
-use super::generator::{Generator, Request};
+use super::generator::{Generator, Request, TraceQueue};
 use super::stats::{Kind, LoadStats};
 use crate::run::RunError;
 use std::collections::BTreeMap;
@@ -78,6 +78,20 @@ impl Client {
         self.connections.into_iter().flatten().flat_map(Connection::into_pending)
     }
 
+    /// The recorded requests that are to be sent, in a run that replays a trace.
+    pub(crate) fn trace(&mut self) -> Option<&mut TraceQueue> {
+        self.generator.trace()
+    }
+
+    /// Takes over the sets that follow gets of a trace that missed.
+    pub(crate) fn take_sets(&mut self) {
+        let Self { generator, connections, .. } = self;
+        if let Some(queue) = generator.trace() {
+            let connections = connections.iter_mut().flatten();
+            connections.flat_map(Connection::take_sets).for_each(|set| queue.push_set(set));
+        }
+    }
+
     /// Number of requests that are still to be drawn; none in a timed run.
     pub(crate) fn left(&self) -> Option<u64> {
         self.generator.left()
@@ -101,7 +115,7 @@ impl Client {
     /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
-        !self.generator.is_exhausted()
+        self.generator.has_next()
             && match self.connections.as_slice() {
                 [Some(connection)] => connection.is_ready(load),
                 _ => self.connections().all(|connection| connection.is_ready(load)),
@@ -132,7 +146,7 @@ impl Client {
     ) {
         let Self { generator, connections, .. } = self;
         if let [Some(connection)] = connections.as_mut_slice() {
-            while !generator.is_exhausted() && connection.has_room(load) {
+            while generator.has_next() && connection.has_room(load) {
                 connection.enqueue(load, generator.next(load), at, stats);
             }
             return;
@@ -164,7 +178,7 @@ impl Client {
     #[inline(never)]
     fn fill_several(&mut self, load: &Load, at: u64, stats: &mut LoadStats, unsent: &mut Unsent) {
         for _ in self.unanswered()..load.settings.pipeline {
-            if self.generator.is_exhausted() {
+            if !self.generator.has_next() {
                 return;
             }
             self.enqueue(load, at, stats, unsent);
@@ -173,7 +187,7 @@ impl Client {
 
     /// Whether another request fits into the pipeline.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
-        !self.generator.is_exhausted()
+        self.generator.has_next()
             && self.unanswered() < load.settings.pipeline
             && self.connections().all(|connection| connection.has_room(load))
     }
@@ -226,6 +240,8 @@ impl Routing {
                 let server = keys.first().map_or(0, |key| self.server_of(load, space, *key));
                 send(server, request);
             }
+            // A trace is refused with several servers.
+            Request::Recorded(_) => send(0, request),
             Request::Command { keys, .. } => {
                 // Commands without a key are refused with several servers.
                 let server = keys.first().map_or(0, |key| self.server_of(load, 0, *key));

@@ -5,6 +5,7 @@ use super::custom::{CustomCommands, Response};
 use super::distribution::KeyRouter;
 use super::generator::Request;
 use super::opening;
+use super::recorded::{self, Recorded, RecordedValues};
 use super::socket::{Socket, TlsClient};
 use super::spaces::{Space, cycle};
 use super::stats::{Kind, LoadStats};
@@ -27,6 +28,8 @@ pub(crate) struct Load {
     spaces: Vec<Space>,
     pub(crate) wire: Wire,
     pub(crate) commands: CustomCommands,
+    /// The values of recorded requests, in a run that replays a trace.
+    recorded_values: Option<RecordedValues>,
     /// The commands in the order in which each connection sends them, with the number of each in a
     /// row.
     pub(crate) cycle: Vec<(Kind, u64)>,
@@ -49,6 +52,10 @@ impl Load {
         };
         Ok(Self {
             commands,
+            recorded_values: settings
+                .trace
+                .is_some()
+                .then(|| RecordedValues::new(settings.random_data)),
             cycle,
             settings: settings.clone(),
             spaces: Space::all(settings).ok_or(RunError::Sizes)?,
@@ -97,6 +104,12 @@ pub(crate) struct Connection {
     pending: VecDeque<PendingRequest>,
     /// The keys of the pending gets, if values are to be checked.
     keys: VecDeque<u64>,
+    /// The pending gets of a trace after which a value is to be set if they miss.
+    settable: VecDeque<Recorded>,
+    /// The sets that follow gets of a trace that missed.
+    sets: Vec<Recorded>,
+    /// When the pipeline was last not full any more, in nanoseconds since the start of the run.
+    free_at: u64,
     /// What it does by itself, if that is to be counted.
     client: Option<Box<ClientStats>>,
     /// The server's message, if its last answer was an error.
@@ -148,6 +161,8 @@ pub(crate) struct PendingRequest {
     last_reply: LastReply,
     /// Whether it was counted as answered with an error.
     failed: bool,
+    /// Whether it is a get of a trace after which a value is to be set if it misses.
+    is_settable: bool,
 }
 
 /// What a response means for the request that it answers.
@@ -203,6 +218,9 @@ impl Connection {
             input: Input::for_replies(settings),
             pending: VecDeque::with_capacity(settings.pipeline),
             keys: VecDeque::new(),
+            settable: VecDeque::new(),
+            sets: Vec::new(),
+            free_at: 0,
             client: settings.client_stats.then(|| Box::new(ClientStats::new(index))),
             last_error: None,
         })
@@ -372,6 +390,22 @@ impl Connection {
                 load.wire.write_get(&load.space(space).names, keys, &mut self.unsent);
                 PendingRequest::of_get(load.wire.protocol, space, at, keys.len())
             }
+            Request::Recorded(request) => {
+                let at = match request.due {
+                    Some(due) => {
+                        stats.sent_late(at.saturating_sub(due.max(self.free_at)));
+                        due
+                    }
+                    None => at,
+                };
+                if let Some(values) = &load.recorded_values {
+                    request.write(load.wire.protocol, values, &mut self.unsent);
+                }
+                if request.set_on_miss {
+                    self.settable.push_back(request.clone());
+                }
+                PendingRequest::recorded(request, at)
+            }
             Request::Command { number, keys, value } => {
                 load.commands.write(number, &load.space(0).names, keys, value, &mut self.unsent);
                 PendingRequest::new(load.commands.kind(number), at, 1, LastReply::First)
@@ -459,6 +493,9 @@ impl Connection {
     }
 
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
+        if load.recorded_values.is_some() {
+            return self.take_recorded_answers(load, now, stats);
+        }
         if !load.commands.is_empty() {
             return self.take_command_answers(load, now, stats);
         }
@@ -546,10 +583,70 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Reads and counts the answers to recorded requests.
+    fn take_recorded_answers(
+        &mut self,
+        load: &Load,
+        now: u64,
+        stats: &mut LoadStats,
+    ) -> io::Result<()> {
+        let Self { input, pending, last_error, settable, sets, free_at, .. } = self;
+        let was_full = pending.len() >= load.settings.pipeline;
+        loop {
+            let kind = pending.front().map(|asked| asked.kind);
+            let (response, len) = match recorded::read(load.wire.protocol, kind, input.bytes()) {
+                Read::Whole(response, len) => (response, len),
+                Read::Incomplete { .. } => break,
+                Read::Malformed => return Err(malformed(input.bytes())),
+            };
+            let Some(asked) = pending.front_mut() else {
+                return Err(malformed(input.bytes()));
+            };
+            let command = stats.of(asked.kind);
+            command.received_bytes += len as u64;
+            let misses = command.misses;
+            let is_last = asked.command_answer(response, stats);
+            *last_error = match response {
+                Response::Error(text) => Some(shown(text)),
+                _ => None,
+            };
+            if is_last {
+                let command = stats.of(asked.kind);
+                command.latency.saturating_record(now.saturating_sub(asked.at));
+                let missed = command.misses > misses;
+                if asked.is_settable
+                    && let Some(get) = settable.pop_front()
+                    && missed
+                {
+                    sets.push(get.into_set());
+                }
+                pending.pop_front();
+            }
+            input.start += len;
+        }
+        if was_full && pending.len() < load.settings.pipeline {
+            *free_at = now;
+        }
+        Ok(())
+    }
+
+    /// Takes the sets that follow gets of a trace that missed.
+    #[inline]
+    pub(crate) fn take_sets(&mut self) -> impl Iterator<Item = Recorded> {
+        self.sets.drain(..)
+    }
+}
+
 impl PendingRequest {
     #[inline]
     fn new(kind: Kind, at: u64, keys: u32, last_reply: LastReply) -> Self {
-        Self { kind, at, keys, last_reply, failed: false }
+        Self { kind, at, keys, last_reply, failed: false, is_settable: false }
+    }
+
+    fn recorded(request: &Recorded, at: u64) -> Self {
+        let is_settable = request.set_on_miss;
+        Self { is_settable, ..Self::new(request.kind(), at, 1, LastReply::First) }
     }
 
     #[inline]

@@ -6,6 +6,7 @@
 
 use super::connection::Load;
 use super::keys::KeyStream;
+use super::recorded::Recorded;
 use super::spaces::{Space, SpaceRequests};
 use super::stats::Kind;
 use super::values::Value;
@@ -13,6 +14,7 @@ use crate::run::RunError;
 use crate::settings::{Settings, Stop};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::VecDeque;
 
 /// The requests of one client, in their order.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ enum Source {
     },
     /// Sets and gets of several key spaces.
     KeySpaces(SpaceRequests),
+    /// Recorded requests.
+    Trace(TraceQueue),
     /// The user's own commands.
     Commands {
         /// The keys of each command.
@@ -53,6 +57,8 @@ pub(crate) enum Request<'r> {
     Set { space: u16, key: u64, expiry: u32, value: Value<'r> },
     /// Fetches one key of a key space or several.
     Get { space: u16, keys: &'r [u64] },
+    /// A recorded request.
+    Recorded(&'r Recorded),
     /// The user's own command of this number, with a key and a value for each place that has one.
     Command { number: usize, keys: &'r [u64], value: Option<Value<'r>> },
 }
@@ -62,8 +68,50 @@ impl Request<'_> {
         match self {
             Self::Set { space, .. } => Kind::Set(*space),
             Self::Get { space, .. } => Kind::Get(*space),
+            Self::Recorded(request) => request.kind(),
             Self::Command { number, .. } => load.commands.kind(*number),
         }
+    }
+}
+
+/// Recorded requests that wait for their connection.
+#[derive(Debug, Default)]
+pub(crate) struct TraceQueue {
+    recorded: VecDeque<Recorded>,
+    /// Sets after gets that missed. They are made before other requests.
+    sets: VecDeque<Recorded>,
+    /// The request that was made last.
+    last: Option<Recorded>,
+    /// Whether no more recorded requests come.
+    pub(crate) has_ended: bool,
+}
+
+impl TraceQueue {
+    pub(crate) fn push(&mut self, request: Recorded) {
+        self.recorded.push_back(request);
+    }
+
+    pub(crate) fn push_set(&mut self, set: Recorded) {
+        self.sets.push_back(set);
+    }
+
+    /// Number of recorded requests that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.recorded.len()
+    }
+
+    /// Removes the recorded requests that wait.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Recorded> {
+        self.recorded.drain(..)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.recorded.is_empty() && self.sets.is_empty()
+    }
+
+    fn next(&mut self) -> &Recorded {
+        let next = self.sets.pop_front().or_else(|| self.recorded.pop_front());
+        self.last.insert(next.expect("the caller asks for what there is"))
     }
 }
 
@@ -76,7 +124,9 @@ impl Generator {
         let (keys, all) = (&settings.keys, settings.all_clients());
         let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
         let own_seed = if settings.distinct_client_seed { index as u64 } else { 0 };
-        let source = if !settings.key_spaces.is_empty() {
+        let source = if settings.trace.is_some() {
+            Source::Trace(TraceQueue::default())
+        } else if !settings.key_spaces.is_empty() {
             Source::KeySpaces(SpaceRequests::new(settings, index)?)
         } else if settings.commands.is_empty() {
             let (set_keys, get_keys) = (stream(keys.set)?, stream(keys.get)?);
@@ -90,7 +140,7 @@ impl Generator {
             rng: SmallRng::seed_from_u64(settings.seed.wrapping_add(own_seed)),
             left: match settings.stop {
                 Stop::Requests(count) => Some(count),
-                Stop::After(_) => None,
+                Stop::After(_) | Stop::EndOfTrace => None,
             },
             keys: Vec::new(),
         })
@@ -102,10 +152,30 @@ impl Generator {
         self.left
     }
 
-    /// Whether all requests were made. A timed run is never exhausted.
+    /// Whether all requests were made. A timed run is never exhausted, unless it replays a trace.
     #[inline]
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.left == Some(0)
+        match &self.source {
+            Source::Trace(queue) => queue.has_ended && queue.is_empty(),
+            _ => self.left == Some(0),
+        }
+    }
+
+    /// Whether there is a request now.
+    #[inline]
+    pub(crate) fn has_next(&self) -> bool {
+        match &self.source {
+            Source::Trace(queue) => !queue.is_empty(),
+            _ => self.left != Some(0),
+        }
+    }
+
+    /// The recorded requests that are to be made, in a run that replays a trace.
+    pub(crate) fn trace(&mut self) -> Option<&mut TraceQueue> {
+        match &mut self.source {
+            Source::Trace(queue) => Some(queue),
+            _ => None,
+        }
     }
 
     /// The next request. The caller asks for none when the generator
@@ -126,6 +196,7 @@ impl Generator {
                     get(0, load.settings.multi_get, get_keys, rng, keys)
                 }
             }
+            Source::Trace(queue) => Request::Recorded(queue.next()),
             Source::KeySpaces(spaces) => spaces.next(load, rng, keys),
             Source::Commands { keys: streams, turn } => {
                 let (number, next_turn) = load.commands.at(*turn);

@@ -6,6 +6,7 @@ use super::client_stats::ClientStats;
 use super::connection::{Arrived, Connection, Load, PendingRequest};
 use super::control::Control;
 use super::nanos;
+use super::replay::Replay;
 use super::schedule::Schedule;
 use super::stats::LoadStats;
 use crate::run::RunError;
@@ -52,6 +53,8 @@ pub(crate) struct Worker<'l> {
     opening_checked: Duration,
     schedule: Option<Schedule>,
     bursts: Option<Bursts>,
+    /// The trace, if one is replayed.
+    replay: Option<Replay>,
     stats: LoadStats,
     start: Instant,
     /// When no more requests become due: the end of a timed run, or a signal.
@@ -89,6 +92,8 @@ pub(crate) struct WorkerEnd {
     pub(crate) handshaking: usize,
     /// What each connection did by itself, if that was counted.
     pub(crate) clients: Vec<ClientStats>,
+    /// Why the trace was not replayed to its end.
+    pub(crate) trace_error: Option<String>,
 }
 
 impl<'l> Worker<'l> {
@@ -132,11 +137,12 @@ impl<'l> Worker<'l> {
             opening_checked: Duration::ZERO,
             schedule,
             bursts,
+            replay: Replay::open(load, thread)?,
             stats: LoadStats::new(),
             start: Instant::now(),
             end: match load.settings.stop {
                 Stop::After(time) => Some(time),
-                Stop::Requests(_) => None,
+                Stop::Requests(_) | Stop::EndOfTrace => None,
             },
             timeout: load.settings.timeout,
             interrupted: false,
@@ -177,6 +183,7 @@ impl<'l> Worker<'l> {
             self.resume_waiting(elapsed);
             self.send_what_is_due(elapsed);
             self.begin_bursts(elapsed);
+            self.replay(elapsed);
             if self.control.is_stopped() || self.is_finished(elapsed) {
                 break;
             }
@@ -303,8 +310,15 @@ impl<'l> Worker<'l> {
         elapsed >= end + self.timeout || (!catches_up && self.is_answered())
     }
 
+    fn is_open_replay(&self) -> bool {
+        self.replay.as_ref().is_some_and(Replay::is_open_loop)
+    }
+
     /// Whether a request of the open loop is due and not sent after the end of the run.
     fn is_behind(&self) -> bool {
+        if let (Some(replay), Some(end)) = (&self.replay, self.end) {
+            return replay.is_behind(nanos(end));
+        }
         let due = self.schedule.as_ref().map(Schedule::due);
         due.zip(self.end).is_some_and(|(due, end)| due < end)
             || self.bursts.as_ref().is_some_and(Bursts::is_behind)
@@ -328,6 +342,12 @@ impl<'l> Worker<'l> {
         }
         if let Some(next) = self.next_step {
             wait = wait.min(next.saturating_sub(elapsed));
+        }
+        if let Some(due) = self.replay.as_ref().and_then(Replay::due)
+            && !ended
+        {
+            let due = Duration::from_nanos(due).saturating_sub(elapsed);
+            wait = wait.min(due.saturating_sub(SPIN_TIME));
         }
         if let (Some(schedule), false) = (&self.schedule, ended)
             && !schedule.blocked
@@ -376,7 +396,11 @@ impl<'l> Worker<'l> {
         if let Err(error) = result {
             return self.drop_connection(index, server, &error);
         }
-        if connection.is_used_up() && !client.is_done() {
+        let is_used_up = connection.is_used_up();
+        if self.replay.is_some() {
+            client.take_sets();
+        }
+        if is_used_up && !client.is_done() {
             if let Some(connection) = client.connection(server) {
                 let reopened = connection.reopen(self.load);
                 self.begin_serving(index, server, reopened);
@@ -391,10 +415,7 @@ impl<'l> Worker<'l> {
     fn go_on(&mut self, index: usize, elapsed: Duration) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.is_done() {
-            let done = client.connections_mut().filter_map(Connection::take_client);
-            self.client_stats.extend(done.map(|stats| *stats));
-            self.clients[index] = None;
-            self.busy -= 1;
+            self.retire(index);
         } else if let Some(schedule) = &mut self.schedule {
             if schedule.blocked && client.is_ready(self.load) {
                 (schedule.blocked, schedule.free_at) = (false, nanos(elapsed));
@@ -403,7 +424,7 @@ impl<'l> Worker<'l> {
             if self.end.is_none_or(|end| elapsed < end + CATCH_UP_TIME) {
                 self.send_burst(index, nanos(elapsed));
             }
-        } else if !self.has_ended(elapsed) {
+        } else if !self.has_ended(elapsed) || self.is_open_replay() && !self.is_too_late(elapsed) {
             self.fill_pipeline(index, nanos(elapsed));
         }
     }
@@ -411,7 +432,7 @@ impl<'l> Worker<'l> {
     /// Sends the requests of an open loop that are due, as far as connections are free. A request
     /// that has to wait for a connection keeps its scheduled time.
     fn send_what_is_due(&mut self, now: Duration) {
-        if self.end.is_some_and(|end| now >= end + CATCH_UP_TIME) {
+        if self.is_too_late(now) {
             return;
         }
         while let Some(schedule) = &mut self.schedule
@@ -433,6 +454,45 @@ impl<'l> Worker<'l> {
             schedule.advance();
             schedule.client = (index + 1) % all;
             self.fill_pipeline(index, due);
+        }
+    }
+
+    /// Whether not even requests that were due before the end are sent any more.
+    fn is_too_late(&self, now: Duration) -> bool {
+        self.end.is_some_and(|end| now >= end + CATCH_UP_TIME)
+    }
+
+    /// Distributes recorded requests to their clients: all that are due, or in a closed loop as many
+    /// as keep the clients busy. Clients that wait for nothing else send them at once.
+    fn replay(&mut self, elapsed: Duration) {
+        let is_late = self.is_too_late(elapsed);
+        let Some(replay) = &mut self.replay else { return };
+        let end = self.end.map_or(u64::MAX, nanos);
+        let has_ended = self.end.is_some_and(|end| elapsed >= end);
+        if is_late || has_ended && !replay.is_open_loop() {
+            return;
+        }
+        let had_ended = replay.has_ended();
+        let ready = replay.distribute(nanos(elapsed), end, &mut self.clients);
+        let ends_now = replay.has_ended() && !had_ended;
+        for index in ready {
+            self.fill_pipeline(index, self.now());
+        }
+        if ends_now {
+            for index in 0..self.clients.len() {
+                if self.clients[index].as_ref().is_some_and(Client::is_done) {
+                    self.retire(index);
+                }
+            }
+        }
+    }
+
+    /// Takes a client away that has nothing more to send.
+    fn retire(&mut self, index: usize) {
+        if let Some(mut client) = self.clients[index].take() {
+            let done = client.connections_mut().filter_map(Connection::take_client);
+            self.client_stats.extend(done.map(|stats| *stats));
+            self.busy -= 1;
         }
     }
 
@@ -471,9 +531,7 @@ impl<'l> Worker<'l> {
             }
             client.enqueue(self.load, at, &mut self.stats, &mut self.unsent);
         }
-        for server in 0..self.servers {
-            self.send(index, server);
-        }
+        self.send(index);
         began
     }
 
@@ -485,6 +543,16 @@ impl<'l> Worker<'l> {
             return;
         }
         client.fill(self.load, at, &mut self.stats, &mut self.unsent);
+        if let Some(replay) = &mut self.replay {
+            replay.sent(index, client);
+        }
+        self.send(index);
+    }
+
+    /// Sends what was written for a client's servers.
+    #[inline]
+    fn send(&mut self, index: usize) {
+        let Some(Some(client)) = self.clients.get_mut(index) else { return };
         let start = self.start;
         let now = || nanos(start.elapsed());
         let lost = client.send(self.load, now, &mut self.stats);
@@ -519,6 +587,9 @@ impl<'l> Worker<'l> {
         }
         if client.is_lost() {
             self.left_of_lost += client.left().unwrap_or(0);
+            if let Some(replay) = &mut self.replay {
+                replay.lost(index, client);
+            }
             self.clients[index] = None;
             self.busy -= 1;
         }
@@ -538,7 +609,7 @@ impl<'l> Worker<'l> {
         let handshaking = connections.filter(|connection| connection.is_handshaking()).count();
         let left = match self.load.settings.stop {
             Stop::Requests(_) => self.left_of_lost + open.filter_map(Client::left).sum::<u64>(),
-            Stop::After(_) => u64::MAX,
+            Stop::After(_) | Stop::EndOfTrace => u64::MAX,
         };
         let until = self.end.map_or(now, |end| end.min(now));
         if let Some(schedule) = self.schedule.take() {
@@ -546,6 +617,11 @@ impl<'l> Worker<'l> {
         }
         if let Some(bursts) = self.bursts.take() {
             bursts.count_never_sent(now, left, self.load, &mut self.stats);
+        }
+        let trace_error = self.replay.as_ref().and_then(Replay::error);
+        if let Some(replay) = self.replay.take() {
+            let clients = self.clients.iter_mut().flatten();
+            replay.count_never_sent(nanos(until), nanos(now), clients, &mut self.stats);
         }
         let mut open = std::mem::take(&mut self.clients);
         let connections = open.iter_mut().flatten().flat_map(Client::connections_mut);
@@ -562,7 +638,7 @@ impl<'l> Worker<'l> {
             Some(end) if now >= end => end.max(self.last_event),
             _ => self.last_event,
         };
-        WorkerEnd { time, lost: self.lost, handshaking, clients: self.client_stats }
+        WorkerEnd { time, lost: self.lost, handshaking, clients: self.client_stats, trace_error }
     }
 }
 

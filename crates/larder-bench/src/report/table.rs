@@ -31,6 +31,9 @@ pub(crate) fn heading(
                  time"
             )
         }
+        None if let Some(speed) = settings.trace.as_ref().and_then(|trace| trace.speed) => format!(
+            "open loop at {speed} times the trace's speed, latency from each request's own time"
+        ),
         None if settings.sliding => {
             format!("closed loop: a {client} sends one request for each answer")
         }
@@ -41,8 +44,13 @@ pub(crate) fn heading(
     let ends = match settings.stop {
         Stop::Requests(count) => format!("{} each", counted(count, "request")),
         Stop::After(time) => format!("{} s", time.as_secs_f64()),
+        Stop::EndOfTrace => "to its end".to_owned(),
     };
     let asked = match settings.commands.as_slice() {
+        [] if let Some(trace) = &settings.trace => {
+            let number = trace.requests.map(|count| format!("{} of ", counted(count, "request")));
+            format!("{}trace {}", number.unwrap_or_default(), trace.file.display())
+        }
         [] if !settings.key_spaces.is_empty() => {
             let spaces = settings.key_spaces.iter();
             let shares = spaces.map(|space| format!("{} x {}", space.share, space.name));

@@ -1,0 +1,183 @@
+//! Distributes the recorded requests of a thread to its clients.
+
+use super::client::Client;
+use super::connection::Load;
+use super::feed::{Feed, WAITING_MAX};
+use super::generator::TraceQueue;
+use super::recorded::Recorded;
+use super::stats::{Kind, LoadStats};
+use crate::run::RunError;
+
+/// Maximum number of requests that are distributed before answers are looked after again.
+const AT_ONCE_MAX: usize = 256;
+
+/// The replay of a trace on one thread.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    feed: Feed,
+    is_open_loop: bool,
+    /// Number of requests that wait at each client.
+    waiting: Vec<usize>,
+    waiting_sum: usize,
+    /// Number of clients at which less than a pipeline waits.
+    short: usize,
+    pipeline: usize,
+    /// When the next request is due that was not distributed; none in a closed loop or at the end.
+    due: Option<u64>,
+    /// Whether the last requests were distributed.
+    has_ended: bool,
+    /// Requests of an open loop whose clients were lost, with the times at which they were due.
+    lost: Vec<(Kind, u64)>,
+}
+
+impl Replay {
+    /// The replay of a thread; none if the run replays no trace.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub(crate) fn open(load: &Load, thread: usize) -> Result<Option<Self>, RunError> {
+        let Some(mut feed) = Feed::open(load, thread)? else { return Ok(None) };
+        let is_open_loop = load.settings.is_open_loop();
+        Ok(Some(Self {
+            due: if is_open_loop { feed.due() } else { None },
+            feed,
+            is_open_loop,
+            waiting: vec![0; load.settings.clients],
+            waiting_sum: 0,
+            short: load.settings.clients,
+            pipeline: load.settings.pipeline,
+            has_ended: false,
+            lost: Vec::new(),
+        }))
+    }
+
+    pub(crate) fn is_open_loop(&self) -> bool {
+        self.is_open_loop
+    }
+
+    /// Whether the last requests of the trace were distributed.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Why the trace could not be read to its end.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.feed.error().map(str::to_owned)
+    }
+
+    /// When the event loop has to distribute requests, in nanoseconds since the start of the run;
+    /// none if clients have to send before.
+    pub(crate) fn due(&self) -> Option<u64> {
+        if self.has_ended || self.waiting_sum >= WAITING_MAX {
+            return None;
+        }
+        if self.is_open_loop { self.due } else { (self.short > 0).then_some(0) }
+    }
+
+    /// Whether requests of the open loop that are due before `end` are not sent.
+    pub(crate) fn is_behind(&self, end: u64) -> bool {
+        self.is_open_loop && (self.waiting_sum > 0 || self.due.is_some_and(|due| due < end))
+    }
+
+    /// Gives clients their requests: those that are due at `now` and before `end`, or in a closed
+    /// loop as many as keep clients busy. Returns the clients at which nothing waited before.
+    pub(crate) fn distribute(
+        &mut self,
+        now: u64,
+        end: u64,
+        clients: &mut [Option<Client>],
+    ) -> Vec<usize> {
+        let mut given = Vec::new();
+        if self.has_ended {
+            return given;
+        }
+        for _ in 0..AT_ONCE_MAX {
+            if self.due().is_none_or(|due| due > now || due >= end) {
+                break;
+            }
+            let Some((index, request)) = self.feed.take() else {
+                self.has_ended = true;
+                break;
+            };
+            if self.waiting[index] == 0 {
+                given.push(index);
+            }
+            self.give(index, request, clients);
+            if self.is_open_loop {
+                self.due = self.feed.due();
+            }
+        }
+        self.has_ended |= self.is_open_loop && self.due.is_none();
+        if self.has_ended {
+            let queues = clients.iter_mut().flatten().filter_map(Client::trace);
+            queues.for_each(|queue| queue.has_ended = true);
+        }
+        given
+    }
+
+    fn give(&mut self, index: usize, request: Recorded, clients: &mut [Option<Client>]) {
+        match clients[index].as_mut().and_then(Client::trace) {
+            Some(queue) => {
+                queue.push(request);
+                self.set_waiting(index, self.waiting[index] + 1);
+            }
+            None => self.lost.extend(request.due.map(|due| (request.kind(), due))),
+        }
+    }
+
+    /// Counts what a client still has to send.
+    pub(crate) fn sent(&mut self, index: usize, client: &mut Client) {
+        let left = client.trace().map_or(0, |queue| queue.len());
+        self.set_waiting(index, left);
+    }
+
+    fn set_waiting(&mut self, index: usize, waiting: usize) {
+        let before = std::mem::replace(&mut self.waiting[index], waiting);
+        self.waiting_sum = self.waiting_sum + waiting - before;
+        self.short += usize::from(waiting < self.pipeline);
+        self.short -= usize::from(before < self.pipeline);
+    }
+
+    /// Takes over the requests of a client that was lost.
+    pub(crate) fn lost(&mut self, index: usize, client: &mut Client) {
+        // A client that is lost wants nothing more.
+        self.set_waiting(index, self.pipeline);
+        self.waiting_sum -= self.pipeline;
+        self.lost.extend(
+            client
+                .trace()
+                .into_iter()
+                .flat_map(|queue| queue.drain())
+                .filter_map(|request| request.due.map(|due| (request.kind(), due))),
+        );
+    }
+
+    /// Counts the requests of an open loop that were due before `until` and not sent, with the time
+    /// that they had waited at `now`.
+    pub(crate) fn count_never_sent<'c>(
+        mut self,
+        until: u64,
+        now: u64,
+        clients: impl Iterator<Item = &'c mut Client>,
+        stats: &mut LoadStats,
+    ) {
+        let mut count = |kind, due: u64| {
+            if due < until {
+                stats.never_sent(kind, 1, now.saturating_sub(due));
+            }
+        };
+        let waiting = clients.filter_map(Client::trace).flat_map(TraceQueue::drain);
+        waiting.for_each(|request| {
+            if let Some(due) = request.due {
+                count(request.kind(), due);
+            }
+        });
+        self.lost.iter().for_each(|(kind, due)| count(*kind, *due));
+        while self.is_open_loop
+            && let Some((_, request)) = self.feed.take()
+            && let Some(due) = request.due.filter(|due| *due < until)
+        {
+            count(request.kind(), due);
+        }
+    }
+}
