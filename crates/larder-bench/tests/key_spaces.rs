@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Server, arguments, parse};
+use common::{Server, arguments, load, parse};
 use larder_bench::{Command, Measured};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -155,6 +155,21 @@ fn values_of_another_key_space_are_seen() {
     server.load(&format!("{line} {}", second.option()));
     let other = ask(&server, "get b1");
     assert_ne!(value.lines().nth(1), other.lines().nth(1));
+}
+
+/// Each key is on the server that its whole name, with the prefix of its key space, belongs to.
+#[test]
+fn keys_are_distributed_over_several_servers() {
+    let servers = [Server::memcached(), Server::memcached()];
+    let file = File::new(TWO);
+    let ports = servers.each_ref().map(|server| format!("127.0.0.1:{}", server.port)).join(",");
+    let line = format!("-s {ports} -t 1 -c 2 -n 1000 --fill --verify {}", file.option());
+    let measured = load(&line);
+    assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
+    assert_eq!(command(&measured, "total").misses, 0);
+    let keys = servers.each_ref().map(|server| keys_and_expiries(server).len());
+    assert_eq!(keys[0] + keys[1], 150);
+    assert!(keys.iter().all(|keys| (40..=110).contains(keys)), "{keys:?}");
 }
 
 #[test]

@@ -387,5 +387,7 @@ fn options_that_a_trace_makes_meaningless_are_refused() {
         assert!(parse(option).is_err(), "{option} without --trace");
     }
     assert!(parse("--trace f --speed 0").is_err());
+    let error = arguments("-s 127.0.0.1,127.0.0.1:1 --trace f").settings().unwrap_err().to_string();
+    assert!(error.contains("expected one server"), "{error}");
     assert!(arguments("-s 127.0.0.1 --trace f -n allkeys").settings().is_err());
 }
