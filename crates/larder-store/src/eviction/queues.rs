@@ -175,7 +175,8 @@ impl Queues {
         let main_yields = || {
             let hit_share = |victim: Victim| {
                 let bytes = self.entries[victim.segment as usize].bytes.max(1);
-                hit_bytes(victim.segment) as f64 / bytes as f64
+                // Items that were written in the place of others were counted, too.
+                hit_bytes(victim.segment).min(bytes) as f64 / bytes as f64
             };
             hit_share(main) < (YIELD_RATIO * hit_share(small)).max(YIELD_SHARE_MIN)
         };

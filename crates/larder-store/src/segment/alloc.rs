@@ -111,9 +111,7 @@ impl Alloc {
         if !is_fresh || self.free.len() <= reserve {
             return None;
         }
-        // Segments that were used are above the others.
-        let at = self.free.partition_point(|segment| *segment >= self.never_used_from);
-        let segment = self.free.remove(at - 1);
+        let segment = self.free.remove(self.never_used() - 1);
         self.never_used_from = segment + 1;
         Some(segment)
     }
@@ -124,6 +122,12 @@ impl Alloc {
         let was_used = |segment: &&u32| **segment < self.never_used_from;
         let used = self.free.iter().rev().take(2).filter(was_used).count();
         used + self.limbo_segments < 2 && self.free.first().is_some_and(|s| !was_used(&s))
+    }
+
+    /// The number of free segments that were never used.
+    pub(super) fn never_used(&self) -> usize {
+        // They are below the others.
+        self.free.partition_point(|segment| *segment >= self.never_used_from)
     }
 
     pub(super) fn give_back(&mut self, segments: &[u32]) {
@@ -301,8 +305,14 @@ impl Alloc {
 
     /// Takes the segment with the highest dead level, if that is at least `level`.
     pub(super) fn take_dead(&mut self, level: usize) -> Option<u32> {
+        self.take_dead_if(level, |_| true)
+    }
+
+    /// Takes a segment with at least this dead level for which `may` is true, if there is one among
+    /// those that reached each level first.
+    pub(super) fn take_dead_if(&mut self, level: usize, may: impl Fn(u32) -> bool) -> Option<u32> {
         let mut levels = (level..=DEAD_LEVELS).rev();
-        let segment = levels.find_map(|level| self.dead_levels.front(level))?;
+        let segment = levels.find_map(|level| self.dead_levels.front(level).filter(|s| may(*s)))?;
         self.dequeue(segment)
     }
 

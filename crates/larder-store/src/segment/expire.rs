@@ -127,13 +127,15 @@ impl Handle {
             if walk.at >= end {
                 return;
             }
-            let (expiry, is_dead, hash, len) = self.pinned(|shared, pinned, _| {
+            let (expiry, hash, len) = self.pinned(|shared, pinned, _| {
                 let record = Record::at(table, walk.at, cas, Witness::pinned(pinned));
-                let (expiry, is_dead) = (record.expiry(), record.header.has(State::Dead));
+                let is_dead = record.header.has(State::Dead);
+                // A new record may be written in the place of a dead one right now.
+                let expiry = if is_dead { Expiry::Never } else { record.expiry() };
                 let hash = if expiry.is_past(now) { shared.hash(record.key()) } else { 0 };
-                (expiry, is_dead, hash, record.len())
+                (expiry, hash, record.len())
             });
-            if let (Expiry::At(at), false) = (expiry, is_dead) {
+            if let Expiry::At(at) = expiry {
                 let left = if at > now { Some(at.0) } else { self.expire(shared, walk.at, hash) };
                 walk.first_expiry = walk.first_expiry.min(left.unwrap_or(u32::MAX));
             }

@@ -124,6 +124,7 @@ impl Drop for Handle {
             self.shared.put_back(&evacuation);
         }
         self.shared.count_slots(&mut writing);
+        writing.free.give_all(&self.shared.pool);
         self.shared.alloc().orphans.append(&mut writing.open);
         self.shared.depart(&self.member);
     }

@@ -36,9 +36,16 @@
 //! | `Stripe::lock` that acquires with Relaxed | `two_writers_of_a_stripe_do_not_take_the_same_word` |
 //! | a mover that asks whether an item was flushed before it has room for it | `a_mover_does_not_bring_back_…` |
 //! | attributes that are changed in two steps | `a_reader_sees_changed_attributes_whole` |
+//! | a header written before the bytes, or with Relaxed | `who_reads_a_segment_passes_over_…`, `an_item_that_replaces_…` |
+//! | `close` that does nothing, `take_dead` that takes from a closed segment or subtracts nothing | `an_item_that_replaces_…`, `a_dead_record_of_another_time_…` |
+//! | `take_dead` that takes more than is dead | `a_dead_record_is_replaced_once` |
+//! | `take_dead` without the sequence, with Relaxed, or that does not add what it took from a later segment | `a_dead_record_of_another_time_is_not_replaced` |
+//! | an evacuation that retires its segment without counting what is dead | `an_item_that_replaces_…`, `a_dead_record_of_another_time_…` |
+//! | a mover that takes a dead record of a segment which was opened after a flush | `a_mover_does_not_bring_back_…_in_the_place_of_a_dead_record` |
 //!
 //! Not caught, for it changes nothing that can be seen: one of the two fences of `advance` and `oldest`
-//! missing (either is enough), `lookup` without its fence (all loads before it are Acquire), the epoch
+//! missing (either is enough), `close`, `add_dead` or `dead` with Relaxed (the mark and the index word
+//! order the same steps), `lookup` without its fence (all loads before it are Acquire), the epoch
 //! loaded with Relaxed (a fence follows). Not caught here, but possible: an attribute changed by a plain
 //! store over a reader's mark, which loses the mark alone; a writer that appends to a segment which a
 //! flush has made void, which the models of `models.rs` catch.
@@ -353,7 +360,7 @@ impl Items {
     fn put_locked(&self, stripe: &Locked<'_, Table>, offset: usize, new: &NewRecord<'_>) {
         let base = self.table().entry(self.table().layout.segment_of(offset)).base();
         // SAFETY: the region checks that nobody reads there.
-        unsafe { new.write(self.table(), offset, base, true) };
+        unsafe { new.write(self.table(), offset, new.header(base), true) };
         match stripe.find(|_| true) {
             Some(place) => stripe.replace(&place, offset, 0),
             None => stripe.insert(offset, 0, |_| HASH).unwrap(),
@@ -575,6 +582,204 @@ fn a_mover_does_not_bring_back_what_was_flushed() {
         let page = items.table().header_page();
         page.flush(&mut items.alloc.lock().unwrap());
         assert_eq!(is_live(&items), None, "it was flushed");
+        mover.join().unwrap();
+        assert_eq!(is_live(&items), None, "it does not come back");
+    });
+}
+
+/// An item of segment 0 that is dead, and that no reader can find any more: the sequence of the segment,
+/// and the bytes of the item.
+fn dead_item(items: &Items) -> (Sequence, u32) {
+    let sequence = items.open(0);
+    let offset = items.place(0, 0);
+    items.put(offset, &item(&[1]));
+    let stripe = items.index.lock(HASH);
+    let place = stripe.find(|_| true).unwrap();
+    let record = Record::at(items.table(), offset, true, Witness::locked(&stripe));
+    stripe.remove(&place);
+    record.mark_dead();
+    let len = u32::try_from(record.len()).unwrap();
+    items.table().entry(0).written().store(len, Ordering::Relaxed);
+    (sequence, len)
+}
+
+/// As `Writer::write_to_free_block` does it; whether the place of the dead item was taken.
+fn replace_dead(items: &Items, sequence: Sequence, len: u32, value: &[u8; 1]) -> bool {
+    let stripe = items.index.lock(HASH);
+    let taken = items.table().entry(0).take_dead(sequence, len).is_some();
+    if taken {
+        items.put_locked(&stripe, items.place(0, 0), &item(value));
+    }
+    taken
+}
+
+/// Marks the one item dead and takes its word from the index.
+fn delete(items: &Items) {
+    let stripe = items.index.lock(HASH);
+    let place = stripe.find(|_| true).expect("it is there");
+    let witness = Witness::locked(&stripe);
+    let record = Record::at(items.table(), place.slot.offset(), true, witness);
+    stripe.remove(&place);
+    record.mark_dead();
+}
+
+#[test]
+fn who_reads_a_segment_passes_over_a_dead_record_until_it_is_replaced() {
+    explore(5, || {
+        let items = Arc::new(Items::new(1, 1));
+        let (sequence, len) = dead_item(&items);
+        let reading = items.clone();
+        let reader = thread::spawn(move || {
+            // As maintenance does it.
+            let slot = Arc::new(PinSlot::default());
+            let mut pin = Pin::new(Own(slot));
+            let guard = pin.read(&reading.epoch);
+            let witness = Witness::pinned(guard.witness());
+            let record = Record::at(reading.table(), reading.place(0, 0), true, witness);
+            assert_eq!(record.len(), len as usize, "the next record is found");
+            if !record.header.has(State::Dead) {
+                assert_eq!((record.key(), whole(record)), (&b"k"[..], 2));
+            }
+        });
+        assert!(replace_dead(&items, sequence, len, &[2]));
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_dead_record_is_replaced_once() {
+    explore(5, || {
+        let items = Arc::new(Items::new(1, 1));
+        let (sequence, len) = dead_item(&items);
+        let other = items.clone();
+        let rival = thread::spawn(move || other.table().entry(0).take_dead(sequence, len));
+        let taken = items.table().entry(0).take_dead(sequence, len);
+        let taken = [taken, rival.join().unwrap()];
+        assert_eq!(taken.iter().flatten().count(), 1);
+        assert_eq!(items.table().entry(0).dead(), 0);
+    });
+}
+
+/// As `Handle::evacuate_one` and `Handle::finish` do it, for the one record of segment 0; whether the
+/// segment was retired. It is used again at once, because nobody reads.
+fn evacuate(items: &Items, to: usize) -> bool {
+    let entry = items.table().entry(0);
+    entry.close();
+    let owned = OwnedSegment(0);
+    let at = items.place(0, 0);
+    let record = Record::at(items.table(), at, true, Witness::owner(&owned));
+    if !record.header.has(State::Dead) {
+        let value = whole(record);
+        let stripe = items.index.lock(HASH);
+        if let Some(place) = stripe.find(|slot| slot.offset() == at) {
+            let base = items.table().entry(1).base();
+            let new = item(std::slice::from_ref(&value).try_into().unwrap());
+            // SAFETY: the region checks that nobody reads there.
+            unsafe { new.write(items.table(), to, new.header(base), true) };
+            stripe.replace(&place, to, 0);
+            record.mark_dead();
+        }
+    }
+    let is_empty = entry.dead() == entry.written().load(Ordering::Relaxed);
+    if is_empty {
+        // SAFETY: nobody reads what was retired; the region checks it.
+        unsafe { items.table().region.write(at, &[0; 24]) };
+        items.open(0);
+    } else {
+        entry.reopen();
+    }
+    is_empty
+}
+
+#[test]
+fn an_item_that_replaces_a_dead_record_outlives_an_evacuation() {
+    explore(5, || {
+        let items = Arc::new(Items::new(2, 1));
+        let (sequence, len) = dead_item(&items);
+        let emptying = items.clone();
+        let mover = thread::spawn(move || {
+            let to = emptying.place(1, 0);
+            evacuate(&emptying, to)
+        });
+        let was_taken = replace_dead(&items, sequence, len, &[2]);
+        let was_retired = mover.join().unwrap();
+        let value = items.read(&Arc::default(), whole);
+        assert_eq!(value, was_taken.then_some(2), "stored: {was_taken}");
+        let entry = items.table().entry(0);
+        let live = if was_taken && !was_retired { len } else { 0 };
+        let dead = if was_retired { 0 } else { len - live };
+        assert_eq!(entry.dead(), dead, "counted");
+    });
+}
+
+#[test]
+fn a_dead_record_of_another_time_is_not_replaced() {
+    explore(4, || {
+        let items = Arc::new(Items::new(2, 1));
+        let (sequence, len) = dead_item(&items);
+        let emptying = items.clone();
+        let mover = thread::spawn(move || {
+            if !evacuate(&emptying, emptying.place(1, 0)) {
+                return;
+            }
+            // It is filled with another item, which dies in its turn.
+            emptying.put(emptying.place(0, 0), &item(&[3]));
+            emptying.table().entry(0).written().store(len, Ordering::Relaxed);
+            assert_eq!(emptying.read(&Arc::default(), whole), Some(3));
+            delete(&emptying);
+            evacuate(&emptying, emptying.place(1, 0));
+        });
+        // Without a pin, as where handles take turns.
+        let taken = items.table().entry(0).take_dead(sequence, len);
+        if taken.is_some() {
+            assert_eq!(items.table().entry(0).sequence().load(Ordering::Relaxed), sequence);
+            items.table().entry(0).add_dead(len);
+        }
+        mover.join().unwrap();
+        let entry = items.table().entry(0);
+        let written = entry.written().load(Ordering::Relaxed);
+        assert_eq!(entry.dead(), written, "counted");
+    });
+}
+
+#[test]
+fn a_mover_does_not_bring_back_what_was_flushed_in_the_place_of_a_dead_record() {
+    explore(4, || {
+        let items = Arc::new(Items::new(2, 1));
+        // The item is in segment 1, and a record dies in segment 0 after the flush.
+        store(&items, 1..2, &[1]);
+        let freed = Arc::new(Mutex::new(None));
+        let (moving, pool) = (items.clone(), freed.clone());
+        let mover = thread::spawn(move || {
+            let page = moving.table().header_page();
+            let floor = page.flush_floor();
+            let stripe = moving.index.lock(HASH);
+            if page.is_flushed(moving.table().entry(1)) {
+                return;
+            }
+            let block: Option<(Sequence, u32)> = pool.lock().unwrap().take();
+            if let Some((sequence, len)) = block
+                && sequence >= floor
+                && page.flush_floor() == floor
+                && moving.table().entry(0).take_dead(sequence, len).is_some()
+            {
+                moving.put_locked(&stripe, moving.place(0, 0), &item(&[1]));
+            }
+        });
+        items.table().header_page().flush(&mut items.alloc.lock().unwrap());
+        let sequence = items.open(0);
+        // Another item, of another stripe.
+        let (at, other) = (items.place(0, 0), item(&[3]));
+        let base = items.table().entry(0).base();
+        // SAFETY: the segment was just opened.
+        unsafe { other.write(items.table(), at, other.header(base), true) };
+        let slot = PinSlot::default();
+        slot.enter(&items.epoch);
+        let mut pin = Pin::new(Own(Arc::new(slot)));
+        let guard = pin.read(&items.epoch);
+        let record = Record::at(items.table(), at, true, Witness::pinned(guard.witness()));
+        record.mark_dead();
+        *freed.lock().unwrap() = Some((sequence, u32::try_from(record.len()).unwrap()));
         mover.join().unwrap();
         assert_eq!(is_live(&items), None, "it does not come back");
     });

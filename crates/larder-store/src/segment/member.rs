@@ -5,6 +5,7 @@
 use super::cas::CasBlock;
 use super::epoch::PinSlot;
 use super::evacuation::Evacuation;
+use super::free_lists::FreeLists;
 use super::open_segment::Open;
 use super::stats::HandleStats;
 use super::sync::Mutex;
@@ -30,6 +31,7 @@ pub(super) struct Writing {
     pub(super) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,
     pub(super) cas: CasBlock,
+    pub(super) free: FreeLists,
     /// Index words that were taken, less those that were cleared, since the last
     /// `Shared::count_slots`.
     pub(super) slots: isize,

@@ -16,6 +16,7 @@
 //! | `staging`, `chain` | large values: before they are stored, and in segments of their own |
 //! | `flush` | invalidating all items at once |
 //! | `shared` | what all handles share |
+//! | `free_lists` | the places of dead records, for new ones of the same length |
 //! | `member` | what the handles know of each other |
 //! | `alloc` | free segments and the queues, in the order of [`crate::eviction`] |
 //! | `evacuation`, `open_segment`, `crawl` | what is under way: a segment that is emptied or appended to, a search |
@@ -36,10 +37,13 @@
 //!    Index words change only under the lock of their stripe; readers only raise frequencies.
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
 //! 4. A segment is retired when no index word refers into it, and free one epoch and its last lease
-//!    later; so is a chain.
-//! 5. Lock order: growth, then a stripe, then the allocator or the list of walks. No thread holds two
-//!    stripes. The list of members is locked before the idle state of a member, and that before the
-//!    allocator; a thread that holds the allocator or the list of walks takes no other lock.
+//!    later; so is a chain. The place of a dead record in a segment that is not retired may be written
+//!    to again one epoch later, by one record of the same length, which the segment's count of dead
+//!    bytes decides.
+//! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
+//!    blocks. No thread holds two stripes. The list of members is locked before the idle state of a
+//!    member, and that before the allocator; a thread that holds the allocator, the list of walks or the
+//!    pool takes no other lock.
 //! 6. All items that were stored before a flush are in segments whose sequence is below the floor,
 //!    and no thread appends to these or copies out of them afterwards: the floor rises, and segments
 //!    get their sequence, under the allocator's lock, and a writer reads the floor after its segment
@@ -56,6 +60,7 @@ mod evacuate;
 mod evacuation;
 mod expire;
 mod flush;
+mod free_lists;
 mod grow;
 mod handle;
 mod header;

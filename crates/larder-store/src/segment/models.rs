@@ -26,6 +26,11 @@
 //! | a delayed flush without the second look under the lock | `a_flush_that_becomes_due_takes_effect_once` |
 //! | `flush_at` cleared before the floor rises | `a_flush_that_becomes_due_takes_effect_once` |
 //! | another CAS stored where the item is, apart from its attributes | `a_reader_sees_an_amendment_whole` |
+//! | free blocks that are ready at once | `a_borrowed_value_does_not_change_while_dead_records_are_replaced` |
+//! | a pool that keeps the blocks that it gives | `a_borrowed_value_does_not_change_while_dead_records_are_replaced` |
+//! | a handle that keeps the block that it takes | `handles_do_not_replace_the_same_dead_record` |
+//! | `close` that does nothing | `items_that_replace_dead_records_outlive_movers` |
+//! | `finish` that does not look whether all is dead | `items_that_replace_dead_records_outlive_movers` |
 //! | an open segment that is taken over and left with its owner too | both of `an_open_segment_is_taken_over_…` |
 
 use super::index::plain::{self, Plain, has, hash, rehash};
@@ -615,5 +620,122 @@ fn a_walk_misses_nothing_while_others_insert() {
         }
         writer.join().unwrap();
         assert!(names().all(|name| shown.contains(&name.to_vec())), "none is missed");
+    });
+}
+
+/// How many dead records were replaced in all segments.
+fn replaced(cache: &Cache) -> u64 {
+    let table = cache.shared.table();
+    let segments = u32::try_from(table.layout.segments).expect("few");
+    (0..segments).map(|segment| table.entry(segment).taken_dead()).sum()
+}
+
+/// A cache with free blocks of the length of patterns, and keys `a` to `d` with the pattern of 1.
+fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
+    let cache = cache(false, handles);
+    let mut handles: Vec<Handle> = (0..handles).map(|_| cache.handle()).collect();
+    for handle in &mut handles {
+        for _ in 0..3 {
+            [b"a", b"b", b"c", b"d"].iter().for_each(|name| store(handle, *name, &pattern(1)));
+        }
+    }
+    (cache, handles)
+}
+
+#[test]
+fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
+    explore(600, || {
+        let (cache, handles) = cache_with_free_blocks(2);
+        let before = replaced(&cache);
+        let writers = handles.into_iter().zip([1, 2]).map(|(mut handle, owner)| {
+            thread::spawn(move || {
+                for _ in 0..4 {
+                    store(&mut handle, b"a", &pattern(owner));
+                    store(&mut handle, b"b", &pattern(owner));
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let mut handle = cache.handle();
+        for name in [b"a", b"b", b"a", b"b"] {
+            handle.begin_batch(NOW);
+            let found = handle.get(key(&handle, name), Access::Tracked, |item| {
+                let Value::Whole(value) = &item.value else { panic!("it is small") };
+                let front = value[..200].to_vec();
+                for _ in 0..3 {
+                    thread::yield_now();
+                }
+                let seen = [&front, &value[200..]].concat();
+                assert!(is_pattern(&seen, 1) || is_pattern(&seen, 2), "torn, or another's");
+            });
+            handle.end_batch();
+            assert_eq!(found, Lookup::Hit(()), "it is never missed");
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert!(replaced(&cache) > before, "dead records were replaced");
+    });
+}
+
+/// Segments are emptied, whatever is dead in them, while items are written to them.
+#[test]
+fn items_that_replace_dead_records_outlive_movers() {
+    explore(600, || {
+        let (cache, handles) = cache_with_free_blocks(2);
+        let moving = cache.clone();
+        let mover = thread::spawn(move || {
+            let mut handle = moving.handle();
+            for _ in 0..3 {
+                handle.begin_batch(NOW);
+                if handle.begin_evacuation() {
+                    while handle.evacuate_next() && handle.writer().1.writing.evacuation.is_some() {
+                        thread::yield_now();
+                    }
+                }
+                handle.end_batch();
+            }
+        });
+        let names: [[&[u8]; 2]; 2] = [[b"a", b"b"], [b"c", b"d"]];
+        let writers =
+            handles.into_iter().zip(names).zip(10..).map(|((mut handle, names), owner)| {
+                thread::spawn(move || {
+                    for round in 0..4 {
+                        for name in names {
+                            store(&mut handle, name, &pattern(owner + 10 * round));
+                            let value = owner + 10 * round;
+                            assert!(holds(&mut handle, NOW, name, value), "it was just stored");
+                        }
+                    }
+                })
+            });
+        writers.collect::<Vec<_>>().into_iter().for_each(|writer| writer.join().unwrap());
+        mover.join().unwrap();
+        let mut handle = cache.handle();
+        for (names, owner) in names.into_iter().zip(10..) {
+            assert!(names.iter().all(|name| holds(&mut handle, NOW, name, owner + 30)));
+        }
+        assert_eq!(cache.gauges().items, 4);
+    });
+}
+
+/// A block that two handles have would be written by both: one key would show the other's value.
+#[test]
+fn handles_do_not_replace_the_same_dead_record() {
+    explore(600, || {
+        let (cache, handles) = cache_with_free_blocks(3);
+        let writers = handles.into_iter().zip(1..).map(|(mut handle, owner)| {
+            thread::spawn(move || {
+                for i in 0..6 {
+                    store(&mut handle, &[owner, i % 2], &pattern(owner));
+                    assert!(holds(&mut handle, NOW, &[owner, i % 2], owner));
+                }
+                // The others take what it leaves.
+                drop(handle);
+            })
+        });
+        writers.collect::<Vec<_>>().into_iter().for_each(|writer| writer.join().unwrap());
+        let mut handle = cache.handle();
+        for owner in 1..=3 {
+            assert!([0, 1].iter().all(|i| holds(&mut handle, NOW, &[owner, *i], owner)));
+        }
     });
 }

@@ -1,17 +1,18 @@
 //! Open segments: what a handle appends items to, and how items are put together there.
 
 use super::alloc::Queued;
+use super::free_lists::FreeBlock;
 use super::handle::Handle;
-use super::header::State;
+use super::header::{Header, State};
 use super::member::{Member, Writing};
 use super::open_segment::{Open, lifetime_class};
 use super::raw::CACHE_LINE;
-use super::record::{NewRecord, Record};
+use super::record::{NewRecord, Record, note_changed_expiry};
 use super::shared::{AbortOnUnwind, Shared};
 use super::staging::Staging;
 use super::stats::Evicted;
 use super::sync::{Ordering, wait_for_others};
-use super::table::SegmentState;
+use super::table::{SegmentState, Sequence};
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
 use crate::{Eviction, Expiry, Refusal, Seconds};
 use std::sync::Arc;
@@ -26,6 +27,9 @@ const CHAINED_ITEMS_MIN: u32 = 4;
 /// A handle adds its index words to the shared count in steps of this many.
 const SLOTS_STEP: isize = 16;
 
+/// Free blocks that are tried for an item, before it is appended to an open segment.
+const BLOCKS_TRIED: usize = 4;
+
 /// How many cache lines behind the item that was written last are prefetched.
 const LINES_AHEAD: usize = 4;
 
@@ -36,14 +40,21 @@ pub(super) struct Writer<'h> {
     pub(super) staging: &'h mut Option<Staging>,
     pub(super) member: &'h Member,
     pub(super) now: Seconds,
+    /// The flush floor before the stripe was locked.
+    pub(super) floor: Sequence,
 }
 
 impl Handle {
     /// Takes the state for writing from the [`Member`], where other handles can reach it.
-    pub(super) fn begin_writing(&mut self) {
-        if self.writing.is_none() {
-            self.writing = Some(self.member.take_writing());
+    #[cold]
+    #[inline(never)]
+    fn begin_writing(&mut self) {
+        let mut writing = self.member.take_writing();
+        let shared = &self.shared;
+        if shared.has_free_lists() {
+            writing.free.advance(&shared.pool, &shared.epoch, || shared.oldest_pin());
         }
+        self.writing = Some(writing);
     }
 
     /// Leaves the state for writing with the [`Member`] until the next write.
@@ -54,11 +65,15 @@ impl Handle {
     }
 
     /// The cache and the [`Writer`] of this handle.
+    #[inline]
     pub(super) fn writer(&mut self) -> (&Arc<Shared>, Writer<'_>) {
-        self.begin_writing();
+        if self.writing.is_none() {
+            self.begin_writing();
+        }
         let writing = self.writing.as_deref_mut().expect("it was just taken");
         let (staging, member, now) = (&mut self.staging, &*self.member, self.now);
-        (&self.shared, Writer { writing, staging, member, now })
+        let floor = self.shared.flush_floor();
+        (&self.shared, Writer { writing, staging, member, now, floor })
     }
 
     /// Makes sure that an open segment has room for an item of this kind and length.
@@ -141,7 +156,7 @@ impl Shared {
     pub(super) fn queued(&self, segment: u32) -> Queued {
         let entry = self.table().entry(segment);
         let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
-        let dead = entry.dead().fetch_add(0, Ordering::AcqRel);
+        let dead = entry.dead_before_changes();
         let dead_level = self.dead_level(dead, entry.written().load(Ordering::Relaxed));
         // The last expiry is 0 if the segment was sealed without an item; `Alloc` uses 0 for none.
         let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
@@ -207,11 +222,17 @@ impl Writer<'_> {
     pub(super) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
         let table = shared.table();
         let entry = table.entry(segment);
-        let sequence = {
+        let (sequence, never_used) = {
             let mut alloc = shared.alloc();
             alloc.open += 1;
-            table.header_page().next_sequence(&mut alloc)
+            (table.header_page().next_sequence(&mut alloc), alloc.never_used())
         };
+        // The reserve may never be used, although memory is full.
+        let has_unused = never_used > shared.reserve();
+        shared.note_unused(has_unused);
+        if !has_unused {
+            self.writing.free.clear();
+        }
         entry.open(kind, sequence, self.now);
         let at = table.layout.start(segment);
         let end = at + table.layout.segment_len;
@@ -230,17 +251,42 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes an item that no index word refers to yet, and returns its offset; `None` if the open
-    /// segment has no room. [`Writer::unwrite`] takes the item back.
+    /// Writes an item that no index word refers to yet, and returns its offset; `None` if there is no
+    /// room. [`Writer::unwrite`] takes the item back.
     pub(super) fn write(
         &mut self,
         shared: &Shared,
         kind: Kind,
         record: &NewRecord<'_>,
     ) -> Option<usize> {
-        let cas = shared.config.cas;
+        let free = self.take_free_block(shared, kind, record);
+        let (offset, header) = free.or_else(|| self.append(shared, kind, record))?;
+        let table = shared.table();
+        // SAFETY: the place is in this handle's own open segment, behind all published items, or this
+        // handle has taken it from a dead record of the same length. Its segment is the one in which
+        // that record died, and is not retired before the new record is dead; all pins that could have
+        // found the dead record have ended.
+        unsafe { record.write(table, offset, header, shared.config.cas) };
+        if free.is_some() {
+            let (expiry, entry) =
+                (record.attributes.expiry, table.entry(table.layout.segment_of(offset)));
+            if expiry != Expiry::Never || entry.may_all_expire() {
+                note_changed_expiry(entry, expiry);
+            }
+        }
+        Some(offset)
+    }
+
+    /// Reserves room for an item in an open segment; returns its offset and header.
+    fn append(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        record: &NewRecord<'_>,
+    ) -> Option<(usize, Header)> {
         let open = self.open_of(shared, kind)?;
-        let len = record.len(open.base, cas);
+        let header = record.header(open.base);
+        let len = header.record_len(shared.config.cas);
         if !open.has_room(len) {
             return None;
         }
@@ -249,24 +295,64 @@ impl Writer<'_> {
         if open.noted.replace(expiry) != Some(expiry) {
             table.entry(open.segment).note_expiry(expiry);
         }
-        // SAFETY: the place is in this handle's own open segment, behind all published items.
-        let written = unsafe { record.write(table, offset, open.base, cas) };
-        strict_assert!(written == len, "there was room for {len} bytes, not {written}");
         open.at += len;
         open.items += 1;
         // The memory behind it is written next. Where it is not in the cache then, the locked
         // instructions that follow a write wait for it.
         table.region.prefetch_for_write::<LINES_AHEAD>(open.at + CACHE_LINE);
-        Some(offset)
+        Some((offset, header))
+    }
+
+    /// Takes the place of a dead record of the same length and kind for an item; returns its offset and
+    /// header. `None` if no such place is known.
+    #[inline]
+    fn take_free_block(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        record: &NewRecord<'_>,
+    ) -> Option<(usize, Header)> {
+        if !shared.has_free_lists() || record.chain.is_some() {
+            return None;
+        }
+        let (table, cas) = (shared.table(), shared.config.cas);
+        let header = record.header(self.now);
+        let len = header.record_len(cas);
+        for _ in 0..BLOCKS_TRIED {
+            let block = self.writing.free.take(&shared.pool, len)?;
+            let segment = table.layout.segment_of(block.offset);
+            let entry = table.entry(segment);
+            let header = record.header_at(header, entry.base());
+            // If the floor has risen since the writer looked whether the old item is live, that item
+            // was flushed, and the segment may have been opened later.
+            let is_flushed = block.sequence < self.floor || shared.flush_floor() != self.floor;
+            if is_flushed
+                || !entry.is_for(kind)
+                || shared.is_aged(segment, self.now)
+                || header.record_len(cas) != len
+            {
+                continue;
+            }
+            let len = u32::try_from(len).expect("an item fits a segment");
+            if let Some(before) = entry.take_dead(block.sequence, len) {
+                shared.note_dead(segment, before - len, before);
+                return Some((block.offset, header));
+            }
+        }
+        None
     }
 
     /// Takes back the item that was written last and not published.
-    pub(super) fn unwrite(&mut self, shared: &Shared, offset: usize) {
-        let segment = shared.table().layout.segment_of(offset);
-        let open = self.writing.open.iter_mut().find(|open| open.segment == segment);
-        if let Some(open) = open {
-            open.at = offset;
-            open.items -= 1;
+    pub(super) fn unwrite(&mut self, shared: &Shared, record: &Record<'_>) {
+        let open = &mut self.writing.open;
+        let end = record.offset + record.len();
+        match open.iter_mut().find(|open| open.at == end && open.segment == record.segment()) {
+            Some(open) => {
+                open.at = record.offset;
+                open.items -= 1;
+            }
+            // It was written in the place of a dead record.
+            None => shared.mark_record_dead(record),
         }
     }
 
@@ -289,10 +375,27 @@ impl Writer<'_> {
 
     /// Counts out an item that no index word refers to any more, and marks it dead. `keep_chain`:
     /// another item has taken over its chain.
-    pub(super) fn mark_dead(&self, shared: &Arc<Shared>, record: &Record<'_>, keep_chain: bool) {
+    #[inline]
+    pub(super) fn mark_dead(
+        &mut self,
+        shared: &Arc<Shared>,
+        record: &Record<'_>,
+        keep_chain: bool,
+    ) {
         let (class, footprint) = shared.class_of(record);
         self.member.stats.remove_item(class, footprint);
+        // The segment may be retired as soon as the record is dead.
+        let sequence = record.entry().sequence().load(Ordering::Relaxed);
         shared.mark_dead(record, keep_chain);
+        // The tail of a large value may be leased.
+        if shared.has_free_lists() && !record.header.has(State::Chain) {
+            let (len, block) = (record.len(), FreeBlock { offset: record.offset, sequence });
+            self.writing.free.add(len, block);
+            // The blocks that were freed last are written to first. The locked instructions that follow
+            // a write would wait for memory that is not in the cache then.
+            let behind_head = record.offset + CACHE_LINE..record.offset + len;
+            shared.table().region.prefetch_range_for_write(behind_head);
+        }
     }
 
     /// Counts an evicted item, and calls the observer.

@@ -23,7 +23,8 @@ impl<'p> Witness<'p> {
         Self(PhantomData)
     }
 
-    /// By owning the sealed segment, which only its owner retires.
+    /// By owning the sealed segment, which only its owner retires, and in which no dead record is replaced
+    /// meanwhile. Records that are marked dead are not covered.
     pub(super) fn owner(_: &'p OwnedSegment) -> Self {
         Self(PhantomData)
     }
@@ -206,10 +207,11 @@ impl<'p> Record<'p> {
     /// Marks that no index word refers to the item any more, so that an evacuation need not look it up.
     /// The mark is read with `Acquire`, so that a thread that sees it also sees the index without the
     /// word. The bytes are counted before the mark is set, so that an evacuation that passes over marked
-    /// records finds all of them counted at the end of the segment. Returns how many bytes of the segment are dead now, and how many were before.
+    /// records finds all of them counted at the end of the segment. Returns how many bytes of the segment
+    /// are dead now, and how many were before.
     pub(super) fn mark_dead(&self) -> (u32, u32) {
         let len = u32::try_from(self.len()).expect("an item fits a segment");
-        let before = self.entry().dead().fetch_add(len, Ordering::AcqRel);
+        let before = self.entry().add_dead(len);
         self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
         (before + len, before)
     }
@@ -263,7 +265,7 @@ fn is_in_place(table: &Table, offset: usize, header: Header, cas: bool) -> bool 
 
 /// Notes an expiry in the segment's entry after the item has it. Maintenance resets the noted expiry
 /// before it reads the items: either it reads the new expiry, or the expiry is noted afterwards.
-fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
+pub(super) fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
     fence(Ordering::SeqCst);
     entry.note_expiry(expiry);
 }
@@ -296,7 +298,9 @@ pub(super) struct NewRecord<'v> {
 }
 
 impl NewRecord<'_> {
-    fn header(&self, base: Seconds) -> Header {
+    /// Its header in a segment with this base.
+    #[inline]
+    pub(super) fn header(&self, base: Seconds) -> Header {
         let inline_len = self.inline_len();
         let code = expiry_code(base, seconds(self.attributes.expiry));
         let flags = self.attributes.client_flags != 0;
@@ -311,9 +315,13 @@ impl NewRecord<'_> {
             .with_access_code(access_code(base, self.accessed))
     }
 
-    /// The bytes that it takes in a segment with this base.
-    pub(super) fn len(&self, base: Seconds, cas: bool) -> usize {
-        self.header(base).record_len(cas)
+    /// Its header in a segment with this base, if it is known for another one.
+    #[inline]
+    pub(super) fn header_at(&self, header: Header, base: Seconds) -> Header {
+        match self.attributes.expiry {
+            Expiry::Never => header.with_access_code(access_code(base, self.accessed)),
+            Expiry::At(_) => self.header(base),
+        }
     }
 
     /// The maximum of bytes that it takes in any segment.
@@ -333,22 +341,17 @@ impl NewRecord<'_> {
         self.chain.map_or(0, |chain| chain.value_len as usize - self.inline_len())
     }
 
-    /// Writes the item at `offset` and returns how many bytes it takes.
+    /// Writes the item at `offset`.
     ///
     /// # Safety
-    /// `offset` and the bytes up to [`NewRecord::len`] belong to the caller's open segment, which began
-    /// at `base`, and were not published.
-    pub(super) unsafe fn write(
-        &self,
-        table: &Table,
-        offset: usize,
-        base: Seconds,
-        cas: bool,
-    ) -> usize {
-        let (region, header) = (&table.region, self.header(base));
+    /// `header` is that of [`NewRecord::header`] for the segment of `offset`. The bytes from `offset` on
+    /// that this header counts belong to the caller's open segment and were not published, or were a dead
+    /// record of the same length that the caller has taken and that no reader can find any more.
+    #[inline]
+    pub(super) unsafe fn write(&self, table: &Table, offset: usize, header: Header, cas: bool) {
+        let region = &table.region;
         strict_assert!(is_in_place(table, offset, header, cas), "no item can begin at {offset}");
         let at = seconds(self.attributes.expiry);
-        region.word(offset).store(header.0, Ordering::Relaxed);
         let mut here = offset + 8;
         if cas {
             region.word(here).store(self.cas, Ordering::Relaxed);
@@ -366,11 +369,12 @@ impl NewRecord<'_> {
             unsafe { region.write(here, piece) };
             here += piece.len();
         }
-        let len = header.record_len(cas);
         strict_assert!(
-            here.next_multiple_of(8) == offset + len,
+            here.next_multiple_of(8) == offset + header.record_len(cas),
             "the header says how long the item is"
         );
-        len
+        // Last, because a thread that reads the segment from front to back must pass over the place of a
+        // dead record until the new one is complete.
+        region.word(offset).store(header.0, Ordering::Release);
     }
 }

@@ -3,6 +3,7 @@
 use super::alloc::{Alloc, DEAD_LEVELS, Retired};
 use super::config::{Config, ConfigError};
 use super::epoch::Epoch;
+use super::free_lists::Pool;
 use super::header_page::Made;
 use super::index::{self, Index};
 use super::layout::{Layout, REGION_MIN, SEGMENTS_MIN, STRIPES_MAX};
@@ -10,7 +11,7 @@ use super::member::Member;
 use super::mrc::Mrc;
 use super::open_segment::{OPEN_SHARE_MAX, lifetime_count};
 use super::raw::{self, Region};
-use super::record::{Record, Witness};
+use super::record::{Chain, Record, Witness};
 use super::slot::{self, Slot};
 use super::stats::HandleStats;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
@@ -52,6 +53,10 @@ pub(super) struct Shared {
     pub(super) lifetimes: AtomicU32,
     /// Segments that one handle may have open.
     pub(super) open_budget: AtomicUsize,
+    /// 1 while some memory was never used and there are free lists; 0 afterwards.
+    pub(super) unused_left: AtomicU32,
+    /// Free blocks that no handle keeps for itself.
+    pub(super) pool: Pool,
     /// Index words in use. Handles add to it in steps of several words.
     pub(super) slots_used: AtomicUsize,
     /// Segments with leases, each counted once however many leases it has.
@@ -142,6 +147,8 @@ impl Shared {
             lifetimes: AtomicU32::new(1),
             open_budget: AtomicUsize::new(0),
             mrc: Mrc::new(config.limit_bytes),
+            unused_left: AtomicU32::new(1),
+            pool: Pool::new(config.limit_bytes),
             config,
             slots_used: AtomicUsize::new(0),
             leased: AtomicUsize::new(0),
@@ -296,25 +303,49 @@ impl Shared {
 
     /// Marks a record dead that no index word refers to any more, and retires its chain, unless
     /// another record has taken over the chain (`keep_chain`).
+    #[inline]
     pub(super) fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
         if let (Some(chain), false) = (record.chain(), keep_chain) {
-            let segments = self.chain_segments_of(record);
-            strict_assert!(self.chain_segments(chain.first).count() == segments, "none is lost");
-            self.take_chain_off(record.segment(), segments);
-            self.retire(chain.first, segments);
+            self.retire_chain(record, chain);
         }
+        self.mark_record_dead(record);
+    }
+
+    #[cold]
+    fn retire_chain(&self, record: &Record<'_>, chain: Chain) {
+        let segments = self.chain_segments_of(record);
+        strict_assert!(self.chain_segments(chain.first).count() == segments, "none is lost");
+        self.take_chain_off(record.segment(), segments);
+        self.retire(chain.first, segments);
+    }
+
+    /// Marks a record dead that has no chain, or whose chain has another owner.
+    #[inline]
+    pub(super) fn mark_record_dead(&self, record: &Record<'_>) {
         let (dead, before) = record.mark_dead();
-        let entry = record.entry();
+        self.note_dead(record.segment(), dead, before);
+    }
+
+    /// Notes that the dead bytes of a segment have changed.
+    #[inline]
+    pub(super) fn note_dead(&self, segment: u32, dead: u32, before: u32) {
+        let entry = self.table().entry(segment);
         if !entry.is(SegmentState::Sealed) {
             return;
         }
         let written = entry.written().load(Ordering::Relaxed);
         if self.dead_level(dead, written) != self.dead_level(before, written) {
-            let mut alloc = self.alloc();
-            // Read again under the lock: other threads may have set a later level.
-            let dead = entry.dead().load(Ordering::Relaxed);
-            alloc.set_dead_level(record.segment(), self.dead_level(dead, written));
+            self.change_dead_level(segment, written);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_dead_level(&self, segment: u32, written: u32) {
+        let mut alloc = self.alloc();
+        // Read under the lock: other threads may have set a later level.
+        let dead = self.table().entry(segment).dead();
+        alloc.set_dead_level(segment, self.dead_level(dead, written));
     }
 
     /// Counts out the chain of an item in `segment`, which has moved or was retired.
@@ -328,7 +359,7 @@ impl Shared {
     pub(super) fn retire_segment(&self, segment: u32) {
         let entry = self.table().entry(segment);
         strict_assert!(
-            entry.dead().load(Ordering::Acquire) == entry.written().load(Ordering::Relaxed),
+            entry.dead() == entry.written().load(Ordering::Relaxed),
             "no item in it is live"
         );
         entry.set_state(SegmentState::Retired);

@@ -26,15 +26,19 @@ pub(super) struct Plan {
 pub(super) struct Staging {
     pub(super) plan: Plan,
     pub(super) upload: Upload,
-    /// The old record, if there was one: its offset, and the sequence of its segment, because offsets
-    /// are reused.
-    based_on: Option<(Sequence, usize)>,
+    /// The old record, if there was one.
+    based_on: Option<Identity>,
     /// How often it was copied.
     pub(super) rounds: u32,
 }
 
-fn identity(record: &Record<'_>) -> (Sequence, usize) {
-    (record.entry().sequence().load(Ordering::Acquire), record.offset)
+/// What tells a record from all others, of all times: its offset, the sequence of its segment, and how
+/// many dead records in it were replaced.
+type Identity = (Sequence, u64, usize);
+
+fn identity(record: &Record<'_>) -> Identity {
+    let entry = record.entry();
+    (entry.sequence().load(Ordering::Acquire), entry.taken_dead(), record.offset)
 }
 
 impl Staging {

@@ -87,19 +87,79 @@ impl<'r> Entry<'r> {
         self.half(3)
     }
 
+    /// The bytes of dead items in it in the low 31 bits, [`CLOSED`], and above that how many dead records
+    /// were taken.
+    fn dead_word(&self) -> &'r AtomicU64 {
+        self.region.word(self.at + 16)
+    }
+
     /// The bytes of dead items in it.
-    pub(super) fn dead(&self) -> &'r AtomicU32 {
-        self.half(4)
+    pub(super) fn dead(&self) -> u32 {
+        dead_bytes(self.dead_word().load(Ordering::Acquire))
+    }
+
+    /// The bytes of dead items, read in such a way that a thread that changes them later sees what this
+    /// thread wrote before.
+    pub(super) fn dead_before_changes(&self) -> u32 {
+        dead_bytes(self.dead_word().fetch_add(0, Ordering::AcqRel))
+    }
+
+    /// Adds to the bytes of dead items, and returns how many there were before.
+    #[inline]
+    pub(super) fn add_dead(&self, len: u32) -> u32 {
+        dead_bytes(self.dead_word().fetch_add(len.into(), Ordering::AcqRel))
+    }
+
+    /// Takes a dead record of `len` bytes from those that are counted, so that another one can be written
+    /// in its place, and returns how many bytes there were before. `sequence` is that of the segment when
+    /// the record died. It is refused if the segment is being emptied or was emptied since.
+    ///
+    /// A segment is retired only if all of its bytes are dead, so not before the new record is dead, too.
+    #[inline]
+    pub(super) fn take_dead(&self, sequence: Sequence, len: u32) -> Option<u32> {
+        let taken = |word: u64| {
+            let may = word & CLOSED == 0 && dead_bytes(word) >= len;
+            may.then(|| word.wrapping_add(TAKEN_ONE) - u64::from(len))
+        };
+        let word =
+            self.dead_word().fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
+        if self.sequence().load(Ordering::Acquire) != sequence {
+            // Until here the segment of another time can't be retired either.
+            self.add_dead(len);
+            return None;
+        }
+        Some(dead_bytes(word))
+    }
+
+    /// How many dead records were taken: an offset in a segment refers to the same record as long as
+    /// neither the sequence nor this number has changed.
+    pub(super) fn taken_dead(&self) -> u64 {
+        self.dead_word().load(Ordering::Acquire) / TAKEN_ONE
+    }
+
+    /// Has [`Entry::take_dead`] refused from now on, because the segment is being emptied.
+    pub(super) fn close(&self) {
+        self.dead_word().fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Undoes [`Entry::close`].
+    pub(super) fn reopen(&self) {
+        self.dead_word().fetch_and(!CLOSED, Ordering::AcqRel);
     }
 
     /// No item in it expires before this; `u32::MAX` if none expires.
     pub(super) fn first_expiry(&self) -> &'r AtomicU32 {
-        self.half(5)
+        self.half(13)
     }
 
     /// All items in it have expired by then; `u32::MAX` if some never expire.
     pub(super) fn last_expiry(&self) -> &'r AtomicU32 {
         self.half(6)
+    }
+
+    /// Whether all items in it expire at some time.
+    pub(super) fn may_all_expire(&self) -> bool {
+        self.last_expiry().load(Ordering::Relaxed) != u32::MAX
     }
 
     /// The next segment of a chain plus one; 0 at its end.
@@ -116,6 +176,13 @@ impl<'r> Entry<'r> {
     /// The queue and the classes of its items.
     pub(super) fn kind(&self) -> Kind {
         kind_of(self.half(9).load(Ordering::Relaxed))
+    }
+
+    /// Whether it is of this queue and lifetime class.
+    #[inline]
+    pub(super) fn is_for(&self, kind: Kind) -> bool {
+        let others = self.half(9).load(Ordering::Relaxed) ^ word_of(kind);
+        others & !(0xff << SIZE_SHIFT) == 0
     }
 
     /// A [`SegmentState`].
@@ -165,7 +232,6 @@ impl<'r> Entry<'r> {
         self.half(2).store(now.0.saturating_sub(1), Ordering::Relaxed);
         for (word, value) in [
             (self.written(), 0),
-            (self.dead(), 0),
             (self.first_expiry(), u32::MAX),
             (self.last_expiry(), 0),
             (self.next(), 0),
@@ -175,6 +241,7 @@ impl<'r> Entry<'r> {
         ] {
             word.store(value, Ordering::Relaxed);
         }
+        self.dead_word().store(0, Ordering::Relaxed);
         self.leases().store(0, Ordering::Relaxed);
         self.sequence().store(sequence, Ordering::Release);
         self.set_state(SegmentState::Open);
@@ -194,6 +261,9 @@ impl<'r> Entry<'r> {
     }
 }
 
+/// The place of the size class in a stored kind.
+const SIZE_SHIFT: u32 = 8;
+
 /// A kind as it is stored: queue, size class and lifetime class, a byte each.
 fn word_of(kind: Kind) -> u32 {
     u32::from_le_bytes([kind.lifetime, kind.size.index(), kind.queue as u8, 0])
@@ -203,6 +273,15 @@ fn kind_of(word: u32) -> Kind {
     let [lifetime, size, queue, _] = word.to_le_bytes();
     let queue = if queue == Queue::Small as u8 { Queue::Small } else { Queue::Main };
     Kind { queue, lifetime, size: SizeClass::from_index(size) }
+}
+
+/// A bit of [`Entry::dead_word`]: no dead record is taken any more.
+const CLOSED: u64 = 1 << 31;
+/// One dead record that was taken, in the same word.
+const TAKEN_ONE: u64 = 1 << 32;
+
+fn dead_bytes(word: u64) -> u32 {
+    (word & (CLOSED - 1)) as u32
 }
 
 /// A bit of [`Entry::leases`]: no index word refers to it any more, and the last lease frees it.
@@ -339,6 +418,8 @@ mod tests {
         for queue in Queue::ALL {
             let kind = Kind { queue, lifetime: 7, size: SizeClass::from_index(12) };
             assert_eq!(kind_of(word_of(kind)), kind);
+            let other_size = Kind { size: SizeClass::from_index(11), ..kind };
+            assert_eq!((word_of(kind) ^ word_of(other_size)) & !(0xff << SIZE_SHIFT), 0);
         }
     }
 }

@@ -134,6 +134,38 @@ fn a_small_cache_under_a_large_limit_stays_small() {
     assert!(used < 4 << 20, "{used}");
 }
 
+/// Overwrites `names` items of `len(step)` bytes each in no order, in batches. Returns the used memory in
+/// multiples of what the items take, less some segments for the index and for open segments.
+fn used_by_overwritten(names: u32, len: impl Fn(u32) -> usize) -> f64 {
+    let cache = cache(256, true);
+    let mut handle = cache.handle();
+    let random = |i: u32| i.wrapping_mul(2_654_435_761) ^ i.wrapping_mul(0x9e37_79b1) >> 15;
+    let (steps, value) = (30 * names, [7; 4096]);
+    for i in 0..steps {
+        if i % 32 == 0 {
+            handle.end_batch();
+            handle.begin_batch(Seconds(NOW.0 + i / (steps / 400)));
+        }
+        let name = random(i) >> 8 & (names - 1);
+        let len = len(random(i.wrapping_add(77)) >> 5);
+        set(&mut handle, &name.to_le_bytes(), &value[..len], Expiry::Never).unwrap();
+    }
+    handle.end_batch();
+    let segment_len = handle.shared.segment_len();
+    let (items, bytes) = (cache.gauges().items, cache.gauges().bytes);
+    assert!(items > u64::from(names) * 99 / 100, "all are there: {items}");
+    let used = (handle.shared.alloc().ever_used() - 16) * segment_len;
+    used as f64 / bytes as f64
+}
+
+#[test]
+fn overwritten_items_take_little_more_memory_than_if_they_were_written_once() {
+    let equal = used_by_overwritten(1 << 15, |_| 500);
+    let changing = used_by_overwritten(1 << 15, |random| 1 + random as usize % 1024);
+    let long = used_by_overwritten(1 << 13, |random| 2048 + random as usize % 1024);
+    assert!(equal < 1.0 && changing < 1.15 && long < 1.25, "{equal} {changing} {long}");
+}
+
 #[test]
 fn limits_that_cannot_be_had_are_refused() {
     let cache = growable(8, 16);
@@ -343,4 +375,115 @@ fn a_walk_that_was_told_too_much_begins_its_stripe_again() {
     assert!(names.clone().all(|i| shown.contains_key(&i.to_le_bytes()[..])), "none is missed");
     let again = shown.values().filter(|times| **times > 1).count();
     assert!((50..1000).contains(&again), "{again} items were shown again");
+}
+
+/// Sets `name` to values of `len` bytes so often that the places of earlier ones are written to again.
+fn overwrite(handle: &mut Handle, name: &[u8], len: usize) {
+    for i in 0..400_u32 {
+        handle.begin_batch(NOW);
+        set(handle, name, &vec![i as u8; len], Expiry::Never).unwrap();
+        handle.end_batch();
+    }
+}
+
+fn replaced(cache: &Cache) -> u64 {
+    let table = cache.shared.table();
+    let segments = u32::try_from(table.layout.segments).unwrap();
+    (0..segments).map(|segment| table.entry(segment).taken_dead()).sum()
+}
+
+#[test]
+fn the_tail_of_a_leased_value_is_not_overwritten() {
+    let cache = cache(64, true);
+    let mut handle = cache.handle();
+    let chain_len = handle.shared.segment_len();
+    let mut leases = Vec::new();
+    for i in 0..40 {
+        let bytes = vec![1; chain_len + 500 + i % 2];
+        set(&mut handle, b"large", &bytes, Expiry::Never).unwrap();
+        let name = key(&handle, b"large");
+        let change = handle.update(name, &mut None, |found| {
+            if let Lookup::Hit(Item { value: Value::Large(large), .. }) = found {
+                leases.push(large.clone());
+            }
+            (Change::Remove, ())
+        });
+        change.unwrap();
+    }
+    // The records of the tails have these lengths.
+    (480..540).for_each(|len| overwrite(&mut handle, b"small", len));
+    assert!(replaced(&cache) > 1000);
+    for lease in leases {
+        assert!(lease.piece(chain_len).iter().all(|byte| *byte == 1), "a tail was overwritten");
+    }
+}
+
+#[test]
+fn a_flush_spares_what_is_written_in_the_place_of_what_was_flushed() {
+    let cache = cache(64, true);
+    let mut handle = cache.handle();
+    overwrite(&mut handle, b"old", 100);
+    let before = replaced(&cache);
+    assert!(before > 0);
+    handle.flush(None);
+    handle.begin_batch(NOW);
+    for i in 0..200_u8 {
+        set(&mut handle, &[b'n', i], &[2; 98], Expiry::Never).unwrap();
+    }
+    assert_eq!(get(&mut handle, b"old"), Lookup::Flushed);
+    let stays = |i| get(&mut handle, &[b'n', i]) == Lookup::Hit(vec![2; 98]);
+    assert!((0..200_u8).all(stays), "none is in a flushed segment");
+    assert_eq!(replaced(&cache), before);
+}
+
+#[test]
+fn items_in_the_places_of_others_keep_their_own_expiry() {
+    let cache = cache(64, true);
+    let mut handle = cache.handle();
+    overwrite(&mut handle, b"k", 100);
+    let before = replaced(&cache);
+    let soon = Expiry::At(Seconds(NOW.0 + 10));
+    for i in 0..20_u8 {
+        handle.begin_batch(NOW);
+        let expiry = if i % 2 == 0 { soon } else { Expiry::Never };
+        set(&mut handle, &[i], &[2; 100], expiry).unwrap();
+        handle.end_batch();
+    }
+    assert!(replaced(&cache) > before);
+    let items = handle.gauges().items;
+    while handle.maintain(Seconds(NOW.0 + 20)) {}
+    assert_eq!(items - handle.gauges().items, 10, "maintenance finds those that have expired");
+    assert!(
+        (0..20_u8).all(|i| (get(&mut handle, &[i]) == Lookup::Hit(vec![2; 100])) == (i % 2 == 1))
+    );
+}
+
+#[test]
+fn nothing_is_written_in_the_places_of_items_that_are_minutes_old() {
+    let cache = cache(64, true);
+    let mut handle = cache.handle();
+    overwrite(&mut handle, b"k", 100);
+    for (age, is_used) in [(100, true), (256, false)] {
+        let before = replaced(&cache);
+        handle.begin_batch(Seconds(NOW.0 + age));
+        set(&mut handle, b"k", &[1; 100], Expiry::Never).unwrap();
+        handle.end_batch();
+        assert_eq!(replaced(&cache) > before, is_used, "{age} s");
+    }
+}
+
+#[test]
+fn a_full_cache_has_no_free_lists() {
+    let cache = cache(8, true);
+    let mut handle = cache.handle();
+    overwrite(&mut handle, b"k", 100);
+    for i in 0..100_000_u32 {
+        handle.begin_batch(NOW);
+        set(&mut handle, &i.to_le_bytes(), &[7; 100], Expiry::Never).unwrap();
+        handle.end_batch();
+    }
+    assert!(!cache.shared.has_free_lists());
+    let before = replaced(&cache);
+    overwrite(&mut handle, b"k", 100);
+    assert_eq!(replaced(&cache), before);
 }

@@ -511,7 +511,9 @@ impl<'u> Update<'u, '_> {
                 let witness = self.witness;
                 let rehash = |slot| shared.hash(shared.record(slot, witness).key());
                 if self.stripe.insert(offset, freq, rehash).is_err() {
-                    self.writer.unwrite(shared, offset);
+                    let record =
+                        Record::at(shared.table(), offset, shared.config.cas, self.witness);
+                    self.writer.unwrite(shared, &record);
                     return Err(Shortage::Slot);
                 }
                 self.writer.writing.slots += 1;

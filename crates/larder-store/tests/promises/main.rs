@@ -32,6 +32,7 @@ mod handles;
 mod limits;
 mod long_steps;
 mod many_threads;
+mod overwritten;
 mod soundness;
 mod stress_all;
 mod walks;

@@ -6,6 +6,7 @@ use super::super::sync::{AtomicU32, AtomicU64};
 use super::memory::Memory;
 use super::{CACHE_LINE, prefetch, prefetch_for_write};
 use std::io;
+use std::ops::Range;
 
 /// The region.
 #[derive(Debug)]
@@ -100,8 +101,8 @@ impl Region {
     /// Writes bytes that no other thread can see yet.
     ///
     /// # Safety
-    /// The caller owns the place: it is in its open segment or upload, and no index word refers to
-    /// it (rule 2).
+    /// The caller owns the place: it is in its open segment or upload, or a free block that it has taken,
+    /// and no index word refers to it (rules 2 and 3).
     #[inline]
     pub(in super::super) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
@@ -129,6 +130,16 @@ impl Region {
     #[inline]
     pub(in super::super) fn prefetch(&self, offset: usize) {
         prefetch(self.memory.start().wrapping_add(offset));
+    }
+
+    /// Prefetches the cache lines of some bytes, which will be written.
+    #[inline]
+    pub(in super::super) fn prefetch_range_for_write(&self, bytes: Range<usize>) {
+        let mut line = bytes.start & !(CACHE_LINE - 1);
+        while line < bytes.end {
+            prefetch_for_write(self.memory.start().wrapping_add(line));
+            line += CACHE_LINE;
+        }
     }
 
     /// Prefetches `LINES` cache lines from `offset` on, which will be written. They may lie behind the

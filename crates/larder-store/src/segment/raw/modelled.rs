@@ -12,6 +12,7 @@ use loom::cell;
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -131,6 +132,8 @@ impl Region {
     pub(in super::super) fn prefetch(&self, offset: usize) {
         super::prefetch(&raw const self.bytes[offset]);
     }
+
+    pub(in super::super) fn prefetch_range_for_write(&self, _: Range<usize>) {}
 
     pub(in super::super) fn prefetch_for_write<const LINES: usize>(&self, _: usize) {}
 }
