@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// How many lines of an announced item are prefetched at once: the header and the key, and short values.
 const ITEM_LINES: usize = 2;
 /// How much of a longer item is prefetched before it is read. The processor itself goes on with the rest.
-const AHEAD_LEN_MAX: usize = 1024;
+const AHEAD_LEN_MAX: usize = 2048;
 
 impl Engine for Handle {
     type Lease = ChainLease;
@@ -346,10 +346,11 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     if slot.is_empty() {
         return;
     }
-    let len = shared.record(slot, witness).header.inline_len().min(AHEAD_LEN_MAX);
-    for at in (ITEM_LINES * CACHE_LINE..len).step_by(CACHE_LINE) {
-        region.prefetch(slot.offset() + at);
-    }
+    let start = slot.offset();
+    let end = start + shared.record(slot, witness).len().min(AHEAD_LEN_MAX);
+    // To the line of the last byte, which is copied first.
+    let rest = (start & !(CACHE_LINE - 1)) + ITEM_LINES * CACHE_LINE..end;
+    rest.step_by(CACHE_LINE).for_each(|at| region.prefetch(at));
 }
 
 /// An item that a look-up has found, and its index word.
