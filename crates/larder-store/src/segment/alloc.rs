@@ -37,8 +37,9 @@ pub(super) struct Queued {
 pub(super) struct Alloc {
     /// A stack: the last one is taken first. Segments that were never used are at the bottom.
     free: Vec<u32>,
-    /// Segments from this number on were never used: their memory was never touched.
-    never_used_from: u32,
+    /// How many segments at the bottom of `free` have memory that was never touched, or was given back to
+    /// the system.
+    untouched: usize,
     /// Sealed segments, in the order of eviction.
     pub(super) queues: Queues,
     /// The sealed segments by their dead share: a list for each level.
@@ -78,7 +79,7 @@ impl Alloc {
         let present = limit as usize;
         Self {
             free: (0..limit).rev().collect(),
-            never_used_from: 0,
+            untouched: present,
             decommissioned: (limit..segments).rev().collect(),
             queues: Queues::new(present, size_exponent),
             dead_levels: Lists::new(present),
@@ -101,33 +102,29 @@ impl Alloc {
     /// Takes a free segment if more than `reserve` are free.
     pub(super) fn take(&mut self, reserve: usize) -> Option<u32> {
         let segment = if self.free.len() > reserve { self.free.pop()? } else { return None };
-        self.never_used_from = self.never_used_from.max(segment + 1);
+        self.untouched = self.untouched.min(self.free.len());
         Some(segment)
     }
 
     /// Takes a free segment that was never used, if there is one and more than `reserve` are free.
     pub(super) fn take_fresh(&mut self, reserve: usize) -> Option<u32> {
-        let is_fresh = self.free.first().is_some_and(|first| *first >= self.never_used_from);
-        if !is_fresh || self.free.len() <= reserve {
+        if self.untouched == 0 || self.free.len() <= reserve {
             return None;
         }
-        let segment = self.free.remove(self.never_used() - 1);
-        self.never_used_from = segment + 1;
-        Some(segment)
+        self.untouched -= 1;
+        Some(self.free.remove(self.untouched))
     }
 
     /// Whether fewer than two segments that were used before are free or will be soon, while there are
     /// free segments that were never used.
     pub(super) fn is_about_to_use_more_memory(&self) -> bool {
-        let was_used = |segment: &&u32| **segment < self.never_used_from;
-        let used = self.free.iter().rev().take(2).filter(was_used).count();
-        used + self.limbo_segments < 2 && self.free.first().is_some_and(|s| !was_used(&s))
+        let used = self.free.len() - self.untouched;
+        used + self.limbo_segments < 2 && self.untouched > 0
     }
 
-    /// The number of free segments that were never used.
-    pub(super) fn never_used(&self) -> usize {
-        // They are below the others.
-        self.free.partition_point(|segment| *segment >= self.never_used_from)
+    /// The number of free segments whose memory was never touched, or was given back to the system.
+    pub(super) fn untouched(&self) -> usize {
+        self.untouched
     }
 
     pub(super) fn give_back(&mut self, segments: &[u32]) {
@@ -170,10 +167,10 @@ impl Alloc {
         Some(retired)
     }
 
-    /// The number of segments that were ever used.
+    /// The number of segments whose memory was touched.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn ever_used(&self) -> usize {
-        self.never_used_from as usize
+        self.present - self.untouched
     }
 
     pub(super) fn used(&self) -> usize {
@@ -194,6 +191,7 @@ impl Alloc {
             self.expiry.resize(segments.max(self.expiry.len()), 0);
         }
         self.free.splice(0..0, new);
+        self.untouched += more;
         self.present += more;
     }
 
@@ -420,6 +418,23 @@ mod tests {
         assert_eq!(next, [8, 7, 16]);
         alloc.give_back(&[7]);
         assert_eq!(alloc.take_fresh(0), Some(17), "though one was used before");
+    }
+
+    #[test]
+    fn memory_that_was_given_back_counts_as_untouched() {
+        let mut alloc = alloc();
+        let taken: Vec<u32> = (0..10).filter_map(|_| alloc.take(0)).collect();
+        alloc.set_limit(16);
+        while alloc.excess() > 0 {
+            let segment = alloc.take(0).unwrap();
+            alloc.decommission(segment);
+        }
+        assert_eq!(alloc.untouched(), 6);
+        alloc.set_limit(32);
+        assert_eq!(alloc.untouched(), 22);
+        assert!(alloc.is_about_to_use_more_memory());
+        alloc.give_back(&taken);
+        assert_eq!((alloc.untouched(), alloc.is_about_to_use_more_memory()), (22, false));
     }
 
     #[test]

@@ -346,11 +346,14 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     if slot.is_empty() {
         return;
     }
-    let start = slot.offset();
-    let end = start + shared.record(slot, witness).len().min(AHEAD_LEN_MAX);
-    // To the line of the last byte, which is copied first.
-    let rest = (start & !(CACHE_LINE - 1)) + ITEM_LINES * CACHE_LINE..end;
-    rest.step_by(CACHE_LINE).for_each(|at| region.prefetch(at));
+    let (start, header) = (slot.offset(), shared.record(slot, witness).header);
+    let end = start + (header.key_len() + header.inline_len()).min(AHEAD_LEN_MAX) + 16;
+    // To the line of the last byte, because the end is copied first.
+    let mut at = (start & !(CACHE_LINE - 1)) + ITEM_LINES * CACHE_LINE;
+    while at < end {
+        region.prefetch(at);
+        at += CACHE_LINE;
+    }
 }
 
 /// An item that a look-up has found, and its index word.

@@ -139,15 +139,17 @@ impl Handle {
         }
     }
 
-    /// Evacuates up to `records` records, but no large items: dropping one frees many segments, which
-    /// may not be needed.
+    /// Evacuates up to `records` records, but evicts no large items: dropping one frees many segments,
+    /// which may not be needed.
     fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
             let Some(evacuation) = self.evacuation() else { return };
-            let (at, end) = (evacuation.at, evacuation.end);
-            let header = |at| Header(self.shared.table().region.word(at).load(Ordering::Relaxed));
-            if at < end && header(at).has(State::Chain) {
-                return;
+            let (at, end, reason) = (evacuation.at, evacuation.end, evacuation.reason);
+            if at < end && matches!(reason, Reason::Evict(_)) {
+                let header = Header(self.shared.table().region.word(at).load(Ordering::Relaxed));
+                if header.has(State::Chain) && !header.has(State::Dead) {
+                    return;
+                }
             }
             self.evacuate_next();
         }

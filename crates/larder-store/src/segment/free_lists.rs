@@ -20,14 +20,14 @@ use crate::Seconds;
 use std::sync::PoisonError;
 
 /// The longest record in bytes whose place is used again. Few longer ones have the same length.
-const LEN_MAX: usize = 8192;
+pub(super) const LEN_MAX: usize = 8192;
 /// The length of a record is a multiple of this many bytes.
 const LEN_UNIT: usize = 8;
 const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
 /// Young blocks after which their epoch is ended. Models have few.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
 /// Young blocks after which a handle that waits for a reader keeps no more of them.
-const YOUNG_MAX: usize = 8192;
+const YOUNG_MAX: usize = 1024;
 /// The bytes in the blocks of one length that a handle keeps for itself. It gives half of them to the
 /// pool if there are more, so that no handle uses new memory while another one has free blocks.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
@@ -63,10 +63,12 @@ pub(super) struct FreeLists {
 }
 
 impl FreeLists {
-    /// Adds the place of a record of `len` bytes that no index word refers to any more.
+    /// Adds the place of a record of `len` bytes, at most [`LEN_MAX`], that no index word refers to any
+    /// more.
     #[inline]
     pub(super) fn add(&mut self, len: usize, block: FreeBlock) {
-        if len <= LEN_MAX && self.young.len() < YOUNG_MAX {
+        strict_assert!(len <= LEN_MAX);
+        if self.young.len() < YOUNG_MAX {
             self.young.push((len, block));
         }
     }

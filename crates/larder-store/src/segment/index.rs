@@ -31,6 +31,12 @@ pub(super) const BUCKET_SLOTS: usize = 8;
 /// the index fills to 95 %; each may be a miss of the processor's caches, under the stripe's lock.
 const SEARCHED_MAX: usize = 64;
 
+/// Empty words that the first bucket of a key has at least if the key goes there, and not to the emptier
+/// bucket. By simulation with 85 % of all words in use, 84 % of the keys are in their first bucket then,
+/// and both buckets of a tenth of the new keys are full; without this, 90 % and a quarter, and if all
+/// keys went to the emptier bucket, 68 % and 4 %.
+const ROOM_MIN: usize = 3;
+
 /// The memory of the buckets, of their number and of the stripes.
 pub(super) trait Buckets {
     /// The words of a bucket. The memory of a bucket below [`Index::len`] never moves.
@@ -319,8 +325,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
         place.word.store(Slot::EMPTY.0, Ordering::Release);
     }
 
-    /// Publishes a word for a key that has none, in the first bucket with room, so that most look-ups
-    /// read one bucket; if both are full, items that have room elsewhere move over.
+    /// Publishes a word for a key that has none: in the first bucket as long as it has room for more,
+    /// so that most look-ups read one bucket, and then in the emptier one; if both are full, items that
+    /// have room elsewhere move over.
     pub(super) fn insert(
         &self,
         offset: usize,
@@ -328,11 +335,13 @@ impl<'i, B: Buckets> Locked<'i, B> {
         rehash: impl Fn(Slot) -> u64,
     ) -> Result<(), Full> {
         let buckets = self.index.candidates_of(self.hash);
-        let free = |choice: usize| {
-            free(self.index.buckets.bucket(buckets[choice])).map(|word| (choice, word))
+        let frees = buckets.map(|bucket| free(self.index.buckets.bucket(bucket)));
+        let [first, second] = frees.map(|(_, count)| count);
+        let choice = usize::from(first < ROOM_MIN && first < second);
+        let (choice, word) = match frees[choice].0 {
+            Some(word) => (choice, word),
+            None => self.make_room(buckets, &rehash).ok_or(Full)?,
         };
-        let room = free(0).or_else(|| free(1)).or_else(|| self.make_room(buckets, &rehash));
-        let (choice, word) = room.ok_or(Full)?;
         let pattern = self.index.patterns(self.hash)[choice];
         word.store(Slot::new(pattern, offset, freq).0, Ordering::Release);
         Ok(())
@@ -370,7 +379,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
                 let home = self.index.home_of(bucket, slot, [len; 2], rehash);
                 let other = fold(self.index.other_home(home, slot.tag()), len);
                 let visit = Visit { bucket: other as u32, from: at as u16, word: i as u8 };
-                if let Some(room) = free(self.index.buckets.bucket(other)) {
+                if let Some(room) = free(self.index.buckets.bucket(other)).0 {
                     return Some(self.shift(&visits, visit, room, rehash));
                 }
                 let is_new = visits[..known].iter().all(|known| known.bucket != visit.bucket);
@@ -423,9 +432,10 @@ impl<B: Buckets> Drop for Locked<'_, B> {
     }
 }
 
-/// The first empty word of a bucket.
-fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> Option<&AtomicU64> {
-    bucket.iter().find(|word| word.load(Ordering::Relaxed) == Slot::EMPTY.0)
+/// The first empty word of a bucket, and the number of empty words.
+fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
+    let empty = || bucket.iter().filter(|word| word.load(Ordering::Relaxed) == Slot::EMPTY.0);
+    (empty().next(), empty().count())
 }
 
 impl Stripe<'_> {

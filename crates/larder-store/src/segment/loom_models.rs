@@ -40,6 +40,7 @@
 //! | `close` that does nothing, `take_dead` that takes from a closed segment or subtracts nothing | `an_item_that_replaces_…`, `a_dead_record_of_another_time_…` |
 //! | `take_dead` that takes more than is dead | `a_dead_record_is_replaced_once` |
 //! | `take_dead` without the sequence, with Relaxed, or that does not add what it took from a later segment | `a_dead_record_of_another_time_is_not_replaced` |
+//! | `mark_dead` that counts before it marks | `who_marks_an_item_dead_does_not_write_to_its_segment_…` |
 //! | an evacuation that retires its segment without counting what is dead | `an_item_that_replaces_…`, `a_dead_record_of_another_time_…` |
 //! | a mover that takes a dead record of a segment which was opened after a flush | `a_mover_does_not_bring_back_…_in_the_place_of_a_dead_record` |
 //!
@@ -684,6 +685,7 @@ fn evacuate(items: &Items, to: usize) -> bool {
     if is_empty {
         // SAFETY: nobody reads what was retired; the region checks it.
         unsafe { items.table().region.write(at, &[0; 24]) };
+        items.table().region.word(at).store(0, Ordering::Relaxed);
         items.open(0);
     } else {
         entry.reopen();
@@ -709,6 +711,26 @@ fn an_item_that_replaces_a_dead_record_outlives_an_evacuation() {
         let live = if was_taken && !was_retired { len } else { 0 };
         let dead = if was_retired { 0 } else { len - live };
         assert_eq!(entry.dead(), dead, "counted");
+    });
+}
+
+#[test]
+fn who_marks_an_item_dead_does_not_write_to_its_segment_of_another_time() {
+    explore(4, || {
+        let items = Arc::new(Items::new(2, 1));
+        let (sequence, len) = dead_item(&items);
+        let emptying = items.clone();
+        let mover = thread::spawn(move || {
+            let to = emptying.place(1, 0);
+            evacuate(&emptying, to)
+        });
+        // Without a pin, as where handles take turns.
+        if replace_dead(&items, sequence, len, &[2]) {
+            delete(&items);
+        }
+        let was_retired = mover.join().unwrap();
+        let first = items.table().region.word(items.place(0, 0)).load(Ordering::Relaxed);
+        assert!(!was_retired || first == 0, "what was written to the segment later is changed");
     });
 }
 

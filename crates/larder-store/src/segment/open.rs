@@ -1,7 +1,7 @@
 //! Open segments: what a handle appends items to, and how items are put together there.
 
 use super::alloc::Queued;
-use super::free_lists::FreeBlock;
+use super::free_lists::{self, FreeBlock};
 use super::handle::Handle;
 use super::header::{Header, State};
 use super::member::{Member, Writing};
@@ -29,6 +29,9 @@ const SLOTS_STEP: isize = 16;
 
 /// Free blocks that are tried for an item, before it is appended to an open segment.
 const BLOCKS_TRIED: usize = 4;
+
+/// How much of the place of a dead record is prefetched, in bytes.
+const PREFETCHED_MAX: usize = 1024;
 
 /// How many cache lines behind the item that was written last are prefetched.
 const LINES_AHEAD: usize = 4;
@@ -222,13 +225,13 @@ impl Writer<'_> {
     pub(super) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
         let table = shared.table();
         let entry = table.entry(segment);
-        let (sequence, never_used) = {
+        let (sequence, untouched) = {
             let mut alloc = shared.alloc();
             alloc.open += 1;
-            (table.header_page().next_sequence(&mut alloc), alloc.never_used())
+            (table.header_page().next_sequence(&mut alloc), alloc.untouched())
         };
         // The reserve may never be used, although memory is full.
-        let has_unused = never_used > shared.reserve();
+        let has_unused = untouched > shared.reserve();
         shared.note_unused(has_unused);
         if !has_unused {
             self.writing.free.clear();
@@ -389,11 +392,22 @@ impl Writer<'_> {
         shared.mark_dead(record, keep_chain);
         // The tail of a large value may be leased.
         if shared.has_free_lists() && !record.header.has(State::Chain) {
-            let (len, block) = (record.len(), FreeBlock { offset: record.offset, sequence });
-            self.writing.free.add(len, block);
+            self.add_free_block(shared, record, sequence);
+        }
+    }
+
+    /// Notes the place of a dead record, if another record may be written there.
+    #[inline]
+    fn add_free_block(&mut self, shared: &Shared, record: &Record<'_>, sequence: Sequence) {
+        let (len, segment) = (record.len(), record.segment());
+        let is_usable = len <= free_lists::LEN_MAX
+            && !record.entry().is_closed()
+            && !shared.is_aged(segment, self.now);
+        if is_usable {
+            self.writing.free.add(len, FreeBlock { offset: record.offset, sequence });
             // The blocks that were freed last are written to first. The locked instructions that follow
             // a write would wait for memory that is not in the cache then.
-            let behind_head = record.offset + CACHE_LINE..record.offset + len;
+            let behind_head = record.offset + CACHE_LINE..record.offset + len.min(PREFETCHED_MAX);
             shared.table().region.prefetch_range_for_write(behind_head);
         }
     }

@@ -206,13 +206,13 @@ impl<'p> Record<'p> {
 
     /// Marks that no index word refers to the item any more, so that an evacuation need not look it up.
     /// The mark is read with `Acquire`, so that a thread that sees it also sees the index without the
-    /// word. The bytes are counted before the mark is set, so that an evacuation that passes over marked
-    /// records finds all of them counted at the end of the segment. Returns how many bytes of the segment
-    /// are dead now, and how many were before.
+    /// word. The bytes are counted after the mark was set: once all of a segment are counted, it may be
+    /// freed and written to again. Returns how many bytes of the segment are dead now, and how many were
+    /// before.
     pub(super) fn mark_dead(&self) -> (u32, u32) {
         let len = u32::try_from(self.len()).expect("an item fits a segment");
-        let before = self.entry().add_dead(len);
         self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
+        let before = self.entry().add_dead(len);
         (before + len, before)
     }
 

@@ -117,6 +117,9 @@ impl<'r> Entry<'r> {
     /// A segment is retired only if all of its bytes are dead, so not before the new record is dead, too.
     #[inline]
     pub(super) fn take_dead(&self, sequence: Sequence, len: u32) -> Option<u32> {
+        if self.sequence().load(Ordering::Relaxed) != sequence {
+            return None;
+        }
         let taken = |word: u64| {
             let may = word & CLOSED == 0 && dead_bytes(word) >= len;
             may.then(|| word.wrapping_add(TAKEN_ONE) - u64::from(len))
@@ -140,6 +143,12 @@ impl<'r> Entry<'r> {
     /// Has [`Entry::take_dead`] refused from now on, because the segment is being emptied.
     pub(super) fn close(&self) {
         self.dead_word().fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Whether [`Entry::take_dead`] is refused.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.dead_word().load(Ordering::Relaxed) & CLOSED != 0
     }
 
     /// Undoes [`Entry::close`].

@@ -167,6 +167,22 @@ fn overwritten_items_take_little_more_memory_than_if_they_were_written_once() {
 }
 
 #[test]
+fn overwritten_large_values_leave_no_memory_in_use() {
+    let cache = cache(256, true);
+    let mut handle = cache.handle();
+    let segment_len = handle.shared.segment_len();
+    // The front of each value is in segments of its own, the rest beside other items.
+    let value = vec![7; 2 * segment_len + segment_len / 3];
+    for i in 0..3000_u32 {
+        handle.begin_batch(NOW);
+        set(&mut handle, &(i % 8).to_le_bytes(), &value, Expiry::Never).unwrap();
+        handle.end_batch();
+    }
+    let used = handle.shared.alloc().ever_used();
+    assert!(used < 100, "{used} of {}", handle.shared.limit_segments());
+}
+
+#[test]
 fn limits_that_cannot_be_had_are_refused() {
     let cache = growable(8, 16);
     let LimitRefused { min, max } = cache.set_limit(17 << 20).unwrap_err();
