@@ -31,9 +31,11 @@ def write():
         if found:
             text = replaced(text, name, found)
     PATH.write_text(text)
-    if sections["peers"]:
-        readme = README.read_text()
-        README.write_text(replaced(readme, "peers", readme_peers(parts.known("peers"))))
+    readme = README.read_text()
+    for name, of_known in {"peers": readme_peers, "fill": readme_fill}.items():
+        if sections[name]:
+            readme = replaced(readme, name, of_known(parts.known(name)))
+    README.write_text(readme)
 
 
 def replaced(text, name, found):
@@ -198,6 +200,17 @@ def fill(found):
     ratios = [f"{held_ratio(found, size):.2f}" for size in sizes]
     rows.append(["ratio", *ratios])
     return table(["items per GiB of RSS, by value size", *(f"{size} B" for size in sizes)], rows)
+
+
+def readme_fill(known):
+    found, where = known["found"], known["where"]
+    most = {
+        name: max(row["rss_bytes"] for row in found if row["server"] == name) / 2**20
+        for name in parts.COMMANDS_MEASURED
+    }
+    measured = f"`scripts/bench fill`, {where['date']}, {where['machine']}; {where['memcached']}."
+    memory = f"Resident memory was at most {most['larder']:.1f} MiB for Larder, {most['memcached']:.1f} MiB for memcached."
+    return f"{measured} {memory}\n\n{fill(found)}"
 
 
 def per_gib(found, name, size):
