@@ -13,10 +13,8 @@
 //! that is found out when the block is taken ([`super::table::Entry::take_dead`]).
 
 use super::epoch::Epoch;
-use super::shared::Shared;
 use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use super::table::Sequence;
-use crate::Seconds;
 use std::sync::PoisonError;
 
 /// The longest record in bytes whose place is used again. Few longer ones have the same length.
@@ -208,31 +206,8 @@ impl Pool {
 /// The age in seconds from which the blocks of a segment are not used any more, because the access times
 /// of its items are only exact to 255 s: 128 to 255 s, not the same for all segments, so that those of a
 /// cache that was filled at once do not reach it at once.
-fn age_max(segment: u32) -> u32 {
+pub(super) fn age_max(segment: u32) -> u32 {
     128 + segment.wrapping_mul(37) % 128
-}
-
-impl Shared {
-    /// Whether a segment is so old that its free blocks are not used any more.
-    pub(super) fn is_aged(&self, segment: u32, now: Seconds) -> bool {
-        now.0.saturating_sub(self.table().entry(segment).base().0) >= age_max(segment)
-    }
-
-    /// Whether there are free lists: while some memory beside the reserve was never used.
-    #[inline]
-    pub(super) fn has_free_lists(&self) -> bool {
-        self.unused_left.load(Ordering::Relaxed) != 0
-    }
-
-    /// Notes whether some memory beside the reserve was never used.
-    pub(super) fn note_unused(&self, is_left: bool) {
-        if self.has_free_lists() != is_left {
-            self.unused_left.store(is_left.into(), Ordering::Relaxed);
-            if !is_left {
-                self.pool.clear();
-            }
-        }
-    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -3,7 +3,7 @@
 use super::alloc::{Alloc, DEAD_LEVELS, Retired};
 use super::config::{Config, ConfigError};
 use super::epoch::Epoch;
-use super::free_lists::Pool;
+use super::free_lists::{Pool, age_max};
 use super::header_page::Made;
 use super::index::{self, Index};
 use super::layout::{Layout, REGION_MIN, SEGMENTS_MIN, STRIPES_MAX};
@@ -17,7 +17,7 @@ use super::stats::HandleStats;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use super::table::{RETIRED, SegmentState, Table};
 use crate::eviction::{GhostEpoch, Ghosts};
-use crate::{EvictionObserver, Gauges, LimitRefused, Overheld};
+use crate::{EvictionObserver, Gauges, LimitRefused, Overheld, Seconds};
 use rapidhash::v3::RapidSecrets;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -458,5 +458,28 @@ impl Shared {
     /// Calls `f` for each handle that there is.
     pub(super) fn for_each_member(&self, mut f: impl FnMut(&Member)) {
         self.members().iter().for_each(|member| f(member));
+    }
+}
+
+impl Shared {
+    /// Whether a segment is so old that its free blocks are not used any more.
+    pub(super) fn is_aged(&self, segment: u32, now: Seconds) -> bool {
+        now.0.saturating_sub(self.table().entry(segment).base().0) >= age_max(segment)
+    }
+
+    /// Whether there are free lists: while some memory beside the reserve was never used.
+    #[inline]
+    pub(super) fn has_free_lists(&self) -> bool {
+        self.unused_left.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes whether some memory beside the reserve was never used.
+    pub(super) fn note_unused(&self, is_left: bool) {
+        if self.has_free_lists() != is_left {
+            self.unused_left.store(is_left.into(), Ordering::Relaxed);
+            if !is_left {
+                self.pool.clear();
+            }
+        }
     }
 }
