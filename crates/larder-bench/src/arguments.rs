@@ -613,6 +613,15 @@ impl Arguments {
             Arrivals::Bursts if self.rate_limiting.is_none() => {
                 Err(wrong("arrivals", "bursts", "--rate-limiting"))
             }
+            Arrivals::Fixed
+                if self.arrivals.is_some() && rate.is_none() && self.find_rate.is_none() =>
+            {
+                Err(wrong(
+                    "arrivals",
+                    "fixed",
+                    "an open loop: --rate, --rate-limiting or --find-rate",
+                ))
+            }
             Arrivals::Fixed | Arrivals::Poisson if self.sliding && rate.is_some() => {
                 Err(wrong("arrivals", "fixed or poisson", "no --sliding"))
             }

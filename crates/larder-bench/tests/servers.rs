@@ -171,9 +171,13 @@ fn commands_of_the_users_own_go_to_the_server_of_their_key() {
 #[test]
 fn an_open_loop_counts_all_that_was_due() {
     let (_servers, ports) = three();
-    for (line, possible) in
-        [("--rate 300", 299..=301), ("--rate 300 --pipeline 5 --arrivals poisson", 150..=450)]
-    {
+    for (line, possible) in [
+        ("--rate 300", 299..=301),
+        ("--rate 300 --pipeline 5 --arrivals poisson", 150..=450),
+        // Bursts of two requests of each of four clients.
+        ("--rate-limiting 75", 296..=312),
+        ("--rate-limiting 1", 4..=4),
+    ] {
         let line = format!("-s {} -t 2 -c 2 --test-time 1 {line}", list(&ports));
         let measured = load(&line);
         let due = check_all_is_accounted_for(&measured);
@@ -200,6 +204,7 @@ fn a_run_goes_on_without_a_server_that_is_lost() {
         ("-n 1000", Some(3000)),
         ("-n 1000 --pipeline 6 --sliding", Some(3000)),
         ("--rate 3000 --test-time 1", Some(3000)),
+        ("--rate-limiting 1000 --test-time 1", Some(3000)),
         ("--test-time 1 --pipeline 4", None),
     ] {
         let (sound, fragile) = ([Server::memcached(), Server::memcached()], fragile());

@@ -1,7 +1,10 @@
 //! Replays of traces (`--trace`).
 
+#[path = "common/broken_server.rs"]
+mod broken_server;
 mod common;
 
+use broken_server::{Action, BrokenServer, Request};
 use common::{Server, arguments, load, parse};
 use larder_bench::{Command, Measured, run};
 use nix::sys::signal::Signal;
@@ -310,6 +313,56 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     assert!(total.latency.max >= 450e3, "{:?}", total.latency);
     // 500 of 2,000 requests were due in that half second, evenly.
     assert!(total.latency.p90 >= 200e3, "{:?}", total.latency);
+}
+
+#[test]
+fn wrong_answers_to_recorded_requests_are_seen() {
+    let trace = Trace::new("0,k,1,10,1,set,0\n0,k,1,10,1,get,0\n0,l,1,10,1,get,0\n");
+    for (to_set, to_get) in [
+        ("NOT_STORED", None),
+        ("END", None),
+        ("DELETED", None),
+        ("12", None),
+        ("STORED", Some("STORED")),
+    ] {
+        let server =
+            BrokenServer::start(move |request: &Request<'_>| match (request.get, to_get) {
+                (Some(_), None) => Action::Send(request.right()),
+                (Some(_), Some(line)) => Action::Send(format!("{line}\r\n").into()),
+                (None, _) => Action::Send(format!("{to_set}\r\n").into()),
+            });
+        let line = format!("-s 127.0.0.1 -p {} -t 1 -c 1 {}", server.port, trace.option());
+        let outcome = load(&line).outcome;
+        let is_lost = outcome.lost_connections == 1;
+        assert!(is_lost || outcome.faults.contains_key("NOT_STORED"), "{to_set}: {outcome:?}");
+        assert_eq!(is_lost, to_set != "NOT_STORED", "{to_set}");
+    }
+}
+
+/// What a lost client of one thread would have sent is counted.
+#[test]
+fn requests_for_lost_clients_are_counted() {
+    let mut text = String::new();
+    for number in 0..400 {
+        let _ = writeln!(text, "{}.{:03},k{number},10", number / 1000, number % 1000);
+    }
+    let trace = Trace::new(&text);
+    // The connections of the second thread are closed at once.
+    let second = |request: &Request<'_>| request.connection % 4 >= 2;
+    let server = BrokenServer::start(move |request: &Request<'_>| match second(request) {
+        true => Action::Close,
+        false => Action::Send(request.right()),
+    });
+    for speed in ["--speed 1", ""] {
+        let options = format!("-t 2 -c 2 {speed} --on-miss nothing {}", trace.option());
+        let outcome = load(&format!("-s 127.0.0.1 -p {} {options}", server.port)).outcome;
+        let total = outcome.total();
+        let all = total.requests + total.never_sent + total.never_answered;
+        assert!(outcome.lost_connections > 0, "{outcome:?}");
+        if !speed.is_empty() {
+            assert_eq!(all, 400, "{speed}: {outcome:?}");
+        }
+    }
 }
 
 /// A server that accepts connections and answers nothing.

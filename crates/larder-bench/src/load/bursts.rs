@@ -43,6 +43,7 @@ impl Bursts {
     /// `rate` is the number of requests per second of each connection.
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     pub(crate) fn new(rate: u64, connections: usize) -> Self {
+        let rate = rate.max(1);
         let len = rate.div_ceil(TICKS_PER_SECOND);
         let interval = 1e9 * len as f64 / rate as f64;
         Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
@@ -71,6 +72,11 @@ impl Bursts {
     /// Leaves out the bursts that are due on a connection that is not to be opened yet.
     pub(crate) fn skip(&mut self, index: usize) {
         self.turns[index].begun = self.ticks;
+    }
+
+    /// Leaves out all further bursts of a connection that has drawn its last request.
+    pub(crate) fn retire(&mut self, index: usize) {
+        self.turns[index] = Turn { begun: u64::MAX, left: 0 };
     }
 
     /// Takes the next request that is due on a connection. The burst before is sent first.

@@ -57,6 +57,11 @@ impl Feed {
         let Some(trace) = settings.trace.clone() else { return Ok(None) };
         let wrong =
             |error: TraceError| RunError::Trace { file: trace.file.display().to_string(), error };
+        let is_file = std::fs::metadata(&trace.file).is_ok_and(|metadata| metadata.is_file());
+        if !is_file && trace.file.exists() {
+            let reason = "each thread reads the trace by itself, so it has to be a regular file";
+            return Err(wrong(std::io::Error::other(reason).into()));
+        }
         let reader = Reader::open(&trace.file).map_err(|error| wrong(error.into()))?;
         let mut feed = Self {
             reader,

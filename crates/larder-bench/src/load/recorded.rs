@@ -4,7 +4,7 @@ use super::custom::Response;
 use super::keys::append;
 use super::stats::Kind;
 use larder_protocol::encode::{NewItem, WireKey, binary, classic, meta, resp};
-use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
+use larder_protocol::response::{Binary, Read, Resp, Text, read_binary, read_resp, read_text};
 use larder_protocol::{Exptime, StoreMode};
 use larder_target::Protocol;
 use larder_trace::{Operation, Record};
@@ -198,64 +198,142 @@ fn write_words(words: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes the response at the start of `bytes` to a request of a kind.
+/// Decodes the response at the start of `bytes` to a request of a kind. A response that answers no such
+/// request is malformed.
 pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Read<Response<'_>> {
-    match protocol {
-        Protocol::Binary => match read_binary(bytes) {
-            Read::Whole(answer, len) => {
-                let response = match answer.status {
-                    0 if answer.opcode == 0 => Response::Found(answer.value.len()),
-                    0 => Response::Other,
-                    // Not found, exists, not stored.
-                    1 | 2 | 5 => Response::Missing,
-                    _ => Response::Error(answer.value),
-                };
-                Read::Whole(response, len)
-            }
-            Read::Incomplete { wanted } => Read::Incomplete { wanted },
-            Read::Malformed => Read::Malformed,
-        },
-        Protocol::Resp => match read_resp(bytes) {
-            Read::Whole(answer, len) => {
-                let response = match answer {
-                    Resp::Bulk(value) => Response::Found(value.len()),
-                    Resp::Null => Response::Missing,
-                    Resp::Integer(0) if asked == Some(kind(Operation::Delete)) => Response::Missing,
-                    Resp::Error(text) => Response::Error(text),
-                    Resp::Array(_) => return Read::Malformed,
-                    Resp::Simple(_) | Resp::Integer(_) => Response::Other,
-                };
-                Read::Whole(response, len)
-            }
-            Read::Incomplete { wanted } => Read::Incomplete { wanted },
-            Read::Malformed => Read::Malformed,
-        },
-        Protocol::Text | Protocol::Meta => match read_text(bytes) {
-            Read::Whole(answer, len) => Read::Whole(text_response(answer), len),
-            Read::Incomplete { wanted } => Read::Incomplete { wanted },
-            Read::Malformed => Read::Malformed,
-        },
+    let asked = Operation::ALL.into_iter().find(|operation| asked == Some(kind(*operation)));
+    let response = match protocol {
+        Protocol::Binary => decode(read_binary(bytes), asked, binary_response),
+        Protocol::Resp => decode(read_resp(bytes), asked, resp_response),
+        Protocol::Text | Protocol::Meta => decode(read_text(bytes), asked, text_response),
+    };
+    response.unwrap_or(Read::Malformed)
+}
+
+/// None if nothing was asked, or the response does not answer it.
+fn decode<'b, T>(
+    read: Read<T>,
+    asked: Option<Operation>,
+    response: impl FnOnce(T, Operation) -> Option<Response<'b>>,
+) -> Option<Read<Response<'b>>> {
+    match read {
+        Read::Whole(answer, len) => Some(Read::Whole(response(answer, asked?)?, len)),
+        Read::Incomplete { wanted } => Some(Read::Incomplete { wanted }),
+        Read::Malformed => None,
     }
 }
 
-fn text_response(answer: Text<'_>) -> Response<'_> {
-    match answer {
-        Text::Value { value, .. } => Response::More(Some(value.len())),
-        Text::MetaValue { value, .. } => Response::Found(value.len()),
-        Text::End => Response::End,
-        Text::Line(b"EN" | b"NF" | b"NOT_FOUND" | b"NS" | b"NOT_STORED" | b"EX" | b"EXISTS") => {
+/// Which responses answer an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Value,
+    /// It is an error if the value is not stored.
+    Store,
+    /// The value is stored only if an item is there, or none.
+    StoreIf,
+    Delete,
+    Count,
+}
+
+impl Asked {
+    fn of(operation: Operation) -> Self {
+        match operation {
+            Operation::Get | Operation::Gets => Self::Value,
+            // A recorded `cas` is sent as a set.
+            Operation::Set | Operation::Cas => Self::Store,
+            Operation::Add | Operation::Replace | Operation::Append | Operation::Prepend => {
+                Self::StoreIf
+            }
+            Operation::Delete => Self::Delete,
+            Operation::Incr | Operation::Decr => Self::Count,
+        }
+    }
+
+    /// What it means that an item was not found, is there already, or was not stored.
+    fn refused(self, words: &[u8]) -> Response<'_> {
+        if self == Self::Store { Response::Error(words) } else { Response::Missing }
+    }
+}
+
+fn binary_response(answer: Binary<'_>, operation: Operation) -> Option<Response<'_>> {
+    let opcode = match operation {
+        Operation::Get | Operation::Gets => 0x00,
+        Operation::Set | Operation::Cas => 0x01,
+        Operation::Add => 0x02,
+        Operation::Replace => 0x03,
+        Operation::Delete => 0x04,
+        Operation::Incr => 0x05,
+        Operation::Decr => 0x06,
+        Operation::Append => 0x0e,
+        Operation::Prepend => 0x0f,
+    };
+    if answer.opcode != opcode {
+        return None;
+    }
+    let asked = Asked::of(operation);
+    Some(match answer.status {
+        0 if asked == Asked::Value => Response::Found(answer.value.len()),
+        0 => Response::Other,
+        // Not found, exists, not stored.
+        1 | 2 | 5 => asked.refused(answer.value),
+        _ => Response::Error(answer.value),
+    })
+}
+
+fn resp_response(answer: Resp<'_>, operation: Operation) -> Option<Response<'_>> {
+    let asked = Asked::of(operation);
+    Some(match (answer, asked) {
+        (Resp::Error(text), _) => Response::Error(text),
+        (Resp::Bulk(value), Asked::Value) => Response::Found(value.len()),
+        (Resp::Null, Asked::Value | Asked::StoreIf) | (Resp::Integer(0), Asked::Delete) => {
             Response::Missing
         }
-        Text::Line(b"HD" | b"STORED" | b"DELETED") => Response::Other,
-        // A counter, which memcached pads with spaces.
-        Text::Line(line)
-            if !line.is_empty()
-                && line.iter().all(|byte| byte.is_ascii_digit() || *byte == b' ') =>
-        {
+        (Resp::Null, Asked::Store) => Response::Error(b"the value was not stored"),
+        (Resp::Simple(_), Asked::Store | Asked::StoreIf) => Response::Other,
+        // The new length of what was appended to, a deletion, or a counter.
+        (Resp::Integer(_), Asked::StoreIf | Asked::Delete | Asked::Count) => Response::Other,
+        _ => return None,
+    })
+}
+
+fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>> {
+    let asked = Asked::of(operation);
+    // A counter is padded with spaces by memcached.
+    let is_number = |line: &[u8]| {
+        !line.is_empty() && line.iter().all(|byte| byte.is_ascii_digit() || *byte == b' ')
+    };
+    Some(match (answer, asked) {
+        (Text::Value { value, .. }, Asked::Value) => Response::More(Some(value.len())),
+        (Text::MetaValue { value, .. }, Asked::Value) => Response::Found(value.len()),
+        (Text::End, Asked::Value) => Response::End,
+        (Text::Line(b"EN"), Asked::Value) => Response::Missing,
+        (Text::Line(b"STORED"), Asked::Store | Asked::StoreIf) => Response::Other,
+        (Text::Line(b"DELETED"), Asked::Delete) => Response::Other,
+        (Text::Line(line), Asked::Count) if is_number(line) => Response::Other,
+        (Text::Line(b"HD"), Asked::Store | Asked::StoreIf | Asked::Delete | Asked::Count) => {
             Response::Other
         }
-        Text::Line(line) => Response::Error(line),
-    }
+        (
+            Text::Line(line @ (b"NOT_STORED" | b"NS" | b"EXISTS" | b"EX")),
+            Asked::Store | Asked::StoreIf,
+        )
+        | (
+            Text::Line(line @ (b"NOT_FOUND" | b"NF")),
+            Asked::Store | Asked::StoreIf | Asked::Delete | Asked::Count,
+        ) => asked.refused(line),
+        (
+            Text::Line(
+                b"EN" | b"STORED" | b"DELETED" | b"HD" | b"NOT_STORED" | b"NS" | b"EXISTS" | b"EX"
+                | b"NOT_FOUND" | b"NF",
+            )
+            | Text::Value { .. }
+            | Text::MetaValue { .. }
+            | Text::End,
+            _,
+        ) => return None,
+        (Text::Line(line), _) if is_number(line) => return None,
+        (Text::Line(line), _) => Response::Error(line),
+    })
 }
 
 /// The values of recorded requests: as long as recorded, with bytes that depend on the key.

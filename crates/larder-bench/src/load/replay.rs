@@ -26,7 +26,8 @@ pub(crate) struct Replay {
     due: Option<u64>,
     /// Whether the last requests were distributed.
     has_ended: bool,
-    /// Requests of an open loop whose clients were lost, with the times at which they were due.
+    /// Requests whose clients were lost, with the times at which they were due, or in a closed loop
+    /// with those at which the clients would have got them.
     lost: Vec<(Kind, u64)>,
 }
 
@@ -60,9 +61,9 @@ impl Replay {
         self.has_ended
     }
 
-    /// Why the trace could not be read to its end.
-    pub(crate) fn error(&self) -> Option<String> {
-        self.feed.error().map(str::to_owned)
+    /// Whether requests will become due at times of their own, even without a client.
+    pub(crate) fn is_due_later(&self) -> bool {
+        self.is_open_loop && !self.has_ended
     }
 
     /// When the event loop has to distribute requests, in nanoseconds since the start of the run;
@@ -102,7 +103,7 @@ impl Replay {
             if self.waiting[index] == 0 {
                 given.push(index);
             }
-            self.give(index, request, clients);
+            self.give(index, request, clients, now);
             if self.is_open_loop {
                 self.due = self.feed.due();
             }
@@ -115,13 +116,13 @@ impl Replay {
         given
     }
 
-    fn give(&mut self, index: usize, request: Recorded, clients: &mut [Option<Client>]) {
+    fn give(&mut self, index: usize, request: Recorded, clients: &mut [Option<Client>], now: u64) {
         match clients[index].as_mut().and_then(Client::trace) {
             Some(queue) => {
                 queue.push(request);
                 self.set_waiting(index, self.waiting[index] + 1);
             }
-            None => self.lost.extend(request.due.map(|due| (request.kind(), due))),
+            None => self.lost.push((request.kind(), request.due.unwrap_or(now))),
         }
     }
 
@@ -139,7 +140,7 @@ impl Replay {
     }
 
     /// Takes over the requests of a client that was lost.
-    pub(crate) fn lost(&mut self, index: usize, client: &mut Client) {
+    pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64) {
         // A client that is lost wants nothing more.
         self.set_waiting(index, self.pipeline);
         self.waiting_sum -= self.pipeline;
@@ -148,19 +149,20 @@ impl Replay {
                 .trace()
                 .into_iter()
                 .flat_map(|queue| queue.drain())
-                .filter_map(|request| request.due.map(|due| (request.kind(), due))),
+                .map(|request| (request.kind(), request.due.unwrap_or(now))),
         );
     }
 
-    /// Counts the requests of an open loop that were due before `until` and not sent, with the time
-    /// that they had waited at `now`.
+    /// Counts the requests that were due before `until` and not sent, with the time that they had
+    /// waited at `now`: all of an open loop, and in a closed loop those of lost clients. Returns why the
+    /// trace could not be read to its end, or as far as it was due.
     pub(crate) fn count_never_sent<'c>(
         mut self,
         until: u64,
         now: u64,
         clients: impl Iterator<Item = &'c mut Client>,
         stats: &mut LoadStats,
-    ) {
+    ) -> Option<String> {
         let mut count = |kind, due: u64| {
             if due < until {
                 stats.never_sent(kind, 1, now.saturating_sub(due));
@@ -179,5 +181,6 @@ impl Replay {
         {
             count(request.kind(), due);
         }
+        self.feed.error().map(str::to_owned)
     }
 }

@@ -90,29 +90,37 @@ impl SpaceRequests {
     }
 }
 
+/// Rounds in which the commands of several key spaces are counted in proportion, and requests of each.
+const ROUNDS: u32 = 100;
+const ROUND_LEN: u32 = 100;
+
 /// The commands of a run in proportion to their numbers. With several key spaces, they are not sent
 /// in this order.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a whole number from 0 to the requests of a round"
+)]
 pub(crate) fn cycle(settings: &Settings) -> Vec<(Kind, u64)> {
     if settings.key_spaces.is_empty() {
         let Ratio { sets, gets } = settings.ratio;
         return vec![(Kind::Set(0), sets.into()), (Kind::Get(0), gets.into())];
     }
     let spaces = settings.key_spaces.iter().zip(0_u16..);
+    let shares: f64 = settings.key_spaces.iter().map(|space| f64::from(space.share)).sum();
     let of_space = |(space, number): (&KeySpace, u16)| {
         let Ratio { sets, gets } = space.ratio;
-        // In a million requests of a share of 1.
-        let part = |count: u32| {
-            let all = u64::from(sets) + u64::from(gets);
-            u64::from(space.share) * u64::from(count) * 1_000_000 / all
-        };
+        let all = f64::from(sets) + f64::from(gets);
+        let part = |count: u32| f64::from(space.share) / shares * f64::from(count) / all;
         [(Kind::Set(number), part(sets)), (Kind::Get(number), part(gets))]
     };
-    let cycle: Vec<_> = spaces.flat_map(of_space).collect();
-    let divisor =
-        cycle.iter().fold(0, |divisor, (_, times)| greatest_common_divisor(divisor, *times));
-    cycle.into_iter().map(|(kind, times)| (kind, times / divisor.max(1))).collect()
-}
-
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+    let parts: Vec<_> = spaces.flat_map(of_space).collect();
+    // In short rounds, so that any number of requests is divided nearly in proportion.
+    let round = |round: u32| {
+        parts.iter().map(move |(kind, part)| {
+            let until = |rounds: u32| (part * f64::from(rounds * ROUND_LEN)).floor();
+            (*kind, (until(round + 1) - until(round)) as u64)
+        })
+    };
+    (0..ROUNDS).flat_map(round).filter(|(_, times)| *times > 0).collect()
 }

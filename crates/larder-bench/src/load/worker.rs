@@ -118,7 +118,7 @@ impl<'l> Worker<'l> {
         let (mut schedule, mut bursts) = (None, None);
         match (settings.rate, settings.arrivals) {
             (Some(rate), Arrivals::Bursts) => {
-                let each = rate / settings.connections() as u64;
+                let each = rate / settings.all_clients() as u64;
                 bursts = Some(Bursts::new(each, clients.len()));
             }
             (Some(rate), _) => schedule = Some(Schedule::new(rate, load, thread)),
@@ -304,7 +304,9 @@ impl<'l> Worker<'l> {
     fn is_finished(&self, elapsed: Duration) -> bool {
         let Some(end) = self.end.filter(|end| elapsed >= *end) else {
             // Requests are due until the end of a timed open loop, even without a connection.
-            return self.busy == 0 && (!self.is_open_loop() || self.end.is_none());
+            let is_due = self.is_open_loop() && self.end.is_some()
+                || self.replay.as_ref().is_some_and(Replay::is_due_later);
+            return self.busy == 0 && !is_due;
         };
         let catches_up = self.is_behind() && elapsed < end + CATCH_UP_TIME && self.busy > 0;
         elapsed >= end + self.timeout || (!catches_up && self.is_answered())
@@ -520,8 +522,9 @@ impl<'l> Worker<'l> {
         let (bursts, client) = (self.bursts.as_mut()?, self.clients[index].as_mut()?);
         if client.is_dormant() {
             bursts.skip(index);
+            return None;
         }
-        let (mut at, mut began) = (now, None);
+        let (mut at, mut began, mut is_due) = (now, None, false);
         while client.is_ready(self.load)
             && client.has_room(self.load)
             && let Some(next) = bursts.next(index)
@@ -530,8 +533,14 @@ impl<'l> Worker<'l> {
                 (at, began) = (due, Some(due));
             }
             client.enqueue(self.load, at, &mut self.stats, &mut self.unsent);
+            is_due = true;
         }
-        self.send(index);
+        if client.left() == Some(0) {
+            bursts.retire(index);
+        }
+        if is_due {
+            self.send(index);
+        }
         began
     }
 
@@ -556,7 +565,7 @@ impl<'l> Worker<'l> {
         let start = self.start;
         let now = || nanos(start.elapsed());
         let lost = client.send(self.load, now, &mut self.stats);
-        if self.servers > 1 && client.is_idle() {
+        if self.servers > 1 && client.is_idle() && !self.waiting.contains(&index) {
             self.waiting.push(index);
         }
         if !lost.is_empty() {
@@ -588,7 +597,7 @@ impl<'l> Worker<'l> {
         if client.is_lost() {
             self.left_of_lost += client.left().unwrap_or(0);
             if let Some(replay) = &mut self.replay {
-                replay.lost(index, client);
+                replay.lost(index, client, nanos(self.start.elapsed()));
             }
             self.clients[index] = None;
             self.busy -= 1;
@@ -618,11 +627,10 @@ impl<'l> Worker<'l> {
         if let Some(bursts) = self.bursts.take() {
             bursts.count_never_sent(now, left, self.load, &mut self.stats);
         }
-        let trace_error = self.replay.as_ref().and_then(Replay::error);
-        if let Some(replay) = self.replay.take() {
+        let trace_error = self.replay.take().and_then(|replay| {
             let clients = self.clients.iter_mut().flatten();
-            replay.count_never_sent(nanos(until), nanos(now), clients, &mut self.stats);
-        }
+            replay.count_never_sent(nanos(until), nanos(now), clients, &mut self.stats)
+        });
         let mut open = std::mem::take(&mut self.clients);
         let connections = open.iter_mut().flatten().flat_map(Client::connections_mut);
         let client_stats = connections.filter_map(Connection::take_client);
