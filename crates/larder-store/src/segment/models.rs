@@ -45,6 +45,7 @@ use crate::{
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Orders that are tried, at random and by PCT each.
 fn schedules(default: usize) -> usize {
@@ -644,6 +645,9 @@ fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
 
 #[test]
 fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
+    // Runs of the model, and those in which records were replaced: not all, because the segment with
+    // all dead records may be emptied meanwhile.
+    static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     explore(600, || {
         let (cache, handles) = cache_with_free_blocks(2);
         let before = replaced(&cache);
@@ -672,8 +676,11 @@ fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
             assert_eq!(found, Lookup::Hit(()), "it is never missed");
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        assert!(replaced(&cache) > before, "dead records were replaced");
+        RUNS[0].fetch_add(1, Ordering::Relaxed);
+        RUNS[1].fetch_add(usize::from(replaced(&cache) > before), Ordering::Relaxed);
     });
+    let [all, replacing] = RUNS.each_ref().map(|runs| runs.load(Ordering::Relaxed));
+    assert!(replacing * 10 > all * 9, "dead records were replaced in {replacing} of {all} runs");
 }
 
 /// Segments are emptied, whatever is dead in them, while items are written to them.
