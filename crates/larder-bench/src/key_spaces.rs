@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Maximum number of key spaces: each has a pool of values, and histograms in each thread.
-const KEY_SPACES_MAX: usize = 1000;
+const KEY_SPACES_MAX: usize = 100;
 
 /// Names of rows of the results that are not those of a key space.
 const RESERVED: [&str; 3] = ["set", "get", "total"];

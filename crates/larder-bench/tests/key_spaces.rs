@@ -196,7 +196,7 @@ fn files_that_cannot_be_used_are_refused() {
         assert!(error.contains(expected), "{text}: {error}");
     };
     let one = |more: &str| format!("[[key-space]]\nname = \"a\"\nshare = 1\nkeys = 9\n{more}");
-    check("", "expected 1 to 1000 tables [[key-space]]");
+    check("", "expected 1 to 100 tables [[key-space]]");
     check("[[key-space]]\nname = \"a\"\nkeys = 1", "missing field `share`");
     check(&one("colour = 3"), "unknown field `colour`");
     check("[other]", "unknown field `other`");
@@ -236,4 +236,23 @@ fn options_that_the_file_replaces_are_refused() {
     let file = File::new(TWO);
     let line = format!("-s 127.0.0.1 -n allkeys {}", file.option());
     assert!(arguments(&line).settings().is_err());
+}
+
+/// What a frozen server was never sent is divided between the key spaces by their shares.
+#[test]
+fn requests_that_were_never_sent_are_those_of_all_key_spaces() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let file = File::new(
+        "[[key-space]]\nname = \"a\"\nshare = 30\nkeys = 10\nratio = \"1:2\"\n\
+         [[key-space]]\nname = \"b\"\nshare = 10\nkeys = 10\nratio = \"0:1\"\n",
+    );
+    let line = format!("-s 127.0.0.1 -p {port} -t 1 -c 1 --rate 4000 --test-time 1 --timeout 1");
+    let measured = load(&format!("{line} {}", file.option()));
+    let rows = ["a-set", "a-get", "b-get"].map(|row| command(&measured, row).never_sent);
+    let all = measured.outcome.total().never_sent;
+    assert!(all > 2000 && rows.iter().sum::<u64>() == all, "{rows:?} of {all}");
+    for (row, parts) in rows.into_iter().zip([1, 2, 1]) {
+        assert!(row.abs_diff(all * parts / 4) <= 100, "{rows:?}");
+    }
 }

@@ -155,5 +155,9 @@ mod tests {
         assert!(bursts.is_behind());
         bursts.skip(1);
         assert_eq!((bursts.next(1), bursts.is_behind()), (None, false));
+        bursts.advance();
+        bursts.retire(0);
+        bursts.skip(1);
+        assert_eq!((bursts.next(0), bursts.is_behind()), (None, false), "it has sent all");
     }
 }
