@@ -25,7 +25,7 @@ const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
 /// Young blocks after which their epoch is ended. Models have few.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
 /// Young blocks after which a handle that waits for a reader keeps no more of them.
-const YOUNG_MAX: usize = 1024;
+const YOUNG_MAX: usize = 8192;
 /// The bytes in the blocks of one length that a handle keeps for itself. It gives half of them to the
 /// pool if there are more, so that no handle uses new memory while another one has free blocks.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
