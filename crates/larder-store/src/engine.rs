@@ -190,7 +190,7 @@ pub enum Access {
 }
 
 /// What the closure of an update decides about the item that it was shown.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Change<'v> {
     /// Leave the item as it is.
     Keep,

@@ -2,11 +2,17 @@
 //! one lock, which is taken about once per segment: a request that finds room in its open segment does
 //! not take it.
 
+use super::layout::SEGMENTS_MIN;
 use super::open_segment::Open;
-use super::table::Sequence;
+use super::sync::Ordering;
+use super::table::{Sequence, Table};
 use crate::eviction::lists::Lists;
 use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};
 use std::collections::{BTreeSet, VecDeque};
+
+/// The share of all segments that index and ghosts may have after the limit was lowered, in percent.
+/// The index does not shrink, and items need the rest.
+const INDEX_SHARE_MAX: usize = 60;
 
 /// The number of levels of the dead share of a segment. With 35, level 6 begins at 17 %.
 pub(super) const DEAD_LEVELS: usize = 35;
@@ -30,6 +36,40 @@ pub(super) struct Queued {
     pub(super) dead_level: usize,
     /// When all of its items have expired, in seconds; `None` if some never expire.
     pub(super) last_expiry: Option<u32>,
+}
+
+impl Queued {
+    /// The current properties of a segment. The caller has set its state before: a thread that marks an
+    /// item dead afterwards sees the state and changes the level.
+    pub(super) fn of(table: &Table, segment: u32) -> Self {
+        let entry = table.entry(segment);
+        let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
+        let dead = entry.dead_before_changes();
+        let written = entry.written().load(Ordering::Relaxed);
+        let dead_level = dead_level(table, dead, written);
+        // The last expiry is 0 if the segment was sealed without an item; `Alloc` uses 0 for none.
+        let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
+        Self { segment, dead_level, last_expiry }
+    }
+}
+
+/// The level of a segment's dead share, in proportion to the length of a segment. It is the highest if no
+/// item in it is live.
+pub(super) fn dead_level(table: &Table, dead: u32, written: u32) -> usize {
+    if dead >= written {
+        return DEAD_LEVELS;
+    }
+    (dead as usize * DEAD_LEVELS) >> table.layout.segment_shift
+}
+
+/// What a segment is used for after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Its memory was never touched, or was given back.
+    Untouched,
+    Free,
+    /// For items or the index.
+    Taken,
 }
 
 /// Free segments and queues.
@@ -97,6 +137,57 @@ impl Alloc {
             flushed_before: 0,
             ghosts: GhostClock::default(),
         }
+    }
+
+    /// An allocator of a region that was used before: `uses` says what the first segments are used for,
+    /// and the others are untouched. More than `limit` segments may be in use or free; see
+    /// [`Alloc::excess`].
+    pub(super) fn restored(
+        limit: u32,
+        segments: u32,
+        size_exponent: f64,
+        uses: &[Use],
+        ghosts: GhostClock,
+    ) -> Self {
+        let of = |wanted: Use| {
+            let segments = (0..segments).zip(uses).filter(move |(_, used)| **used == wanted);
+            segments.map(|(segment, _)| segment)
+        };
+        let mut free: Vec<u32> = of(Use::Free).collect();
+        let touched = free.len() + of(Use::Taken).count();
+        let seen = u32::try_from(uses.len()).expect("segments are counted in 32 bits");
+        let mut untouched: Vec<u32> = of(Use::Untouched).chain(seen..segments).collect();
+        let decommissioned =
+            untouched.split_off(untouched.len().min((limit as usize).saturating_sub(touched)));
+        let mut alloc = Self::new(0, 0, size_exponent);
+        alloc.extend(untouched.iter().max().map_or(0, |last| last + 1).max(seen) as usize);
+        alloc.untouched = untouched.len();
+        alloc.present = touched + untouched.len();
+        alloc.limit = limit as usize;
+        alloc.decommissioned = decommissioned.into_iter().rev().collect();
+        free.reverse();
+        alloc.free = untouched.into_iter().rev().chain(free).collect();
+        alloc.ghosts = ghosts;
+        alloc
+    }
+
+    /// Makes room for what is known of the segments below `segments`.
+    fn extend(&mut self, segments: usize) {
+        self.queues.extend(segments);
+        self.dead_levels.extend(segments);
+        self.dead_level.resize(segments.max(self.dead_level.len()), 0);
+        self.expiry.resize(segments.max(self.expiry.len()), 0);
+    }
+
+    /// Takes back a segment that was just taken and whose memory the system has refused, and all others
+    /// whose memory was never touched; returns the limit in segments that is left.
+    pub(super) fn refuse(&mut self, segment: u32) -> usize {
+        self.decommissioned.extend(self.free.drain(..self.untouched));
+        self.decommissioned.push(segment);
+        self.present -= self.untouched + 1;
+        self.untouched = 0;
+        self.limit = self.present;
+        self.limit
     }
 
     /// Takes a free segment if more than `reserve` are free.
@@ -177,6 +268,11 @@ impl Alloc {
         self.present - self.free.len()
     }
 
+    /// The lowest limit in segments: index and ghosts do not shrink.
+    pub(super) fn limit_min(&self) -> usize {
+        SEGMENTS_MIN.max((self.indexing * 100).div_ceil(INDEX_SHARE_MAX))
+    }
+
     /// Changes the limit in segments. Additional segments are free at once; for a lower limit see
     /// [`Alloc::excess`].
     pub(super) fn set_limit(&mut self, segments: usize) {
@@ -184,11 +280,7 @@ impl Alloc {
         let more = self.limit.saturating_sub(self.present).min(self.decommissioned.len());
         let new = self.decommissioned.split_off(self.decommissioned.len() - more);
         if let Some(last) = new.iter().max() {
-            let segments = *last as usize + 1;
-            self.queues.extend(segments);
-            self.dead_levels.extend(segments);
-            self.dead_level.resize(segments.max(self.dead_level.len()), 0);
-            self.expiry.resize(segments.max(self.expiry.len()), 0);
+            self.extend(*last as usize + 1);
         }
         self.free.splice(0..0, new);
         self.untouched += more;
@@ -397,6 +489,40 @@ mod tests {
         assert_eq!(alloc.take_retired(8).map(|retired| retired.first), Some(segments[0]));
         assert!(alloc.take_retired(8).is_none());
         assert_eq!((alloc.limbo(), alloc.next_epoch()), (1, Some(8)));
+    }
+
+    #[test]
+    fn a_restored_allocator_has_what_is_free_and_the_limit() {
+        use Use::{Free, Taken, Untouched};
+        let uses = [Taken, Free, Untouched, Taken, Free];
+        let restored = |limit| Alloc::restored(limit, 10, 0.7, &uses, GhostClock::default());
+        let taken =
+            |alloc: &mut Alloc| -> Vec<u32> { std::iter::from_fn(|| alloc.take(0)).collect() };
+        for (limit, used, excess, order) in [
+            (3, 2, 1, &[1, 4][..]),
+            (7, 2, 0, &[1, 4, 2, 5, 6]),
+            (10, 2, 0, &[1, 4, 2, 5, 6, 7, 8, 9]),
+        ] {
+            let mut alloc = restored(limit);
+            assert_eq!((alloc.used(), alloc.excess()), (used, excess), "{limit}");
+            assert_eq!(taken(&mut alloc), order, "{limit}");
+            alloc.set_limit(10);
+            assert_eq!(taken(&mut alloc).len() + order.len() + used, 10, "{limit}");
+        }
+    }
+
+    #[test]
+    fn memory_that_the_system_refuses_lowers_the_limit() {
+        let mut alloc = alloc();
+        let taken: Vec<u32> = (0..5).filter_map(|_| alloc.take(0)).collect();
+        alloc.give_back(&taken[..1]);
+        assert_eq!(alloc.take(0), Some(0));
+        assert_eq!(alloc.take(0), Some(5));
+        assert_eq!(alloc.refuse(5), 5);
+        assert_eq!((alloc.take(0), alloc.used(), alloc.excess()), (None, 5, 0));
+        alloc.set_limit(40);
+        assert_eq!(alloc.take(0), Some(5), "the lowest is taken first again");
+        assert_eq!(alloc.free(), 34);
     }
 
     #[test]

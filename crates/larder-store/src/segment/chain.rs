@@ -97,6 +97,7 @@ impl Upload {
             let entry = table.entry(segment);
             entry.next().store(next, Ordering::Relaxed);
             entry.leases().store(0, Ordering::Relaxed);
+            entry.clear_owner();
             entry.set_state(SegmentState::Chain);
         }
         let first = chain.first().copied();

@@ -1,5 +1,7 @@
 //! How a segment cache is set up.
 
+use super::layout::{Shape, limit_min};
+use super::slot::REGION_MAX;
 use crate::SizeClasses;
 use std::fmt;
 
@@ -28,6 +30,13 @@ pub struct Config {
 }
 
 impl Config {
+    /// The shape of a region for this limit, which may be raised to `limit_bytes_max`.
+    pub(super) fn shape(&self, limit_bytes_max: usize) -> Result<Shape, ConfigError> {
+        let classes = self.classes.count();
+        let shape = Shape::new(self.limit_bytes, limit_bytes_max, self.threads, classes);
+        shape.ok_or(ConfigError::Limit { min: limit_min(classes), max: REGION_MAX })
+    }
+
     /// The bytes that a typical item takes beside key and value, index word and ghosts included.
     pub(super) fn overhead(&self) -> usize {
         if self.cas { 31 } else { 23 }

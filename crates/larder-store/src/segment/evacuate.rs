@@ -4,7 +4,7 @@
 //! lock of its stripe. The writes that need room do it, a few items each, so that none of them takes
 //! long; only a write that finds no free segment at all empties a whole one.
 
-use super::alloc::Alloc;
+use super::alloc::{Alloc, Queued};
 use super::evacuation::{Evacuation, Reason};
 use super::handle::{Handle, liveness};
 use super::header::{Header, State};
@@ -263,7 +263,9 @@ impl Handle {
             }
         };
         let moved = kept.filter(|_| room).and_then(|freq| {
-            let offset = writer.write(shared, kind, &copy_of(&record))?;
+            let copy = copy_of(&record);
+            let offset = writer.write(shared, kind, &copy)?;
+            shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
             stripe.replace(&place, offset, freq);
             Some(offset)
         });
@@ -302,7 +304,7 @@ impl Handle {
         if writer.has_room(shared, kind, len) {
             return true;
         }
-        let taken = shared.alloc().take(0);
+        let taken = shared.take(0);
         if let Some(segment) = taken {
             writer.open(shared, kind, segment);
         }
@@ -314,7 +316,8 @@ impl Shared {
     /// Puts a segment back into its queue that was not emptied completely.
     pub(super) fn put_back(&self, evacuation: &Evacuation) {
         self.table().entry(evacuation.segment.0).reopen();
-        self.alloc().put_back(self.queued(evacuation.segment.0));
+        let segment = evacuation.segment.0;
+        self.alloc().put_back(Queued::of(self.table(), segment));
     }
 
     /// Counts evictions in ghost epochs, and clears outdated ghosts of the buckets that are due.

@@ -37,7 +37,7 @@ impl Handle {
             self.walk_on_segment(walk);
             return true;
         }
-        let segments = self.shared.segments_seen.load(Ordering::Relaxed);
+        let segments = self.shared.segments_seen();
         let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
         let end = segments.min(self.crawl.segment + u32::try_from(SEGMENTS_MAX).expect("few"));
         for segment in self.crawl.segment..end {

@@ -99,8 +99,8 @@ impl Handle {
         let taken: Vec<u32> = (0..wants)
             .map_while(|_| {
                 // The reserve may be used, because all inserts wait for the index.
-                let fresh = shared.alloc().take_fresh(shared.reserve() / 2);
-                let free = fresh.or_else(|| shared.alloc().take(1));
+                let fresh = shared.take_fresh(shared.reserve() / 2);
+                let free = fresh.or_else(|| shared.take(1));
                 free.or_else(|| self.take_segment().ok())
             })
             .collect();

@@ -51,8 +51,7 @@ pub(super) struct Hint {
 
 impl Handle {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let member = Arc::new(Member::new(shared.config.classes.count()));
-        shared.join(Arc::clone(&member));
+        let member = shared.join();
         Self {
             shared,
             pin: Pin::new(Own(Arc::clone(&member))),

@@ -1,21 +1,23 @@
-//! The first page of the region, which describes the region in words that a later process could read.
+//! The first page of the region, which describes the region in words that a later process reads.
 //!
 //! ```text
-//! byte    0  magic, layout version, segment length, segments, seed, settings   written once
+//! byte    0  magic, versions, sizes, seed, settings, boot, checksum              written once
 //!       128  index length, flush floor, pending flush                          read by every request
 //!       256  sequence, flush generation, ghost epoch                           written once a segment
 //!       384  next CAS, CAS floor                                               written once a block
+//!       512  use by processes: running, panics, clock, size classes, segments    written seldom
 //! ```
 //! Words that are written often are on other cache lines than those that every request reads.
 
+#![expect(clippy::cast_possible_truncation, reason = "words are cut into fields")]
+
+use super::layout::{self, HEADER_PAGE_LEN};
 use super::sync::{AtomicU64, Ordering};
 
 /// The first word of every region.
 const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
 /// Changes with the meaning of any byte in the region.
-const LAYOUT_VERSION: u64 = 1;
-/// The bytes of the header page, whatever the length of the system's pages.
-pub(super) const HEADER_PAGE_LEN: usize = 4096;
+const LAYOUT_VERSION: u64 = 2;
 
 /// The header page. A new region is all zeroes.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub(super) struct HeaderPage {
     pub(super) shared: ReadByAll,
     pub(super) order: Order,
     pub(super) cas: CasWords,
+    pub(super) uses: Uses,
 }
 
 const _: () = assert!(size_of::<HeaderPage>() <= HEADER_PAGE_LEN);
@@ -36,11 +39,19 @@ const _: () = assert!(size_of::<HeaderPage>() <= HEADER_PAGE_LEN);
 struct Identity {
     magic: AtomicU64,
     layout_version: AtomicU64,
+    /// [`layout::constants`].
+    constants: AtomicU64,
     segment_len: AtomicU64,
     segments: AtomicU64,
     seed: AtomicU64,
     /// Bit 0: items have a CAS. From bit 8 on: log2 of the first number of buckets.
     settings: AtomicU64,
+    /// Handle blocks, and from bit 32 on the size classes of each.
+    blocks: AtomicU64,
+    /// The boot of the machine that made the region.
+    boot: [AtomicU64; 2],
+    /// Of the words above.
+    checksum: AtomicU64,
 }
 
 /// Words that every request reads and that are seldom written.
@@ -82,33 +93,141 @@ pub(super) struct CasWords {
     pub(super) floor: AtomicU64,
 }
 
-/// The parameters of a new region, which are written once.
-#[derive(Clone, Copy, Debug)]
+/// What a process leaves for the next one.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(super) struct Uses {
+    /// 1 while a process uses the region.
+    pub(super) running: AtomicU64,
+    /// How many processes in succession have panicked soon after their start.
+    pub(super) panics: AtomicU64,
+    /// Whatever the owner of the cache wants to find again; see [`super::Cache::note`].
+    pub(super) note: AtomicU64,
+    /// A hash of the size classes by which items are counted.
+    pub(super) classes: AtomicU64,
+    /// Segments from this number on were never within the limit.
+    pub(super) segments_seen: AtomicU64,
+    /// 1 if handles have shared a block.
+    pub(super) has_shared_block: AtomicU64,
+}
+
+/// What a region was made for: it never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made {
     pub(super) segment_len: usize,
     pub(super) segments: usize,
     pub(super) seed: u64,
     pub(super) cas: bool,
     pub(super) buckets_first: usize,
+    /// Handle blocks.
+    pub(super) blocks: usize,
+    /// The size classes of a handle block.
+    pub(super) classes: usize,
+    /// The boot of the machine, and the length of its pages in bytes.
+    pub(super) boot: u128,
+    pub(super) page_len: usize,
+}
+
+/// Why a region can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// It is no region.
+    Magic,
+    /// Another version of Larder, or one for another kind of machine, has made it.
+    Version,
+    /// Some of its first words were changed.
+    Checksum,
+}
+
+impl Made {
+    fn words(&self) -> [u64; 9] {
+        [
+            LAYOUT_VERSION,
+            layout::constants(self.page_len),
+            self.segment_len as u64,
+            self.segments as u64,
+            self.seed,
+            u64::from(self.cas) | u64::from(self.buckets_first.ilog2()) << 8,
+            self.blocks as u64 | (self.classes as u64) << 32,
+            self.boot as u64,
+            (self.boot >> 64) as u64,
+        ]
+    }
+}
+
+impl Identity {
+    /// All words but the magic and the checksum.
+    fn words(&self) -> [&AtomicU64; 9] {
+        let [boot_low, boot_high] = &self.boot;
+        [
+            &self.layout_version,
+            &self.constants,
+            &self.segment_len,
+            &self.segments,
+            &self.seed,
+            &self.settings,
+            &self.blocks,
+            boot_low,
+            boot_high,
+        ]
+    }
 }
 
 impl HeaderPage {
+    /// Changes what the region was made for, of one that was copied.
+    pub(super) fn begin_again(&self, made: Made) {
+        let words = made.words();
+        for (word, value) in self.identity.words().into_iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.identity.checksum.store(layout::checksum(&words), Ordering::Relaxed);
+    }
+
     /// Fills in the page of a new region.
     pub(super) fn begin(&self, made: Made) {
-        let identity = &self.identity;
-        let settings = u64::from(made.cas) | u64::from(made.buckets_first.ilog2()) << 8;
+        self.begin_again(made);
         for (word, value) in [
-            (&identity.layout_version, LAYOUT_VERSION),
-            (&identity.segment_len, made.segment_len as u64),
-            (&identity.segments, made.segments as u64),
-            (&identity.seed, made.seed),
-            (&identity.settings, settings),
             (&self.shared.index_len, made.buckets_first as u64),
             (&self.order.sequence, 1),
             (&self.cas.next, 1),
         ] {
             word.store(value, Ordering::Relaxed);
         }
-        identity.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Says that the region is complete.
+    pub(super) fn complete(&self) {
+        self.identity.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// What the region was made for, on a machine whose pages have `page_len` bytes.
+    ///
+    /// # Errors
+    /// [`Foreign`]: it can't be used.
+    pub(super) fn read(&self, page_len: usize) -> Result<Made, Foreign> {
+        let identity = &self.identity;
+        if identity.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(Foreign::Magic);
+        }
+        let words = identity.words().map(|word| word.load(Ordering::Relaxed));
+        let [version, constants, segment_len, segments, seed, settings, blocks, low, high] = words;
+        if version != LAYOUT_VERSION || constants != layout::constants(page_len) {
+            return Err(Foreign::Version);
+        }
+        if identity.checksum.load(Ordering::Relaxed) != layout::checksum(&words) {
+            return Err(Foreign::Checksum);
+        }
+        Ok(Made {
+            segment_len: segment_len as usize,
+            segments: segments as usize,
+            seed,
+            cas: settings & 1 != 0,
+            buckets_first: 1 << (settings >> 8 & 63),
+            blocks: blocks as u32 as usize,
+            classes: (blocks >> 32) as usize,
+            boot: u128::from(low) | u128::from(high) << 64,
+            page_len,
+        })
     }
 }

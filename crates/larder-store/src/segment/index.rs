@@ -23,6 +23,7 @@
 use super::moves::{WalkId, Walks};
 use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, tag};
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
+use std::collections::HashSet;
 
 /// Words in a bucket: one cache line.
 pub(super) const BUCKET_SLOTS: usize = 8;
@@ -86,11 +87,63 @@ impl<B: Buckets> Index<B> {
     /// An index over `buckets`, of which `len` are used at first, with `stripes` stripes. Both are
     /// powers of two, and `2 * stripes <= len`.
     pub(super) fn new(buckets: B, len: usize, stripes: usize) -> Self {
-        assert!(len.is_power_of_two() && stripes.is_power_of_two() && 2 * stripes <= len);
-        let (stripe_mask, growth_shift) = (stripes as u32 - 1, len.ilog2());
-        let index = Self { buckets, walks: Walks::new(), stripe_mask, growth_shift };
+        let index = Self::over(buckets, len, stripes);
         index.buckets.len().store(len as u64, Ordering::Release);
         index
+    }
+
+    /// An index over `buckets` that are in use already, and were `first_len` at first.
+    pub(super) fn over(buckets: B, first_len: usize, stripes: usize) -> Self {
+        assert!(first_len.is_power_of_two() && stripes.is_power_of_two());
+        assert!(2 * stripes <= first_len);
+        let (stripe_mask, growth_shift) = (stripes as u32 - 1, first_len.ilog2());
+        Self { buckets, walks: Walks::new(), stripe_mask, growth_shift }
+    }
+
+    /// Calls `f` with each word that is not empty; an empty word takes the place of those for which it
+    /// returns false. Nobody else uses the index.
+    pub(super) fn retain<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
+        for bucket in 0..self.len() {
+            self.retain_in(bucket, &mut f);
+        }
+    }
+
+    fn retain_in<'i>(&'i self, bucket: usize, f: &mut impl FnMut(&'i AtomicU64, Slot) -> bool) {
+        for word in self.buckets.bucket(bucket) {
+            let slot = Slot(word.load(Ordering::Relaxed));
+            if !slot.is_empty() && !f(word, slot) {
+                word.store(Slot::EMPTY.0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Unlocks the stripes that a process has left locked when it died, and ends the moves in them: of
+    /// two words of an item one stays. Words for which `is_valid` is false are removed. Returns how many
+    /// stripes were locked. Nobody else uses the index.
+    pub(super) fn repair(
+        &self,
+        is_valid: impl Fn(Slot) -> bool,
+        rehash: impl Fn(Slot) -> u64,
+    ) -> usize {
+        let len = self.len();
+        let mut locked = 0;
+        for number in 0..self.stripes() {
+            let stripe = Stripe(self.buckets.stripe(number));
+            if stripe.0.load(Ordering::Acquire) & Stripe::LOCKED == 0 {
+                continue;
+            }
+            locked += 1;
+            let mut found = HashSet::new();
+            for bucket in (number..len).step_by(self.stripes()) {
+                self.retain_in(bucket, &mut |_, slot| {
+                    is_valid(slot)
+                        && fold(self.home_of(bucket, slot, [len; 2], &rehash), len) == bucket
+                        && found.insert(slot.offset())
+                });
+            }
+            stripe.unlock();
+        }
+        locked
     }
 
     /// The number of buckets in use.

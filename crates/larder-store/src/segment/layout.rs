@@ -1,22 +1,26 @@
 //! The places of everything in the region, computed once from the memory limit.
 //!
 //! ```text
-//! ┌─────────────┬─────────┬───────────────┬────────────┬───────────┬───────────┬───┐
-//! │ header page │ stripes │ segment table │ first hits │ segment 0 │ segment 1 │ … │
-//! │ 4 KiB       │ 4 KiB   │ 64 B each     │ 4 B each   │ segment_len bytes each    │
-//! └─────────────┴─────────┴───────────────┴────────────┴───────────┴───────────┴───┘
+//! ┌─────────────┬─────────┬───────────────┬───────────────┬────────────┬───────────┬───────────┬───┐
+//! │ header page │ stripes │ handle blocks │ segment table │ first hits │ segment 0 │ segment 1 │ … │
+//! │ 4 KiB       │ 4 KiB   │ ≈ 1 KiB each  │ 64 B each     │ 4 B each   │ segment_len bytes each    │
+//! └─────────────┴─────────┴───────────────┴───────────────┴────────────┴───────────┴───────────┴───┘
 //! ```
 //! The index and its ghosts live in segments too, taken as they grow, so that they count against
 //! the limit and small caches pay little for them.
 #![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
 
-use super::header_page::HEADER_PAGE_LEN;
 use super::slot::REGION_MAX;
+use std::ops::Range;
 
+/// The bytes of the header page, whatever the length of the system's pages.
+pub(super) const HEADER_PAGE_LEN: usize = 4096;
 /// The table's bytes for each segment: one line.
 const ENTRY_LEN: usize = 64;
 /// Bytes for each segment that count the first hits of its items.
 const FIRST_HITS_LEN: usize = 4;
+/// The bytes of a handle block before its counts.
+pub(super) const BLOCK_HEAD_LEN: usize = 64;
 /// Bookkeeping for each segment, in bytes.
 pub(super) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
 /// Bytes of an index bucket.
@@ -28,8 +32,8 @@ pub(super) const GHOSTS_LEN: usize = 16;
 pub(super) const STRIPES_MAX: usize = 1024;
 /// Bytes of a stripe.
 const STRIPE_LEN: usize = 4;
-/// The bytes before the segment table.
-pub(super) const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
+/// The bytes before the handle blocks.
+const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
 
 /// The shortest segments, in bytes. Shorter ones could not hold the longest inline items. Model checks
 /// use shorter ones, because they have to fill many of them.
@@ -47,8 +51,68 @@ const SEGMENTS_AIM_SHORT: usize = 256;
 /// The minimum number of segments for index, ghosts, open segments and reserve.
 pub(super) const SEGMENTS_MIN: usize = 32;
 
-/// The smallest region that works, in bytes.
-pub(super) const REGION_MIN: usize = FIXED_LEN + SEGMENTS_MIN * (SEGMENT_LEN_MIN + PER_SEGMENT_LEN);
+/// Handle blocks take one byte in this many of the limit at most: two if need be, of which one is shared.
+const BLOCKS_SHARE: usize = 64;
+const BLOCKS_MIN: usize = 2;
+
+/// The smallest limit that works, in bytes, if items are counted in `classes` classes.
+pub(super) const fn limit_min(classes: usize) -> usize {
+    FIXED_LEN + BLOCKS_MIN * block_len(classes) + SEGMENTS_MIN * (SEGMENT_LEN_MIN + PER_SEGMENT_LEN)
+}
+
+/// What the places in a region depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) segment_len: usize,
+    /// The number of segments after the limit was raised as far as possible.
+    pub(super) segments: usize,
+    /// The number of handle blocks (see `block`).
+    pub(super) blocks: usize,
+    /// The number of size classes of a handle block.
+    pub(super) classes: usize,
+}
+
+impl Shape {
+    /// The shape for a limit that may grow to `limit_max`, with blocks for `threads` handles, which count
+    /// items in `classes` classes; `None` if the limit is too low, or above what locations reach.
+    pub(super) fn new(
+        limit: usize,
+        limit_max: usize,
+        threads: usize,
+        classes: usize,
+    ) -> Option<Self> {
+        let limit_max = limit_max.max(limit);
+        if limit < limit_min(classes) || limit_max as u64 > REGION_MAX {
+            return None;
+        }
+        // The last block is shared by all further handles.
+        let blocks_max = (limit / BLOCKS_SHARE / block_len(classes)).max(BLOCKS_MIN);
+        let blocks = (threads.saturating_add(1)).clamp(BLOCKS_MIN, blocks_max);
+        let short = (limit / SEGMENTS_AIM_SHORT).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_SHORT);
+        let ideal = (limit / SEGMENTS_AIM).clamp(short, SEGMENT_LEN_MAX);
+        let segment_len = 1 << ideal.ilog2();
+        let room = limit_max - FIXED_LEN - blocks * block_len(classes);
+        Some(Self {
+            segment_len,
+            segments: room / (segment_len + PER_SEGMENT_LEN),
+            blocks,
+            classes,
+        })
+    }
+
+    /// Whether a region can have this shape.
+    pub(super) fn is_possible(&self) -> bool {
+        self.segment_len.is_power_of_two()
+            && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&self.segment_len)
+            && (1..=1 << 16).contains(&self.blocks)
+            && (1..=256).contains(&self.classes)
+            && self
+                .segments
+                .checked_mul(self.segment_len)
+                .is_some_and(|len| len as u64 <= REGION_MAX)
+            && self.segments >= SEGMENTS_MIN
+    }
+}
 
 /// Sizes and offsets, all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +124,10 @@ pub(super) struct Layout {
     pub(super) segments: usize,
     /// The number of segments at first.
     pub(super) segments_first: usize,
+    /// The number of handle blocks, and the length of each.
+    pub(super) blocks: usize,
+    block_len: usize,
+    table: usize,
     first_hits: usize,
     first_segment: usize,
     /// Segments begin and end at pages, so that the memory of one can be given back without that of
@@ -68,41 +136,45 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout for a limit that may grow to `limit_max`, on a system whose pages have `page_len`
-    /// bytes; `None` if the limit is below [`REGION_MIN`] or above what locations reach.
-    pub(super) fn new(limit: usize, limit_max: usize, page_len: usize) -> Option<Self> {
-        let limit_max = limit_max.max(limit);
-        if limit < REGION_MIN || limit_max as u64 > REGION_MAX {
-            return None;
-        }
-        let short = (limit / SEGMENTS_AIM_SHORT).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_SHORT);
-        let ideal = (limit / SEGMENTS_AIM).clamp(short, SEGMENT_LEN_MAX);
-        let segment_len = 1 << ideal.ilog2();
-        let segments = (limit_max - FIXED_LEN) / (segment_len + PER_SEGMENT_LEN);
-        let first_hits = FIXED_LEN + segments * ENTRY_LEN;
+    /// The layout of a shape under a limit, on a system whose pages have `page_len` bytes.
+    pub(super) fn new(shape: Shape, limit: usize, page_len: usize) -> Self {
+        let Shape { segment_len, segments, blocks, classes } = shape;
+        let table = FIXED_LEN + blocks * block_len(classes);
+        let first_hits = table + segments * ENTRY_LEN;
         let begin = first_hits + segments * FIRST_HITS_LEN;
         let mut layout = Self {
             segment_len,
             segment_shift: segment_len.ilog2(),
             segments,
             segments_first: 0,
+            blocks,
+            block_len: block_len(classes),
+            table,
             first_hits,
             first_segment: begin.next_multiple_of(page_len.max(64)),
             has_whole_pages: segment_len >= page_len,
         };
         layout.segments_first = layout.segments_within(limit);
-        Some(layout)
+        layout
     }
 
     /// How many segments a limit has room for, with what belongs to them elsewhere.
     pub(super) fn segments_within(&self, limit: usize) -> usize {
-        let room = limit.saturating_sub(FIXED_LEN);
+        let room = limit.saturating_sub(self.table);
         (room / (self.segment_len + PER_SEGMENT_LEN)).min(self.segments)
     }
 
     /// The lowest limit that has room for `segments`.
     pub(super) fn limit_for(&self, segments: usize) -> usize {
-        FIXED_LEN + segments * (self.segment_len + PER_SEGMENT_LEN)
+        self.table + segments * (self.segment_len + PER_SEGMENT_LEN)
+    }
+
+    /// The places before the first segment that are used while there are `segments` segments.
+    pub(super) fn bookkeeping(&self, segments: usize) -> [Range<usize>; 2] {
+        [
+            0..self.table + segments * ENTRY_LEN,
+            self.first_hits..self.first_hits + segments * FIRST_HITS_LEN,
+        ]
     }
 
     pub(super) fn region_len(&self) -> usize {
@@ -115,10 +187,15 @@ impl Layout {
         HEADER_PAGE_LEN + stripe * STRIPE_LEN
     }
 
+    /// The first byte of a handle block.
+    pub(super) fn block(&self, block: usize) -> usize {
+        FIXED_LEN + block * self.block_len
+    }
+
     /// The table line of a segment.
     #[inline]
     pub(super) fn entry(&self, segment: u32) -> usize {
-        FIXED_LEN + segment as usize * ENTRY_LEN
+        self.table + segment as usize * ENTRY_LEN
     }
 
     /// The word that counts the first hits of a segment's items.
@@ -158,6 +235,34 @@ impl Layout {
     }
 }
 
+/// The bytes of a handle block: a line for the segments that its handle changes, and two words for each
+/// class, up to a multiple of what one core's write takes from the others.
+const fn block_len(classes: usize) -> usize {
+    (BLOCK_HEAD_LEN + 16 * classes).next_multiple_of(128)
+}
+
+/// A hash of what the meaning of a region's bytes depends on, beside the layout version: a region is only
+/// used again where all of it is the same.
+pub(super) fn constants(page_len: usize) -> u64 {
+    checksum(&[
+        page_len as u64,
+        ENTRY_LEN as u64,
+        FIRST_HITS_LEN as u64,
+        BUCKET_LEN as u64,
+        GHOSTS_LEN as u64,
+        (STRIPES_MAX * STRIPE_LEN) as u64,
+        BLOCK_HEAD_LEN as u64,
+        u64::from_ne_bytes(*b"the byte"),
+        rapidhash::v3::rapidhash_v3(b"the hash function"),
+    ])
+}
+
+/// A checksum of words.
+pub(super) fn checksum(words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    rapidhash::v3::rapidhash_v3(&bytes)
+}
+
 /// The maximum that an item takes beside its value, in bytes: header, CAS, flags, expiry, chain, key
 /// and padding.
 pub(super) const ITEM_HEAD_MAX: usize = 8 + 8 + 4 + 4 + 8 + 255 + 7;
@@ -170,7 +275,9 @@ mod tests {
     fn a_region_never_exceeds_its_limit() {
         for page_len in [4 << 10, 16 << 10, 64 << 10] {
             for mib in [1, 2, 3, 8, 64, 100, 256, 1000, 1024, 16_384, 1 << 20] {
-                let layout = Layout::new(mib << 20, mib << 22, page_len).unwrap();
+                let shape = Shape::new(mib << 20, mib << 22, 4, 63).unwrap();
+                let layout = Layout::new(shape, mib << 20, page_len);
+                assert!(shape.is_possible());
                 let used = layout.limit_for(layout.segments_first);
                 assert!(used <= mib << 20 && used > (mib << 20) - 2 * layout.segment_len);
                 assert!(layout.region_len() <= (mib << 22) + page_len);
@@ -188,7 +295,8 @@ mod tests {
 
     #[test]
     fn too_small_and_too_large_limits_are_refused() {
-        assert_eq!(Layout::new(REGION_MIN - 1, 0, 4096), None);
-        assert_eq!(Layout::new(usize::MAX, 0, 4096), None);
+        assert_eq!(Shape::new(limit_min(63) - 1, 0, 4, 63), None);
+        assert!(Shape::new(limit_min(63), 0, 4, 63).is_some());
+        assert_eq!(Shape::new(usize::MAX, 0, 1, 1), None);
     }
 }

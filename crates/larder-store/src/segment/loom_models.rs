@@ -56,7 +56,7 @@ use super::epoch::{Epoch, Pin, PinSlot};
 use super::header::State;
 use super::index::plain::{self, Plain, has, hash, rehash};
 use super::index::{Buckets, Index, Locked, count_hit};
-use super::layout::{Layout, REGION_MIN};
+use super::layout::{Layout, Shape, limit_min};
 use super::raw::Region;
 use super::record::{NewRecord, OwnedSegment, Record, Witness};
 use super::slot::Slot;
@@ -314,7 +314,8 @@ const PLACE_LEN: usize = 64;
 impl Items {
     /// `segments` to open, each with `places` for items.
     fn new(segments: u32, places: usize) -> Self {
-        let layout = Layout::new(REGION_MIN, 0, 64).unwrap();
+        let limit = limit_min(1);
+        let layout = Layout::new(Shape::new(limit, 0, 1, 1).unwrap(), limit, 64);
         let table = Table::new(Region::new(layout.region_len()).unwrap(), layout);
         table.extend(0, [30, 31].into_iter());
         table.header_page().order.sequence.store(1, Ordering::Relaxed);

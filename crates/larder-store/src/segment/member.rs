@@ -2,6 +2,7 @@
 //! writing that a handle leaves here between two batches, so that others can use it when memory is
 //! short.
 
+use super::block::Block;
 use super::cas::CasBlock;
 use super::epoch::PinSlot;
 use super::evacuation::Evacuation;
@@ -18,6 +19,7 @@ use std::sync::{Arc, PoisonError};
 pub(super) struct Member {
     pub(super) pin: PinSlot,
     pub(super) stats: HandleStats,
+    pub(super) block: Block,
     idle: Mutex<Option<Box<Writing>>>,
 }
 
@@ -45,8 +47,9 @@ impl Writing {
 }
 
 impl Member {
-    pub(super) fn new(classes: usize) -> Self {
-        Self { pin: PinSlot::default(), stats: HandleStats::new(classes), idle: Mutex::default() }
+    pub(super) fn new(classes: usize, block: Block) -> Self {
+        let stats = HandleStats::new(classes);
+        Self { pin: PinSlot::default(), stats, block, idle: Mutex::default() }
     }
 
     /// Takes the state for writing, for the handle that it belongs to.

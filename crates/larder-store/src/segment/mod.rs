@@ -15,12 +15,14 @@
 //! | `handle` | one thread's access to the cache, and reading under its pin |
 //! | `staging`, `chain` | large values: before they are stored, and in segments of their own |
 //! | `flush` | invalidating all items at once |
+//! | `image`, `restart`, `attach` | the region on disk; opening a region in a file; putting one in order that a process has left |
 //! | `shared` | what all handles share |
 //! | `free_lists` | the places of dead records, for new ones of the same length |
 //! | `member` | what the handles know of each other |
 //! | `alloc` | free segments and the queues, in the order of [`crate::eviction`] |
 //! | `evacuation`, `open_segment`, `crawl` | what is under way: a segment that is emptied or appended to, a search |
 //! | `mrc`, `stack` | the hit ratio under other limits, from a sample of the keys |
+//! | `block` | what each handle leaves for a later process |
 //! | `record` | an item in its segment |
 //! | `table` | what is known of each segment |
 //! | `index` | which key is where |
@@ -50,6 +52,8 @@
 //!    was opened.
 
 mod alloc;
+mod attach;
+mod block;
 mod cas;
 mod chain;
 mod config;
@@ -65,6 +69,7 @@ mod grow;
 mod handle;
 mod header;
 mod header_page;
+mod image;
 mod index;
 mod layout;
 mod member;
@@ -74,6 +79,7 @@ mod open;
 mod open_segment;
 mod raw;
 mod record;
+mod restart;
 mod room;
 mod sample;
 mod shared;
@@ -92,10 +98,13 @@ pub use chain::{ChainLease, Upload};
 pub use config::{Config, ConfigError};
 pub use handle::Handle;
 pub use mrc::MissRatioCurve;
+pub use restart::{Restart, Unusable};
 pub use walk::Walk;
 
 use crate::{EvictionObserver, Gauges, LimitRefused, Seconds};
 use shared::Shared;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use sync::Ordering;
 
@@ -167,12 +176,96 @@ impl Cache {
         Shared::new(config, limit_bytes_max).map(|shared| Self { shared: Arc::new(shared) })
     }
 
+    /// A cache whose memory is a file, best on tmpfs: a later process that opens the file has the items
+    /// again, also if this one is killed. `file` is open for reading and writing, empty or as an earlier
+    /// cache has left it; it is this process's alone. `boot` tells the starts of the machine apart.
+    ///
+    /// What an earlier cache was made for is kept: its segments' length, its hash function, and how far
+    /// the limit can be raised. If what is there can't be used, it is given up, and the [`Restart`]
+    /// says why.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: as for [`Cache::new`], or the file can't be mapped, or its file system has no
+    /// room.
+    pub fn in_file(
+        config: Config,
+        limit_bytes_max: usize,
+        file: File,
+        boot: u128,
+    ) -> Result<(Self, Restart), ConfigError> {
+        let (shared, restart) = restart::open(config, limit_bytes_max, file, boot)?;
+        Ok((Self { shared: Arc::new(shared) }, restart))
+    }
+
+    /// A cache of what an image contains (see [`Cache::write_image`]), and the image's note: in `file`, which
+    /// is as for [`Cache::in_file`] and whose content is given up, or without one in memory that ends with
+    /// the process.
+    ///
+    /// # Errors
+    /// [`ConfigError`], as for [`Cache::in_file`]. Where the image can't be used, the result contains the
+    /// reason.
+    pub fn from_image(
+        config: &Config,
+        file: Option<&File>,
+        boot: u128,
+        image: &mut impl Read,
+    ) -> Result<Result<(Self, u64), Unusable>, ConfigError> {
+        let loaded = image::load(config, file, boot, image)?;
+        Ok(loaded.map(|(shared, note)| (Self { shared: Arc::new(shared) }, note)))
+    }
+
+    /// Writes all items to an image, for a process that begins after the machine was started again. There
+    /// must be no handles: `note` is a word for whoever reads the image.
+    ///
+    /// # Errors
+    /// The writer's, or `ResourceBusy` while there are handles.
+    pub fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
+        if self.shared.handles.load(Ordering::Acquire) > 0 {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        self.shared.write_image(note, to)
+    }
+
+    /// Says that this process ends without having been in the middle of anything, if there are no handles any
+    /// more. Dropping the last clone of the cache does so, too.
+    pub fn end(&self) {
+        self.shared.end();
+    }
+
+    /// A word that the next process finds again, 0 at first: for example what it takes to continue a clock.
+    #[must_use]
+    pub fn note(&self) -> u64 {
+        self.shared.table().header_page().uses.note.load(Ordering::Relaxed)
+    }
+
+    /// Changes the [`Cache::note`].
+    pub fn set_note(&self, note: u64) {
+        self.shared.table().header_page().uses.note.store(note, Ordering::Relaxed);
+    }
+
+    /// Says that this process has panicked soon after its start. After the second such process in succession
+    /// the region is given up, because it may be what they have failed of.
+    pub fn count_panic(&self) {
+        self.shared.table().header_page().uses.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Says that this process has worked for a while; see [`Cache::count_panic`].
+    pub fn forget_panics(&self) {
+        self.shared.table().header_page().uses.panics.store(0, Ordering::Relaxed);
+    }
+
+    /// Has the system map all memory in use at once, after a restart. Otherwise each page is mapped when
+    /// it is touched first, which takes a request about a microsecond.
+    pub fn populate(&self) {
+        self.shared.populate();
+    }
+
     /// Asks the system for huge pages, for all memory that is not in use yet. There are fewer TLB
     /// misses with them, but memory is taken in larger pieces.
     ///
     /// # Errors
     /// The system has no huge pages. The cache works without them.
-    pub fn use_huge_pages(&self) -> std::io::Result<()> {
+    pub fn use_huge_pages(&self) -> io::Result<()> {
         self.shared.table().region.use_huge_pages()
     }
 
@@ -232,6 +325,9 @@ impl Cache {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod crash_tests;
 
 #[cfg(all(test, shuttle))]
 mod models;

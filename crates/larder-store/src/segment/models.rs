@@ -192,7 +192,7 @@ const NOW: Seconds = Seconds(1_000_000);
 
 fn cache(evict: bool, threads: usize) -> Cache {
     let classes = SizeClasses::new(vec![96, 1024], 59);
-    let limit_bytes = super::layout::REGION_MIN;
+    let limit_bytes = super::layout::limit_min(2);
     Cache::new(Config {
         limit_bytes,
         cas: true,

@@ -151,19 +151,7 @@ impl Shared {
         let mut alloc = self.alloc();
         alloc.open -= 1;
         entry.set_state(SegmentState::Sealed);
-        alloc.enqueue(self.queued(open.segment), sealed);
-    }
-
-    /// The current properties of a segment for its queue. The caller has set its state before: a thread
-    /// that marks an item dead afterwards sees the state and changes the level.
-    pub(super) fn queued(&self, segment: u32) -> Queued {
-        let entry = self.table().entry(segment);
-        let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
-        let dead = entry.dead_before_changes();
-        let dead_level = self.dead_level(dead, entry.written().load(Ordering::Relaxed));
-        // The last expiry is 0 if the segment was sealed without an item; `Alloc` uses 0 for none.
-        let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
-        Queued { segment, dead_level, last_expiry }
+        alloc.enqueue(Queued::of(table, open.segment), sealed);
     }
 }
 
@@ -337,6 +325,7 @@ impl Writer<'_> {
                 continue;
             }
             let len = u32::try_from(len).expect("an item fits a segment");
+            self.member.block.note_filled(table, segment);
             if let Some(before) = entry.take_dead(block.sequence, len) {
                 shared.note_dead(segment, before - len, before);
                 return Some((block.offset, header));
@@ -386,7 +375,7 @@ impl Writer<'_> {
         keep_chain: bool,
     ) {
         let (class, footprint) = shared.class_of(record);
-        self.member.stats.remove_item(class, footprint);
+        self.member.block.remove_item(shared.table(), class, footprint);
         // The segment may be retired as soon as the record is dead.
         let sequence = record.entry().sequence().load(Ordering::Relaxed);
         shared.mark_dead(record, keep_chain);

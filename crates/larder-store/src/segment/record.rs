@@ -23,6 +23,11 @@ impl<'p> Witness<'p> {
         Self(PhantomData)
     }
 
+    /// By nobody else using the region, after a restart.
+    pub(super) fn alone(_: &'p Table) -> Self {
+        Self(PhantomData)
+    }
+
     /// By owning the sealed segment, which only its owner retires, and in which no dead record is replaced
     /// meanwhile. Records that are marked dead are not covered.
     pub(super) fn owner(_: &'p OwnedSegment) -> Self {
@@ -57,8 +62,21 @@ impl<'p> Record<'p> {
     /// The item that begins at `offset`; `cas` says whether items have a CAS.
     #[inline]
     pub(super) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
+        let record = Self::perhaps_at(table, offset, cas, witness);
+        let is_in_place = || is_in_place(table, offset, record.header, cas);
+        strict_assert!(is_in_place(), "no item begins at {offset}");
+        record
+    }
+
+    /// What may be an item at `offset`, after a restart.
+    #[inline]
+    pub(super) fn perhaps_at(
+        table: &'p Table,
+        offset: usize,
+        cas: bool,
+        witness: Witness<'p>,
+    ) -> Self {
         let header = Header(table.region.word(offset).load(Ordering::Acquire));
-        strict_assert!(is_in_place(table, offset, header, cas), "no item begins at {offset}");
         Self { table, offset, header, cas, witness }
     }
 
@@ -214,6 +232,16 @@ impl<'p> Record<'p> {
         self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
         let before = self.entry().add_dead(len);
         (before + len, before)
+    }
+
+    /// Marks a record dead whose bytes the caller counts, after a restart.
+    pub(super) fn restore_dead(&self) {
+        self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
+    }
+
+    /// The number of segments in its chain.
+    pub(super) fn chain_segments(&self, segment_len: usize) -> usize {
+        (self.item_len() - self.len()).div_ceil(segment_len)
     }
 
     /// Changes attributes in place, in one word, so that readers see all of the change or nothing of

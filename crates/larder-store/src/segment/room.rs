@@ -50,7 +50,7 @@ impl Handle {
         for _ in 0..ROUNDS_MAX.max(waits_max) {
             self.collect();
             self.ensure_free();
-            let taken = self.shared.alloc().take(self.shared.reserve() / 2);
+            let taken = self.shared.take(self.shared.reserve() / 2);
             if let Some(segment) = taken {
                 self.shared.table().entry(segment).set_state(SegmentState::Taken);
                 return Ok(segment);

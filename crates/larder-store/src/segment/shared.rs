@@ -1,23 +1,24 @@
 //! What all handles of a cache share.
 
-use super::alloc::{Alloc, DEAD_LEVELS, Retired};
+use super::alloc::{Alloc, Retired, dead_level};
+use super::block::Block;
 use super::config::{Config, ConfigError};
 use super::epoch::Epoch;
 use super::free_lists::{Pool, age_max};
 use super::header_page::Made;
 use super::index::{self, Index};
-use super::layout::{Layout, REGION_MIN, SEGMENTS_MIN, STRIPES_MAX};
+use super::layout::{Layout, STRIPES_MAX, Shape, checksum};
 use super::member::Member;
 use super::mrc::Mrc;
 use super::open_segment::{OPEN_SHARE_MAX, lifetime_count};
-use super::raw::{self, Region};
+use super::raw::{Region, page_len};
 use super::record::{Chain, Record, Witness};
 use super::slot::{self, Slot};
 use super::stats::HandleStats;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use super::table::{RETIRED, SegmentState, Table};
 use crate::eviction::{GhostEpoch, Ghosts};
-use crate::{EvictionObserver, Gauges, LimitRefused, Overheld, Seconds};
+use crate::{EvictionObserver, Gauges, LimitRefused, Overheld, Seconds, SizeClasses};
 use rapidhash::v3::RapidSecrets;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -47,8 +48,6 @@ pub(super) struct Shared {
     pub(super) limit_bytes: AtomicUsize,
     /// The current limit in segments.
     pub(super) limit_segments: AtomicUsize,
-    /// Segments from this number on were never within the limit.
-    pub(super) segments_seen: AtomicUsize,
     /// The number of lifetime classes, 1 to 8.
     pub(super) lifetimes: AtomicU32,
     /// Segments that one handle may have open.
@@ -77,12 +76,14 @@ impl fmt::Debug for Shared {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// Buckets per stripe at first. With fewer, some stripes fill up long before the others by chance.
 const STRIPE_BUCKETS: usize = 64;
-
-/// The share of all segments that index and ghosts may have after the limit was lowered, in percent.
-/// The index does not shrink, and items need the rest.
-const INDEX_SHARE_MAX: usize = 60;
 
 /// Handles take turns if there are fewer segments than this for each of them.
 const TIGHT_SHARE: usize = 8;
@@ -97,41 +98,98 @@ impl Drop for AbortOnUnwind {
     }
 }
 
+/// The number of stripes of an index with this first number of buckets.
+pub(super) fn stripes_for(buckets_first: usize) -> usize {
+    (buckets_first / STRIPE_BUCKETS).clamp(1, STRIPES_MAX)
+}
+
+/// The hash of a key.
+#[inline]
+pub(super) fn hash_of(secrets: &RapidSecrets, key: &[u8]) -> u64 {
+    rapidhash::v3::rapidhash_v3_seeded(key, secrets)
+}
+
+/// Segments are counted in 32 bits: no region has more.
+pub(super) fn narrow(segments: usize) -> u32 {
+    u32::try_from(segments).expect("segments are counted in 32 bits")
+}
+
+/// What tells size classes from others.
+pub(super) fn class_fingerprint(classes: &SizeClasses) -> u64 {
+    let bounds = (0..classes.count()).map(|class| classes.bound(class) as u64);
+    let words: Vec<u64> = bounds.chain([classes.footprint(0, 0, 0) as u64]).collect();
+    checksum(&words)
+}
+
 impl Shared {
+    /// A cache in memory that ends with the process.
     pub(super) fn new(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
-        let refused = || ConfigError::Limit { min: REGION_MIN, max: slot::REGION_MAX };
-        let page_len = raw::page_len();
-        let layout =
-            Layout::new(config.limit_bytes, limit_bytes_max, page_len).ok_or_else(refused)?;
+        let layout_for = |max| {
+            let shape = config.shape(max)?;
+            Ok::<_, ConfigError>((shape, Layout::new(shape, config.limit_bytes, page_len())))
+        };
+        let (shape, layout) = layout_for(limit_bytes_max)?;
         // A system that does not overcommit address space may still grant the first limit.
-        let (layout, region) = match Region::new(layout.region_len()) {
-            Ok(region) => (layout, region),
+        let (shape, layout, region) = match Region::new(layout.region_len()) {
+            Ok(region) => (shape, layout, region),
             Err(_) => {
-                let layout = Layout::new(config.limit_bytes, 0, page_len).ok_or_else(refused)?;
-                (layout, Region::new(layout.region_len()).map_err(ConfigError::Map)?)
+                let (shape, layout) = layout_for(0)?;
+                (shape, layout, Region::new(layout.region_len()).map_err(ConfigError::Map)?)
             }
         };
-        let table = Table::new(region, layout);
-        let narrow = |segments| u32::try_from(segments).map_err(|_| refused());
-        let (limit, segments) = (narrow(layout.segments_first)?, narrow(layout.segments)?);
+        Self::begin(config, Table::new(region, layout), shape, 0)
+    }
+
+    /// A cache in a region of zeroes.
+    pub(super) fn begin(
+        config: Config,
+        table: Table,
+        shape: Shape,
+        boot: u128,
+    ) -> Result<Self, ConfigError> {
+        let layout = table.layout;
+        let (limit, segments) = (narrow(layout.segments_first), narrow(layout.segments));
+        table.commit_bookkeeping(layout.segments_first).map_err(ConfigError::Map)?;
         let mut alloc = Alloc::new(limit, segments, config.size_exponent);
         let buckets = layout.buckets_per_segment() * layout.index_segments_first();
         for bucket in (0..buckets).step_by(layout.buckets_per_segment()) {
             let wants = table.wants(bucket);
-            table.extend(bucket, std::iter::from_fn(|| alloc.take(0)).take(wants));
+            let taken: Vec<u32> = std::iter::from_fn(|| alloc.take(0)).take(wants).collect();
+            for segment in &taken {
+                table.commit(*segment).map_err(ConfigError::Map)?;
+            }
+            table.extend(bucket, taken.into_iter());
             alloc.indexing += wants;
         }
-        let (seed, cas) = (config.seed, config.cas);
-        table.header_page().begin(Made {
+        let page = table.header_page();
+        page.begin(Made {
             segment_len: layout.segment_len,
             segments: layout.segments,
-            seed,
-            cas,
+            seed: config.seed,
+            cas: config.cas,
             buckets_first: buckets,
+            blocks: shape.blocks,
+            classes: shape.classes,
+            boot,
+            page_len: page_len(),
         });
-        let stripes = (buckets / STRIPE_BUCKETS).clamp(1, STRIPES_MAX);
+        page.uses.classes.store(class_fingerprint(&config.classes), Ordering::Relaxed);
+        page.complete();
+        let index = Index::new(table, buckets, stripes_for(buckets));
+        Ok(Self::assemble(config, index, alloc, 0))
+    }
+
+    /// A cache of its parts: the index over its region, and `items` items in it.
+    pub(super) fn assemble(
+        config: Config,
+        index: Index<Table>,
+        alloc: Alloc,
+        items: usize,
+    ) -> Self {
+        let layout = index.buckets.layout;
+        let untouched = alloc.untouched();
         let shared = Self {
-            index: Index::new(table, buckets, stripes),
+            index,
             alloc: Mutex::new(alloc),
             growth: Mutex::new(()),
             members: Mutex::default(),
@@ -140,31 +198,33 @@ impl Shared {
             handles: AtomicUsize::new(0),
             evacuating: Mutex::new(()),
             stalled_epoch: AtomicU64::new(0),
-            secrets: RapidSecrets::seed(seed),
+            secrets: RapidSecrets::seed(config.seed),
             limit_bytes: AtomicUsize::new(config.limit_bytes),
             limit_segments: AtomicUsize::new(0),
-            segments_seen: AtomicUsize::new(0),
             lifetimes: AtomicU32::new(1),
             open_budget: AtomicUsize::new(0),
             mrc: Mrc::new(config.limit_bytes),
             unused_left: AtomicU32::new(1),
             pool: Pool::new(config.limit_bytes),
             config,
-            slots_used: AtomicUsize::new(0),
+            slots_used: AtomicUsize::new(items),
             leased: AtomicUsize::new(0),
             observer: OnceLock::new(),
             crawls: AtomicU32::new(0),
             limits: AtomicU32::new(0),
         };
         shared.divide(layout.segments_first);
-        Ok(shared)
+        shared.note_unused(untouched > shared.reserve());
+        shared.table().header_page().uses.running.store(1, Ordering::Relaxed);
+        shared
     }
 
     /// Sets what depends on the number of segments that there may be.
     pub(super) fn divide(&self, segments: usize) {
         let threads = self.config.threads;
         self.limit_segments.store(segments, Ordering::Relaxed);
-        self.segments_seen.fetch_max(segments, Ordering::Relaxed);
+        let seen = &self.table().header_page().uses.segments_seen;
+        seen.fetch_max(segments as u64, Ordering::Relaxed);
         self.lifetimes.store(lifetime_count(segments, threads), Ordering::Relaxed);
         let budget = crate::eviction::open_budget(segments, threads);
         self.open_budget.store(budget, Ordering::Relaxed);
@@ -175,9 +235,29 @@ impl Shared {
         self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
     }
 
-    pub(super) fn join(&self, member: Arc<Member>) {
-        self.members().push(member);
+    /// Notes for the next process that this one was in the middle of nothing, if there are no handles.
+    pub(super) fn end(&self) {
+        if self.handles.load(Ordering::Acquire) == 0 {
+            self.table().header_page().uses.running.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A new handle's member, with a block of its own if there is one.
+    pub(super) fn join(&self) -> Arc<Member> {
+        let (table, mut members) = (self.table(), self.members());
+        let own = (0..table.layout.blocks - 1).find(|number| {
+            let block = Block::new(table, *number);
+            members.iter().all(|member| member.block != block)
+        });
+        let number = own.unwrap_or(table.layout.blocks - 1);
+        let block = Block::new(table, number);
+        if block.is_shared() {
+            table.header_page().uses.has_shared_block.store(1, Ordering::Relaxed);
+        }
+        let member = Arc::new(Member::new(self.config.classes.count(), block));
+        members.push(Arc::clone(&member));
         self.handles.fetch_add(1, Ordering::Relaxed);
+        member
     }
 
     pub(super) fn table(&self) -> &Table {
@@ -204,17 +284,54 @@ impl Shared {
         (2 + 2 * self.config.threads).min(self.limit_segments() / 8)
     }
 
+    /// Segments from this number on were never within the limit.
+    pub(super) fn segments_seen(&self) -> usize {
+        let seen = &self.table().header_page().uses.segments_seen;
+        usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Takes a free segment if more than `reserve` are free.
+    pub(super) fn take(&self, reserve: usize) -> Option<u32> {
+        let segment = self.alloc().take(reserve)?;
+        self.commit(segment)
+    }
+
+    /// Takes a free segment that was never used, if there is one and more than `reserve` are free.
+    pub(super) fn take_fresh(&self, reserve: usize) -> Option<u32> {
+        let segment = self.alloc().take_fresh(reserve)?;
+        self.commit(segment)
+    }
+
+    /// Takes the memory of a segment from the system. If that is refused, no more memory is used than
+    /// until now: the limit is lowered.
+    fn commit(&self, segment: u32) -> Option<u32> {
+        if self.table().commit(segment).is_ok() {
+            return Some(segment);
+        }
+        let mut alloc = self.alloc();
+        let segments = alloc.refuse(segment);
+        let bytes = self.table().layout.limit_for(segments);
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.divide(segments);
+        self.limits.fetch_add(1, Ordering::Release);
+        drop(alloc);
+        self.mrc.set_limit(bytes);
+        None
+    }
+
     pub(super) fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         let layout = &self.table().layout;
         let mut alloc = self.alloc();
-        let segments_min = SEGMENTS_MIN.max((alloc.indexing * 100).div_ceil(INDEX_SHARE_MAX));
-        let min = layout.limit_for(segments_min);
+        let min = layout.limit_for(alloc.limit_min());
         // A remainder in which no segment fits is accepted.
         let max = layout.limit_for(layout.segments + 1) - 1;
         if bytes > max || bytes < min {
             return Err(LimitRefused { min, max });
         }
         let segments = layout.segments_within(bytes);
+        if self.table().commit_bookkeeping(segments).is_err() {
+            return Err(LimitRefused { min, max: self.limit_bytes.load(Ordering::Relaxed) });
+        }
         alloc.set_limit(segments);
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.divide(segments);
@@ -250,7 +367,7 @@ impl Shared {
 
     #[inline]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        rapidhash::v3::rapidhash_v3_seeded(key, &self.secrets)
+        hash_of(&self.secrets, key)
     }
 
     #[inline]
@@ -292,15 +409,6 @@ impl Shared {
         (self.config.classes.class_of(footprint), footprint)
     }
 
-    /// The level of a segment's dead share, in proportion to the length of a segment. It is the highest
-    /// if no item in it is live.
-    pub(super) fn dead_level(&self, dead: u32, written: u32) -> usize {
-        if dead >= written {
-            return DEAD_LEVELS;
-        }
-        (dead as usize * DEAD_LEVELS) >> self.table().layout.segment_shift
-    }
-
     /// Marks a record dead that no index word refers to any more, and retires its chain, unless
     /// another record has taken over the chain (`keep_chain`).
     #[inline]
@@ -334,7 +442,8 @@ impl Shared {
             return;
         }
         let written = entry.written().load(Ordering::Relaxed);
-        if self.dead_level(dead, written) != self.dead_level(before, written) {
+        let level = |dead| dead_level(self.table(), dead, written);
+        if level(dead) != level(before) {
             self.change_dead_level(segment, written);
         }
     }
@@ -345,7 +454,7 @@ impl Shared {
         let mut alloc = self.alloc();
         // Read under the lock: other threads may have set a later level.
         let dead = self.table().entry(segment).dead();
-        alloc.set_dead_level(segment, self.dead_level(dead, written));
+        alloc.set_dead_level(segment, dead_level(self.table(), dead, written));
     }
 
     /// Counts out the chain of an item in `segment`, which has moved or was retired.
@@ -431,13 +540,20 @@ impl Shared {
     }
 
     pub(super) fn gauges(&self) -> Gauges {
-        let layout = &self.table().layout;
+        let (table, layout) = (self.table(), &self.table().layout);
         let slots = self.index.len() * index::BUCKET_SLOTS;
-        let gauges = {
+        let mut gauges = {
             let members = self.members();
             let present = members.iter().map(|member| &member.stats);
             HandleStats::total(self.config.classes.count(), present.chain([&self.departed]))
         };
+        for block in (0..layout.blocks).map(|number| Block::new(table, number)) {
+            for (i, class) in gauges.classes.iter_mut().enumerate() {
+                let [items, bytes] = block.counts(table, i);
+                class.items = class.items.wrapping_add(items);
+                class.bytes = class.bytes.wrapping_add(bytes);
+            }
+        }
         let sum = |field: fn(&crate::ClassGauges) -> u64| {
             gauges.classes.iter().map(field).fold(0, u64::wrapping_add)
         };

@@ -1,6 +1,7 @@
 //! Returning memory to the system after the limit was lowered.
 
 use super::handle::Handle;
+use super::table::SegmentState;
 use std::sync::Arc;
 
 /// The number of records that one step evacuates: some hundred microseconds at most.
@@ -24,7 +25,10 @@ impl Handle {
                 let (start, len) = (layout.start(segment), layout.segment_len);
                 // SAFETY: the segment was free and belongs to this handle until it is decommissioned;
                 // it begins and ends at pages.
-                unsafe { shared.table().region.discard(start, len) };
+                let is_zero = unsafe { shared.table().region.discard(start, len) };
+                if is_zero {
+                    shared.table().entry(segment).set_state(SegmentState::Fresh);
+                }
             }
             shared.alloc().decommission(segment);
             return true;

@@ -161,7 +161,7 @@ impl Shared {
 
     /// The number of segments in the chain of an item.
     pub(super) fn chain_segments_of(&self, record: &Record<'_>) -> usize {
-        (record.item_len() - record.len()).div_ceil(self.segment_len())
+        record.chain_segments(self.segment_len())
     }
 
     /// The last segment of an item's chain.

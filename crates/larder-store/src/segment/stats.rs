@@ -1,5 +1,5 @@
-//! The counters of a handle. Each has one writer; the sums over all handles are the cache's totals. The
-//! counts of items wrap around, because one handle may remove what another has added.
+//! The counters of a handle, from its start. Each has one writer; the sums over all handles are the
+//! cache's totals. The counts of items are in the region (`block`).
 
 use crate::{ClassGauges, Gauges, Seconds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,7 +29,7 @@ macro_rules! class_stats {
 }
 
 class_stats! {
-    items bytes evicted evicted_nonzero evicted_unfetched evicted_active
+    evicted evicted_nonzero evicted_unfetched evicted_active
     expired_unfetched reclaimed crawler_reclaimed out_of_memory
 }
 
@@ -95,20 +95,6 @@ impl HandleStats {
         self.stored.add(1);
     }
 
-    #[inline]
-    pub(super) fn add_item(&self, class: usize, bytes: usize) {
-        let class = &self.classes[class];
-        class.items.add(1);
-        class.bytes.add(bytes as u64);
-    }
-
-    #[inline]
-    pub(super) fn remove_item(&self, class: usize, bytes: usize) {
-        let class = &self.classes[class];
-        class.items.add(1_u64.wrapping_neg());
-        class.bytes.add((bytes as u64).wrapping_neg());
-    }
-
     pub(super) fn evict(&self, class: usize, item: Evicted, now: Seconds) {
         let class = &self.classes[class];
         class.evicted.add(1);
@@ -130,12 +116,11 @@ impl HandleStats {
         self.classes[class].out_of_memory.add(1);
     }
 
-    /// Zeroes all counters but the number and the bytes of live items.
+    /// Zeroes all counters.
     pub(super) fn reset(&self) {
         self.stored.set(0);
         for class in &self.classes {
-            let ClassStats { items: _, bytes: _, last_eviction, evicted, evicted_nonzero, .. } =
-                class;
+            let ClassStats { last_eviction, evicted, evicted_nonzero, .. } = class;
             let ClassStats { evicted_unfetched, evicted_active, expired_unfetched, .. } = class;
             let ClassStats { reclaimed, crawler_reclaimed, out_of_memory, .. } = class;
             [&last_eviction.0, evicted, evicted_nonzero, evicted_unfetched, evicted_active]

@@ -1,14 +1,20 @@
 //! Atomics, locks, and waiting for them. Model checks replace all of them: with `--cfg shuttle` a
 //! scheduler may switch threads between any two steps, and with `--cfg loom` each load may also return
-//! any older value that its ordering allows.
+//! any older value that its ordering allows. In unit tests, a process may die before each store.
+
+#[cfg(all(any(shuttle, test), not(any(loom, miri))))]
+mod stepped;
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+pub(super) use steps::at_each_store;
 
 #[cfg(shuttle)]
-mod modelled;
+use scheduled as chosen;
 
-#[cfg(shuttle)]
-use modelled as chosen;
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+use mortal as chosen;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(loom, shuttle, all(test, not(miri)))))]
 use real as chosen;
 
 #[cfg(loom)]
@@ -19,11 +25,78 @@ pub(super) use chosen::{
     wait_for_others,
 };
 
+/// What happens before each step: shuttle's scheduler chooses the next thread.
+#[cfg(shuttle)]
+mod steps {
+    pub(super) fn before_load() {
+        shuttle::sync::atomic::AtomicBool::new(false).load(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    pub(super) fn before_store() {
+        before_load();
+    }
+}
+
+/// What happens before each step: a test may look at the region as it would be if the process died there.
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod steps {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static DEATH: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn before_load() {}
+
+    pub(super) fn before_store() {
+        // What the test itself does is no step, nor what comes after its end.
+        let _ = DEATH.try_with(|death| {
+            if let Ok(mut death) = death.try_borrow_mut()
+                && let Some(look) = &mut *death
+            {
+                look();
+            }
+        });
+    }
+
+    /// Has `look` called before each store of this thread, until [`None`] is given.
+    pub(in super::super) fn at_each_store(look: Option<Box<dyn FnMut()>>) {
+        DEATH.with(|death| *death.borrow_mut() = look);
+    }
+}
+
+#[cfg(shuttle)]
+mod scheduled {
+    pub(in super::super) use super::stepped::{AtomicU32, AtomicU64, AtomicUsize};
+    pub(in super::super) use shuttle::sync::{Mutex, MutexGuard};
+    pub(in super::super) use std::sync::atomic::Ordering;
+
+    pub(in super::super) fn fence(_: Ordering) {
+        super::steps::before_load();
+    }
+
+    pub(in super::super) fn wait_a_little(_: u32) {
+        shuttle::thread::yield_now();
+    }
+
+    pub(in super::super) fn wait_for_others(_: u32) {
+        shuttle::thread::yield_now();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod mortal {
+    pub(in super::super) use super::real::{
+        Mutex, MutexGuard, Ordering, fence, wait_a_little, wait_for_others,
+    };
+    pub(in super::super) use super::stepped::{AtomicU32, AtomicU64, AtomicUsize};
+}
+
 #[cfg(not(any(loom, shuttle)))]
 mod real {
-    pub(in super::super) use std::sync::atomic::{
-        AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
+    #[cfg(not(all(test, not(miri))))]
+    pub(in super::super) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+    pub(in super::super) use std::sync::atomic::{Ordering, fence};
     pub(in super::super) use std::sync::{Mutex, MutexGuard};
 
     /// Waits briefly for the holder of a lock.

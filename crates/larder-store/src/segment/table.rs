@@ -2,7 +2,7 @@
 //! growing arrays of buckets and ghosts, which are in segments of their own.
 //!
 //! ```text
-//!   Fresh ──▶ Taken                                     never used before
+//!   Fresh ──▶ Taken                                     never used, or given back to the system
 //!
 //!          take()           open()           seal()            retire()          epoch passes
 //!   Free ─────────▶ Taken ─────────▶ Open ─────────▶ Sealed ─────────────▶ Retired ─────────▶ Free
@@ -20,12 +20,13 @@ use super::raw::Region;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::eviction::{Kind, Queue, SizeClass};
 use crate::{Expiry, Seconds};
+use std::io;
 
 /// What a segment is used for; see the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum SegmentState {
-    /// Never used: its memory reads as zeroes and was not taken from the system.
+    /// Its memory reads as zeroes and was not taken from the system, or was given back to it.
     Fresh = 0,
     Free,
     Taken,
@@ -41,7 +42,8 @@ impl SegmentState {
     /// The states that this one may come after.
     fn predecessors(self) -> &'static [Self] {
         match self {
-            Self::Fresh => &[],
+            // Its memory was given back to the system.
+            Self::Fresh => &[Self::Fresh, Self::Free],
             // A segment that is used at once after it was taken is not marked as taken.
             Self::Taken => &[Self::Fresh, Self::Free],
             Self::Open | Self::Buckets | Self::Ghosts => &[Self::Fresh, Self::Free, Self::Taken],
@@ -66,11 +68,34 @@ pub(super) struct Entry<'r> {
 pub(super) type Sequence = u64;
 
 impl<'r> Entry<'r> {
+    /// Of the first segment of a chain: the offset of the record that the chain belongs to, which was
+    /// stored after the record was written and before its index word was. 0 for other segments of chains.
+    fn owner_word(&self) -> &'r AtomicU64 {
+        self.sequence()
+    }
+
+    /// See [`Entry::owner_word`].
+    pub(super) fn owner(&self) -> Option<usize> {
+        let owner = self.owner_word().load(Ordering::Acquire);
+        usize::try_from(owner & !OWNED).ok().filter(|_| owner & OWNED != 0)
+    }
+
+    /// Says which record a chain belongs to that begins here.
+    pub(super) fn set_owner(&self, offset: usize) {
+        self.owner_word().store(OWNED | offset as u64, Ordering::Release);
+    }
+
+    /// Says that no chain begins here.
+    pub(super) fn clear_owner(&self) {
+        self.owner_word().store(0, Ordering::Relaxed);
+    }
+
     fn half(&self, i: usize) -> &'r AtomicU32 {
         self.region.half(self.at + 4 * i)
     }
 
-    /// The sequence with which it was opened; 0 for a segment that never held items.
+    /// The sequence with which it was opened; 0 for a segment that never held items. A chain has its owner
+    /// there.
     #[inline]
     pub(super) fn sequence(&self) -> &'r AtomicU64 {
         self.region.word(self.at)
@@ -209,6 +234,23 @@ impl<'r> Entry<'r> {
         self.state_word().store(state as u32, Ordering::Release);
     }
 
+    /// The state; `None` if the number has no meaning.
+    pub(super) fn state(&self) -> Option<SegmentState> {
+        use SegmentState::{Buckets, Chain, Free, Fresh, Ghosts, Open, Retired, Sealed, Taken};
+        let states = [Fresh, Free, Taken, Open, Sealed, Retired, Chain, Buckets, Ghosts];
+        states.get(self.state_word().load(Ordering::Acquire) as usize).copied()
+    }
+
+    /// Sets the state, whatever it was, after a restart.
+    pub(super) fn restore_state(&self, state: SegmentState) {
+        self.state_word().store(state as u32, Ordering::Release);
+    }
+
+    /// Sets the bytes of dead items, and allows dead records to be taken, after a restart.
+    pub(super) fn restore_dead(&self, dead: u32) {
+        self.dead_word().store(dead.into(), Ordering::Release);
+    }
+
     pub(super) fn is(&self, state: SegmentState) -> bool {
         self.state_word().load(Ordering::Acquire) == state as u32
     }
@@ -221,7 +263,7 @@ impl<'r> Entry<'r> {
     }
 
     /// The number of its part of the buckets or ghosts.
-    fn part(&self) -> &'r AtomicU32 {
+    pub(super) fn part(&self) -> &'r AtomicU32 {
         self.half(11)
     }
 
@@ -284,6 +326,8 @@ fn kind_of(word: u32) -> Kind {
     Kind { queue, lifetime, size: SizeClass::from_index(size) }
 }
 
+/// A bit of [`Entry::owner_word`]: the rest is an owner. No sequence has it.
+const OWNED: u64 = 1 << 63;
 /// A bit of [`Entry::dead_word`]: no dead record is taken any more.
 const CLOSED: u64 = 1 << 31;
 /// One dead record that was taken, in the same word.
@@ -339,6 +383,11 @@ impl Directory {
     fn starts_part(&self, index: usize) -> bool {
         index & self.mask == 0
     }
+
+    /// The number of parts for `len` elements.
+    fn parts(&self, len: usize) -> usize {
+        len.div_ceil(self.mask + 1)
+    }
 }
 
 impl Table {
@@ -352,6 +401,35 @@ impl Table {
     pub(super) fn entry(&self, segment: u32) -> Entry<'_> {
         let (at, first_hits) = (self.layout.entry(segment), self.layout.first_hits(segment));
         Entry { region: &self.region, at, first_hits }
+    }
+
+    /// Says that a record is about to have an index word to which the chain belongs that begins at
+    /// `first`, if there is one.
+    #[inline]
+    pub(super) fn set_chain_owner(&self, first: Option<u32>, record: usize) {
+        if let Some(first) = first {
+            self.entry(first).set_owner(record);
+        }
+    }
+
+    /// Takes the memory of a segment from the system, if that has not been done yet.
+    ///
+    /// # Errors
+    /// The region is in a file, and its file system has no room.
+    pub(super) fn commit(&self, segment: u32) -> io::Result<()> {
+        if !self.region.is_file() || !self.entry(segment).is(SegmentState::Fresh) {
+            return Ok(());
+        }
+        self.region.commit(self.layout.start(segment), self.layout.segment_len)
+    }
+
+    /// Takes the memory of what belongs to the first `segments` segments elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Table::commit`].
+    pub(super) fn commit_bookkeeping(&self, segments: usize) -> io::Result<()> {
+        let mut places = self.layout.bookkeeping(segments).into_iter();
+        places.try_for_each(|place| self.region.commit(place.start, place.len()))
     }
 
     #[inline]
@@ -380,6 +458,39 @@ impl Table {
                 entry.set_state(directory.state);
                 directory.starts[part].store(self.layout.start(segment), Ordering::Release);
             }
+        }
+    }
+
+    /// Enters a part that a segment holds since before a restart; false if `buckets` buckets do not need it
+    /// or another segment holds it, too.
+    pub(super) fn restore_part(&self, segment: u32, state: SegmentState, buckets: usize) -> bool {
+        let directory = match state {
+            SegmentState::Buckets => &self.bucket_segments,
+            _ => &self.ghost_segments,
+        };
+        let part = self.entry(segment).part().load(Ordering::Relaxed) as usize;
+        let is_needed = part < directory.parts(buckets);
+        let start = directory.starts.get(part).filter(|_| is_needed);
+        start.is_some_and(|start| {
+            let is_new = start.load(Ordering::Relaxed) == 0;
+            start.store(self.layout.start(segment), Ordering::Release);
+            is_new
+        })
+    }
+
+    /// Whether all parts that `buckets` buckets need were entered.
+    pub(super) fn has_parts(&self, buckets: usize) -> bool {
+        [&self.bucket_segments, &self.ghost_segments].into_iter().all(|directory| {
+            let parts = directory.starts.get(..directory.parts(buckets));
+            parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
+        })
+    }
+
+    /// Empties a bucket and its ghosts, if there is memory for them.
+    pub(super) fn clear_bucket(&self, bucket: usize) {
+        if self.wants(bucket) == 0 {
+            self.bucket(bucket).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            self.ghosts(bucket).into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
     }
 

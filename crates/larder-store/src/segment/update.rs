@@ -146,6 +146,7 @@ impl Writer<'_> {
         place: &Place<'_>,
         record: &Record<'_>,
     ) {
+        self.member.block.note_dying(shared.table(), record.segment());
         stripe.remove(place);
         self.writing.slots -= 1;
         self.mark_dead(shared, record, false);
@@ -505,8 +506,12 @@ impl<'u> Update<'u, '_> {
         let Some(offset) = self.writer.write(shared, kind, new) else {
             return Err(Shortage::Room(kind, new.len_at_most()));
         };
+        shared.table().set_chain_owner(new.chain.map(|chain| chain.first), offset);
         match &self.found {
-            Some(found) => self.stripe.replace(&found.place, offset, freq),
+            Some(found) => {
+                self.writer.member.block.note_dying(shared.table(), found.record.segment());
+                self.stripe.replace(&found.place, offset, freq);
+            }
             None => {
                 let witness = self.witness;
                 let rehash = |slot| shared.hash(shared.record(slot, witness).key());
@@ -536,9 +541,9 @@ impl<'u> Update<'u, '_> {
         let value_len = new.chain_len() + new.inline_len();
         let (class, footprint) =
             shared.class_of_parts(new.key.len(), value_len, attributes.client_flags);
-        let stats = &self.writer.member.stats;
-        stats.store();
-        stats.add_item(class, footprint);
+        let member = self.writer.member;
+        member.stats.store();
+        member.block.add_item(shared.table(), class, footprint);
         if let Some(found) = &self.found {
             if !self.is_live {
                 self.writer.count_reclaimed(shared, &found.record, false);

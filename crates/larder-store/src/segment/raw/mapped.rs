@@ -5,8 +5,10 @@ use super::super::index::BUCKET_SLOTS;
 use super::super::sync::{AtomicU32, AtomicU64};
 use super::memory::Memory;
 use super::{CACHE_LINE, prefetch, prefetch_for_write};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64 as Counter;
 
 /// The region.
 #[derive(Debug)]
@@ -24,7 +26,45 @@ impl Region {
     pub(in super::super) fn new(len: usize) -> io::Result<Self> {
         // The bytes behind the end are never touched; with them the check of a word's place is one
         // comparison.
-        Ok(Self { memory: Memory::new(len + FIXED_LEN)?, last: len })
+        Ok(Self { memory: Memory::new(Self::memory_len(len))?, last: len })
+    }
+
+    /// A region of `len` bytes in a file of [`Region::memory_len`] bytes.
+    pub(in super::super) fn of_file(file: File, len: usize) -> io::Result<Self> {
+        Ok(Self { memory: Memory::of_file(file, Self::memory_len(len))?, last: len })
+    }
+
+    /// The bytes of memory behind a region of `len` bytes.
+    pub(in super::super) fn memory_len(len: usize) -> usize {
+        len + FIXED_LEN
+    }
+
+    /// Whether the region is in a file.
+    pub(in super::super) fn is_file(&self) -> bool {
+        self.memory.is_file()
+    }
+
+    /// Takes the memory of a place from the system, if the region is in a file.
+    ///
+    /// # Errors
+    /// The file system has no room.
+    pub(in super::super) fn commit(&self, offset: usize, len: usize) -> io::Result<()> {
+        self.memory.commit(offset, len)
+    }
+
+    /// Has the system map the pages of a place at once.
+    pub(in super::super) fn populate(&self, offset: usize, len: usize) {
+        self.memory.populate(offset, len);
+    }
+
+    /// A counter at a multiple of 8, whose value is never relied on by another thread: model checks do
+    /// not look at it.
+    #[inline]
+    pub(in super::super) fn counter(&self, offset: usize) -> &Counter {
+        strict_assert!(offset.is_multiple_of(8));
+        let pointer = self.fixed(offset).cast::<Counter>();
+        // SAFETY: as in `word`.
+        unsafe { &*pointer }
     }
 
     /// The address of an object of at most [`FIXED_LEN`] bytes.
@@ -111,12 +151,13 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Gives the memory of a place back to the system. Its content afterwards is not specified.
+    /// Gives the memory of a place back to the system, and returns whether it reads as zeroes now.
+    /// Otherwise its content is not specified.
     ///
     /// # Safety
     /// Nobody else reads or writes the place until the caller passes it on, and it begins and ends
     /// at pages of the system.
-    pub(in super::super) unsafe fn discard(&self, offset: usize, len: usize) {
+    pub(in super::super) unsafe fn discard(&self, offset: usize, len: usize) -> bool {
         // SAFETY: by the caller's promise.
         unsafe { self.memory.discard(offset, len) }
     }

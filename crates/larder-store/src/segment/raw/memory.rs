@@ -1,5 +1,5 @@
-//! The memory behind the region: an anonymous mapping, or an allocation on systems without one and under
-//! Miri, which then knows who may touch which byte of it.
+//! The memory behind the region: an anonymous mapping, a mapped file, or an allocation on systems without
+//! mappings and under Miri, which then knows who may touch which byte of it.
 
 #[cfg(any(not(unix), miri))]
 pub(super) use allocated::Memory;
@@ -9,45 +9,95 @@ pub(super) use mapped::Memory;
 #[cfg(all(unix, not(miri)))]
 mod mapped {
     use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+    use std::fs::File;
     use std::io;
 
     #[derive(Debug)]
-    pub(in super::super) struct Memory(MmapRaw);
+    pub(in super::super) struct Memory {
+        map: MmapRaw,
+        /// The file that is mapped, if it is no anonymous mapping.
+        file: Option<File>,
+    }
 
     impl Memory {
         /// Maps `len` bytes of zeroes. Pages are taken from the system as they are touched.
         pub(in super::super) fn new(len: usize) -> io::Result<Self> {
             let options = MmapOptions::new().len(len).no_reserve_swap().clone();
-            Ok(Self(MmapRaw::from(options.map_anon()?)))
+            Ok(Self { map: MmapRaw::from(options.map_anon()?), file: None })
+        }
+
+        /// Maps the first `len` bytes of a file, which has so many.
+        pub(in super::super) fn of_file(file: File, len: usize) -> io::Result<Self> {
+            Ok(Self { map: MmapOptions::new().len(len).map_raw(&file)?, file: Some(file) })
         }
 
         #[inline]
         pub(in super::super) fn start(&self) -> *mut u8 {
-            self.0.as_mut_ptr()
+            self.map.as_mut_ptr()
         }
 
         #[inline]
         pub(in super::super) fn len(&self) -> usize {
-            self.0.len()
+            self.map.len()
         }
 
-        /// Gives pages back to the system, which may refuse them: they are used as before then.
+        pub(in super::super) fn is_file(&self) -> bool {
+            self.file.is_some()
+        }
+
+        /// Takes the memory of a place from the file system, so that no later write to it fails.
+        pub(in super::super) fn commit(&self, offset: usize, len: usize) -> io::Result<()> {
+            let Some(file) = &self.file else { return Ok(()) };
+            #[cfg(target_os = "linux")]
+            {
+                use nix::fcntl::{FallocateFlags, fallocate};
+                let signed = |n: usize| n.try_into().map_err(|_| io::ErrorKind::InvalidInput);
+                let (offset, len) = (signed(offset)?, signed(len)?);
+                Ok(fallocate(file, FallocateFlags::empty(), offset, len)?)
+            }
+            #[cfg(not(target_os = "linux"))]
+            Ok(drop((file, offset, len)))
+        }
+
+        /// Gives pages back to the system, and returns whether the place reads as zeroes now. The system
+        /// may refuse them: they are used as before then.
         ///
         /// # Safety
         /// Nobody else reads or writes the place meanwhile, and it begins and ends at pages.
-        pub(in super::super) unsafe fn discard(&self, offset: usize, len: usize) {
+        pub(in super::super) unsafe fn discard(&self, offset: usize, len: usize) -> bool {
             #[cfg(target_os = "linux")]
-            let advice = UncheckedAdvice::DontNeed;
+            if let Some(file) = &self.file {
+                use nix::fcntl::{FallocateFlags, fallocate};
+                let hole =
+                    FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+                let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else {
+                    return false;
+                };
+                return fallocate(file, hole, offset, len).is_ok();
+            }
+            #[cfg(target_os = "linux")]
+            let (advice, zeroes) = (UncheckedAdvice::DontNeed, true);
             #[cfg(not(target_os = "linux"))]
-            let advice = UncheckedAdvice::Free;
+            let (advice, zeroes) = (UncheckedAdvice::Free, false);
             // SAFETY: by the caller's promise nobody depends on what these bytes are.
-            let given = unsafe { self.0.unchecked_advise_range(advice, offset, len) };
-            drop(given);
+            let given = unsafe { self.map.unchecked_advise_range(advice, offset, len) };
+            zeroes && given.is_ok()
+        }
+
+        /// Has the system map the pages of a place now, which takes less time than one page after the
+        /// other when it is touched. It is done for speed alone.
+        pub(in super::super) fn populate(&self, offset: usize, len: usize) {
+            #[cfg(target_os = "linux")]
+            let populated = self.map.advise_range(memmap2::Advice::PopulateWrite, offset, len);
+            #[cfg(not(target_os = "linux"))]
+            let populated: io::Result<()> = Ok(drop((offset, len)));
+            // A system that does not know how maps each page when it is touched.
+            drop(populated);
         }
 
         pub(in super::super) fn use_huge_pages(&self) -> io::Result<()> {
             #[cfg(target_os = "linux")]
-            return self.0.advise(memmap2::Advice::HugePage);
+            return self.map.advise(memmap2::Advice::HugePage);
             #[cfg(not(target_os = "linux"))]
             Err(io::ErrorKind::Unsupported.into())
         }
@@ -83,9 +133,24 @@ mod allocated {
             Ok(Self { start, layout })
         }
 
+        /// There are no mapped files.
+        pub(in super::super) fn of_file(_: std::fs::File, _: usize) -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
         pub(in super::super) fn start(&self) -> *mut u8 {
             self.start.as_ptr()
         }
+
+        pub(in super::super) fn is_file(&self) -> bool {
+            false
+        }
+
+        pub(in super::super) fn commit(&self, _: usize, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        pub(in super::super) fn populate(&self, _: usize, _: usize) {}
 
         pub(in super::super) fn len(&self) -> usize {
             self.layout.size()
@@ -95,7 +160,9 @@ mod allocated {
         ///
         /// # Safety
         /// As for a mapping.
-        pub(in super::super) unsafe fn discard(&self, _: usize, _: usize) {}
+        pub(in super::super) unsafe fn discard(&self, _: usize, _: usize) -> bool {
+            false
+        }
 
         pub(in super::super) fn use_huge_pages(&self) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())

@@ -41,6 +41,7 @@ pub(in super::super) struct Region {
     header_page: HeaderPage,
     lines: Made<Line>,
     halves: Made<AtomicU32>,
+    counters: Made<std::sync::atomic::AtomicU64>,
     accesses: Made<cell::UnsafeCell<()>>,
     bytes: Box<[UnsafeCell<u8>]>,
     is_frozen: AtomicBool,
@@ -55,6 +56,7 @@ impl Region {
             header_page: HeaderPage::default(),
             lines: Made::default(),
             halves: Made::default(),
+            counters: Made::default(),
             accesses: Made::default(),
             bytes: (0..len).map(|_| UnsafeCell::new(0)).collect(),
             is_frozen: AtomicBool::new(false),
@@ -123,7 +125,31 @@ impl Region {
     ///
     /// # Safety
     /// As for the region over mapped memory.
-    pub(in super::super) unsafe fn discard(&self, _: usize, _: usize) {}
+    pub(in super::super) unsafe fn discard(&self, _: usize, _: usize) -> bool {
+        false
+    }
+
+    pub(in super::super) fn of_file(_: std::fs::File, _: usize) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(in super::super) fn memory_len(len: usize) -> usize {
+        len
+    }
+
+    pub(in super::super) fn is_file(&self) -> bool {
+        false
+    }
+
+    pub(in super::super) fn commit(&self, _: usize, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(in super::super) fn populate(&self, _: usize, _: usize) {}
+
+    pub(in super::super) fn counter(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+        self.counters.at(offset, false, Default::default)
+    }
 
     pub(in super::super) fn use_huge_pages(&self) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())

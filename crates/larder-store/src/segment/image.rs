@@ -1,0 +1,155 @@
+//! The region as an image on disk, which outlives a planned restart of the machine.
+//!
+//! ```text
+//! magic, version, region length, note ─ pieces ─ 0, 0 ─ checksum of all checksums
+//!                                        └─ offset, length, checksum, bytes (at most a MiB)
+//! ```
+//! All numbers are words of 8 bytes, the lowest first. Memory that was never used is left out, and so are
+//! free segments.
+
+use super::config::{Config, ConfigError};
+use super::header_page::Made;
+use super::layout::checksum;
+use super::raw::{Region, page_len};
+use super::restart::{self, Unusable};
+use super::shared::Shared;
+use super::slot::REGION_MAX;
+use super::table::SegmentState;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"larderim");
+const VERSION: u64 = 1;
+/// The longest piece in bytes.
+const PIECE_LEN: usize = 1 << 20;
+
+fn sum_of(bytes: &[u8]) -> u64 {
+    rapidhash::v3::rapidhash_v3(bytes)
+}
+
+fn write_words(to: &mut impl Write, words: &[u64]) -> io::Result<()> {
+    words.iter().try_for_each(|word| to.write_all(&word.to_le_bytes()))
+}
+
+fn read_words<const N: usize>(from: &mut impl Read) -> io::Result<[u64; N]> {
+    let mut words = [0; N];
+    for word in &mut words {
+        let mut bytes = [0; 8];
+        from.read_exact(&mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(words)
+}
+
+impl Shared {
+    /// Writes an image of the region while nobody changes it; `note` is for whoever reads it.
+    pub(super) fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
+        let (table, layout) = (self.table(), &self.table().layout);
+        let header = [MAGIC, VERSION, layout.region_len() as u64, note];
+        write_words(to, &header)?;
+        let mut sums = vec![checksum(&header)];
+        let mut write = |place: Range<usize>| {
+            for offset in place.clone().step_by(PIECE_LEN) {
+                let len = PIECE_LEN.min(place.end - offset);
+                // SAFETY: nobody changes the region, by the caller's promise to this function.
+                let bytes = unsafe { table.region.bytes(offset, len) };
+                let sum = sum_of(bytes);
+                sums.push(sum);
+                write_words(to, &[offset as u64, len as u64, sum])?;
+                to.write_all(bytes)?;
+            }
+            io::Result::Ok(())
+        };
+        let seen = self.segments_seen();
+        layout.bookkeeping(seen).into_iter().try_for_each(&mut write)?;
+        for segment in 0..u32::try_from(seen).unwrap_or(u32::MAX) {
+            let state = table.entry(segment).state();
+            if !matches!(state, None | Some(SegmentState::Fresh | SegmentState::Free)) {
+                let start = layout.start(segment);
+                write(start..start + layout.segment_len)?;
+            }
+        }
+        write_words(to, &[0, 0, checksum(&sums)])
+    }
+}
+
+/// Why there is no cache of an image.
+enum ImageError {
+    Unusable(Unusable),
+    Config(ConfigError),
+}
+
+/// A cache of what an image contains, and its note: in memory, or in an empty file. The region is
+/// anonymous without a file.
+pub(super) fn load(
+    config: &Config,
+    file: Option<&File>,
+    boot: u128,
+    image: &mut impl Read,
+) -> Result<Result<(Shared, u64), Unusable>, ConfigError> {
+    match load_region(config, file, boot, image) {
+        Ok(loaded) => Ok(Ok(loaded)),
+        Err(ImageError::Unusable(unusable)) => Ok(Err(unusable)),
+        Err(ImageError::Config(error)) => Err(error),
+    }
+}
+
+fn load_region(
+    config: &Config,
+    file: Option<&File>,
+    boot: u128,
+    image: &mut impl Read,
+) -> Result<(Shared, u64), ImageError> {
+    let map = |error| ImageError::Config(ConfigError::Map(error));
+    let damaged =
+        || ImageError::Unusable(Unusable::Damaged("the image is incomplete or was changed"));
+    let header: [u64; 4] =
+        read_words(image).map_err(|_| ImageError::Unusable(Unusable::NoRegion))?;
+    let [magic, version, region_len, note] = header;
+    if magic != MAGIC {
+        return Err(ImageError::Unusable(Unusable::NoRegion));
+    }
+    if version != VERSION {
+        return Err(ImageError::Unusable(Unusable::OtherVersion));
+    }
+    let region_len = usize::try_from(region_len).map_err(|_| damaged())?;
+    if region_len as u64 > REGION_MAX || region_len < page_len() {
+        return Err(damaged());
+    }
+    let region = match file {
+        Some(file) => restart::begin_file(file, region_len).map_err(map)?,
+        None => Region::new(region_len).map_err(map)?,
+    };
+    let mut sums = vec![checksum(&header)];
+    let mut bytes = Vec::new();
+    loop {
+        let [offset, len, sum] = read_words(image).map_err(|_| damaged())?;
+        if len == 0 {
+            if sum != checksum(&sums) || offset != 0 {
+                return Err(damaged());
+            }
+            break;
+        }
+        let place = |word: u64| usize::try_from(word).map_err(|_| damaged());
+        let (offset, len) = (place(offset)?, place(len)?);
+        if len > PIECE_LEN || offset > region_len || len > region_len - offset {
+            return Err(damaged());
+        }
+        bytes.resize(len, 0);
+        image.read_exact(&mut bytes).map_err(|_| damaged())?;
+        if sum_of(&bytes) != sum {
+            return Err(damaged());
+        }
+        sums.push(sum);
+        region.commit(offset, len).map_err(map)?;
+        // SAFETY: nobody else knows the region yet.
+        unsafe { region.write(offset, &bytes) };
+    }
+    let page = region.header_page();
+    let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
+    page.begin_again(Made { boot, ..made });
+    let (shared, _) =
+        restart::reuse(config.clone(), region, region_len, boot).map_err(ImageError::Unusable)?;
+    Ok((shared, note))
+}

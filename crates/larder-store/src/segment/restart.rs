@@ -1,0 +1,178 @@
+//! Opening a region in a file: a new one, or the one that an earlier process has left there.
+
+use super::attach::{Damaged, attach};
+use super::config::{Config, ConfigError};
+use super::header_page::{Foreign, Made};
+use super::layout::{HEADER_PAGE_LEN, Layout, Shape};
+use super::raw::{Region, page_len};
+use super::shared::Shared;
+use super::sync::Ordering;
+use super::table::Table;
+use std::fmt;
+use std::fs::File;
+
+/// How a cache began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Without items. The reason is that of a region which was there and could not be used.
+    Cold(Option<Unusable>),
+    /// With the items of an earlier process, which had ended in good order.
+    Warm,
+    /// With the items of an earlier process that had died. Changes which it was in the middle of were
+    /// found done or not done.
+    Repaired,
+}
+
+/// Why a region that was there can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// It was not made by Larder, or never completed.
+    NoRegion,
+    /// Another version of Larder has made it, or one for another kind of machine.
+    OtherVersion,
+    /// The machine was started again since.
+    OtherBoot,
+    /// Its items have a CAS and those of this cache have none, or the reverse.
+    OtherCas,
+    /// Its index and bookkeeping do not fit under this limit.
+    LimitTooLow,
+    /// Two processes in succession have panicked soon after they began to use it.
+    Panics,
+    /// It contradicts itself.
+    Damaged(&'static str),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRegion => "it does not contain the memory of a cache",
+            Self::OtherVersion => "another version of Larder has made it",
+            Self::OtherBoot => "the machine was started again since it was made",
+            Self::OtherCas => "it was made with another setting of -C",
+            Self::LimitTooLow => "the index in it does not fit under this memory limit",
+            Self::Panics => "two processes that used it have failed soon after their start",
+            Self::Damaged(what) => return write!(f, "it is damaged: {what}"),
+        })
+    }
+}
+
+impl From<Foreign> for Unusable {
+    fn from(foreign: Foreign) -> Self {
+        match foreign {
+            Foreign::Magic => Self::NoRegion,
+            Foreign::Version => Self::OtherVersion,
+            Foreign::Checksum => Self::Damaged("its first words were changed"),
+        }
+    }
+}
+
+/// How many processes may panic in succession before their region is given up.
+const PANICS_MAX: u64 = 2;
+
+/// Opens the region in a file that this process alone uses.
+pub(super) fn open(
+    config: Config,
+    limit_bytes_max: usize,
+    file: File,
+    boot: u128,
+) -> Result<(Shared, Restart), ConfigError> {
+    let unusable = match reopen(&config, &file, boot) {
+        Ok(Some((shared, restart))) => return Ok((shared, restart)),
+        Ok(None) => None,
+        Err(ReopenError::Unusable(unusable)) => Some(unusable),
+        Err(ReopenError::Config(error)) => return Err(error),
+    };
+    let shape = config.shape(limit_bytes_max)?;
+    let layout = Layout::new(shape, config.limit_bytes, page_len());
+    let region = begin_file(&file, layout.region_len()).map_err(ConfigError::Map)?;
+    let shared = Shared::begin(config, Table::new(region, layout), shape, boot)?;
+    Ok((shared, Restart::Cold(unusable)))
+}
+
+/// A region of zeroes in a file, whose content is given up.
+pub(super) fn begin_file(file: &File, region_len: usize) -> std::io::Result<Region> {
+    file.set_len(0)?;
+    file.set_len(Region::memory_len(region_len) as u64)?;
+    Region::of_file(file.try_clone()?, region_len)
+}
+
+/// Why [`reopen`] has not opened a region.
+enum ReopenError {
+    Unusable(Unusable),
+    Config(ConfigError),
+}
+
+impl From<Unusable> for ReopenError {
+    fn from(unusable: Unusable) -> Self {
+        Self::Unusable(unusable)
+    }
+}
+
+/// Opens the region in a file as it lies; `None` if the file is empty.
+fn reopen(
+    config: &Config,
+    file: &File,
+    boot: u128,
+) -> Result<Option<(Shared, Restart)>, ReopenError> {
+    let map = |error| ReopenError::Config(ConfigError::Map(error));
+    let len = file.metadata().map_err(map)?.len();
+    let len = usize::try_from(len).map_err(|_| Unusable::NoRegion)?;
+    if len == 0 {
+        return Ok(None);
+    }
+    let region_len = len.checked_sub(Region::memory_len(0)).filter(|len| *len >= HEADER_PAGE_LEN);
+    let region_len = region_len.ok_or(Unusable::NoRegion)?;
+    let region = Region::of_file(file.try_clone().map_err(map)?, region_len).map_err(map)?;
+    Ok(Some(reuse(config.clone(), region, region_len, boot)?))
+}
+
+/// Uses a region as it lies.
+pub(super) fn reuse(
+    mut config: Config,
+    region: Region,
+    region_len: usize,
+    boot: u128,
+) -> Result<(Shared, Restart), Unusable> {
+    let page = region.header_page();
+    let made = page.read(page_len()).map_err(Unusable::from)?;
+    if made.boot != boot {
+        return Err(Unusable::OtherBoot);
+    }
+    if made.cas != config.cas {
+        return Err(Unusable::OtherCas);
+    }
+    if page.uses.panics.load(Ordering::Relaxed) >= PANICS_MAX {
+        return Err(Unusable::Panics);
+    }
+    let shape = shape_of(&made);
+    if !shape.is_possible() {
+        return Err(Unusable::Damaged("its sizes are impossible"));
+    }
+    let largest = Layout::new(shape, usize::MAX, page_len());
+    if largest.region_len() != region_len {
+        return Err(Unusable::Damaged("the file does not have the length of its memory"));
+    }
+    // A limit above what the table has room for is lowered to that.
+    config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
+    config.seed = made.seed;
+    let layout = Layout::new(shape, config.limit_bytes, page_len());
+    if config.classes.count() > made.classes {
+        return Err(Unusable::Damaged("it counts items in fewer classes"));
+    }
+    let table = Table::new(region, layout);
+    if table.commit_bookkeeping(layout.segments_first).is_err() {
+        return Err(Unusable::LimitTooLow);
+    }
+    let attached =
+        attach(table, &made, &config).map_err(|Damaged(what)| Unusable::Damaged(what))?;
+    if attached.alloc.limit_min() > layout.segments_first {
+        return Err(Unusable::LimitTooLow);
+    }
+    let restart = if attached.was_repaired { Restart::Repaired } else { Restart::Warm };
+    Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items), restart))
+}
+
+fn shape_of(made: &Made) -> Shape {
+    let Made { segment_len, segments, blocks, classes, .. } = *made;
+    Shape { segment_len, segments, blocks, classes }
+}

@@ -1,0 +1,77 @@
+//! Atomics that call a function before each step: for model checks under shuttle, whose scheduler may run
+//! another thread there, and for tests of restarts, in which the process may die there.
+
+use super::steps::{before_load, before_store};
+use std::sync::atomic::Ordering;
+
+macro_rules! atomics {
+    ($($name:ident $number:ty),*) => {$(
+        /// An atomic of `std`, so that it can be laid over mapped memory.
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub(in super::super) struct $name(std::sync::atomic::$name);
+
+        #[allow(dead_code, reason = "all have the methods that any of them needs")]
+        impl $name {
+            pub(in super::super) fn new(number: $number) -> Self {
+                Self(std::sync::atomic::$name::new(number))
+            }
+
+            pub(in super::super) fn load(&self, order: Ordering) -> $number {
+                before_load();
+                self.0.load(order)
+            }
+
+            pub(in super::super) fn store(&self, number: $number, order: Ordering) {
+                before_store();
+                self.0.store(number, order);
+            }
+
+            pub(in super::super) fn swap(&self, number: $number, order: Ordering) -> $number {
+                before_store();
+                self.0.swap(number, order)
+            }
+
+            pub(in super::super) fn compare_exchange(
+                &self,
+                old: $number,
+                new: $number,
+                ok: Ordering,
+                not: Ordering,
+            ) -> Result<$number, $number> {
+                before_store();
+                self.0.compare_exchange(old, new, ok, not)
+            }
+
+            pub(in super::super) fn compare_exchange_weak(
+                &self,
+                old: $number,
+                new: $number,
+                ok: Ordering,
+                not: Ordering,
+            ) -> Result<$number, $number> {
+                self.compare_exchange(old, new, ok, not)
+            }
+
+            pub(in super::super) fn fetch_update(
+                &self,
+                ok: Ordering,
+                not: Ordering,
+                f: impl FnMut($number) -> Option<$number>,
+            ) -> Result<$number, $number> {
+                before_store();
+                self.0.fetch_update(ok, not, f)
+            }
+
+            atomics!(@fetch $number: fetch_add fetch_sub fetch_and fetch_or fetch_max fetch_min);
+        }
+    )*};
+    (@fetch $number:ty: $($verb:ident)*) => {$(
+        pub(in super::super) fn $verb(&self, number: $number, order: Ordering) -> $number {
+            before_store();
+            self.0.$verb(number, order)
+        }
+    )*};
+}
+
+atomics!(AtomicU32 u32, AtomicU64 u64, AtomicUsize usize);
