@@ -19,6 +19,7 @@ pub mod life_cycle;
 pub mod listener;
 pub mod log;
 pub mod memory;
+pub mod memory_file;
 pub mod options;
 pub mod pid_file;
 pub mod platform;

@@ -2,18 +2,19 @@
 
 use clap::error::ErrorKind;
 use larder_operations::Limits;
-use larder_server::life_cycle::LifeCycle;
+use larder_server::life_cycle::{LifeCycle, Phase};
 use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
+use larder_server::memory_file::{self, Start};
 use larder_server::options::{EngineKind, Options, OptionsError};
 use larder_server::pid_file::PidFile;
-use larder_server::server::Server;
+use larder_server::server::{Guards, Server};
 use larder_server::tls::Tls;
 use larder_server::verbosity::Verbosity;
 use larder_server::{activation, auth, driver, listener, platform, slab_classes, udp, version};
 use larder_session::Settings;
 use larder_store::cache::Cache;
-use larder_store::{delayed, segment};
+use larder_store::{LimitRefused, delayed, segment};
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::net::UdpSocket;
@@ -113,25 +114,33 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
             // Locked memory must not exceed the limit that was given.
             let machine = platform::memory().filter(|_| !options.lock_memory);
             let max = Memory::items_max(options.memory_limit, machine);
-            let cache =
-                segment::Cache::growable(config, max).map_err(|error| failure(EX_USAGE)(&error))?;
+            let (file, image) = (&options.memory_file, &options.suboptions.memory_image);
+            let (cache, start) = if file.is_none() && image.is_none() {
+                let cache = segment::Cache::growable(config, max);
+                (cache.map_err(|error| failure(EX_USAGE)(&error))?, Start::cold())
+            } else {
+                memory_file::open(file.as_deref(), image.as_deref(), config, max)
+                    .map_err(|error| failure(EX_OSERR)(&error))?
+            };
+            let options = with_limit_of(options, &cache);
             if options.enable_largepages
                 && let Err(error) = cache.use_huge_pages()
             {
                 tracing::warn!("-L has no effect: the system gives no huge pages: {error}");
             }
             if kind == EngineKind::Segment {
-                return serve(options, &cache, verbosity);
+                return serve(options, &cache, verbosity, start, Some(&cache));
             }
             let storage =
                 delayed::Storage::with_thread(seed).map_err(|error| failure(EX_OSERR)(&error))?;
-            serve(options, &delayed::Cache::new(cache, storage), verbosity)
+            let in_file = cache.clone();
+            serve(options, &delayed::Cache::new(cache, storage), verbosity, start, Some(&in_file))
         }
         #[cfg(feature = "dashmap")]
         EngineKind::Dashmap => {
             use larder_store::dashmap;
             let config = dashmap::Config { limit_bytes, cas, classes, seed };
-            serve(options, &dashmap::Cache::new(config), verbosity)
+            serve(options, &dashmap::Cache::new(config), verbosity, Start::cold(), None)
         }
         #[cfg(feature = "moka")]
         EngineKind::Moka => {
@@ -142,7 +151,7 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 Some(EvictionPolicy::TinyLfu) => moka::Policy::TinyLfu,
             };
             let config = moka::Config { limit_bytes, cas, classes, seed, policy };
-            serve(options, &moka::Cache::new(config), verbosity)
+            serve(options, &moka::Cache::new(config), verbosity, Start::cold(), None)
         }
         #[cfg(not(all(feature = "dashmap", feature = "moka")))]
         EngineKind::Dashmap | EngineKind::Moka => {
@@ -151,7 +160,29 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
     }
 }
 
-fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(), Failure> {
+/// The options with the memory limit that a region allows which was made under another one.
+fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
+    let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
+    if max < Memory::new(options.memory_limit).items {
+        let mib = *Memory::range(LimitRefused { min: 1, max }).end();
+        tracing::warn!(
+            "-m {}: the file of -e was made for {mib} MiB at most, which is the limit now: remove the \
+             file to start with an empty cache under the other limit",
+            options.memory_limit
+        );
+        options.memory_limit = mib;
+    }
+    options
+}
+
+/// Serves `cache`; `region` is the cache that may be in a file.
+fn serve(
+    options: Options,
+    cache: &impl Cache,
+    verbosity: Verbosity,
+    start: Start,
+    region: Option<&segment::Cache>,
+) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
@@ -194,7 +225,9 @@ fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(
         requests_per_turn: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
     };
-    let server = Arc::new(Server::new(options, settings, passwords, cache, life, tls, verbosity));
+    let guards = Guards { passwords, tls };
+    let server = Server::new(options, settings, guards, cache, life, verbosity, start);
+    let server = Arc::new(server);
     server.note_listeners(&listeners, &udp);
     for address in server.listening() {
         tracing::info!("listening on {address}");
@@ -206,7 +239,17 @@ fn serve(options: Options, cache: &impl Cache, verbosity: Verbosity) -> Result<(
              -l 127.0.0.1 to serve this machine alone, or -Y or -S to ask for logins"
         );
     }
+    if let Some(region) = region.filter(|_| start.restart.is_some()) {
+        memory_file::settle(region);
+    }
     driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
+    if let Some(region) = region {
+        region.end();
+    }
+    let image = server.options.suboptions.memory_image.as_deref();
+    if let (Some(region), Some(image), Phase::Draining) = (region, image, server.life.requested()) {
+        memory_file::write_image(image, region, server.clock).map_err(|error| os(&error))?;
+    }
     tracing::info!("the server has stopped");
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::holdings::Shedding;
 use crate::life_cycle::LifeCycle;
 use crate::log::Log;
 use crate::memory::Memory;
+use crate::memory_file::Start;
 use crate::options::Options;
 use crate::prefixes::Prefixes;
 use crate::seldom::SeldomWarning;
@@ -33,6 +34,8 @@ pub struct Server {
     pub(crate) passwords: Option<PasswordFile>,
     /// The clock.
     pub clock: Clock,
+    /// How it began.
+    pub start: Start,
     /// The open connections, and counts of them.
     pub connections: Connections,
     /// The counters of each worker.
@@ -66,21 +69,30 @@ pub struct Server {
     pub(crate) limit_mib: AtomicUsize,
 }
 
+/// What is asked of clients.
+#[derive(Default)]
+pub struct Guards {
+    /// The passwords of those that have to log in.
+    pub passwords: Option<PasswordFile>,
+    /// Certificates, under `-Z`.
+    pub tls: Option<Arc<Tls>>,
+}
+
 impl Server {
     /// A server for `cache`.
     #[must_use]
     pub fn new(
         options: Options,
         settings: Settings,
-        passwords: Option<PasswordFile>,
+        Guards { passwords, tls }: Guards,
         cache: &impl Cache,
         life: LifeCycle,
-        tls: Option<Arc<Tls>>,
         verbosity: Verbosity,
+        start: Start,
     ) -> Self {
         let classes = settings.limits.classes.count();
         let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
-        let clock = Clock::start();
+        let clock = start.clock;
         let log = Arc::new(Log::new(
             clock,
             settings.limits.classes.clone(),
@@ -96,6 +108,7 @@ impl Server {
             settings,
             passwords,
             clock,
+            start,
             connections: Connections::default(),
             counters,
             listeners: Mutex::default(),

@@ -5,8 +5,9 @@
 
 use larder_operations::{ClassCounters, Limits, ThreadCounters};
 use larder_server::life_cycle::LifeCycle;
+use larder_server::memory_file::Start;
 use larder_server::options::Options;
-use larder_server::server::Server;
+use larder_server::server::{Guards, Server};
 use larder_server::slab_classes;
 use larder_server::stats::{Kind, Metric, PAGES, Page, Row, visit_metrics};
 use larder_server::verbosity::Verbosity;
@@ -159,7 +160,8 @@ fn server() -> Server {
         output_max: 1 << 16,
     };
     let (life, _) = LifeCycle::new().unwrap();
-    Server::new(options, settings, None, &cache, life, None, Verbosity::start_log(0))
+    let (guards, verbosity) = (Guards::default(), Verbosity::start_log(0));
+    Server::new(options, settings, guards, &cache, life, verbosity, Start::cold())
 }
 
 #[test]

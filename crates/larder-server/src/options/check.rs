@@ -125,10 +125,7 @@ impl Options {
     /// Refuses options of memcached that Larder does not support yet. If they were accepted without
     /// effect, the operator would notice only after items were lost.
     fn check_absent(&self) -> Result<(), Misuse> {
-        let message = if self.memory_file.is_some() {
-            "-e is not supported yet: items would not outlive the process. Leave it out to keep \
-             them in memory alone"
-        } else if self.suboptions.ext_path {
+        let message = if self.suboptions.ext_path {
             "-o ext_path is not supported yet: there is no external storage, and -m is all there \
              is. Leave it out to keep items in memory alone"
         } else {
@@ -156,6 +153,11 @@ impl Options {
                 if self.eviction_policy.is_some() =>
             {
                 refuse("--eviction-policy is a choice of --engine moka alone")
+            }
+            EngineKind::Moka | EngineKind::Dashmap
+                if self.memory_file.is_some() || self.suboptions.memory_image.is_some() =>
+            {
+                refuse("-e and -o memory_image: only --engine segment keeps its items in a file")
             }
             EngineKind::Moka | EngineKind::Dashmap if self.size_exponent.is_some() => {
                 refuse("--size-exponent is a choice of --engine segment alone")

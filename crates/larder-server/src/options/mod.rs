@@ -166,7 +166,7 @@ pub struct Options {
     #[arg(skip)]
     pub suboptions: Suboptions,
 
-    /// Refused: the server can't keep items in a file across restarts yet
+    /// Keep items in this file, on tmpfs, so that they outlive the process
     #[arg(short = 'e', long, value_name = "FILE")]
     pub memory_file: Option<PathBuf>,
 

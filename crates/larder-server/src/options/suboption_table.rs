@@ -230,6 +230,13 @@ pub(super) const TABLE: &[Row] = &{
         without("resp_obj_mem_limit", Text, "deprecated: use read_buf_mem_limit"),
         without("sock_cookie_id", Text, "sockets are not marked"),
         // Alone it would be missed: `Suboptions::check_absent` refuses it.
+        set(
+            "memory_image",
+            Text,
+            "(Larder's) file for planned restarts of the machine: SIGUSR1 writes all items there, and \
+             the next start reads them",
+            |o, v| o.memory_image = Some(v.text.into()),
+        ),
         set("ext_path", Text, "refused: there is no external storage yet", |o, _| {
             o.ext_path = true
         }),

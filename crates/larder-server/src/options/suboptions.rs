@@ -1,6 +1,7 @@
 //! What the `-o` list, memcached's extended options, can set.
 
 use super::tls::Tls;
+use std::path::PathBuf;
 
 /// What the `-o` list sets.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,6 +10,8 @@ pub struct Suboptions {
     pub maxconns_fast: bool,
     /// Close TCP connections that were idle for more than this, in seconds; 0 is never.
     pub idle_timeout: u32,
+    /// The file to which all items are written at SIGUSR1, and from which they are read at the start.
+    pub memory_image: Option<PathBuf>,
     /// External storage was asked for, which is not supported.
     pub ext_path: bool,
     /// Look for expired items in the background.
@@ -47,6 +50,7 @@ impl Default for Suboptions {
     fn default() -> Self {
         Self {
             maxconns_fast: true,
+            memory_image: None,
             ext_path: false,
             idle_timeout: 0,
             lru_crawler: true,

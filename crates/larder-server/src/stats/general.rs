@@ -5,12 +5,17 @@ use super::row::Unit::{Bytes, Microseconds, Seconds};
 use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
 use crate::version;
+use larder_store::segment::Restart;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 const MAXCONNS_FAST: Condition =
     Condition::new("unless `-o no_maxconns_fast` is given", |s, _| s.suboptions().maxconns_fast);
 const IDLE_TIMEOUT: Condition =
     Condition::new("with `-o idle_timeout`", |s, _| s.suboptions().idle_timeout > 0);
+
+const MEMORY_FILE: Condition =
+    Condition::new("with `-e`", |s, _| s.server.options.memory_file.is_some());
 
 const NO_RESPONSE_POOL: &str = "There is no pool of response objects.";
 const NO_SLABS: &str = "There are no slabs whose pages could move.";
@@ -62,6 +67,33 @@ pub(super) const PROCESS: &[Row] = &[
     )
     .unit(Seconds)
     .metric("larder_cpu_seconds_total", &[("mode", "system")]),
+];
+
+/// Under `-e`.
+pub(super) const RESTART: &[Row] = &[
+    Row::text(
+        "restart_state",
+        Server(|s| {
+            match s.server.start.restart {
+                Some((Restart::Warm, _)) => "warm",
+                Some((Restart::Repaired, _)) => "repaired",
+                Some((Restart::Cold(_), _)) | None => "cold",
+            }
+            .into()
+        }),
+        "Larder's own: whether the items of an earlier process are there again (`warm`), also after \
+         it had died (`repaired`), or the cache began empty (`cold`).",
+    )
+    .shown(MEMORY_FILE),
+    Row::gauge(
+        "restart_ms",
+        Server(|s| {
+            let took = s.server.start.restart.map_or(Duration::ZERO, |(_, took)| took);
+            Value::Real(took.as_secs_f64() * 1e3, Some(3))
+        }),
+        "Larder's own: milliseconds from the start until the items could be used.",
+    )
+    .shown(MEMORY_FILE),
 ];
 
 pub(super) const CONNECTIONS: &[Row] = &[

@@ -240,7 +240,11 @@ pub(super) const MEMCACHEDS: &[Row] = &[
 /// Those after it, and Larder's own.
 pub(super) const LAST: &[Row] = &[
     Row::constant("num_napi_ids", "0", "Connections go to threads in turn."),
-    Row::constant("memory_file", "(null)", "Items do not outlive the process."),
+    Row::text(
+        "memory_file",
+        Server(|s| memory_file(&s.server.options).into()),
+        "File that has the items' memory (`-e`).",
+    ),
     Row::constant("client_flags_size", "4", "Client flags have 32 bits."),
     Row::text(
         "engine",
@@ -267,6 +271,11 @@ fn port(options: &Options, port: i32) -> Value {
 
 fn unix_socket(options: &Options) -> Option<String> {
     options.unix_socket.as_ref().map(|path| path.display().to_string())
+}
+
+fn memory_file(options: &Options) -> String {
+    let file = options.memory_file.as_ref().map(|path| path.display().to_string());
+    file.unwrap_or_else(|| "(null)".to_owned())
 }
 
 fn or_null(text: String) -> Value {

@@ -28,6 +28,7 @@ pub static PAGES: [&Page; 6] = [
                 general::ITEMS,
                 items::BACKGROUND,
                 general::LAST,
+                general::RESTART,
             ],
         }],
     },
