@@ -15,7 +15,7 @@ const IDLE_TIMEOUT: Condition =
     Condition::new("with `-o idle_timeout`", |s, _| s.suboptions().idle_timeout > 0);
 
 const MEMORY_FILE: Condition =
-    Condition::new("with `-e`", |s, _| s.server.options.memory_file.is_some());
+    Condition::new("with `-e` or `-o memory_image`", |s, _| s.server.start.restart.is_some());
 
 const NO_RESPONSE_POOL: &str = "There is no pool of response objects.";
 const NO_SLABS: &str = "There are no slabs whose pages could move.";
@@ -69,7 +69,7 @@ pub(super) const PROCESS: &[Row] = &[
     .metric("larder_cpu_seconds_total", &[("mode", "system")]),
 ];
 
-/// Under `-e`.
+/// How the cache began.
 pub(super) const RESTART: &[Row] = &[
     Row::text(
         "restart_state",

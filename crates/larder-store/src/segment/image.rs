@@ -143,10 +143,13 @@ fn load_region(
         }
         sums.push(sum);
         region.commit(offset, len).map_err(map)?;
+        // A region whose first word is missing is of no use to anybody who finds it half read.
+        let skipped = if offset == 0 { 8.min(len) } else { 0 };
         // SAFETY: nobody else knows the region yet.
-        unsafe { region.write(offset, &bytes) };
+        unsafe { region.write(offset + skipped, &bytes[skipped..]) };
     }
     let page = region.header_page();
+    page.complete();
     let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
     page.begin_again(Made { boot, ..made });
     let (shared, _) =
