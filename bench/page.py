@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench import parts
+from bench import parts, restarts
 from bench.agreement import PERCENTILES, TOOLS, ratio, verdict
 from bench.servers import EMPTY_LOOP, ROOT
 from bench.workloads import BYTES_AIM, WORKLOADS
@@ -318,7 +318,20 @@ def start(found):
     return table(["", "ms"], [[n, spread([s * 1e3 for s in secs])] for n, secs in found.items()])
 
 
-OTHERS = (peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
+def restart(found):
+    rows = []
+    for one in found["restarts"]:
+        hits = [secs for secs in one["secs"] if secs is not None]
+        items = f"{one['items'] // 1_000_000} M × {one['value_bytes']} B"
+        kept = f"{100 * min(one['kept']):.3f} %"
+        ended = spread([1e3 * secs for secs in one["ended_secs"]])
+        rows.append([f"{one['server']}, {items}, {one['end']}", ended, spread([1e3 * s for s in hits]) if hits else "none", kept])
+    costs = found["get_cost"]
+    pairs = f"CPU time of a get, of {len(costs['with'])} pairs: {spread(costs['without'])} µs without `-e`, {spread(costs['with'])} µs with it; the median of the ratios is {restarts.ratio(costs):.3f}."
+    return table(["", "ms to the end", "ms from the start to the first hit", "items kept"], rows) + "\n\n" + pairs
+
+
+OTHERS = (peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart)
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}
 
@@ -469,6 +482,17 @@ def of_start(found):
         yield at_most(f"start to first answer, -m {memory_mb}", aim, [1e3 * median(found[f"larder -m {memory_mb}"])], " ms")
 
 
+def of_restart(found):
+    for restart in found["restarts"]:
+        if restart["server"] == "larder":
+            aim = 50 + restart["items"] / 100_000
+            what = f"{restart['items'] // 1_000_000} M items of {restart['value_bytes']} B, {restart['end']}: first hit"
+            yield at_most(what, aim, [1e3 * median(restart["secs"])], " ms")
+            kept = min(restart["kept"])
+            yield "… items kept", "≥ 99.9 %", f"{100 * kept:.3f} %", kept >= 0.999
+    yield at_most("CPU time of a get with -e ÷ without", 1.03, [restarts.ratio(found["get_cost"])], " ×")
+
+
 TARGETS = {
     "peers": of_peers,
     "pipelined": of_pipelined,
@@ -483,4 +507,5 @@ TARGETS = {
     "scaling": of_scaling,
     "instructions": of_instructions,
     "start": of_start,
+    "restart": of_restart,
 }

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench import agreement as agreement_of_tools
-from bench import peer_costs
+from bench import peer_costs, restarts
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 from bench.servers import on_core, output, run, versions
 from bench.workloads import QUICK, WORKLOADS
@@ -202,7 +202,12 @@ def start():
     return found
 
 
-OTHERS = (peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start)
+def restart():
+    """Restarts with items in a file."""
+    return restarts.measure()
+
+
+OTHERS = (peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart)
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 
 

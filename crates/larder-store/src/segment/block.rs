@@ -35,19 +35,20 @@ impl Block {
     }
 
     /// The number of items and of bytes in a class.
-    fn words(self, table: &Table, class: usize) -> [&AtomicU64; 2] {
-        let at = self.at + BLOCK_HEAD_LEN + 16 * class;
-        [at, at + 8].map(|at| table.region.counter(at))
+    #[inline]
+    fn words(self, table: &Table, class: usize) -> &[AtomicU64; 2] {
+        table.region.counters(self.at + BLOCK_HEAD_LEN + 16 * class)
     }
 
     #[inline]
     fn add(self, table: &Table, class: usize, items: u64, bytes: u64) {
-        for (word, n) in self.words(table, class).into_iter().zip([items, bytes]) {
-            if self.is_shared {
-                word.fetch_add(n, Relaxed);
-            } else {
-                word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
-            }
+        let [own_items, own_bytes] = self.words(table, class);
+        if self.is_shared {
+            own_items.fetch_add(items, Relaxed);
+            own_bytes.fetch_add(bytes, Relaxed);
+        } else {
+            own_items.store(own_items.load(Relaxed).wrapping_add(items), Relaxed);
+            own_bytes.store(own_bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
         }
     }
 
@@ -63,12 +64,12 @@ impl Block {
 
     /// The items and bytes that were counted in a class.
     pub(super) fn counts(self, table: &Table, class: usize) -> [u64; 2] {
-        self.words(table, class).map(|word| word.load(Relaxed))
+        self.words(table, class).each_ref().map(|word| word.load(Relaxed))
     }
 
     /// Sets the items and bytes of a class, while nobody else counts.
     pub(super) fn set_counts(self, table: &Table, class: usize, counts: [u64; 2]) {
-        for (word, count) in self.words(table, class).into_iter().zip(counts) {
+        for (word, count) in self.words(table, class).iter().zip(counts) {
             word.store(count, Relaxed);
         }
     }

@@ -376,6 +376,17 @@ impl Writer<'_> {
     ) {
         let (class, footprint) = shared.class_of(record);
         self.member.block.remove_item(shared.table(), class, footprint);
+        self.mark_counted_dead(shared, record, keep_chain);
+    }
+
+    /// Marks an item dead that was counted out.
+    #[inline]
+    pub(super) fn mark_counted_dead(
+        &mut self,
+        shared: &Arc<Shared>,
+        record: &Record<'_>,
+        keep_chain: bool,
+    ) {
         // The segment may be retired as soon as the record is dead.
         let sequence = record.entry().sequence().load(Ordering::Relaxed);
         shared.mark_dead(record, keep_chain);

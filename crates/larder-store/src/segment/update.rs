@@ -541,14 +541,19 @@ impl<'u> Update<'u, '_> {
         let value_len = new.chain_len() + new.inline_len();
         let (class, footprint) =
             shared.class_of_parts(new.key.len(), value_len, attributes.client_flags);
-        let member = self.writer.member;
+        let (table, member) = (shared.table(), self.writer.member);
         member.stats.store();
-        member.block.add_item(shared.table(), class, footprint);
-        if let Some(found) = &self.found {
-            if !self.is_live {
-                self.writer.count_reclaimed(shared, &found.record, false);
-            }
-            self.writer.mark_dead(shared, &found.record, keep_chain);
+        let Some(found) = &self.found else {
+            return member.block.add_item(table, class, footprint);
+        };
+        if !self.is_live {
+            self.writer.count_reclaimed(shared, &found.record, false);
         }
+        let (old_class, old_footprint) = shared.class_of(&found.record);
+        if (old_class, old_footprint) != (class, footprint) {
+            member.block.add_item(table, class, footprint);
+            member.block.remove_item(table, old_class, old_footprint);
+        }
+        self.writer.mark_counted_dead(shared, &found.record, keep_chain);
     }
 }

@@ -57,13 +57,13 @@ impl Region {
         self.memory.populate(offset, len);
     }
 
-    /// A counter at a multiple of 8, whose value is never relied on by another thread: model checks do
-    /// not look at it.
+    /// Two counters at a multiple of 8, whose values no other thread relies on: model checks do not look
+    /// at them.
     #[inline]
-    pub(in super::super) fn counter(&self, offset: usize) -> &Counter {
+    pub(in super::super) fn counters(&self, offset: usize) -> &[Counter; 2] {
         strict_assert!(offset.is_multiple_of(8));
-        let pointer = self.fixed(offset).cast::<Counter>();
-        // SAFETY: as in `word`.
+        let pointer = self.fixed(offset).cast::<[Counter; 2]>();
+        // SAFETY: as in `word`, for both.
         unsafe { &*pointer }
     }
 

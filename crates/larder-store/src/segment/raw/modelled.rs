@@ -41,7 +41,7 @@ pub(in super::super) struct Region {
     header_page: HeaderPage,
     lines: Made<Line>,
     halves: Made<AtomicU32>,
-    counters: Made<std::sync::atomic::AtomicU64>,
+    counters: Made<[std::sync::atomic::AtomicU64; 2]>,
     accesses: Made<cell::UnsafeCell<()>>,
     bytes: Box<[UnsafeCell<u8>]>,
     is_frozen: AtomicBool,
@@ -147,7 +147,7 @@ impl Region {
 
     pub(in super::super) fn populate(&self, _: usize, _: usize) {}
 
-    pub(in super::super) fn counter(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+    pub(in super::super) fn counters(&self, offset: usize) -> &[std::sync::atomic::AtomicU64; 2] {
         self.counters.at(offset, false, Default::default)
     }
 

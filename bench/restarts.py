@@ -1,0 +1,131 @@
+"""Restarts of servers that keep their items in a file on tmpfs (`-e`): the time to the first hit and the
+items that are kept, after each way of ending; and what `-e` costs while nothing ends."""
+
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+
+from bench.peer_costs import cpu_secs
+from bench.servers import COMMANDS, LARDER, LOAD_CORE, SERVER_CORE, free_port, on_core, run
+
+TMPFS = "/dev/shm"
+# Keys, the length of each value in bytes, and `-m`.
+FILLS = [(1_000_000, 1000, 2048), (10_000_000, 100, 4096)]
+ROUNDS = 3
+SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGUSR1": signal.SIGUSR1, "kill -9": signal.SIGKILL}
+# memcached keeps items over SIGUSR1 alone.
+ENDS = {"memcached": ["SIGUSR1"], "larder": list(SIGNALS)}
+PAIRS = 10
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+def measure():
+    return {"restarts": [restart(fill, name, end) for fill in FILLS for name, ends in ENDS.items() for end in ends],
+            "get_cost": get_costs()}
+
+
+@contextmanager
+def folder():
+    path = tempfile.mkdtemp(dir=TMPFS, prefix="larder-bench-")
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+class Kept:
+    """A server with its items in a file."""
+
+    def __init__(self, name, memory_mb, place, *options):
+        self.port, self.file = free_port(), f"{place}/memory"
+        options = ["-l", "127.0.0.1", "-t", 1, "-m", memory_mb, *options]
+        self.command = [*COMMANDS[name], *options]
+        self.process = None
+
+    def start(self, key=None):
+        """Starts it, and returns the seconds to its first answer, and whether that was a hit."""
+        begun = time.monotonic()
+        command = on_core(SERVER_CORE, [*self.command, "-p", self.port])
+        self.process = subprocess.Popen(command, **QUIET)
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port)) as stream:
+                    stream.sendall(b"get %b\r\n" % (key or b"none"))
+                    answer = stream.recv(1 << 16)
+                return time.monotonic() - begun, answer.startswith(b"VALUE")
+            except ConnectionRefusedError:
+                assert self.process.poll() is None, self.command
+                time.sleep(0.0005)
+
+    def end(self, how):
+        self.process.send_signal(how)
+        self.process.wait()
+
+    def items(self):
+        with socket.create_connection(("127.0.0.1", self.port)) as stream:
+            stream.sendall(b"stats\r\n")
+            lines = stream.makefile("rb")
+            words = (line.split() for line in iter(lines.readline, b"END\r\n"))
+            return int({name: value for _, name, value in words}[b"curr_items"])
+
+    def fill(self, keys, length):
+        command = [LARDER, "bench", "-q", "-p", self.port, "-t", 1, "-c", 16, "--pipeline", 32, "--ratio", "1:0",
+                   "--key-pattern", "P:P", "-n", "allkeys", "--key-minimum", 1, "--key-maximum", keys, "-d", length]
+        run(on_core(LOAD_CORE, command), **QUIET)
+
+
+def restart(fill, name, end):
+    keys, length, memory_mb = fill
+    key = f"memtier-{keys // 2}".encode()
+    found = {"items": keys, "value_bytes": length, "server": name, "end": end, "secs": [], "ended_secs": [], "kept": []}
+    with folder() as place:
+        server = Kept(name, memory_mb, place)
+        server.command += ["-e", server.file]
+        server.start()
+        try:
+            server.fill(keys, length)
+            before = server.items()
+            for _ in range(ROUNDS):
+                begun = time.monotonic()
+                server.end(SIGNALS[end])
+                found["ended_secs"].append(time.monotonic() - begun)
+                secs, is_hit = server.start(key)
+                found["secs"].append(secs if is_hit else None)
+                found["kept"].append(server.items() / before)
+        finally:
+            server.end(signal.SIGKILL)
+    return found
+
+
+def get_costs():
+    """Microseconds of CPU time per get, in pairs of larderd without and with `-e`."""
+    found = {"without": [], "with": []}
+    keys, requests = 100_000, 40_000
+    for number in range(PAIRS):
+        for which in sorted(found, reverse=number % 2):
+            with folder() as place:
+                server = Kept("larder", 1024, place)
+                server.command += ["-e", server.file] if which == "with" else []
+                server.start()
+                try:
+                    server.fill(keys, 500)
+                    before = cpu_secs(server.process.pid)
+                    load = [LARDER, "bench", "-q", "-p", server.port, "-t", 1, "-c", 16, "--pipeline", 50, "--sliding",
+                            "--ratio", "0:1", "-n", requests, "--key-minimum", 1, "--key-maximum", keys]
+                    run(on_core(LOAD_CORE, load), **QUIET)
+                    after = cpu_secs(server.process.pid)
+                finally:
+                    server.end(signal.SIGKILL)
+            cpu = sum(after) - sum(before)
+            found[which].append(1e6 * cpu / (requests * 16))
+    return found
+
+
+def ratio(costs):
+    """The median of the ratios of the pairs."""
+    return statistics.median(kept / plain for plain, kept in zip(costs["without"], costs["with"]))
