@@ -87,18 +87,29 @@ pub fn open(
     items_max: usize,
 ) -> Result<(Cache, Start), FileError> {
     let begun = Instant::now();
-    let (region, opened) = match file {
-        None => (None, None),
-        Some(path) => {
-            let (file, opened) = open_region(path, config.clone(), items_max)?;
-            (Some((path, file)), Some(opened))
-        }
+    let region = file.map(|path| Ok((path, lock_own(path)?))).transpose()?;
+    let reopen = || {
+        let opened = region.as_ref().map(|(path, file)| {
+            let same = file.try_clone().map_err(|error| FileError::Io((*path).to_owned(), error));
+            open_region(path, same?, config.clone(), items_max)
+        });
+        opened.transpose()
     };
+    let mut opened = reopen()?;
     let is_cold = !matches!(opened, Some((_, Restart::Warm | Restart::Repaired)));
     let from_image = match image {
-        Some(image) => take_image(image, is_cold, &config, region.as_ref().map(|(_, file)| file))?,
+        Some(image) => {
+            if is_cold {
+                // The image is read into the file.
+                opened = None;
+            }
+            take_image(image, is_cold, &config, region.as_ref().map(|(_, file)| file))?
+        }
         None => None,
     };
+    if from_image.is_none() && opened.is_none() {
+        opened = reopen()?;
+    }
     let (cache, restart, clock) = match (from_image, opened) {
         (Some((cache, clock)), _) => (cache, Restart::Warm, clock),
         (None, Some((cache, restart))) => {
@@ -109,7 +120,7 @@ pub fn open(
             (cache, restart, clock)
         }
         (None, None) => {
-            let cache = Cache::growable(config, items_max);
+            let cache = Cache::growable(config.clone(), items_max);
             let named = || image.map(Path::to_owned).unwrap_or_default();
             let cache = cache.map_err(|error| FileError::Cache(named(), error))?;
             (cache, Restart::Cold(None), Clock::start())
@@ -128,13 +139,8 @@ pub fn open(
     Ok((cache, Start { clock, restart: Some((restart, took)) }))
 }
 
-/// Opens the cache in a file of this server's own, once no other process uses it.
-fn open_region(
-    path: &Path,
-    config: Config,
-    items_max: usize,
-) -> Result<(File, (Cache, Restart)), FileError> {
-    let io = |error| FileError::Io(path.to_owned(), error);
+/// Opens a file of this server's own, and waits until no other process uses it.
+fn lock_own(path: &Path) -> Result<File, FileError> {
     let file = open_own(path)?;
     lock(path, &file)?;
     if !is_in_memory(&file) {
@@ -143,9 +149,18 @@ fn open_region(
             path.display()
         );
     }
-    let same = file.try_clone().map_err(io)?;
-    let opened = Cache::in_file(config, items_max, same, boot_id().map_err(io)?);
-    Ok((file, opened.map_err(|error| FileError::Cache(path.to_owned(), error))?))
+    Ok(file)
+}
+
+fn open_region(
+    path: &Path,
+    file: File,
+    config: Config,
+    items_max: usize,
+) -> Result<(Cache, Restart), FileError> {
+    let boot = boot_id().map_err(|error| FileError::Io(path.to_owned(), error))?;
+    let opened = Cache::in_file(config, items_max, file, boot);
+    opened.map_err(|error| FileError::Cache(path.to_owned(), error))
 }
 
 fn report(path: &Path, restart: Restart) {

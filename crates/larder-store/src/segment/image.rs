@@ -90,8 +90,13 @@ pub(super) fn load(
 ) -> Result<Result<(Shared, u64), Unusable>, ConfigError> {
     match load_region(config, file, boot, image) {
         Ok(loaded) => Ok(Ok(loaded)),
-        Err(ImageError::Unusable(unusable)) => Ok(Err(unusable)),
         Err(ImageError::Config(error)) => Err(error),
+        Err(ImageError::Unusable(unusable)) => {
+            if let Some(file) = file {
+                file.set_len(0).map_err(ConfigError::Map)?;
+            }
+            Ok(Err(unusable))
+        }
     }
 }
 
