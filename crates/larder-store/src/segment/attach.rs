@@ -96,7 +96,9 @@ pub(super) fn attach(table: Table, made: &Made, config: &Config) -> Result<Attac
     table.clear_bucket(len);
     let index = Index::over(table, made.buckets_first, stripes_for(made.buckets_first));
     let mut survey = Survey { table: &index.buckets, cas: made.cas, found };
-    survey.suspect_blocks();
+    if was_running {
+        survey.suspect_blocks();
+    }
     let rehash = |slot: Slot| hash_of(&secrets, survey.record(slot.offset()).key());
     let repaired = index.repair(|slot| survey.is_valid(slot.offset()), rehash);
     let mut references = survey.count_items(&index);

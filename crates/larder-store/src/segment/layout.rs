@@ -54,6 +54,8 @@ pub(super) const SEGMENTS_MIN: usize = 32;
 /// Handle blocks take one byte in this many of the limit at most: two if need be, of which one is shared.
 const BLOCKS_SHARE: usize = 64;
 const BLOCKS_MIN: usize = 2;
+/// Where there is room, this many handles have blocks of their own, also if there are fewer at first.
+const BLOCKS_USUAL: usize = 16;
 
 /// The smallest limit that works, in bytes, if items are counted in `classes` classes.
 pub(super) const fn limit_min(classes: usize) -> usize {
@@ -87,7 +89,7 @@ impl Shape {
         }
         // The last block is shared by all further handles.
         let blocks_max = (limit / BLOCKS_SHARE / block_len(classes)).max(BLOCKS_MIN);
-        let blocks = (threads.saturating_add(1)).clamp(BLOCKS_MIN, blocks_max);
+        let blocks = (threads.max(BLOCKS_USUAL).saturating_add(1)).clamp(BLOCKS_MIN, blocks_max);
         let short = (limit / SEGMENTS_AIM_SHORT).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_SHORT);
         let ideal = (limit / SEGMENTS_AIM).clamp(short, SEGMENT_LEN_MAX);
         let segment_len = 1 << ideal.ilog2();

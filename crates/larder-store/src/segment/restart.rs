@@ -155,14 +155,18 @@ pub(super) fn reuse(
     // A limit above what the table has room for is lowered to that.
     config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
     config.seed = made.seed;
-    let layout = Layout::new(shape, config.limit_bytes, page_len());
+    let mut layout = Layout::new(shape, config.limit_bytes, page_len());
     if config.classes.count() > made.classes {
         return Err(Unusable::Damaged("it counts items in fewer classes"));
     }
-    let table = Table::new(region, layout);
-    if table.commit_bookkeeping(layout.segments_first).is_err() {
-        return Err(Unusable::LimitTooLow);
+    if !has_room(&region, &layout) {
+        // The file system is full: the limit stays where it was.
+        let seen = region.header_page().uses.segments_seen.load(Ordering::Relaxed);
+        let seen = usize::try_from(seen).unwrap_or(0).min(layout.segments_first);
+        config.limit_bytes = layout.limit_for(seen);
+        layout = Layout::new(shape, config.limit_bytes, page_len());
     }
+    let table = Table::new(region, layout);
     let attached =
         attach(table, &made, &config).map_err(|Damaged(what)| Unusable::Damaged(what))?;
     if attached.alloc.limit_min() > layout.segments_first {
@@ -170,6 +174,12 @@ pub(super) fn reuse(
     }
     let restart = if attached.was_repaired { Restart::Repaired } else { Restart::Warm };
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items), restart))
+}
+
+/// Whether the file system has room for what belongs to all segments of a layout.
+fn has_room(region: &Region, layout: &Layout) -> bool {
+    let mut places = layout.bookkeeping(layout.segments_first).into_iter();
+    places.all(|place| region.commit(place.start, place.len()).is_ok())
 }
 
 fn shape_of(made: &Made) -> Shape {
