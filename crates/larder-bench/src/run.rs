@@ -118,7 +118,7 @@ pub enum RunError {
         error: std::io::Error,
     },
     /// A signal arrived before the first request.
-    #[error("interrupted while connections were made")]
+    #[error("interrupted before the first request")]
     Interrupted,
     /// A certificate, key or server name cannot be used.
     #[error("TLS: {0}")]
@@ -274,7 +274,7 @@ fn load(
                 false => Client::new(&load, index),
             })
             .collect();
-        workers.push(Worker::new(&load, &control, clients?, thread)?);
+        workers.push(Worker::new(&load, &control, clients?, thread, interrupted)?);
     }
     let monitor = |server: &NamedServer| {
         pid.or_else(|| process::find(&server.address)).and_then(ServerMonitor::begin)

@@ -7,6 +7,7 @@ use super::generator::TraceQueue;
 use super::recorded::Recorded;
 use super::stats::{Kind, LoadStats};
 use crate::run::RunError;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum number of requests that are distributed before answers are looked after again.
 const AT_ONCE_MAX: usize = 256;
@@ -22,8 +23,6 @@ pub(crate) struct Replay {
     /// Number of clients at which less than a pipeline waits.
     short: usize,
     pipeline: usize,
-    /// When the next request is due that was not distributed; none in a closed loop or at the end.
-    due: Option<u64>,
     /// Whether the last requests were distributed.
     has_ended: bool,
     /// Requests whose clients were lost, with the times at which they were due, or in a closed loop
@@ -32,15 +31,25 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// The replay of a thread; none if the run replays no trace.
+    /// The replay of a thread; none if the run replays no trace. In an open loop, reads the first
+    /// requests, which are due at once.
     ///
     /// # Errors
-    /// The trace cannot be read.
-    pub(crate) fn open(load: &Load, thread: usize) -> Result<Option<Self>, RunError> {
+    /// The trace cannot be read, or the run was interrupted.
+    pub(crate) fn open(
+        load: &Load,
+        thread: usize,
+        interrupted: &AtomicBool,
+    ) -> Result<Option<Self>, RunError> {
         let Some(mut feed) = Feed::open(load, thread)? else { return Ok(None) };
         let is_open_loop = load.settings.is_open_loop();
+        while is_open_loop && !feed.has_next() && !feed.has_ended() {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+            feed.read_some();
+        }
         Ok(Some(Self {
-            due: if is_open_loop { feed.due() } else { None },
             feed,
             is_open_loop,
             waiting: vec![0; load.settings.clients],
@@ -66,22 +75,33 @@ impl Replay {
         self.is_open_loop && !self.has_ended
     }
 
-    /// When the event loop has to distribute requests, in nanoseconds since the start of the run;
-    /// none if clients have to send before.
-    pub(crate) fn due(&self) -> Option<u64> {
-        if self.has_ended || self.waiting_sum >= WAITING_MAX {
+    /// When the event loop has to distribute requests that are due before `end` or to read records
+    /// ahead, in nanoseconds since the start of the run; none if clients have to send before.
+    pub(crate) fn due(&self, end: u64) -> Option<u64> {
+        if self.has_ended || !self.has_room() {
             return None;
         }
-        if self.is_open_loop { self.due } else { (self.short > 0).then_some(0) }
+        if !self.is_open_loop {
+            return Some(0);
+        }
+        let due = self.feed.due().filter(|due| *due < end)?;
+        Some(if self.feed.wants_more() { 0 } else { due })
+    }
+
+    /// Whether clients can be given requests.
+    fn has_room(&self) -> bool {
+        self.waiting_sum < WAITING_MAX && (self.is_open_loop || self.short > 0)
     }
 
     /// Whether requests of the open loop that are due before `end` are not sent.
     pub(crate) fn is_behind(&self, end: u64) -> bool {
-        self.is_open_loop && (self.waiting_sum > 0 || self.due.is_some_and(|due| due < end))
+        let due = self.feed.due();
+        self.is_open_loop && (self.waiting_sum > 0 || due.is_some_and(|due| due < end))
     }
 
     /// Gives clients their requests: those that are due at `now` and before `end`, or in a closed
-    /// loop as many as keep clients busy. Returns the clients at which nothing waited before.
+    /// loop as many as keep clients busy. Then reads further records. Does a limited part of both at
+    /// once. Returns the clients at which nothing waited before.
     pub(crate) fn distribute(
         &mut self,
         now: u64,
@@ -93,22 +113,20 @@ impl Replay {
             return given;
         }
         for _ in 0..AT_ONCE_MAX {
-            if self.due().is_none_or(|due| due > now || due >= end) {
+            let is_due = self.feed.due().is_some_and(|due| due <= now && due < end);
+            if !is_due || !self.has_room() {
                 break;
             }
-            let Some((index, request)) = self.feed.take() else {
-                self.has_ended = true;
-                break;
-            };
+            let Some((index, request)) = self.feed.take() else { break };
             if self.waiting[index] == 0 {
                 given.push(index);
             }
             self.give(index, request, clients, now);
-            if self.is_open_loop {
-                self.due = self.feed.due();
-            }
         }
-        self.has_ended |= self.is_open_loop && self.due.is_none();
+        if self.has_room() && self.feed.wants_more() {
+            self.feed.read_some();
+        }
+        self.has_ended = self.feed.has_ended();
         if self.has_ended {
             let queues = clients.iter_mut().flatten().filter_map(Client::trace);
             queues.for_each(|queue| queue.has_ended = true);
@@ -176,11 +194,52 @@ impl Replay {
         });
         self.lost.iter().for_each(|(kind, due)| count(*kind, *due));
         while self.is_open_loop
-            && let Some((_, request)) = self.feed.take()
-            && let Some(due) = request.due.filter(|due| *due < until)
+            && let Some(due) = self.feed.due().filter(|due| *due < until)
         {
-            count(request.kind(), due);
+            match self.feed.take() {
+                Some((_, request)) => count(request.kind(), due),
+                None => self.feed.read_some(),
+            }
         }
         self.feed.error().map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    /// The replay of the one thread of a load.
+    fn replay(text: &str, options: &str, interrupted: bool) -> Result<Replay, RunError> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace.csv");
+        std::fs::write(&file, text).unwrap();
+        let line = format!("bench -s 127.0.0.1 -t 1 -c 1 --trace {} {options}", file.display());
+        let settings = Line::parse_from(line.split_whitespace()).arguments.settings().unwrap();
+        let load = Load::new(&settings).unwrap();
+        Ok(Replay::open(&load, 0, &AtomicBool::new(interrupted))?.unwrap())
+    }
+
+    /// A second of many records takes time to be read, but its first request is due at once.
+    #[test]
+    fn the_first_requests_are_read_before_the_run() {
+        let text = "0,k,1,1,1,get,0\n".repeat(1000);
+        let replay = replay(&text, "--speed 1", false).unwrap();
+        assert!(replay.feed.has_next());
+    }
+
+    #[test]
+    fn a_signal_before_the_run_ends_it() {
+        let text = "0,k,1,1,1,get,0\n".repeat(1000);
+        let error = replay(&text, "--speed 1", true).unwrap_err();
+        assert!(matches!(error, RunError::Interrupted), "{error}");
     }
 }

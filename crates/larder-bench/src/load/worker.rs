@@ -13,6 +13,7 @@ use crate::run::RunError;
 use crate::settings::{Arrivals, Stop};
 use mio::{Events, Poll, Token};
 use std::io::Error;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -98,12 +99,14 @@ pub(crate) struct WorkerEnd {
 
 impl<'l> Worker<'l> {
     /// # Errors
-    /// The system refuses an event queue, or to register the sockets with it.
+    /// The system refuses an event queue, or to register the sockets with it; the trace cannot be
+    /// read; or the run was interrupted.
     pub(crate) fn new(
         load: &'l Load,
         control: &'l Control,
         mut clients: Vec<Client>,
         thread: usize,
+        interrupted: &AtomicBool,
     ) -> Result<Self, RunError> {
         let poll = Poll::new().map_err(RunError::System)?;
         // A connection's token is its place among those of all clients.
@@ -137,7 +140,7 @@ impl<'l> Worker<'l> {
             opening_checked: Duration::ZERO,
             schedule,
             bursts,
-            replay: Replay::open(load, thread)?,
+            replay: Replay::open(load, thread, interrupted)?,
             stats: LoadStats::new(),
             start: Instant::now(),
             end: match load.settings.stop {
@@ -345,8 +348,9 @@ impl<'l> Worker<'l> {
         if let Some(next) = self.next_step {
             wait = wait.min(next.saturating_sub(elapsed));
         }
-        if let Some(due) = self.replay.as_ref().and_then(Replay::due)
-            && !ended
+        let end = self.end.map_or(u64::MAX, nanos);
+        if let Some(due) = self.replay.as_ref().and_then(|replay| replay.due(end))
+            && (!ended || self.is_open_replay() && !self.is_too_late(elapsed))
         {
             let due = Duration::from_nanos(due).saturating_sub(elapsed);
             wait = wait.min(due.saturating_sub(SPIN_TIME));
