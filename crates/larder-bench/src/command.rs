@@ -17,6 +17,7 @@ use hdrhistogram::Histogram;
 use larder_target::Machine;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -88,7 +89,8 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         }
         text.push_str(&table::search(bound, &search));
         write_search(arguments, &settings, bound, &search, &text, begun, out)?;
-        return found.and(search.highest_per_second.map(drop).ok_or(BenchError::NoRate));
+        let found = found.and(search.highest_per_second.map(drop).ok_or(BenchError::NoRate));
+        return found.and(judge_faults(&search.fill_faults, arguments.max_faults));
     }
     let mut runs: Vec<Measured> = Vec::new();
     // Whatever cannot be written, the other results are.
@@ -151,17 +153,22 @@ fn find_rate(
 ) -> Result<(), BenchError> {
     let mut settings = settings.clone();
     let mut number = 0;
-    search.go_on(settings.rate.unwrap_or(u64::MAX), |rate| {
+    let mut fill_faults = BTreeMap::new();
+    let found = search.go_on(settings.rate.unwrap_or(u64::MAX), |rate| {
         number += 1;
         settings.rate = Some(rate);
         let mut progress = progress_line(arguments.quiet, number);
-        let measured = run_interruptible(&settings, arguments.pid, interrupted, &mut progress)?;
+        let mut measured = run_interruptible(&settings, arguments.pid, interrupted, &mut progress)?;
         if let Some(reason) = measured.outcome.ended_early.clone() {
             return Err(BenchError::EndedEarly { reason });
         }
         settings.fill = false;
+        // A fault of the fill is none of the rate that is tried first.
+        fill_faults.append(&mut measured.outcome.take_fill_faults());
         Ok(step(rate, bound, arguments.max_faults, &measured))
-    })
+    });
+    search.fill_faults = fill_faults;
+    found
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
@@ -233,11 +240,15 @@ fn judge(median: &Outcome, allowed: u64) -> Result<(), BenchError> {
     if let Some(reason) = median.ended_early.clone() {
         return Err(BenchError::EndedEarly { reason });
     }
-    let count = median.fault_count();
+    judge_faults(&median.faults, allowed)
+}
+
+fn judge_faults(faults: &BTreeMap<String, u64>, allowed: u64) -> Result<(), BenchError> {
+    let count = faults.values().sum();
     if count <= allowed {
         return Ok(());
     }
-    let mut kinds: Vec<(&String, &u64)> = median.faults.iter().collect();
+    let mut kinds: Vec<(&String, &u64)> = faults.iter().collect();
     kinds.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
     let more = if kinds.len() > SHOWN_KINDS { ", and others" } else { "" };
     let kinds: Vec<String> =

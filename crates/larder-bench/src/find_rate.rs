@@ -1,6 +1,7 @@
 //! Finds the highest rate of an open loop at which a percentile of the latency stays under a bound.
 
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 /// The argument of `--find-rate`: a percentile and its bound.
@@ -50,6 +51,8 @@ pub struct Search {
     pub highest_per_second: Option<u64>,
     /// The lowest rate above it that failed; none if the highest rate that was to be tried passed.
     pub fails_at_per_second: Option<u64>,
+    /// Number of faults by kind while the keys were set, before the first run.
+    pub fill_faults: BTreeMap<String, u64>,
 }
 
 /// The rate that is tried first.

@@ -48,7 +48,21 @@ impl Outcome {
     pub fn fault_count(&self) -> u64 {
         self.faults.values().sum()
     }
+
+    /// Removes the faults that occurred while the keys were set, and returns them: of several runs
+    /// over the same items, they are those of all runs.
+    #[must_use]
+    pub fn take_fill_faults(&mut self) -> BTreeMap<String, u64> {
+        let (of_fill, others) = std::mem::take(&mut self.faults)
+            .into_iter()
+            .partition(|(what, _)| what.starts_with(FILL));
+        self.faults = others;
+        of_fill
+    }
 }
+
+/// Prefix of the faults that occurred while the keys were set.
+pub(crate) const FILL: &str = "fill: ";
 
 /// The load of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

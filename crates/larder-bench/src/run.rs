@@ -7,7 +7,7 @@ use crate::load::control::Control;
 use crate::load::opening::{is_login_timeout, is_refused_login};
 use crate::load::stats::{CommandStats, LoadStats, ServerStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
-use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost, ServerOutcome};
+use crate::outcome::{Command, FILL, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use crate::settings::{KeySpace, Keys, NamedServer, Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
 use larder_target::process::{self, Events, Usage, own_cpu_secs};
@@ -210,7 +210,7 @@ pub fn run_interruptible(
         for filling in fill_settings(settings) {
             let mut filled = load(&filling, pid, interrupted, &mut |_| ())?;
             for (what, times) in std::mem::take(&mut filled.outcome.faults) {
-                *fill_faults.entry(format!("fill: {what}")).or_default() += times;
+                *fill_faults.entry(format!("{FILL}{what}")).or_default() += times;
             }
             if let Some(reason) = filled.outcome.ended_early {
                 let ended_early = Some(format!("{reason}, while the keys were set (--fill)"));

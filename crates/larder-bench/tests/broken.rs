@@ -7,7 +7,7 @@ mod common;
 
 use broken_server::{Action, BrokenServer, Request, hit};
 use common::{Server, load};
-use larder_bench::{Measured, Outcome};
+use larder_bench::{Measured, Outcome, bench};
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -175,6 +175,42 @@ fn errors_while_keys_are_set_count() {
     let measured = run(&server, "-t 1 -c 1 -n 100 --key-maximum 99 --fill");
     assert_eq!(fault(&measured.outcome, "fill: SERVER_ERROR out of memory"), 10);
     assert_eq!(measured.outcome.fault_count(), 10);
+}
+
+/// Only the first run of a search sets the keys. Its faults decide the exit status, not the rate.
+#[test]
+fn errors_while_keys_are_set_count_in_a_search() {
+    let refuse = |request: &Request<'_>| match request.number {
+        number if number < 10 => Action::Send(b"SERVER_ERROR out of memory\r\n".to_vec()),
+        _ => Action::Send(request.right()),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("search.json");
+    let search = |max_faults: u64| {
+        let server = BrokenServer::start(refuse);
+        let line = format!(
+            "-s 127.0.0.1 -p {} -t 1 -c 2 --find-rate 50:1000 --rate 200 --test-time 0.3 --fill \
+             --key-maximum 99 -q --max-faults {max_faults} --json-out-file {}",
+            server.port,
+            path.display()
+        );
+        let mut table = Vec::new();
+        let result = bench(&common::arguments(&line), &mut table);
+        (result.map_err(|error| error.to_string()), String::from_utf8(table).unwrap())
+    };
+    let (result, table) = search(9);
+    let error = result.unwrap_err();
+    assert!(
+        error.contains("10 faults, and --max-faults allows 9: 10 x fill: SERVER_ERROR"),
+        "{error}"
+    );
+    assert!(table.contains("FAULT 10 x fill: SERVER_ERROR out of memory\n"), "{table}");
+    assert!(table.contains("at the highest rate that was to be tried: 200/s"), "{table}");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(json["fill_faults"]["fill: SERVER_ERROR out of memory"], 10);
+    assert_eq!(json["steps"].as_array().unwrap().last().unwrap()["faults"], 0);
+    let (result, table) = search(10);
+    assert!(result.is_ok(), "{result:?}: {table}");
 }
 
 #[test]

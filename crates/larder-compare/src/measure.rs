@@ -14,6 +14,7 @@ use larder_target::launch::{CommandLine, Launch, Launched};
 use larder_target::template::Values;
 use larder_target::{Protocol, ServerAddress};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -131,19 +132,23 @@ impl Harness<'_> {
             return Ok(Measurement { found: Found::Held(held), others_busy, course: None });
         }
         let (mut settings, faults_max) = self.settings(trial, phase, address)?;
+        let mut fill_faults = BTreeMap::new();
         if !std::mem::replace(warm, true) && self.suite.warm_up_secs > 0.0 {
             let warm_up = Duration::from_secs_f64(self.suite.warm_up_secs);
             let warming = Settings { stop: Stop::After(warm_up), ..settings.clone() };
-            let outcome = self.load(server, &warming)?.outcome;
+            let mut outcome = self.load(server, &warming)?.outcome;
             if let Some(reason) = failure(&outcome, u64::MAX) {
                 return Err(format!("warming up: {reason}"));
             }
+            // What is measured are the items that this fill has set.
+            fill_faults = outcome.take_fill_faults();
             settings.fill = false;
         }
         let before = CpuTimes::now(pid);
         let measured = self.load(server, &settings)?;
         let course = Course::of(&measured);
         let mut outcome = measured.outcome;
+        outcome.faults.append(&mut fill_faults);
         // A cost of 0 is one that was not seen.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
         let (found, others_busy) = (judge(outcome, faults_max), self.others_since(before, pid));

@@ -9,11 +9,15 @@ fn a_server() {
     misbehaving::serve();
 }
 
-/// A comparison of memcached with a server that behaves as `behaviour` says, in one run.
-fn beside_memcached(behaviour: &str, load: &str) -> Bench {
+/// A suite with memcached and a server that behaves as `behaviour` says, in one run.
+fn beside_memcached_suite(behaviour: &str) -> String {
     let suite = suite_text(&MEMCACHED, &misbehaving::entry("broken", behaviour));
-    let suite =
-        suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("runs = 2", "runs = 1");
+    suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("runs = 2", "runs = 1")
+}
+
+/// A comparison of memcached with a server that behaves as `behaviour` says, without a warm-up.
+fn beside_memcached(behaviour: &str, load: &str) -> Bench {
+    let suite = beside_memcached_suite(behaviour);
     Bench::of(&suite.replace("-n 100", load).replace("warm_up_secs = 0.05", "warm_up_secs = 0"))
 }
 
@@ -63,6 +67,15 @@ fn a_server_that_freezes_while_keys_are_set_has_no_result() {
 #[test]
 fn a_server_that_refuses_every_set_has_no_result() {
     fails(&beside_memcached("refuses", "-n 100"), "SERVER_ERROR out of memory storing object");
+}
+
+/// The warm-up sets the keys, and all of them are refused; what is measured are gets, which find none.
+#[test]
+fn a_server_that_refuses_sets_during_the_warm_up_has_no_result() {
+    let load = "-n 100 --fill --key-maximum 50";
+    let suite = beside_memcached_suite("refuses").replace("-n 100", load);
+    let bench = Bench::of(&suite.replace("--ratio 1:1", "--ratio 0:1"));
+    fails(&bench, "fill: SERVER_ERROR out of memory storing object");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::outcome::{Offered, Outcome, ServerCost};
 use crate::run::Measured;
 use crate::settings::{Arrivals, Settings, Stop};
 use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Two lines that summarise the settings, and a line with the version of each of several servers.
@@ -116,6 +117,7 @@ pub(crate) fn search(bound: Bound, search: &Search) -> String {
         }
         (None, _) => writeln!(text, "no rate with {kept}"),
     };
+    text.push_str(&faults(&search.fill_faults));
     text
 }
 
@@ -238,10 +240,15 @@ pub(crate) fn costs(outcome: &Outcome) -> String {
     }
     let share = outcome.load_cpu_seconds / outcome.seconds.max(1e-9);
     let _ = writeln!(text, "load generator: {share:.2} cores busy");
-    for (what, times) in &outcome.faults {
-        let _ = writeln!(text, "FAULT {times} x {what}");
-    }
+    text.push_str(&faults(&outcome.faults));
     text
+}
+
+fn faults(faults: &BTreeMap<String, u64>) -> String {
+    faults.iter().fold(String::new(), |mut text, (what, times)| {
+        let _ = writeln!(text, "FAULT {times} x {what}");
+        text
+    })
 }
 
 fn server_line(name: &str, server: &ServerCost) -> String {
