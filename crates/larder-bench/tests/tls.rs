@@ -13,6 +13,11 @@ use std::sync::Arc;
 
 /// A server that answers each line with `END`. Returns its port and the file of its certificate.
 fn server_without_items(name: &str) -> (u16, PathBuf) {
+    server_for(usize::MAX, name)
+}
+
+/// The same for the first `served` connections. The others are accepted, and never get an answer.
+fn server_for(served: usize, name: &str) -> (u16, PathBuf) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["cache.test".to_owned()]).unwrap();
     let file = std::env::temp_dir().join(format!("larder-bench-{}-{name}.pem", std::process::id()));
@@ -29,9 +34,15 @@ fn server_without_items(name: &str) -> (u16, PathBuf) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let connection = ServerConnection::new(config.clone()).unwrap();
-            std::thread::spawn(|| miss(StreamOwned::new(connection, stream.unwrap())));
+        let mut silent = Vec::new();
+        for (number, stream) in listener.incoming().enumerate() {
+            let (connection, stream) = (ServerConnection::new(config.clone()), stream.unwrap());
+            if number < served {
+                let connection = StreamOwned::new(connection.unwrap(), stream);
+                std::thread::spawn(|| miss(connection));
+            } else {
+                silent.push(stream);
+            }
         }
     });
     (port, file)
@@ -118,4 +129,19 @@ fn connections_are_opened_again_after_an_interval() {
     let outcome = load(&line).outcome;
     assert_eq!(outcome.commands["get"].requests, 40);
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+}
+
+/// The connections of the second step are made, but their handshakes are not answered.
+#[test]
+fn a_handshake_that_is_never_answered_during_the_run_is_a_fault() {
+    let (port, certificate) = server_for(1, "silent");
+    let steps = "--clients-start 1 --clients-step 2 --step-duration 0.3 --test-time 1.5";
+    let line = format!("-s 127.0.0.1 -p {port} --tls -t 1 -c 3 --ratio 0:1 {steps} --timeout 0.4");
+    let outcome = load(&line).outcome;
+    let lost = "connection lost during the TLS handshake: no answer within 0.4 s (--timeout)";
+    assert_eq!(outcome.faults.get(lost), Some(&2), "{:?}", outcome.faults);
+    assert_eq!(outcome.faults.len(), 1, "{:?}", outcome.faults);
+    assert_eq!((outcome.lost_connections, outcome.ended_early), (2, None));
+    assert!(outcome.commands["get"].requests > 0);
+    std::fs::remove_file(certificate).unwrap();
 }
