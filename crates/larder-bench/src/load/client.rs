@@ -6,9 +6,9 @@
 
 use super::connection::{Connection, Load, PendingRequest};
 use super::generator::{Generator, Request, TraceQueue};
-use super::stats::{Kind, LoadStats};
+use super::stats::LoadStats;
+use super::unsent::Unsent;
 use crate::run::RunError;
-use std::collections::BTreeMap;
 use std::io;
 
 /// A client with its connections.
@@ -28,13 +28,6 @@ struct Routing {
     /// The keys of a get by server.
     parts: Vec<Vec<u64>>,
 }
-
-/// Requests whose server had been lost when they were drawn, by that time in milliseconds since the
-/// start of the run.
-#[derive(Debug, Default)]
-pub(crate) struct Unsent(BTreeMap<(u64, Kind), u64>);
-
-const NANOS_PER_MILLI: u64 = 1_000_000;
 
 impl Client {
     /// Opens the connections of client `index` of the run, or prepares them if they are to be opened
@@ -254,19 +247,5 @@ impl Routing {
         self.key.clear();
         load.space(space).names.write(key, &mut self.key);
         load.router.server_of(&self.key)
-    }
-}
-
-impl Unsent {
-    #[cold]
-    fn add(&mut self, kind: Kind, at: u64) {
-        *self.0.entry((at / NANOS_PER_MILLI, kind)).or_default() += 1;
-    }
-
-    /// Counts them as never sent at the end of the run, in nanoseconds since its start.
-    pub(crate) fn count(self, now: u64, stats: &mut LoadStats) {
-        for ((at, kind), times) in self.0 {
-            stats.never_sent(kind, times, now.saturating_sub(at * NANOS_PER_MILLI));
-        }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod schedule;
 pub(crate) mod socket;
 pub(crate) mod spaces;
 pub(crate) mod stats;
+pub(crate) mod unsent;
 pub(crate) mod values;
 pub(crate) mod wire;
 pub(crate) mod worker;

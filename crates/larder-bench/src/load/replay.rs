@@ -5,7 +5,8 @@ use super::connection::Load;
 use super::feed::{Feed, WAITING_MAX};
 use super::generator::TraceQueue;
 use super::recorded::Recorded;
-use super::stats::{Kind, LoadStats};
+use super::stats::LoadStats;
+use super::unsent::Unsent;
 use crate::run::RunError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,7 +28,7 @@ pub(crate) struct Replay {
     has_ended: bool,
     /// Requests whose clients were lost, with the times at which they were due, or in a closed loop
     /// with those at which the clients would have got them.
-    lost: Vec<(Kind, u64)>,
+    lost: Unsent,
 }
 
 impl Replay {
@@ -57,7 +58,7 @@ impl Replay {
             short: load.settings.clients,
             pipeline: load.settings.pipeline,
             has_ended: false,
-            lost: Vec::new(),
+            lost: Unsent::default(),
         }))
     }
 
@@ -140,7 +141,7 @@ impl Replay {
                 queue.push(request);
                 self.set_waiting(index, self.waiting[index] + 1);
             }
-            None => self.lost.push((request.kind(), request.due.unwrap_or(now))),
+            None => self.lost.add(request.kind(), request.due.unwrap_or(now)),
         }
     }
 
@@ -157,18 +158,17 @@ impl Replay {
         self.short -= usize::from(before < self.pipeline);
     }
 
-    /// Takes over the requests of a client that was lost.
-    pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64) {
+    /// Takes over the requests of a client that was lost, as far as they were due before `end`.
+    pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64, end: u64) {
         // A client that is lost wants nothing more.
         self.set_waiting(index, self.pipeline);
         self.waiting_sum -= self.pipeline;
-        self.lost.extend(
-            client
-                .trace()
-                .into_iter()
-                .flat_map(|queue| queue.drain())
-                .map(|request| (request.kind(), request.due.unwrap_or(now))),
-        );
+        for request in client.trace().into_iter().flat_map(TraceQueue::drain) {
+            let due = request.due.unwrap_or(now);
+            if due < end {
+                self.lost.add(request.kind(), due);
+            }
+        }
     }
 
     /// Counts the requests that were due before `until` and not sent, with the time that they had
@@ -181,6 +181,7 @@ impl Replay {
         clients: impl Iterator<Item = &'c mut Client>,
         stats: &mut LoadStats,
     ) -> Option<String> {
+        self.lost.count(now, stats);
         let mut count = |kind, due: u64| {
             if due < until {
                 stats.never_sent(kind, 1, now.saturating_sub(due));
@@ -192,7 +193,6 @@ impl Replay {
                 count(request.kind(), due);
             }
         });
-        self.lost.iter().for_each(|(kind, due)| count(*kind, *due));
         while self.is_open_loop
             && let Some(due) = self.feed.due().filter(|due| *due < until)
         {

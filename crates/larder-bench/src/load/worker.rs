@@ -1,7 +1,7 @@
 //! A worker thread of the load: an event loop over the connections of its clients.
 
 use super::bursts::{Bursts, Next};
-use super::client::{Client, Unsent};
+use super::client::Client;
 use super::client_stats::ClientStats;
 use super::connection::{Arrived, Connection, Load, PendingRequest};
 use super::control::Control;
@@ -9,6 +9,7 @@ use super::nanos;
 use super::replay::Replay;
 use super::schedule::Schedule;
 use super::stats::LoadStats;
+use super::unsent::Unsent;
 use crate::run::RunError;
 use crate::settings::{Arrivals, Stop};
 use mio::{Events, Poll, Token};
@@ -601,7 +602,8 @@ impl<'l> Worker<'l> {
         if client.is_lost() {
             self.left_of_lost += client.left().unwrap_or(0);
             if let Some(replay) = &mut self.replay {
-                replay.lost(index, client, nanos(self.start.elapsed()));
+                let end = self.end.map_or(u64::MAX, nanos);
+                replay.lost(index, client, nanos(self.start.elapsed()), end);
             }
             self.clients[index] = None;
             self.busy -= 1;
