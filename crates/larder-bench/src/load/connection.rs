@@ -167,15 +167,15 @@ pub(crate) struct PendingRequest {
 
 /// What a response means for the request that it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum Answer<'b> {
     /// It was the last response to the request.
     Last,
     /// Further responses follow.
     More,
-    /// It was an error, and the last response to the request.
-    LastError,
-    /// It was an error, and further responses follow.
-    MoreErrors,
+    /// It was an error with the server's message, and the last response to the request.
+    LastError(&'b [u8]),
+    /// It was an error with the server's message, and further responses follow.
+    MoreErrors(&'b [u8]),
     /// No response to such a request looks like this.
     Unexpected,
 }
@@ -494,17 +494,30 @@ impl Connection {
 
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         if load.recorded_values.is_some() {
-            return self.take_recorded_answers(load, now, stats);
+            self.take_answers_to::<RecordedRequests>(load, now, stats)
+        } else if load.commands.is_empty() {
+            self.take_answers_to::<SetsAndGets>(load, now, stats)
+        } else {
+            self.take_answers_to::<Commands>(load, now, stats)
         }
-        if !load.commands.is_empty() {
-            return self.take_command_answers(load, now, stats);
-        }
-        let Self { input, pending, keys, last_error, client, .. } = self;
+    }
+
+    /// Reads and counts the answers to requests of a source.
+    #[inline]
+    fn take_answers_to<S: Source>(
+        &mut self,
+        load: &Load,
+        now: u64,
+        stats: &mut LoadStats,
+    ) -> io::Result<()> {
+        let Self { input, pending, keys, last_error, client, settable, sets, free_at, .. } = self;
         // Number of requests that were pending after the last error, or at the start.
         let mut pending_then = pending.len();
+        let was_full = pending.len() >= load.settings.pipeline;
         loop {
-            let (reply, len) = match load.wire.read(input.bytes()) {
-                Read::Whole(reply, len) => (reply, len),
+            let kind = pending.front().map(|asked| asked.kind);
+            let (response, len) = match S::read(load, kind, input.bytes()) {
+                Read::Whole(response, len) => (response, len),
                 Read::Incomplete { .. } => break,
                 Read::Malformed => return Err(malformed(input.bytes())),
             };
@@ -514,10 +527,17 @@ impl Connection {
             let command = stats.of(asked.kind);
             command.received_bytes += len as u64;
             let (kind, hits, misses) = (asked.kind, command.hits, command.misses);
-            let answer = asked.answer(reply, load, keys, stats);
-            if matches!(answer, Answer::Last | Answer::LastError) {
+            let answer = S::count(asked, response, load, keys, stats);
+            if matches!(answer, Answer::Last | Answer::LastError(_)) {
                 let latency = now.saturating_sub(asked.at);
-                stats.of(kind).latency.saturating_record(latency);
+                let command = stats.of(kind);
+                command.latency.saturating_record(latency);
+                if asked.is_settable
+                    && let Some(get) = settable.pop_front()
+                    && command.misses > misses
+                {
+                    sets.push(get.into_set());
+                }
                 pending.pop_front();
                 if let Some(client) = client {
                     client.answered(kind, now, latency);
@@ -525,10 +545,8 @@ impl Connection {
             }
             match answer {
                 Answer::Last | Answer::More => (),
-                Answer::LastError | Answer::MoreErrors => {
-                    if let Reply::Error(text) = reply {
-                        *last_error = Some(shown(text));
-                    }
+                Answer::LastError(text) | Answer::MoreErrors(text) => {
+                    *last_error = Some(shown(text));
                     pending_then = pending.len();
                 }
                 Answer::Unexpected => return Err(malformed(input.bytes())),
@@ -545,86 +563,6 @@ impl Connection {
         if last_error.is_some() && pending_then != pending.len() {
             *last_error = None;
         }
-        Ok(())
-    }
-}
-
-impl Connection {
-    /// Reads and counts the answers to the user's own commands.
-    fn take_command_answers(
-        &mut self,
-        load: &Load,
-        now: u64,
-        stats: &mut LoadStats,
-    ) -> io::Result<()> {
-        let Self { input, pending, last_error, .. } = self;
-        loop {
-            let (response, len) = match load.commands.read(input.bytes()) {
-                Read::Whole(response, len) => (response, len),
-                Read::Incomplete { .. } => return Ok(()),
-                Read::Malformed => return Err(malformed(input.bytes())),
-            };
-            let Some(asked) = pending.front_mut() else {
-                return Err(malformed(input.bytes()));
-            };
-            stats.of(asked.kind).received_bytes += len as u64;
-            let is_last = asked.command_answer(response, stats);
-            *last_error = match response {
-                Response::Error(text) => Some(shown(text)),
-                _ => None,
-            };
-            if is_last {
-                let latency = now.saturating_sub(asked.at);
-                stats.of(asked.kind).latency.saturating_record(latency);
-                pending.pop_front();
-            }
-            input.start += len;
-        }
-    }
-}
-
-impl Connection {
-    /// Reads and counts the answers to recorded requests.
-    fn take_recorded_answers(
-        &mut self,
-        load: &Load,
-        now: u64,
-        stats: &mut LoadStats,
-    ) -> io::Result<()> {
-        let Self { input, pending, last_error, settable, sets, free_at, .. } = self;
-        let was_full = pending.len() >= load.settings.pipeline;
-        loop {
-            let kind = pending.front().map(|asked| asked.kind);
-            let (response, len) = match recorded::read(load.wire.protocol, kind, input.bytes()) {
-                Read::Whole(response, len) => (response, len),
-                Read::Incomplete { .. } => break,
-                Read::Malformed => return Err(malformed(input.bytes())),
-            };
-            let Some(asked) = pending.front_mut() else {
-                return Err(malformed(input.bytes()));
-            };
-            let command = stats.of(asked.kind);
-            command.received_bytes += len as u64;
-            let misses = command.misses;
-            let is_last = asked.command_answer(response, stats);
-            *last_error = match response {
-                Response::Error(text) => Some(shown(text)),
-                _ => None,
-            };
-            if is_last {
-                let command = stats.of(asked.kind);
-                command.latency.saturating_record(now.saturating_sub(asked.at));
-                let missed = command.misses > misses;
-                if asked.is_settable
-                    && let Some(get) = settable.pop_front()
-                    && missed
-                {
-                    sets.push(get.into_set());
-                }
-                pending.pop_front();
-            }
-            input.start += len;
-        }
         if was_full && pending.len() < load.settings.pipeline {
             *free_at = now;
         }
@@ -635,6 +573,90 @@ impl Connection {
     #[inline]
     pub(crate) fn take_sets(&mut self) -> impl Iterator<Item = Recorded> {
         self.sets.drain(..)
+    }
+}
+
+/// Where requests come from: how the answers to them are read and counted.
+trait Source {
+    /// A response to a request.
+    type Response<'b>;
+
+    /// Decodes the response at the start of `bytes`. `asked` is the kind of the request that it
+    /// answers; none if nothing was asked.
+    fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
+
+    /// Counts a response to a request.
+    fn count<'b>(
+        asked: &mut PendingRequest,
+        response: Self::Response<'b>,
+        load: &Load,
+        keys: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Answer<'b>;
+}
+
+/// Sets and gets that were generated.
+struct SetsAndGets;
+
+impl Source for SetsAndGets {
+    type Response<'b> = Reply<'b>;
+
+    #[inline]
+    fn read<'b>(load: &Load, _: Option<Kind>, bytes: &'b [u8]) -> Read<Reply<'b>> {
+        load.wire.read(bytes)
+    }
+
+    #[inline]
+    fn count<'b>(
+        asked: &mut PendingRequest,
+        reply: Self::Response<'b>,
+        load: &Load,
+        keys: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Answer<'b> {
+        asked.answer(reply, load, keys, stats)
+    }
+}
+
+/// The user's own commands.
+struct Commands;
+
+impl Source for Commands {
+    type Response<'b> = Response<'b>;
+
+    fn read<'b>(load: &Load, _: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
+        load.commands.read(bytes)
+    }
+
+    fn count<'b>(
+        asked: &mut PendingRequest,
+        response: Self::Response<'b>,
+        _: &Load,
+        _: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Answer<'b> {
+        asked.command_answer(response, stats)
+    }
+}
+
+/// Recorded requests.
+struct RecordedRequests;
+
+impl Source for RecordedRequests {
+    type Response<'b> = Response<'b>;
+
+    fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
+        recorded::read(load.wire.protocol, asked, bytes)
+    }
+
+    fn count<'b>(
+        asked: &mut PendingRequest,
+        response: Self::Response<'b>,
+        _: &Load,
+        _: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Answer<'b> {
+        asked.command_answer(response, stats)
     }
 }
 
@@ -660,9 +682,10 @@ impl PendingRequest {
         Self::new(Kind::Get(space), at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
     }
 
-    /// Counts one response to a command of the user's own; returns whether it was the last one.
-    /// `keys` is the number of responses that are awaited, or 0 after the first of several lines.
-    fn command_answer(&mut self, response: Response<'_>, stats: &mut LoadStats) -> bool {
+    /// Counts one response to a command of the user's own or to a recorded request. `keys` is the
+    /// number of responses that are awaited, or 0 after the first of several lines.
+    fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Answer<'b> {
+        let mut error = None;
         let command = stats.of(self.kind);
         let is_element = self.last_reply == LastReply::Array;
         match response {
@@ -674,6 +697,7 @@ impl PendingRequest {
             Response::Error(text) => {
                 command.errors += u64::from(!std::mem::replace(&mut self.failed, true));
                 stats.fault(&shown(text), 1);
+                error = Some(text);
             }
             Response::Array(elements) => {
                 self.last_reply = LastReply::Array;
@@ -683,13 +707,17 @@ impl PendingRequest {
                 command.hits += u64::from(len.is_some());
                 command.value_bytes += len.unwrap_or(0) as u64;
                 self.keys = 0;
-                return false;
+                return Answer::More;
             }
             Response::End => command.misses += u64::from(self.keys > 0),
             Response::Other => (),
         }
         self.keys = self.keys.saturating_sub(1);
-        self.keys == 0
+        match (error, self.keys == 0) {
+            (None, is_last) => self.ends_if(is_last),
+            (Some(text), true) => Answer::LastError(text),
+            (Some(text), false) => Answer::MoreErrors(text),
+        }
     }
 
     /// Counts the request as never answered. `now` is the end of the run, in nanoseconds since its
@@ -705,13 +733,13 @@ impl PendingRequest {
 
     /// Counts one response.
     #[inline]
-    fn answer(
+    fn answer<'b>(
         &mut self,
-        reply: Reply<'_>,
+        reply: Reply<'b>,
         load: &Load,
         keys: &mut VecDeque<u64>,
         stats: &mut LoadStats,
-    ) -> Answer {
+    ) -> Answer<'b> {
         let command = stats.of(self.kind);
         match reply {
             Reply::Hit { .. } | Reply::End if self.kind.is_set() => Answer::Unexpected,
@@ -751,7 +779,7 @@ impl PendingRequest {
                 if ended && load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
                 }
-                if ended { Answer::LastError } else { Answer::MoreErrors }
+                if ended { Answer::LastError(text) } else { Answer::MoreErrors(text) }
             }
         }
     }
@@ -763,7 +791,7 @@ impl PendingRequest {
         }
     }
 
-    fn ends_if(self, last: bool) -> Answer {
+    fn ends_if<'b>(self, last: bool) -> Answer<'b> {
         if last { Answer::Last } else { Answer::More }
     }
 
