@@ -100,6 +100,8 @@ pub(crate) struct Connection {
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
+    /// While this many bytes are not sent, no further request is written.
+    unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
     /// The keys of the pending gets, if values are to be checked.
@@ -108,7 +110,7 @@ pub(crate) struct Connection {
     settable: VecDeque<Recorded>,
     /// The sets that follow gets of a trace that missed.
     sets: Vec<Recorded>,
-    /// When the pipeline was last not full any more, in nanoseconds since the start of the run.
+    /// When a further request could last be written again, in nanoseconds since the start of the run.
     free_at: u64,
     /// What it does by itself, if that is to be counted.
     client: Option<Box<ClientStats>>,
@@ -215,6 +217,7 @@ impl Connection {
             until_reconnect: settings.reconnect_interval,
             unsent: Vec::new(),
             sent_len: 0,
+            unsent_max: settings.trace.as_ref().map_or(usize::MAX, |_| unsent_max(settings)),
             input: Input::for_replies(settings),
             pending: VecDeque::with_capacity(settings.pipeline),
             keys: VecDeque::new(),
@@ -356,7 +359,14 @@ impl Connection {
 
     /// Whether another request fits into the pipeline.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
-        self.until_reconnect != Some(0) && self.pending.len() < load.settings.pipeline
+        self.until_reconnect != Some(0)
+            && self.pending.len() < load.settings.pipeline
+            && self.may_write()
+    }
+
+    /// Whether the output buffer may take another request.
+    fn may_write(&self) -> bool {
+        self.unsent.len() - self.sent_len < self.unsent_max
     }
 
     /// Number of requests whose answers are outstanding.
@@ -438,6 +448,9 @@ impl Connection {
         }
         self.unsent.clear();
         self.sent_len = 0;
+        if self.unsent.capacity() > self.unsent_max {
+            self.unsent = Vec::new();
+        }
         Ok(())
     }
 
@@ -452,10 +465,15 @@ impl Connection {
         now: impl Fn() -> u64,
         stats: &mut LoadStats,
     ) -> io::Result<()> {
-        self.send().map_err(|error| match self.receive(load, Arrived::End, now, stats) {
+        let could_write = self.may_write();
+        self.send().map_err(|error| match self.receive(load, Arrived::End, &now, stats) {
             Err(reason) if reason.kind() == ErrorKind::InvalidData => reason,
             _ => error,
-        })
+        })?;
+        if !could_write && self.may_write() {
+            self.free_at = now();
+        }
+        Ok(())
     }
 
     /// Reads and counts the answers that have arrived.
@@ -800,6 +818,19 @@ impl PendingRequest {
     }
 }
 
+/// How many bytes of recorded requests each connection may write before it sends them. The values of a
+/// trace have up to 1 GiB, of which a deep pipeline would take all memory. A request is written as a
+/// whole, so that a connection exceeds this by up to one value.
+fn unsent_max(settings: &Settings) -> usize {
+    (UNSENT_MAX / settings.connections()).max(UNSENT_MIN)
+}
+
+/// Maximum number of bytes that all connections together may have to send: 256 MiB.
+const UNSENT_MAX: usize = 256 << 20;
+
+/// The share of a connection among many.
+const UNSENT_MIN: usize = 64 << 10;
+
 /// Whether a value is the one of a key that was asked for. Removes that key from `keys`, of which the
 /// first `asked` belong to the request.
 fn is_right(
@@ -871,5 +902,42 @@ impl Input {
             }
         }
         &mut self.buffer[self.end..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use clap::Parser;
+    use larder_trace::Operation;
+    use std::net::TcpListener;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    /// Each of 64 connections may write 4 MiB, so of sets of 1 MiB the fourth is the last.
+    #[test]
+    fn large_recorded_values_shorten_the_pipeline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let line = format!("bench -s 127.0.0.1:{port} -t 1 -c 64 --pipeline 1000 --trace f");
+        let settings = Line::parse_from(line.split_whitespace()).arguments.settings().unwrap();
+        let (load, mut stats) = (Load::new(&settings).unwrap(), LoadStats::new());
+        let mut connection = Connection::new(&load, 0, 0).unwrap();
+        let mut written = |value_len: u32, max: usize| {
+            while connection.has_room(&load) && connection.unanswered() < max {
+                let (operation, key) = (Operation::Set, b"k"[..].into());
+                let (ttl_secs, due, set_on_miss) = (0, None, false);
+                let set = Recorded { operation, key, value_len, ttl_secs, due, set_on_miss };
+                connection.enqueue(&load, Request::Recorded(&set), 0, &mut stats);
+            }
+            (connection.unanswered(), connection.unsent.len() >> 20)
+        };
+        assert_eq!(written(100, 500), (500, 0), "small values fill it");
+        assert_eq!(written(1 << 20, 1000), (504, 4));
     }
 }
