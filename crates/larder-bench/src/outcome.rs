@@ -67,7 +67,8 @@ pub(crate) const FILL: &str = "fill: ";
 /// The load of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Offered {
-    /// Requests per second that were asked for.
+    /// Requests per second that were asked for: the rate that was set, or the mean of what was due if
+    /// that rate is the trace's, or that of bursts of connections that are opened one after the other.
     pub per_second: f64,
     /// Number of requests that were due.
     pub due: u64,

@@ -8,7 +8,7 @@ use crate::load::opening::{is_login_timeout, is_refused_login};
 use crate::load::stats::{CommandStats, LoadStats, ServerStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
 use crate::outcome::{Command, FILL, Latency, Offered, Outcome, ServerCost, ServerOutcome};
-use crate::settings::{KeySpace, Keys, NamedServer, Pattern, Ratio, Settings, Stop};
+use crate::settings::{Arrivals, KeySpace, Keys, NamedServer, Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
 use larder_target::process::{self, Events, Usage, own_cpu_secs};
 use larder_trace::TraceError;
@@ -335,12 +335,15 @@ fn load(
         seconds,
         open_loop: settings.is_open_loop(),
         offered: match settings.rate {
-            Some(rate) => Some(collected.offered(rate as f64)),
-            None if settings.is_open_loop() => {
+            // Connections that are not open yet have no bursts.
+            Some(rate) if settings.arrivals != Arrivals::Bursts || settings.steps.is_none() => {
+                Some(collected.offered(rate as f64))
+            }
+            _ if settings.is_open_loop() => {
                 let due = collected.all.due() as f64;
                 Some(collected.offered(due / seconds.max(1e-9)))
             }
-            None => None,
+            _ => None,
         },
         ended_early,
         connections: settings.connections() as u64,

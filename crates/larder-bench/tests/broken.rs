@@ -128,6 +128,18 @@ fn a_server_that_is_too_slow_for_bursts_is_seen() {
     assert!(total.latency.p50 >= 0.5e6, "{:?}", total.latency);
 }
 
+/// Four connections, of which one more has bursts in each quarter of the run: 250 requests/s, not 400.
+#[test]
+fn bursts_of_connections_that_are_not_open_yet_are_not_offered() {
+    let server = BrokenServer::start(|request| Action::Send(request.right()));
+    let steps = "--clients-start 1 --clients-step 1 --step-duration 0.5";
+    let measured = run(&server, &format!("-t 1 -c 4 --rate-limiting 100 --test-time 2 {steps}"));
+    check_all_is_accounted_for(&measured);
+    let (offered, seconds) = (measured.outcome.offered.unwrap(), measured.outcome.seconds);
+    assert!(offered.per_second < 300.0, "{offered:?}");
+    assert!((offered.per_second * seconds - offered.due as f64).abs() < 0.5, "{offered:?}");
+}
+
 #[test]
 fn a_rate_beyond_all_measure_is_counted_too() {
     let measured = run(&silent_from(0), "-t 1 -c 1 --rate 1000000000 --test-time 1 --timeout 0.3");
