@@ -168,6 +168,28 @@ fn commands_of_the_users_own_go_to_the_server_of_their_key() {
     }
 }
 
+/// A client library looks for the server of the whole key, not of a part of it.
+#[test]
+fn a_key_with_affixes_is_on_the_server_of_what_is_sent() {
+    let keys: Vec<String> = (0..100).map(|number| format!("a-memtier-{number}-z")).collect();
+    for distribution in DISTRIBUTIONS {
+        let (_servers, ports) = three();
+        let servers = list(&ports);
+        let words = ["-s", &servers, "--distribution", distribution, "-t", "1", "-c", "1"];
+        let load = ["-n", "100", "--key-maximum", "99", "--command-key-pattern", "S"];
+        let command = ["--command", "set a-__key__-z 0 0 __data__"];
+        let words = [&words[..], &command, &load].concat();
+        let settings = common::parse_words(&words).unwrap().settings().unwrap();
+        let measured = larder_bench::run(&settings, None, &mut |_| ()).unwrap();
+        assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
+        for port in &ports {
+            let expected: Vec<bool> =
+                keys.iter().map(|key| port_of(key, distribution, &ports) == *port).collect();
+            assert_eq!(presence(*port, &keys), expected, "{distribution}");
+        }
+    }
+}
+
 #[test]
 fn an_open_loop_counts_all_that_was_due() {
     let (_servers, ports) = three();

@@ -235,10 +235,11 @@ impl Routing {
             }
             // A trace is refused with several servers.
             Request::Recorded(_) => send(0, request),
-            Request::Command { keys, .. } => {
+            Request::Command { number, keys, .. } => {
                 // Commands without a key are refused with several servers.
-                let server = keys.first().map_or(0, |key| self.server_of(load, 0, *key));
-                send(server, request);
+                self.key.clear();
+                load.commands.write_key(number, &load.space(0).names, keys, &mut self.key);
+                send(load.router.server_of(&self.key), request);
             }
         }
     }

@@ -165,6 +165,26 @@ impl CustomCommands {
         }
     }
 
+    /// Appends the first key of a command as it is sent: a word, of which the place of the key may be a
+    /// part.
+    pub(crate) fn write_key(
+        &self,
+        number: usize,
+        names: &KeyNames,
+        keys: &[u64],
+        out: &mut Vec<u8>,
+    ) {
+        let word = self.commands[number].parts.iter().find_map(|part| match part {
+            Part::Key(before, after) => Some((before, after)),
+            Part::Bytes(_) | Part::Data => None,
+        });
+        if let (Some((before, after)), Some(key)) = (word, keys.first()) {
+            out.extend_from_slice(before);
+            names.write(*key, out);
+            out.extend_from_slice(after);
+        }
+    }
+
     /// Decodes the response at the start of `bytes`.
     pub(crate) fn read<'b>(&self, bytes: &'b [u8]) -> Read<Response<'b>> {
         match self.protocol {
