@@ -39,8 +39,9 @@ pub struct Arguments {
     /// limit; --memory-mb or --footprint replaces the limit. docs/hitratio.md lists them
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = named_workloads, conflicts_with_all = ["stream", "requests", "keys", "key_zipf_exp", "data_size", "one_hit", "ttl_mix", "rate"], help_heading = STREAM)]
     pub workload: Vec<Selected>,
-    /// File with a trace to replay instead of a generated stream: one request per line, as
-    /// time_secs,key,size[,ttl]
+    /// File with a trace to replay instead of a generated stream: one request per line, in
+    /// our form, time_secs,key,size[,ttl], or in that of Twitter's cache traces. docs/hitratio.md
+    /// describes both
     #[arg(long, conflicts_with_all = ["stream", "workload"], help_heading = STREAM)]
     pub trace: Option<PathBuf>,
     /// Number of requests of a generated stream

@@ -1,11 +1,15 @@
-//! Makes a stream of a trace: each record is a look-aside request. docs/hitratio.md describes the
-//! format.
+//! Makes a stream of a trace: each get is a look-aside request. docs/hitratio.md describes the forms.
+//!
+//! In our own form, a line says what the set after a miss stores. In Twitter's form, the gets and the
+//! sets of a key are lines of their own, and a get that missed has no size. There, a get that misses
+//! stores what the trace has stored at that time, or, before the key's first set, what that one stores.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
-use larder_trace::{Form, Reader, TraceError};
+use larder_trace::{Form, Operation, Reader, Record, TraceError};
 use rapidhash::RapidHashMap;
 use std::io::BufRead;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 /// Reads a trace from a file, whose name becomes the stream's.
@@ -22,18 +26,28 @@ pub fn open(path: &Path) -> Result<Stream, TraceError> {
 /// # Errors
 /// The input cannot be read, or a line does not follow the format.
 pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, TraceError> {
-    let mut requests = Vec::new();
-    let mut keys = KeyNumbers::default();
+    let mut requests = Requests::default();
     while let Some(record) = reader.read_record()? {
-        let now_ms = (record.at_nanos + 500_000) / 1_000_000;
-        let (size, ttl_secs) = (record.value_len, record.ttl_secs);
-        let key = keys.number(record.key);
-        let key = key.ok_or_else(|| reader.objection("the trace has more than 2^32 keys"))?;
-        if reader.form() != Some(Form::LookAside) {
-            return Err(reader.objection("expected time_secs,key,size or time_secs,key,size,ttl"));
+        let Some(key) = requests.keys.number(record.key) else {
+            return Err(reader.objection("the trace has more than 2^32 keys"));
+        };
+        let Record { operation, value_len, ttl_secs, at_nanos, .. } = record;
+        let now_ms = (at_nanos + 500_000) / 1_000_000;
+        let request = Request { now_ms, key, size: value_len, ttl_secs };
+        match (reader.form(), operation) {
+            (Some(Form::LookAside), _) => requests.all.push(request),
+            (_, Operation::Get | Operation::Gets) => requests.add_get(request),
+            (_, Operation::Set | Operation::Add | Operation::Replace | Operation::Cas) => {
+                requests.store(request);
+            }
+            // A look-aside stream knows no other change of an item.
+            _ => (),
         }
-        requests.push(Request { now_ms, key, size, ttl_secs });
     }
+    if requests.all.is_empty() {
+        return Err(reader.objection("no line up to this one is a get, so nothing is looked up"));
+    }
+    let Requests { all: requests, keys, .. } = requests.complete();
     Ok(Stream {
         name: name.to_owned(),
         requests,
@@ -41,6 +55,85 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
         counted: Counted::All,
         memory_mb: None,
     })
+}
+
+/// The requests of a trace, with what Twitter's form says about the values of keys.
+#[derive(Default)]
+struct Requests {
+    all: Vec<Request>,
+    keys: KeyNumbers,
+    /// By the number of the key.
+    values: Vec<Value>,
+    /// The gets whose keys had no size yet, and those before the first set of their key.
+    without_size: Vec<usize>,
+    without_set: Vec<usize>,
+}
+
+/// What is known of the value of a key.
+#[derive(Clone, Copy, Default)]
+struct Value {
+    /// The last size of at least one byte, and the first one; 0 before there is one.
+    size: u32,
+    first_size: u32,
+    /// Whether the key was set, and the TTLs of its last set and of its first one.
+    is_set: bool,
+    ttl_secs: Option<NonZeroU32>,
+    first_ttl_secs: Option<NonZeroU32>,
+}
+
+impl Requests {
+    /// Adds a get. A size of 0 is that of a get that missed.
+    fn add_get(&mut self, get: Request) {
+        let value = self.value(get.key);
+        value.see_size(get.size);
+        let (size, ttl_secs, is_set) = (value.size, value.ttl_secs, value.is_set);
+        if size == 0 {
+            self.without_size.push(self.all.len());
+        }
+        if !is_set {
+            self.without_set.push(self.all.len());
+        }
+        self.all.push(Request { size, ttl_secs, ..get });
+    }
+
+    fn store(&mut self, set: Request) {
+        let value = self.value(set.key);
+        value.see_size(set.size);
+        if !value.is_set {
+            (value.is_set, value.first_ttl_secs) = (true, set.ttl_secs);
+        }
+        value.ttl_secs = set.ttl_secs;
+    }
+
+    fn value(&mut self, key: u32) -> &mut Value {
+        let place = key as usize;
+        if place >= self.values.len() {
+            self.values.resize(place + 1, Value::default());
+        }
+        &mut self.values[place]
+    }
+
+    /// Fills in what was not known at the time of a get.
+    fn complete(mut self) -> Self {
+        for get in std::mem::take(&mut self.without_size) {
+            self.all[get].size = self.values[self.all[get].key as usize].first_size;
+        }
+        for get in std::mem::take(&mut self.without_set) {
+            self.all[get].ttl_secs = self.values[self.all[get].key as usize].first_ttl_secs;
+        }
+        self
+    }
+}
+
+impl Value {
+    fn see_size(&mut self, size: u32) {
+        if size > 0 {
+            self.size = size;
+        }
+        if self.first_size == 0 {
+            self.first_size = size;
+        }
+    }
 }
 
 #[derive(Default)]
@@ -65,7 +158,6 @@ impl KeyNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::num::NonZeroU32;
 
     fn ask(now_ms: u64, key: u32, size: u32, ttl: u32) -> Request {
         Request { now_ms, key, size, ttl_secs: NonZeroU32::new(ttl) }
@@ -82,5 +174,44 @@ mod tests {
             [ask(0, 0, 100, 60), ask(250, 1, 7, 0), ask(750, 0, 100, 0), ask(750, 2, 0, 0)];
         assert_eq!(stream.requests, expected);
         assert_eq!(stream.key(1).as_ref(), b"user:2");
+    }
+
+    /// The fields of a line: time, key, its length, size, client, operation, TTL.
+    #[test]
+    fn a_stream_has_the_gets_of_twitters_form() {
+        let text = "10,a,1,0,1,get,0\n\
+                    10,a,1,100,1,set,60\n\
+                    11,a,1,100,2,gets,0\n\
+                    11,a,1,120,2,cas,0\n\
+                    12,a,1,0,1,get,0\n\
+                    12,b,1,7,1,get,0\n\
+                    12,a,1,0,1,delete,0\n\
+                    13,b,1,0,1,get,0\n\
+                    13,c,1,0,1,get,0\n\
+                    13,c,1,1,1,incr,0\n\
+                    13,b,1,9,1,add,30\n\
+                    14,b,1,9,1,get,0\n";
+        let stream = read("t", Reader::new(text.as_bytes())).unwrap();
+        let expected = [
+            // Before the first set, what that one stores.
+            ask(0, 0, 100, 60),
+            ask(1000, 0, 100, 60),
+            ask(2000, 0, 120, 0),
+            // The size of a hit is known.
+            ask(2000, 1, 7, 30),
+            ask(3000, 1, 7, 30),
+            // Nothing is known of its value.
+            ask(3000, 2, 0, 0),
+            ask(4000, 1, 9, 30),
+        ];
+        assert_eq!(stream.requests, expected);
+        assert_eq!(stream.key(2).as_ref(), b"c");
+    }
+
+    #[test]
+    fn a_trace_without_gets_is_refused() {
+        let text = "10,a,1,5,1,set,60\n10,a,1,5,1,delete,0\n";
+        let error = read("t", Reader::new(text.as_bytes())).unwrap_err().to_string();
+        assert_eq!(error, "line 2: no line up to this one is a get, so nothing is looked up");
     }
 }
