@@ -110,8 +110,30 @@ impl Bench {
         std::fs::read_to_string(self.out(name)).unwrap()
     }
 
-    pub fn records(&self) -> Vec<Record> {
+    /// The records of all attempts: what other programs on the machine disturb is measured again.
+    pub fn attempts(&self) -> Vec<Record> {
         let text = self.read(Results::FILE);
         text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The first record of each cell.
+    pub fn records(&self) -> Vec<Record> {
+        let lines = self.lines();
+        lines.iter().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The lines of the results, with the first record of each cell.
+    pub fn lines(&self) -> Vec<String> {
+        let text = self.read(Results::FILE);
+        let mut cells = Vec::new();
+        let is_first = |line: &&str| match serde_json::from_str::<Record>(line) {
+            Ok(record) if cells.contains(&record.cell) => false,
+            Ok(record) => {
+                cells.push(record.cell);
+                true
+            }
+            Err(_) => true,
+        };
+        text.lines().filter(is_first).map(str::to_owned).collect()
     }
 }
