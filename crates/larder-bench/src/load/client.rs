@@ -4,7 +4,8 @@
 //! that of the client: it sends so many requests, to whichever servers their keys belong, and the next
 //! ones when all of them are answered. So no request waits for the connection of its server alone.
 
-use super::connection::{Connection, Load, PendingRequest};
+use super::answers::PendingRequest;
+use super::connection::{Connection, Load};
 use super::generator::{Generator, Request, TraceQueue};
 use super::stats::LoadStats;
 use super::unsent::Unsent;

@@ -1,5 +1,6 @@
 //! The load: generates requests and reads their answers, in one event loop per thread.
 
+pub(crate) mod answers;
 pub(crate) mod bursts;
 pub(crate) mod client;
 pub(crate) mod client_stats;

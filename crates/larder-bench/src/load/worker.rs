@@ -1,9 +1,10 @@
 //! A worker thread of the load: an event loop over the connections of its clients.
 
+use super::answers::PendingRequest;
 use super::bursts::{Bursts, Next};
 use super::client::Client;
 use super::client_stats::ClientStats;
-use super::connection::{Arrived, Connection, Load, PendingRequest};
+use super::connection::{Arrived, Connection, Load};
 use super::control::Control;
 use super::nanos;
 use super::replay::Replay;
