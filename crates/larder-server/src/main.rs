@@ -5,7 +5,7 @@ use larder_operations::Limits;
 use larder_server::life_cycle::{LifeCycle, Phase};
 use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
-use larder_server::memory_file::{self, Start};
+use larder_server::memory_file::{self, Files, Start};
 use larder_server::options::{EngineKind, Options, OptionsError};
 use larder_server::pid_file::PidFile;
 use larder_server::server::{Guards, Server};
@@ -119,8 +119,13 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 let cache = segment::Cache::growable(config, max);
                 (cache.map_err(|error| failure(EX_USAGE)(&error))?, Start::cold())
             } else {
-                memory_file::open(file.as_deref(), image.as_deref(), config, max)
-                    .map_err(|error| failure(EX_OSERR)(&error))?
+                let files = Files {
+                    memory: file.as_deref(),
+                    image: image.as_deref(),
+                    user: options.user.as_deref(),
+                };
+                memory_file::open(files, config, max)
+                    .map_err(|error| failure(error.status())(&error))?
             };
             let options = with_limit_of(options, &cache);
             if options.enable_largepages
@@ -239,14 +244,14 @@ fn serve(
              -l 127.0.0.1 to serve this machine alone, or -Y or -S to ask for logins"
         );
     }
+    let image = server.options.suboptions.memory_image.as_deref();
+    if let Some(image) = image {
+        memory_file::remove_image(image).map_err(|error| os(&error))?;
+    }
     if let Some(region) = region.filter(|_| start.restart.is_some()) {
         memory_file::settle(region);
     }
     driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
-    if let Some(region) = region {
-        region.end();
-    }
-    let image = server.options.suboptions.memory_image.as_deref();
     if let (Some(region), Some(image), Phase::Draining) = (region, image, server.life.requested()) {
         memory_file::write_image(image, region, server.clock).map_err(|error| os(&error))?;
     }

@@ -2,12 +2,15 @@
 //! memory_image` beyond. Who may use them, and the clock that goes with them.
 
 use crate::clock::Clock;
-use larder_store::segment::{Cache, Config, ConfigError, Restart};
+use larder_store::segment::{Cache, Config, ConfigError, Restart, is_image};
+use nix::unistd::User;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a start waits for another process to end that uses the file.
@@ -48,6 +51,17 @@ pub enum FileError {
     Cache(PathBuf, ConfigError),
 }
 
+impl FileError {
+    /// The exit status of a server that can't start for it, as in `sysexits.h`.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Cache(_, ConfigError::Limit { .. }) => 64,
+            _ => 71,
+        }
+    }
+}
+
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,20 +88,38 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Opens the cache whose memory is in `file` or, without one, in memory that ends with the process; and
+/// The files that options name.
+#[derive(Clone, Copy, Debug)]
+pub struct Files<'a> {
+    /// The cache's memory (`-e`).
+    pub memory: Option<&'a Path>,
+    /// The image (`-o memory_image`).
+    pub image: Option<&'a Path>,
+    /// The user that the server becomes (`-u`), who may own them.
+    pub user: Option<&'a str>,
+}
+
+/// Opens the cache whose memory is in a file or, without one, in memory that ends with the process; and
 /// continues its clock. Where no earlier process has left items in the file, they are those of the image,
-/// if there is one.
+/// if there is one. [`remove_image`] comes before any client is served.
 ///
 /// # Errors
 /// [`FileError`]: a file can't be used.
 pub fn open(
-    file: Option<&Path>,
-    image: Option<&Path>,
+    files: Files<'_>,
     config: Config,
     items_max: usize,
 ) -> Result<(Cache, Start), FileError> {
     let begun = Instant::now();
-    let region = file.map(|path| Ok((path, lock_own(path)?))).transpose()?;
+    let Files { memory, image, user } = files;
+    if let (Some(memory), true) = (memory, memory == image) {
+        return Err(FileError::NotOwn(memory.to_owned(), "it can't be the image, too"));
+    }
+    if let Some(image) = image.filter(|image| image.exists()) {
+        check_image(image, user)?;
+    }
+    watch_panics();
+    let region = memory.map(|path| Ok((path, lock_own(path, user)?))).transpose()?;
     let reopen = || {
         let opened = region.as_ref().map(|(path, file)| {
             let same = file.try_clone().map_err(|error| FileError::Io((*path).to_owned(), error));
@@ -97,18 +129,14 @@ pub fn open(
     };
     let mut opened = reopen()?;
     let is_cold = !matches!(opened, Some((_, Restart::Warm | Restart::Repaired)));
-    let from_image = match image {
-        Some(image) => {
-            if is_cold {
-                // The image is read into the file.
-                opened = None;
-            }
-            take_image(image, is_cold, &config, region.as_ref().map(|(_, file)| file))?
+    let mut from_image = None;
+    if let Some(image) = image.filter(|image| is_cold && image.exists()) {
+        // The image is read into the file, in which no cache may be open meanwhile.
+        let first = opened.take().map(|(_, restart)| restart);
+        from_image = read_image(image, user, &config, region.as_ref().map(|(_, file)| file))?;
+        if from_image.is_none() {
+            opened = reopen()?.zip(first).map(|((cache, _), restart)| (cache, restart));
         }
-        None => None,
-    };
-    if from_image.is_none() && opened.is_none() {
-        opened = reopen()?;
     }
     let (cache, restart, clock) = match (from_image, opened) {
         (Some((cache, clock)), _) => (cache, Restart::Warm, clock),
@@ -135,13 +163,13 @@ pub fn open(
         let items = cache.gauges().items;
         tracing::info!("{items} items are there again after {:.1} ms", took.as_secs_f64() * 1e3);
     }
-    watch_panics(&cache, clock);
+    let _ = WATCHED.set((cache.clone(), clock));
     Ok((cache, Start { clock, restart: Some((restart, took)) }))
 }
 
 /// Opens a file of this server's own, and waits until no other process uses it.
-fn lock_own(path: &Path) -> Result<File, FileError> {
-    let file = open_own(path)?;
+fn lock_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
+    let file = open_own(path, user)?;
     lock(path, &file)?;
     if !is_in_memory(&file) {
         tracing::warn!(
@@ -175,41 +203,54 @@ fn report(path: &Path, restart: Restart) {
     }
 }
 
-/// Reads an image, if `is_wanted`, into `region` or into memory that ends with the process. It is removed
-/// before anything is changed in the cache, lest what is deleted later return with it.
-fn take_image(
+/// Refuses an image that is something else: it would be overwritten.
+fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
+    let file = open_own(path, user)?;
+    match is_image(&mut &file) {
+        Ok(true) => Ok(()),
+        Ok(false) if file.metadata().is_ok_and(|about| about.len() == 0) => Ok(()),
+        Ok(false) => Err(FileError::NotOwn(path.to_owned(), "it is not an image of a cache")),
+        Err(error) => Err(FileError::Io(path.to_owned(), error)),
+    }
+}
+
+/// Reads an image into `region` or into memory that ends with the process; `None` if it can't be used.
+fn read_image(
     path: &Path,
-    is_wanted: bool,
+    user: Option<&str>,
     config: &Config,
     region: Option<&File>,
 ) -> Result<Option<(Cache, Clock)>, FileError> {
     let io = |error| FileError::Io(path.to_owned(), error);
-    match path.try_exists() {
-        Ok(true) => (),
-        Ok(false) => return Ok(None),
-        Err(error) => return Err(io(error)),
-    }
-    let file = open_own(path)?;
-    let loaded = if is_wanted {
-        let mut image = BufReader::with_capacity(1 << 20, &file);
-        let loaded = Cache::from_image(config, region, boot_id().map_err(io)?, &mut image);
-        Some(loaded.map_err(|error| FileError::Cache(path.to_owned(), error))?)
-    } else {
-        tracing::info!("{} is removed: the items are in memory still", path.display());
-        None
-    };
-    std::fs::remove_file(path).map_err(io)?;
-    match loaded {
-        None => Ok(None),
-        Some(Ok((cache, saved))) => {
-            let clock = Clock::not_before(Duration::from_micros(saved));
-            Ok(Some((cache, clock)))
-        }
-        Some(Err(why)) => {
+    let file = open_own(path, user)?;
+    let mut image = BufReader::with_capacity(1 << 20, &file);
+    let loaded = Cache::from_image(config, region, boot_id().map_err(io)?, &mut image);
+    match loaded.map_err(|error| FileError::Cache(path.to_owned(), error))? {
+        Ok((cache, saved)) => Ok(Some((cache, Clock::not_before(Duration::from_micros(saved))))),
+        Err(why) => {
             tracing::warn!("{}: this image can't be used: {why}", path.display());
             Ok(None)
         }
     }
+}
+
+/// Removes the image before anything is changed in the cache, lest what is deleted later return with it.
+///
+/// # Errors
+/// [`FileError::Io`]: it is there still.
+pub fn remove_image(path: &Path) -> Result<(), FileError> {
+    let remove = || match std::fs::remove_file(path) {
+        Ok(()) => sync_folder_of(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    remove().map_err(|error| FileError::Io(path.to_owned(), error))
+}
+
+/// Makes changes of names in the folder of a file durable.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Writes the image for the next start of the machine. There are no engine handles any more.
@@ -222,27 +263,37 @@ pub fn write_image(path: &Path, cache: &Cache, clock: Clock) -> Result<(), FileE
     let unfinished = path.with_file_name(format!("{}.unfinished", name.unwrap_or_default()));
     let write = || {
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        options.custom_flags(nix::libc::O_NOFOLLOW);
+        options.write(true).create_new(true).mode(0o600);
         let mut to = BufWriter::with_capacity(1 << 20, options.open(&unfinished)?);
         let saved = u64::try_from(clock.precise().as_micros()).unwrap_or(u64::MAX);
         cache.write_image(saved, &mut to)?;
         to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         std::fs::rename(&unfinished, path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        sync_folder_of(path)
     };
-    write().map_err(|error| FileError::Io(path.to_owned(), error))?;
+    // One that an earlier process has left.
+    let _ = std::fs::remove_file(&unfinished);
+    write().map_err(|error| {
+        let _ = std::fs::remove_file(&unfinished);
+        FileError::Io(path.to_owned(), error)
+    })?;
     tracing::info!("{} was written in {:.1} s", path.display(), begun.elapsed().as_secs_f64());
     Ok(())
 }
 
-/// Has panics soon after the start counted.
-fn watch_panics(cache: &Cache, clock: Clock) {
-    let (hooked, previous) = (cache.clone(), std::panic::take_hook());
+/// The cache whose panics are counted, and the clock that started with it.
+static WATCHED: OnceLock<(Cache, Clock)> = OnceLock::new();
+
+/// Has the first panic counted if it comes soon after the start.
+fn watch_panics() {
+    static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+    let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if clock.elapsed() < PANIC_SOON {
-            hooked.count_panic();
+        if let Some((cache, clock)) = WATCHED.get()
+            && clock.elapsed() < PANIC_SOON
+            && !HAS_PANICKED.swap(true, Ordering::Relaxed)
+        {
+            cache.count_panic();
         }
         previous(info);
     }));
@@ -261,7 +312,7 @@ pub fn settle(cache: &Cache) {
     let _ = std::thread::Builder::new().name("restart".into()).spawn(settling);
 }
 
-fn open_own(path: &Path) -> Result<File, FileError> {
+fn open_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     let meta = path.with_file_name(format!(
         "{}.meta",
         path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
@@ -283,7 +334,9 @@ fn open_own(path: &Path) -> Result<File, FileError> {
     if !about.is_file() {
         return refuse("it is not a regular file");
     }
-    if about.uid() != nix::unistd::geteuid().as_raw() {
+    let own = nix::unistd::geteuid();
+    let later = user.filter(|_| own.is_root()).and_then(|name| User::from_name(name).ok()?);
+    if about.uid() != own.as_raw() && later.is_none_or(|user| user.uid.as_raw() != about.uid()) {
         return refuse("it belongs to another user");
     }
     if about.mode() & 0o077 != 0 {

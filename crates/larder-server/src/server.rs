@@ -17,9 +17,9 @@ use crate::tls::Tls;
 use crate::verbosity::Verbosity;
 use larder_operations::Counters;
 use larder_session::Settings;
-use larder_store::Gauges;
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::segment::MissRatioCurve;
+use larder_store::{Gauges, LimitRefused};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -149,8 +149,24 @@ impl Server {
 
     /// Notes that a worker is alive.
     pub(crate) fn heartbeat(&self, worker: usize) {
+        if worker == 0 && self.start.restart.is_some() {
+            self.note_refused_memory();
+        }
         if let Some(seen) = self.last_seen.get(worker) {
             seen.store(self.clock.now().0, Relaxed);
+        }
+    }
+
+    /// Notes that the file system has refused memory, and that the limit is lower than it was set.
+    fn note_refused_memory(&self) {
+        let max = usize::try_from(self.gauges().limit_bytes).unwrap_or(usize::MAX);
+        let limit = self.limit_mib.load(Relaxed);
+        if max < Memory::new(limit).items {
+            let lower = *Memory::range(LimitRefused { min: 1, max }).end();
+            self.limit_mib.store(lower, Relaxed);
+            tracing::warn!(
+                "the file system of -e has no room for {limit} MiB: the limit is {lower} MiB now"
+            );
         }
     }
 

@@ -180,14 +180,22 @@ impl Alloc {
     }
 
     /// Takes back a segment that was just taken and whose memory the system has refused, and all others
-    /// whose memory was never touched; returns the limit in segments that is left.
-    pub(super) fn refuse(&mut self, segment: u32) -> usize {
-        self.decommissioned.extend(self.free.drain(..self.untouched));
+    /// whose memory was never touched, but for the `kept` that are taken last; returns the limit in segments
+    /// that is left.
+    pub(super) fn refuse(&mut self, segment: u32, kept: usize) -> usize {
+        let kept = kept.min(self.untouched);
+        let given = self.free.drain(kept..self.untouched);
+        self.present -= given.len() + 1;
+        self.decommissioned.extend(given);
         self.decommissioned.push(segment);
-        self.present -= self.untouched + 1;
-        self.untouched = 0;
-        self.limit = self.present;
+        self.untouched = kept;
+        self.limit = self.limit.min(self.present);
         self.limit
+    }
+
+    /// The free segments that are taken last, up to `count`.
+    pub(super) fn last_free(&self, count: usize) -> impl Iterator<Item = u32> {
+        self.free.iter().take(count).copied()
     }
 
     /// Takes a free segment if more than `reserve` are free.
@@ -518,11 +526,15 @@ mod tests {
         alloc.give_back(&taken[..1]);
         assert_eq!(alloc.take(0), Some(0));
         assert_eq!(alloc.take(0), Some(5));
-        assert_eq!(alloc.refuse(5), 5);
-        assert_eq!((alloc.take(0), alloc.used(), alloc.excess()), (None, 5, 0));
+        assert_eq!(alloc.refuse(5, 3), 8);
+        assert_eq!((alloc.free(), alloc.used(), alloc.excess()), (3, 5, 0));
         alloc.set_limit(40);
-        assert_eq!(alloc.take(0), Some(5), "the lowest is taken first again");
-        assert_eq!(alloc.free(), 34);
+        let taken: Vec<u32> = std::iter::from_fn(|| alloc.take(0)).collect();
+        assert_eq!(taken, [29, 30, 31].into_iter().chain(5..29).chain(32..40).collect::<Vec<_>>());
+        alloc.set_limit(6);
+        alloc.give_back(&taken[..1]);
+        let segment = alloc.take(0).unwrap();
+        assert_eq!(alloc.refuse(segment, 3), 6, "it never raises the limit");
     }
 
     #[test]

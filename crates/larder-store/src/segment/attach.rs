@@ -9,7 +9,7 @@
 //! |---|---|
 //! | a locked stripe, with a word in two places or in a bucket that was split | one word stays ([`Index::repair`]) |
 //! | a new bucket before it counted | it is emptied |
-//! | an open segment | it ends behind its last record with an index word, and is sealed |
+//! | an open segment | it ends behind its last record with an index word, and the next handle that looks for one appends to it |
 //! | a record without a word, dead bytes that were not counted | the segments that blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
 //! | a chain that its record does not refer to, or not yet | the record under its owner's key decides |
 //! | segments that were taken, or retired | they are free |
@@ -24,6 +24,7 @@ use super::config::Config;
 use super::header::{Header, State};
 use super::header_page::Made;
 use super::index::Index;
+use super::open_segment::Open;
 use super::record::{Record, Witness};
 use super::shared::{Shared, class_fingerprint, hash_of, narrow, stripes_for};
 use super::slot::Slot;
@@ -48,6 +49,8 @@ struct Found {
     end: usize,
     /// Its dead bytes are counted again.
     is_suspect: bool,
+    /// It was open.
+    was_open: bool,
 }
 
 /// An index word into a segment whose dead bytes are counted again.
@@ -74,11 +77,17 @@ pub(super) struct Attached {
     pub(super) was_repaired: bool,
 }
 
-/// Puts a region in order that nobody uses.
+/// Puts a region in order that nobody uses. `free` says what its free segments are: in a copy, their memory
+/// was never touched.
 ///
 /// # Errors
 /// [`Damaged`]: it can't be used. Some of it may have been changed.
-pub(super) fn attach(table: Table, made: &Made, config: &Config) -> Result<Attached, Damaged> {
+pub(super) fn attach(
+    table: Table,
+    made: &Made,
+    config: &Config,
+    free: Use,
+) -> Result<Attached, Damaged> {
     let (page, layout) = (table.header_page(), table.layout);
     let len = usize::try_from(page.shared.index_len.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let buckets_max = layout.segments * layout.buckets_per_segment();
@@ -88,6 +97,9 @@ pub(super) fn attach(table: Table, made: &Made, config: &Config) -> Result<Attac
     let seen = usize::try_from(page.uses.segments_seen.load(Ordering::Relaxed));
     let seen = seen.ok().filter(|seen| *seen <= layout.segments);
     let seen = seen.ok_or(Damaged("the number of segments is out of range"))?;
+    if page.flush_floor() > page.order.sequence.load(Ordering::Relaxed) {
+        return Err(Damaged("a flush is of a later time"));
+    }
     let was_running = page.uses.running.load(Ordering::Relaxed) != 0;
     let secrets = RapidSecrets::seed(made.seed);
 
@@ -105,7 +117,7 @@ pub(super) fn attach(table: Table, made: &Made, config: &Config) -> Result<Attac
     survey.count_dead(&mut references);
     let mut items = survey.items();
     items -= survey.keep_chains(&index, &secrets);
-    let alloc = survey.alloc(config, indexing)?;
+    let alloc = survey.alloc(config, indexing, free)?;
     let was_repaired = repaired > 0 || was_running;
     survey.restore_counts(config, items, &index);
     drop(references);
@@ -127,9 +139,10 @@ impl<'t> Survey<'t> {
                 SegmentState::Open => start + layout.segment_len,
                 _ => start,
             };
-            let is_suspect =
-                state == SegmentState::Open || state == SegmentState::Sealed && entry.is_closed();
-            Ok(Found { state, items: 0, chained: 0, end, is_suspect })
+            let is_odd = entry.is_closed() || entry.dead() as usize > written;
+            let is_suspect = state == SegmentState::Open || state == SegmentState::Sealed && is_odd;
+            let was_open = state == SegmentState::Open;
+            Ok(Found { state, items: 0, chained: 0, end, is_suspect, was_open })
         });
         found.collect()
     }
@@ -165,7 +178,14 @@ impl<'t> Survey<'t> {
     /// Suspects the segments that handles were changing.
     fn suspect_blocks(&mut self) {
         for number in 0..self.table.layout.blocks {
-            for segment in Block::new(self.table, number).noted(self.table) {
+            let block = Block::new(self.table, number);
+            if let Some(segment) = block.searched(self.table)
+                && (segment as usize) < self.found.len()
+            {
+                // The search may not have come to its end.
+                self.entry(segment).first_expiry().store(0, Ordering::Relaxed);
+            }
+            for segment in block.noted(self.table) {
                 if let Some(found) = self.found.get_mut(segment as usize) {
                     found.is_suspect |= found.state == SegmentState::Sealed;
                 }
@@ -197,13 +217,11 @@ impl<'t> Survey<'t> {
     /// Whether a record could be at `offset`, which may have been written behind those that count.
     fn may_be_record(&self, offset: usize) -> bool {
         let layout = &self.table.layout;
-        if offset < layout.start(0) || !offset.is_multiple_of(8) {
+        let segments = layout.start(0)..layout.start(narrow(self.found.len()));
+        if !segments.contains(&offset) || !offset.is_multiple_of(8) {
             return false;
         }
         let segment = layout.segment_of(offset);
-        if segment as usize >= self.found.len() {
-            return false;
-        }
         let header = Header(self.table.region.word(offset).load(Ordering::Acquire));
         let end = layout.start(segment) + layout.segment_len;
         header.key_len() > 0 && offset + header.record_len(self.cas) <= end
@@ -218,7 +236,7 @@ impl<'t> Survey<'t> {
     /// returns those into suspect segments.
     fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
         let mut references = Vec::new();
-        index.retain(|word, slot| {
+        index.retain_at_home(|word, slot| {
             let offset = slot.offset();
             let Some(segment) = self.segment_of(offset) else { return false };
             let found = &mut self.found[segment as usize];
@@ -376,11 +394,33 @@ impl<'t> Survey<'t> {
         Some(chain)
     }
 
+    /// Makes sure that a free segment has memory, which may have been given back just before its state was
+    /// changed.
+    fn restore_free(&self, segment: u32, free: Use) -> Use {
+        let (entry, layout) = (self.entry(segment), &self.table.layout);
+        let (start, len) = (layout.start(segment), layout.segment_len);
+        if free == Use::Untouched {
+            entry.restore_state(SegmentState::Fresh);
+            return free;
+        }
+        let region = &self.table.region;
+        if region.commit(start, len).is_err() && layout.has_whole_pages {
+            // SAFETY: nobody uses the segment, and it begins and ends at pages.
+            let is_zero = unsafe { region.discard(start, len) };
+            if is_zero {
+                entry.restore_state(SegmentState::Fresh);
+                return Use::Untouched;
+            }
+        }
+        entry.restore_state(SegmentState::Free);
+        Use::Free
+    }
+
     /// An allocator with all sealed segments queued in the order in which they were opened.
-    fn alloc(&self, config: &Config, indexing: usize) -> Result<Alloc, Damaged> {
+    fn alloc(&self, config: &Config, indexing: usize, free: Use) -> Result<Alloc, Damaged> {
         let (table, layout) = (self.table, &self.table.layout);
         let page = table.header_page();
-        let uses: Vec<Use> = (0..)
+        let mut uses: Vec<Use> = (0..)
             .zip(&self.found)
             .map(|(segment, found)| match found.state {
                 SegmentState::Fresh => Use::Untouched,
@@ -390,9 +430,9 @@ impl<'t> Survey<'t> {
                 _ => Use::Free,
             })
             .collect();
-        for (segment, used) in (0..).zip(&uses) {
+        for (segment, used) in (0..).zip(&mut uses) {
             if *used == Use::Free {
-                table.entry(segment).restore_state(SegmentState::Free);
+                *used = self.restore_free(segment, free);
             }
         }
         let epoch = u8::try_from(page.order.ghost_epoch.load(Ordering::Relaxed));
@@ -417,8 +457,19 @@ impl<'t> Survey<'t> {
             let written = entry.written().load(Ordering::Relaxed);
             let live = written.saturating_sub(entry.dead()) as usize;
             let chained = found.chained as usize * layout.segment_len;
-            let queue = entry.kind().queue;
+            let (kind, base) = (entry.kind(), entry.base());
+            let (queue, sequence) = (kind.queue, entry.sequence().load(Ordering::Relaxed));
             alloc.queues.add_chain(segment, queue, found.chained);
+            if found.was_open {
+                entry.restore_state(SegmentState::Open);
+                let (at, end) = (found.end, layout.start(segment) + layout.segment_len);
+                let (chained, items) = (found.chained as usize, found.items);
+                let open =
+                    Open { segment, kind, sequence, base, at, end, noted: None, chained, items };
+                alloc.orphans.push(open);
+                alloc.open += 1;
+                continue;
+            }
             let (bytes, items) = ((live + chained) as u64, found.items);
             alloc.enqueue(Queued::of(table, segment), Sealed { queue, bytes, items });
         }
@@ -459,12 +510,14 @@ impl<'t> Survey<'t> {
             let added = mean.wrapping_mul(off.cast_unsigned());
             *largest = [count.wrapping_add_signed(off), bytes.wrapping_add(added)];
         }
+        // If this process dies here, the next one reads all items.
+        uses.classes.store(0, Ordering::Release);
         for (i, block) in blocks().enumerate() {
             for (class, sum) in sums.iter().enumerate() {
                 block.set_counts(table, class, if i == 0 { *sum } else { [0; 2] });
             }
         }
-        uses.classes.store(fingerprint, Ordering::Relaxed);
+        uses.classes.store(fingerprint, Ordering::Release);
         uses.has_shared_block.store(0, Ordering::Relaxed);
     }
 }

@@ -4,10 +4,11 @@
 //! ```text
 //! byte 0  dying    the segment of the item that it removed last, plus one
 //!      4  filled   the segment in which it last took the place of a dead record, plus one
+//!      8  searched the segment that it last searched for expired items, plus one
 //!     64  items and bytes of each size class, 8 bytes each
 //! ```
 //! The counts wrap around, because one handle may remove what another has added; their sums are the
-//! cache's. The two segments are never cleared: after a process has died in the middle of a change, their
+//! cache's. The segments are never cleared: after a process has died in the middle of a change, their
 //! dead bytes are counted again, and for a segment that was not being changed that changes nothing.
 
 use super::layout::BLOCK_HEAD_LEN;
@@ -90,7 +91,17 @@ impl Block {
         self.segment(table, 1).store(segment + 1, Relaxed);
     }
 
-    /// The segments that were noted last.
+    /// Notes that a segment is being searched for expired items.
+    pub(super) fn note_searched(self, table: &Table, segment: u32) {
+        self.segment(table, 2).store(segment + 1, Relaxed);
+    }
+
+    /// The segment that was searched last.
+    pub(super) fn searched(self, table: &Table) -> Option<u32> {
+        self.segment(table, 2).load(Relaxed).checked_sub(1)
+    }
+
+    /// The segments that were noted last as being changed.
     pub(super) fn noted(self, table: &Table) -> impl Iterator<Item = u32> {
         let segments = [0, 1].map(|i| self.segment(table, i).load(Relaxed));
         segments.into_iter().filter_map(|segment| segment.checked_sub(1))

@@ -53,6 +53,8 @@ pub enum ConfigError {
         /// The largest limit, also for what it may be raised to later, in bytes.
         max: u64,
     },
+    /// The file contains something else than the memory of a cache, or an image of it.
+    Occupied,
     /// The system refused the memory.
     Map(std::io::Error),
 }
@@ -63,6 +65,9 @@ impl fmt::Display for ConfigError {
             Self::Limit { min, max } => {
                 write!(f, "the memory limit must be {min} to {max} bytes")
             }
+            Self::Occupied => f.write_str(
+                "the file contains something else than a cache: give another one, or remove it",
+            ),
             Self::Map(error) => write!(f, "the system refused the memory: {error}"),
         }
     }

@@ -3,6 +3,7 @@
 //! what had been acknowledged. Each change in progress is found done or not done, whole.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
+use super::alloc::Use;
 use super::layout::limit_min;
 use super::raw::Region;
 use super::restart::{self, Restart};
@@ -55,7 +56,8 @@ fn reopened(shared: &Shared, config: &Config) -> (Cache, Restart) {
     let bytes = unsafe { shared.table().region.bytes(0, len) };
     // SAFETY: nobody else knows the copy.
     unsafe { copy.write(0, bytes) };
-    let (shared, restart) = restart::reuse(config.clone(), copy, len, 0).expect("it is no damage");
+    let (shared, restart) =
+        restart::reuse(config.clone(), copy, len, 0, Use::Free).expect("it is no damage");
     (Cache { shared: Arc::new(shared) }, restart)
 }
 
@@ -287,6 +289,6 @@ fn a_header_page_of_something_else_is_refused() {
     let cache = Cache::new(config.clone()).unwrap();
     let len = cache.shared.table().layout.region_len();
     let copy = Region::new(len).unwrap();
-    let refused = restart::reuse(config, copy, len, 0);
+    let refused = restart::reuse(config, copy, len, 0, Use::Free);
     assert_eq!(refused.err(), Some(Unusable::NoRegion));
 }

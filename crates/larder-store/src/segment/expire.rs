@@ -62,6 +62,7 @@ impl Handle {
     /// those of records that the search has passed.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
+        writer.member.block.note_searched(shared.table(), segment);
         shared.table().entry(segment).first_expiry().store(u32::MAX, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         // The next item in it notes its expiry again.

@@ -5,7 +5,7 @@
 //!       128  index length, flush floor, pending flush                          read by every request
 //!       256  sequence, flush generation, ghost epoch                           written once a segment
 //!       384  next CAS, CAS floor                                               written once a block
-//!       512  use by processes: running, panics, clock, size classes, segments    written seldom
+//!       512  use by processes: running, panics, note, size classes, segments    written seldom
 //! ```
 //! Words that are written often are on other cache lines than those that every request reads.
 
@@ -15,7 +15,7 @@ use super::layout::{self, HEADER_PAGE_LEN};
 use super::sync::{AtomicU64, Ordering};
 
 /// The first word of every region.
-const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
 /// Changes with the meaning of any byte in the region.
 const LAYOUT_VERSION: u64 = 2;
 
@@ -100,8 +100,10 @@ pub(super) struct CasWords {
 pub(super) struct Uses {
     /// 1 while a process uses the region.
     pub(super) running: AtomicU64,
-    /// How many processes in succession have panicked soon after their start.
+    /// Processes that have panicked soon after their start, since one has worked for a while.
     pub(super) panics: AtomicU64,
+    /// Processes in succession that have begun to put the region in order.
+    pub(super) attempts: AtomicU64,
     /// Whatever the owner of the cache wants to find again; see [`super::Cache::note`].
     pub(super) note: AtomicU64,
     /// A hash of the size classes by which items are counted.

@@ -1,12 +1,13 @@
 //! The region as an image on disk, which outlives a planned restart of the machine.
 //!
 //! ```text
-//! magic, version, region length, note ─ pieces ─ 0, 0 ─ checksum of all checksums
-//!                                        └─ offset, length, checksum, bytes (at most a MiB)
+//! magic, version, region length, note, checksum ─ pieces ─ 0, 0 ─ checksum of all checksums
+//!                                                  └─ offset, length, checksum, bytes (at most a MiB)
 //! ```
 //! All numbers are words of 8 bytes, the lowest first. Memory that was never used is left out, and so are
 //! free segments.
 
+use super::alloc::Use;
 use super::config::{Config, ConfigError};
 use super::header_page::Made;
 use super::layout::checksum;
@@ -14,6 +15,7 @@ use super::raw::{Region, page_len};
 use super::restart::{self, Unusable};
 use super::shared::Shared;
 use super::slot::REGION_MAX;
+use super::sync::Ordering;
 use super::table::SegmentState;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -47,8 +49,10 @@ impl Shared {
     pub(super) fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
         let (table, layout) = (self.table(), &self.table().layout);
         let header = [MAGIC, VERSION, layout.region_len() as u64, note];
+        let sum = checksum(&header);
         write_words(to, &header)?;
-        let mut sums = vec![checksum(&header)];
+        write_words(to, &[sum])?;
+        let mut sums = vec![sum];
         let mut write = |place: Range<usize>| {
             for offset in place.clone().step_by(PIECE_LEN) {
                 let len = PIECE_LEN.min(place.end - offset);
@@ -71,6 +75,18 @@ impl Shared {
             }
         }
         write_words(to, &[0, 0, checksum(&sums)])
+    }
+}
+
+/// Whether what is read begins as an image does.
+///
+/// # Errors
+/// The reader's.
+pub fn is_image(from: &mut impl Read) -> io::Result<bool> {
+    match read_words(from) {
+        Ok([magic]) => Ok(magic == MAGIC),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -109,11 +125,14 @@ fn load_region(
     let map = |error| ImageError::Config(ConfigError::Map(error));
     let damaged =
         || ImageError::Unusable(Unusable::Damaged("the image is incomplete or was changed"));
-    let header: [u64; 4] =
-        read_words(image).map_err(|_| ImageError::Unusable(Unusable::NoRegion))?;
-    let [magic, version, region_len, note] = header;
+    let [magic] = read_words(image).map_err(|_| damaged())?;
     if magic != MAGIC {
-        return Err(ImageError::Unusable(Unusable::NoRegion));
+        return Err(ImageError::Config(ConfigError::Occupied));
+    }
+    let [version, region_len, note, sum] = read_words(image).map_err(|_| damaged())?;
+    let header = [magic, version, region_len, note];
+    if sum != checksum(&header) {
+        return Err(damaged());
     }
     if version != VERSION {
         return Err(ImageError::Unusable(Unusable::OtherVersion));
@@ -126,7 +145,7 @@ fn load_region(
         Some(file) => restart::begin_file(file, region_len).map_err(map)?,
         None => Region::new(region_len).map_err(map)?,
     };
-    let mut sums = vec![checksum(&header)];
+    let mut sums = vec![sum];
     let mut bytes = Vec::new();
     loop {
         let [offset, len, sum] = read_words(image).map_err(|_| damaged())?;
@@ -156,8 +175,10 @@ fn load_region(
     let page = region.header_page();
     page.complete();
     let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
+    // The note was that of another process.
+    page.uses.note.store(0, Ordering::Relaxed);
     page.begin_again(Made { boot, ..made });
-    let (shared, _) =
-        restart::reuse(config.clone(), region, region_len, boot).map_err(ImageError::Unusable)?;
+    let (shared, _) = restart::reuse(config.clone(), region, region_len, boot, Use::Untouched)
+        .map_err(ImageError::Unusable)?;
     Ok((shared, note))
 }

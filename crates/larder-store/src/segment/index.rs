@@ -108,6 +108,19 @@ impl<B: Buckets> Index<B> {
         }
     }
 
+    /// Like [`Index::retain`], and words outside of their buckets are removed, as far as that can be seen
+    /// without their keys.
+    pub(super) fn retain_at_home<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
+        let len = self.len();
+        let is_known = len as u64 <= 1 << (self.growth_shift + GROWTH_BITS);
+        for bucket in 0..len {
+            self.retain_in(bucket, &mut |word, slot| {
+                let home = || self.home_of(bucket, slot, [len; 2], &|_| 0);
+                (!is_known || fold(home(), len) == bucket) && f(word, slot)
+            });
+        }
+    }
+
     fn retain_in<'i>(&'i self, bucket: usize, f: &mut impl FnMut(&'i AtomicU64, Slot) -> bool) {
         for word in self.buckets.bucket(bucket) {
             let slot = Slot(word.load(Ordering::Relaxed));

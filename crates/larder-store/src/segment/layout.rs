@@ -10,7 +10,8 @@
 //! the limit and small caches pay little for them.
 #![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
 
-use super::slot::REGION_MAX;
+use super::slot::{LOCATION_BITS, REGION_MAX};
+use rapidhash::v3::RapidSecrets;
 use std::ops::Range;
 
 /// The bytes of the header page, whatever the length of the system's pages.
@@ -88,7 +89,8 @@ impl Shape {
             return None;
         }
         // The last block is shared by all further handles.
-        let blocks_max = (limit / BLOCKS_SHARE / block_len(classes)).max(BLOCKS_MIN);
+        let room = (limit - limit_min(classes)) / block_len(classes) + BLOCKS_MIN;
+        let blocks_max = (limit / BLOCKS_SHARE / block_len(classes)).clamp(BLOCKS_MIN, room);
         let blocks = (threads.max(BLOCKS_USUAL).saturating_add(1)).clamp(BLOCKS_MIN, blocks_max);
         let short = (limit / SEGMENTS_AIM_SHORT).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_SHORT);
         let ideal = (limit / SEGMENTS_AIM).clamp(short, SEGMENT_LEN_MAX);
@@ -255,7 +257,8 @@ pub(super) fn constants(page_len: usize) -> u64 {
         (STRIPES_MAX * STRIPE_LEN) as u64,
         BLOCK_HEAD_LEN as u64,
         u64::from_ne_bytes(*b"the byte"),
-        rapidhash::v3::rapidhash_v3(b"the hash function"),
+        rapidhash::v3::rapidhash_v3_seeded(b"the hash function", &RapidSecrets::seed(1)),
+        u64::from(LOCATION_BITS),
     ])
 }
 

@@ -97,6 +97,7 @@ mod walk;
 pub use chain::{ChainLease, Upload};
 pub use config::{Config, ConfigError};
 pub use handle::Handle;
+pub use image::is_image;
 pub use mrc::MissRatioCurve;
 pub use restart::{Restart, Unusable};
 pub use walk::Walk;
@@ -224,12 +225,6 @@ impl Cache {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         self.shared.write_image(note, to)
-    }
-
-    /// Says that this process ends without having been in the middle of anything, if there are no handles any
-    /// more. Dropping the last clone of the cache does so, too.
-    pub fn end(&self) {
-        self.shared.end();
     }
 
     /// A word that the next process finds again, 0 at first: for example what it takes to continue a clock.

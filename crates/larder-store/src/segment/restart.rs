@@ -1,8 +1,9 @@
 //! Opening a region in a file: a new one, or the one that an earlier process has left there.
 
+use super::alloc::Use;
 use super::attach::{Damaged, attach};
 use super::config::{Config, ConfigError};
-use super::header_page::{Foreign, Made};
+use super::header_page::{Foreign, MAGIC, Made};
 use super::layout::{HEADER_PAGE_LEN, Layout, Shape};
 use super::raw::{Region, page_len};
 use super::shared::Shared;
@@ -10,6 +11,7 @@ use super::sync::Ordering;
 use super::table::Table;
 use std::fmt;
 use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 
 /// How a cache began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub enum Restart {
 /// Why a region that was there can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// It was not made by Larder, or never completed.
+    /// It is not what it should be.
     NoRegion,
     /// Another version of Larder has made it, or one for another kind of machine.
     OtherVersion,
@@ -36,7 +38,7 @@ pub enum Unusable {
     OtherCas,
     /// Its index and bookkeeping do not fit under this limit.
     LimitTooLow,
-    /// Two processes in succession have panicked soon after they began to use it.
+    /// Two processes in succession have panicked soon after they began to use it, or three have ended before.
     Panics,
     /// It contradicts itself.
     Damaged(&'static str),
@@ -50,7 +52,7 @@ impl fmt::Display for Unusable {
             Self::OtherBoot => "the machine was started again since it was made",
             Self::OtherCas => "it was made with another setting of -C",
             Self::LimitTooLow => "the index in it does not fit under this memory limit",
-            Self::Panics => "two processes that used it have failed soon after their start",
+            Self::Panics => "processes that used it have failed at their start or soon after it",
             Self::Damaged(what) => return write!(f, "it is damaged: {what}"),
         })
     }
@@ -68,6 +70,8 @@ impl From<Foreign> for Unusable {
 
 /// How many processes may panic in succession before their region is given up.
 const PANICS_MAX: u64 = 2;
+/// How many processes in succession may end while they put it in order.
+const ATTEMPTS_MAX: u64 = 3;
 
 /// Opens the region in a file that this process alone uses.
 pub(super) fn open(
@@ -85,12 +89,18 @@ pub(super) fn open(
     let shape = config.shape(limit_bytes_max)?;
     let layout = Layout::new(shape, config.limit_bytes, page_len());
     let region = begin_file(&file, layout.region_len()).map_err(ConfigError::Map)?;
-    let shared = Shared::begin(config, Table::new(region, layout), shape, boot)?;
-    Ok((shared, Restart::Cold(unusable)))
+    match Shared::begin(config, Table::new(region, layout), shape, boot) {
+        Ok(shared) => Ok((shared, Restart::Cold(unusable))),
+        Err(error) => {
+            // Nothing is mapped any more.
+            file.set_len(0).map_err(ConfigError::Map)?;
+            Err(error)
+        }
+    }
 }
 
 /// A region of zeroes in a file, whose content is given up.
-pub(super) fn begin_file(file: &File, region_len: usize) -> std::io::Result<Region> {
+pub(super) fn begin_file(file: &File, region_len: usize) -> io::Result<Region> {
     file.set_len(0)?;
     file.set_len(Region::memory_len(region_len) as u64)?;
     Region::of_file(file.try_clone()?, region_len)
@@ -108,7 +118,20 @@ impl From<Unusable> for ReopenError {
     }
 }
 
-/// Opens the region in a file as it lies; `None` if the file is empty.
+/// The first word of a file; `None` if it is shorter. It is not read from mapped memory, because there may
+/// be a hole, and the file system may have no room.
+fn first_word(file: &File) -> io::Result<Option<u64>> {
+    let mut file = file;
+    let mut word = [0; 8];
+    file.seek(SeekFrom::Start(0))?;
+    match file.read_exact(&mut word) {
+        Ok(()) => Ok(Some(u64::from_le_bytes(word))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the region in a file as it lies; `None` if the file is empty, or was never completed.
 fn reopen(
     config: &Config,
     file: &File,
@@ -117,21 +140,24 @@ fn reopen(
     let map = |error| ReopenError::Config(ConfigError::Map(error));
     let len = file.metadata().map_err(map)?.len();
     let len = usize::try_from(len).map_err(|_| Unusable::NoRegion)?;
-    if len == 0 {
-        return Ok(None);
+    match first_word(file).map_err(map)? {
+        None | Some(0) => return Ok(None),
+        Some(MAGIC) => (),
+        Some(_) => return Err(ReopenError::Config(ConfigError::Occupied)),
     }
     let region_len = len.checked_sub(Region::memory_len(0)).filter(|len| *len >= HEADER_PAGE_LEN);
     let region_len = region_len.ok_or(Unusable::NoRegion)?;
     let region = Region::of_file(file.try_clone().map_err(map)?, region_len).map_err(map)?;
-    Ok(Some(reuse(config.clone(), region, region_len, boot)?))
+    Ok(Some(reuse(config.clone(), region, region_len, boot, Use::Free)?))
 }
 
-/// Uses a region as it lies.
+/// Uses a region as it lies; `free` is what its free segments are.
 pub(super) fn reuse(
     mut config: Config,
     region: Region,
     region_len: usize,
     boot: u128,
+    free: Use,
 ) -> Result<(Shared, Restart), Unusable> {
     let page = region.header_page();
     let made = page.read(page_len()).map_err(Unusable::from)?;
@@ -141,9 +167,14 @@ pub(super) fn reuse(
     if made.cas != config.cas {
         return Err(Unusable::OtherCas);
     }
-    if page.uses.panics.load(Ordering::Relaxed) >= PANICS_MAX {
+    let uses = &page.uses;
+    let (panics, attempts) = (&uses.panics, &uses.attempts);
+    if panics.load(Ordering::Relaxed) >= PANICS_MAX
+        || attempts.load(Ordering::Relaxed) >= ATTEMPTS_MAX
+    {
         return Err(Unusable::Panics);
     }
+    attempts.fetch_add(1, Ordering::Relaxed);
     let shape = shape_of(&made);
     if !shape.is_possible() {
         return Err(Unusable::Damaged("its sizes are impossible"));
@@ -168,10 +199,12 @@ pub(super) fn reuse(
     }
     let table = Table::new(region, layout);
     let attached =
-        attach(table, &made, &config).map_err(|Damaged(what)| Unusable::Damaged(what))?;
+        attach(table, &made, &config, free).map_err(|Damaged(what)| Unusable::Damaged(what))?;
     if attached.alloc.limit_min() > layout.segments_first {
         return Err(Unusable::LimitTooLow);
     }
+    let table = &attached.index.buckets;
+    table.header_page().uses.attempts.store(0, Ordering::Relaxed);
     let restart = if attached.was_repaired { Restart::Repaired } else { Restart::Warm };
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items), restart))
 }

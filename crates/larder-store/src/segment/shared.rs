@@ -18,7 +18,7 @@ use super::stats::HandleStats;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use super::table::{RETIRED, SegmentState, Table};
 use crate::eviction::{GhostEpoch, Ghosts};
-use crate::{EvictionObserver, Gauges, LimitRefused, Overheld, Seconds, SizeClasses};
+use crate::{ClassGauges, EvictionObserver, Gauges, LimitRefused, Overheld, Seconds, SizeClasses};
 use rapidhash::v3::RapidSecrets;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -73,12 +73,6 @@ pub(super) struct Shared {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -214,8 +208,8 @@ impl Shared {
             limits: AtomicU32::new(0),
         };
         shared.divide(layout.segments_first);
+        shared.commit_reserve(&shared.alloc(), layout.segments_first);
         shared.note_unused(untouched > shared.reserve());
-        shared.table().header_page().uses.running.store(1, Ordering::Relaxed);
         shared
     }
 
@@ -235,13 +229,6 @@ impl Shared {
         self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
     }
 
-    /// Notes for the next process that this one was in the middle of nothing, if there are no handles.
-    pub(super) fn end(&self) {
-        if self.handles.load(Ordering::Acquire) == 0 {
-            self.table().header_page().uses.running.store(0, Ordering::Relaxed);
-        }
-    }
-
     /// A new handle's member, with a block of its own if there is one.
     pub(super) fn join(&self) -> Arc<Member> {
         let (table, mut members) = (self.table(), self.members());
@@ -257,6 +244,7 @@ impl Shared {
         let member = Arc::new(Member::new(self.config.classes.count(), block));
         members.push(Arc::clone(&member));
         self.handles.fetch_add(1, Ordering::Relaxed);
+        table.header_page().uses.running.store(1, Ordering::Relaxed);
         member
     }
 
@@ -281,7 +269,11 @@ impl Shared {
 
     /// Free segments that are kept for evacuations: ordinary writes leave them.
     pub(super) fn reserve(&self) -> usize {
-        (2 + 2 * self.config.threads).min(self.limit_segments() / 8)
+        self.reserve_of(self.limit_segments())
+    }
+
+    fn reserve_of(&self, segments: usize) -> usize {
+        (2 + 2 * self.config.threads).min(segments / 8)
     }
 
     /// Segments from this number on were never within the limit.
@@ -302,6 +294,16 @@ impl Shared {
         self.commit(segment)
     }
 
+    /// Takes the memory of the free segments that are taken last, so that items can always be moved. The
+    /// system may refuse it.
+    fn commit_reserve(&self, alloc: &Alloc, segments: usize) {
+        for segment in alloc.last_free(self.reserve_of(segments)) {
+            if self.table().commit(segment).is_err() {
+                break;
+            }
+        }
+    }
+
     /// Takes the memory of a segment from the system. If that is refused, no more memory is used than
     /// until now: the limit is lowered.
     fn commit(&self, segment: u32) -> Option<u32> {
@@ -309,7 +311,7 @@ impl Shared {
             return Some(segment);
         }
         let mut alloc = self.alloc();
-        let segments = alloc.refuse(segment);
+        let segments = alloc.refuse(segment, self.reserve());
         let bytes = self.table().layout.limit_for(segments);
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.divide(segments);
@@ -333,6 +335,7 @@ impl Shared {
             return Err(LimitRefused { min, max: self.limit_bytes.load(Ordering::Relaxed) });
         }
         alloc.set_limit(segments);
+        self.commit_reserve(&alloc, segments);
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.divide(segments);
         // Handles seal their open segments, which may be too many under the new limit.
@@ -356,6 +359,10 @@ impl Shared {
         let mut members = self.members();
         members.retain(|other| !Arc::ptr_eq(other, member));
         self.handles.fetch_sub(1, Ordering::Relaxed);
+        if members.is_empty() {
+            // The next process finds nothing in the middle of a change.
+            self.table().header_page().uses.running.store(0, Ordering::Release);
+        }
         // Under the lock of the list, so that the counters are summed up once.
         self.departed.absorb(&member.stats);
     }
@@ -554,7 +561,12 @@ impl Shared {
                 class.bytes = class.bytes.wrapping_add(bytes);
             }
         }
-        let sum = |field: fn(&crate::ClassGauges) -> u64| {
+        // After a repair an item may be counted in another class than its own.
+        let is_negative = |class: &ClassGauges| class.items.cast_signed() < 0;
+        for class in gauges.classes.iter_mut().filter(|class| is_negative(class)) {
+            (class.items, class.bytes) = (0, 0);
+        }
+        let sum = |field: fn(&ClassGauges) -> u64| {
             gauges.classes.iter().map(field).fold(0, u64::wrapping_add)
         };
         let (items, bytes, evictions) = (sum(|c| c.items), sum(|c| c.bytes), sum(|c| c.evicted));

@@ -12,7 +12,7 @@
 //! until there is flash.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
-const LOCATION_BITS: u32 = 41;
+pub(super) const LOCATION_BITS: u32 = 41;
 const GROWTH_SHIFT: u32 = 41;
 const TIER_SHIFT: u32 = 47;
 const FREQ_SHIFT: u32 = 48;

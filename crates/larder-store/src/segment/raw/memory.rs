@@ -53,7 +53,12 @@ mod mapped {
                 use nix::fcntl::{FallocateFlags, fallocate};
                 let signed = |n: usize| n.try_into().map_err(|_| io::ErrorKind::InvalidInput);
                 let (offset, len) = (signed(offset)?, signed(len)?);
-                Ok(fallocate(file, FallocateFlags::empty(), offset, len)?)
+                loop {
+                    match fallocate(file, FallocateFlags::empty(), offset, len) {
+                        Err(nix::errno::Errno::EINTR) => (),
+                        done => return Ok(done?),
+                    }
+                }
             }
             #[cfg(not(target_os = "linux"))]
             Ok(drop((file, offset, len)))
