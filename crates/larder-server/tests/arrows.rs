@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
 ];
 
 /// The only files with unsafe code.
-const UNSAFE: [&str; 11] = [
+const UNSAFE: [&str; 14] = [
     "raw.rs",
     "mapped.rs",
     "memory.rs",
@@ -38,6 +38,9 @@ const UNSAFE: [&str; 11] = [
     "update.rs",
     "staging.rs",
     "shrink.rs",
+    "attach.rs",
+    "image.rs",
+    "crash_tests.rs",
 ];
 
 /// How literals of replies begin, or end, that only the protocol may contain.
