@@ -46,6 +46,14 @@ def wait_until(condition, event):
         time.sleep(0.05)
 
 
+class ExitedAtStart(AssertionError):
+    """The server ended before it listened, with an exit `status` and its `output`."""
+
+    def __init__(self, status, output):
+        super().__init__(f"the server exited at the start with {status}: {output}")
+        self.status, self.output = status, output
+
+
 class Server:
     """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP."""
 
@@ -87,7 +95,8 @@ class Server:
     def _await_start(self, ports):
         deadline = time.monotonic() + TIMEOUT_SECS
         while time.monotonic() < deadline:
-            assert self.process.poll() is None, f"the server exited at the start: {self.output()}"
+            if (status := self.process.poll()) is not None:
+                raise ExitedAtStart(status, self.output())
             if not self.path and self.port is None and ports.exists():
                 self.port = int(ports.read_text().split(":")[1].split()[0])
             if self.path or self.port:
