@@ -1,0 +1,99 @@
+"""Many small items that are stored in the order of their numbers, so that the index grows and segments
+fill up. What a key has is computed from its number."""
+
+import zlib
+
+from crash_load import LAST, POOL
+from items import look_up
+
+CHUNK = 100
+# Of the items of a chunk, the next chunk deletes these.
+DELETED_EVERY = 8
+
+
+class Bulk:
+    """The items of one region. `longest` value lengths; `evicts`: the server may drop items."""
+
+    def __init__(self, seed, longest, evicts):
+        self.seed, self.longest, self.evicts = seed, longest, evicts
+        # Chunks from `live_from` to `next` were stored; those in `torn` may be there or not.
+        self.live_from, self.next, self.torn = 0, 0, set()
+        # Chunks from here to `live_from` were flushed.
+        self.flushed_from = 0
+
+    def key(self, number):
+        return b"bulk-%d" % number
+
+    def value(self, number):
+        mixed = zlib.crc32(b"%d" % number, self.seed)
+        body = POOL[mixed % 1000 : mixed % 1000 + 10 + (mixed >> 10) % self.longest]
+        return b"%d:%08x:" % (number, mixed) + body
+
+    def chunk(self, chunk):
+        """The requests of a chunk, without answers but one."""
+        wire = []
+        for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+            value = self.value(number)
+            wire.append(b"set %s 0 0 %d noreply\r\n%s\r\n" % (self.key(number), len(value), value))
+        for number in range((chunk - 1) * CHUNK, chunk * CHUNK if chunk else 0, DELETED_EVERY):
+            wire.append(b"delete %s noreply\r\n" % self.key(number))
+        return b"".join(wire) + LAST
+
+    def chunks(self, count):
+        return [self.chunk(self.next + n) for n in range(count)]
+
+    def played(self, played, flush):
+        """Takes note of what was sent, and of a flush by another connection."""
+        first = self.next
+        self.next += len(played)
+        self.torn |= {first + n for n, chunk in enumerate(played) if not chunk.complete}
+        if flush is None:
+            return
+        if flush.answered is None:
+            # All that was stored before is there, or nothing; it is asked for no more.
+            self.flushed_from = self.live_from = self.next
+            self.torn.clear()
+            return
+        before = sum(chunk.end < flush.sent for chunk in played)
+        during = sum(chunk.begin <= flush.answered for chunk in played)
+        self.flushed_from, self.live_from = self.live_from, first + before
+        self.torn = {chunk for chunk in self.torn if chunk >= self.live_from}
+        self.torn.update(range(first + before, first + during))
+
+    def expected(self, number):
+        """there, gone or unsure"""
+        chunk = number // CHUNK
+        if chunk in self.torn:
+            return "unsure"
+        if chunk < self.live_from:
+            return "gone"
+        if number % CHUNK % DELETED_EVERY == 0:
+            last = chunk + 1 >= self.next
+            return "there" if last else "unsure" if chunk + 1 in self.torn else "gone"
+        return "there"
+
+    def sample(self, rng, fresh, older):
+        """Numbers to look up: all of the last chunks, and some of all."""
+        first = max(self.flushed_from, self.next - fresh) * CHUNK
+        numbers = set(range(first, self.next * CHUNK))
+        if self.flushed_from < self.next:
+            numbers |= {rng.randrange(self.flushed_from * CHUNK, self.next * CHUNK) for _ in range(older)}
+        return sorted(numbers)
+
+    def all(self):
+        return range(self.flushed_from * CHUNK, self.next * CHUNK)
+
+    def check(self, server, numbers):
+        """Looks the numbers up; yields the verdict, the key, what was expected and what was found."""
+        found = look_up(server, [self.key(number).decode() for number in numbers])
+        for number in numbers:
+            key = self.key(number).decode()
+            item, expected = found[key], self.expected(number)
+            if item is None:
+                missed = "evicted" if self.evicts else "lost"
+                verdict = missed if expected == "there" else "absent"
+            elif item.value != self.value(number) or item.flags or item.ttl >= 0:
+                verdict = "wrong"
+            else:
+                verdict = {"there": "kept", "gone": "back", "unsure": "absent"}[expected]
+            yield verdict, key, expected, item

@@ -1,0 +1,302 @@
+"""The load of a crash test: workers with keys of their own, which send pipelines over raw sockets, so
+that it is known exactly which answers were received.
+
+All requests of a round are made before it begins. Then the server, not the load, is busy most of the
+time, and a crash hits it at work.
+"""
+
+import random
+import threading
+import time
+import zlib
+from typing import NamedTuple
+
+from model import State
+
+POOL = bytes(random.Random(2).choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k=1 << 20))
+# Every chunk of a pipeline ends with this request. Its answer ends what is received for the chunk; no
+# value contains it.
+LAST, LAST_ANSWER = b"mn\r\n", b"MN\r\n"
+RECEIVE_LEN = 1 << 18
+TIMEOUT_SECS = 30
+# Lifetimes of most items that have one, and of a few that expire between rounds.
+LONG_SECS, SHORT_SECS = (1000, 70_000), (1, 3)
+LARGEST = 900_000
+
+
+class Request:
+    """A request for one key. `apply(state, at)` returns the state afterwards and the answer's bytes,
+    where `at` is when it was sent. The answer is a `line`, a `value` or `none`."""
+
+    __slots__ = ("wire", "form", "apply")
+
+    def __init__(self, wire, apply, form="line"):
+        self.wire, self.apply, self.form = wire, apply, form
+
+
+def deadline(life, at):
+    return at + life if life else None
+
+
+def store(key, value, flags, life, quiet):
+    def apply(state, at):
+        return State(value, flags, deadline(life, at), None), b"STORED\r\n"
+
+    return data(b"set", key, value, flags, life, apply, quiet)
+
+
+def add(key, value, flags, life):
+    def apply(state, at):
+        if state is not None:
+            return state, b"NOT_STORED\r\n"
+        return State(value, flags, deadline(life, at), None), b"STORED\r\n"
+
+    return data(b"add", key, value, flags, life, apply)
+
+
+def replace(key, value, flags, life):
+    def apply(state, at):
+        if state is None:
+            return state, b"NOT_STORED\r\n"
+        return State(value, flags, deadline(life, at), None), b"STORED\r\n"
+
+    return data(b"replace", key, value, flags, life, apply)
+
+
+def append(key, more):
+    def apply(state, at):
+        if state is None:
+            return state, b"NOT_STORED\r\n"
+        return state._replace(value=state.value + more, cas=None), b"STORED\r\n"
+
+    return data(b"append", key, more, 0, 0, apply)
+
+
+def prepend(key, more):
+    def apply(state, at):
+        if state is None:
+            return state, b"NOT_STORED\r\n"
+        return state._replace(value=more + state.value, cas=None), b"STORED\r\n"
+
+    return data(b"prepend", key, more, 0, 0, apply)
+
+
+def compare_and_store(key, value, flags, life, unique):
+    def apply(state, at):
+        if state is None:
+            return state, b"NOT_FOUND\r\n"
+        if state.cas != unique:
+            return state, b"EXISTS\r\n"
+        return State(value, flags, deadline(life, at), None), b"STORED\r\n"
+
+    head = b"cas %s %d %d %d %d\r\n" % (key, flags, life, len(value), unique)
+    return Request(b"%s%s\r\n" % (head, value), apply)
+
+
+def data(verb, key, value, flags, life, apply, quiet=False):
+    noreply = b" noreply" if quiet else b""
+    wire = b"%s %s %d %d %d%s\r\n%s\r\n" % (verb, key, flags, life, len(value), noreply, value)
+    return Request(wire, apply, "none" if quiet else "line")
+
+
+def meta_store(key, value, flags, life):
+    def apply(state, at):
+        return State(value, flags, deadline(life, at), None), b"HD\r\n"
+
+    wire = b"ms %s %d F%d T%d\r\n%s\r\n" % (key, len(value), flags, life, value)
+    return Request(wire, apply)
+
+
+def delete(key, quiet):
+    def apply(state, at):
+        return None, b"NOT_FOUND\r\n" if state is None else b"DELETED\r\n"
+
+    return Request(b"delete %s%s\r\n" % (key, b" noreply" if quiet else b""), apply, "none" if quiet else "line")
+
+
+def touch(key, life):
+    def apply(state, at):
+        if state is None:
+            return state, b"NOT_FOUND\r\n"
+        return state._replace(expires=deadline(life, at)), b"TOUCHED\r\n"
+
+    return Request(b"touch %s %d\r\n" % (key, life), apply)
+
+
+def get_and_touch(key, life):
+    def apply(state, at):
+        if state is None:
+            return state, b"END\r\n"
+        answer = b"VALUE %s %d %d\r\n%s\r\nEND\r\n" % (key, state.flags, len(state.value), state.value)
+        return state._replace(expires=deadline(life, at)), answer
+
+    return Request(b"gat %d %s\r\n" % (life, key), apply, "value")
+
+
+def count(key, delta, down):
+    def apply(state, at):
+        if state is None:
+            return state, b"NOT_FOUND\r\n"
+        if not state.value.rstrip(b" ").isdigit():
+            return state, b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
+        number = int(state.value)
+        number = max(number - delta, 0) if down else (number + delta) % 2**64
+        # A shorter number is followed by spaces, because its item stays as long as it was.
+        value = b"%d" % number
+        return state._replace(value=value.ljust(len(state.value)), cas=None), b"%d\r\n" % number
+
+    return Request(b"%s %s %d\r\n" % (b"decr" if down else b"incr", key, delta), apply)
+
+
+class Script:
+    """Makes the requests of one worker's keys."""
+
+    def __init__(self, rng, keys, numbers):
+        self.rng, self.keys, self.numbers = rng, keys, numbers
+        self.counter = 0
+
+    def length(self):
+        """1 B to 900 KB, mostly short."""
+        drawn = self.rng.random()
+        if drawn < 0.85:
+            return self.rng.randrange(1, 400)
+        if drawn < 0.97:
+            return self.rng.randrange(400, 8000)
+        if drawn < 0.999:
+            return self.rng.randrange(8000, 200_000)
+        return self.rng.randrange(200_000, LARGEST)
+
+    def value(self, key):
+        """Key, counter, checksum and a text, cut to a random length."""
+        self.counter += 1
+        length, first = self.length(), self.rng.randrange(1 << 16)
+        body = POOL[first : first + length]
+        return (b"%s:%d:%08x:" % (key, self.counter, zlib.crc32(body)) + body)[:length]
+
+    def life(self):
+        drawn = self.rng.random()
+        if drawn < 0.7:
+            return 0
+        return self.rng.choice(LONG_SECS) if drawn < 0.98 else self.rng.randint(*SHORT_SECS)
+
+    def number_request(self, key):
+        drawn = self.rng.random()
+        if drawn < 0.55:
+            return count(key.name, self.rng.choice([1, 1, 9, 1000, 10**12]), self.rng.random() < 0.3)
+        if drawn < 0.9:
+            return store(key.name, b"%d" % self.rng.choice([0, 9, 99, 10**9]), 3, self.life(), False)
+        if drawn < 0.95:
+            return touch(key.name, self.life())
+        return delete(key.name, False)
+
+    def request(self, key):
+        drawn, name, rng = self.rng.random(), key.name, self.rng
+        if drawn < 0.45:
+            return store(name, self.value(name), rng.randrange(2**32), self.life(), rng.random() < 0.2)
+        if drawn < 0.60:
+            return delete(name, rng.random() < 0.2)
+        if drawn < 0.68:
+            return append(name, POOL[: rng.choice([1, 10, 100, 1000])])
+        if drawn < 0.71:
+            return prepend(name, POOL[: rng.choice([1, 10, 100])])
+        if drawn < 0.77:
+            return touch(name, self.life())
+        if drawn < 0.83:
+            return add(name, self.value(name), rng.randrange(100), self.life())
+        if drawn < 0.87:
+            return replace(name, self.value(name), 0, self.life())
+        if drawn < 0.93:
+            state = next(iter(key.states))
+            if state is not None and state.cas is not None:
+                return compare_and_store(name, self.value(name), 5, self.life(), state.cas)
+        return meta_store(name, self.value(name), rng.randrange(2**16), self.life())
+
+    def chunk(self):
+        """A few requests in one pipeline. Only the last may have a long answer: a server that waits until
+        its answers are read reads no requests."""
+        made = []
+        for _ in range(self.rng.choice([1, 1, 2, 3, 5, 8, 12])):
+            if self.rng.random() < 0.2:
+                key = self.rng.choice(self.numbers)
+                made.append((key, self.number_request(key)))
+            else:
+                key = self.rng.choice(self.keys)
+                made.append((key, self.request(key)))
+        if self.rng.random() < 0.15:
+            key = self.rng.choice(self.keys)
+            made.append((key, get_and_touch(key.name, self.life())))
+        return made
+
+
+def split(received, forms):
+    """The complete answers among the bytes received, one for each form; `none` has the answer None.
+    Returns them up to the last request that was executed for sure, and whether all of the chunk was."""
+    answers, at = [], 0
+    sure = 0
+    for form in [*forms, "line"]:
+        if form == "none":
+            answers.append(None)
+            continue
+        end = received.find(b"\r\n", at)
+        if end < 0:
+            return answers[:sure], False
+        end += 2
+        if form == "value" and received.startswith(b"VALUE ", at):
+            end += int(received[at:end].split()[3]) + len(b"\r\nEND\r\n")
+            if end > len(received):
+                return answers[:sure], False
+        answers.append(bytes(received[at:end]))
+        at, sure = end, len(answers)
+    assert answers.pop() == LAST_ANSWER and at == len(received), bytes(received[-200:])
+    return answers, True
+
+
+class Played(NamedTuple):
+    """A chunk that was sent: when, when its last answer or the connection's end came, what came, and
+    whether it is complete."""
+
+    begin: float
+    end: float
+    received: bytes
+    complete: bool
+
+
+class Player(threading.Thread):
+    """Sends chunks over one connection, `delay` seconds after the event `go`, until the server is gone.
+    `played` has a `Played` for each chunk that was sent."""
+
+    def __init__(self, server, chunks, go, delay=0):
+        super().__init__(daemon=True)
+        self.sock, self.chunks, self.go, self.delay = server.connect(TIMEOUT_SECS), chunks, go, delay
+        self.played, self.broken = [], None
+
+    def run(self):
+        try:
+            self.go.wait()
+            if self.delay:
+                time.sleep(self.delay)
+            for chunk in self.chunks:
+                self.played.append(self.play(chunk))
+                if not self.played[-1].complete:
+                    break
+        except Exception as error:
+            self.broken = error
+        finally:
+            self.sock.close()
+
+    def play(self, wire):
+        begin, received = time.monotonic(), bytearray()
+        try:
+            self.sock.sendall(wire)
+        except (BrokenPipeError, ConnectionResetError):
+            # The server is gone, but may have answered before.
+            pass
+        while not received.endswith(LAST_ANSWER):
+            try:
+                more = self.sock.recv(RECEIVE_LEN)
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                return Played(begin, time.monotonic(), received, False)
+            received += more
+        return Played(begin, time.monotonic(), received, True)

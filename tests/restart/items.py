@@ -1,0 +1,82 @@
+"""Items as clients see them: value, flags, CAS and remaining lifetime."""
+
+import time
+from typing import NamedTuple
+
+# The server's clock has seconds, and reading takes time.
+TTL_SLACK_SECS = 2
+NEVER = -1
+BATCH = 100
+
+
+class Item(NamedTuple):
+    """What `mg` shows of an item; `ttl` is `NEVER` or in seconds."""
+
+    value: bytes
+    flags: int
+    cas: int
+    ttl: int
+
+
+def read_item(replies):
+    """Reads an answer to `mg <key> f c t s v`; returns None after a miss."""
+    words = replies.readline().split()
+    if words == [b"EN"]:
+        return None
+    assert words and words[0] == b"VA", words
+    value = replies.read(int(words[1]) + 2)
+    shown = {word[:1]: int(word[1:]) for word in words[2:]}
+    assert value.endswith(b"\r\n") and shown[b"s"] == len(value) - 2, words
+    return Item(value[:-2], shown[b"f"], shown[b"c"], shown[b"t"])
+
+
+def look_up(server, keys):
+    """Reads all keys (str); returns each key's `Item` or None."""
+    keys, found = list(keys), {}
+    with server.connect() as sock, sock.makefile("rb") as replies:
+        for first in range(0, len(keys), BATCH):
+            batch = keys[first : first + BATCH]
+            sock.sendall(b"".join(b"mg %s f c t s v\r\n" % key.encode() for key in batch))
+            for key in batch:
+                found[key] = read_item(replies)
+    return found
+
+
+def brief(item):
+    """An item for a message: long values are cut."""
+    if item is None or len(item.value) <= 60:
+        return item
+    return item._replace(value=item.value[:60] + b"... (%d bytes)" % len(item.value))
+
+
+class Snapshot:
+    """All items of a server at one moment."""
+
+    def __init__(self, server, keys):
+        self.items, self.at = look_up(server, keys), time.monotonic()
+
+    def live(self):
+        return [key for key, item in self.items.items() if item]
+
+    def compare(self, server, may_miss=False):
+        """Checks that the server shows the same items. With `may_miss`, it may have evicted some; returns
+        how many it has."""
+        passed = time.monotonic() - self.at
+        kept = 0
+        for key, found in look_up(server, self.items).items():
+            item = self.items[key]
+            if found is None and may_miss:
+                continue
+            assert (found and found[:3]) == (item and item[:3]), (
+                f"{key}: expected {brief(item)}, found {brief(found)}"
+            )
+            if item is None:
+                continue
+            kept += 1
+            if item.ttl == NEVER:
+                assert found.ttl == NEVER, f"{key}: expected no expiry, found {found.ttl} s"
+            else:
+                assert abs(item.ttl - passed - found.ttl) <= TTL_SLACK_SECS + 1, (
+                    f"{key}: {item.ttl} s to live {passed:.1f} s ago, now {found.ttl} s"
+                )
+        return kept

@@ -1,0 +1,76 @@
+"""A region file on tmpfs, and the servers that use it one after the other."""
+
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from server import TIMEOUT_SECS
+
+TMPFS = Path("/dev/shm")
+# All ways to end a server after which its items are kept.
+ENDS = ["SIGTERM", "SIGINT", "SIGUSR1", "SIGKILL"]
+
+
+def end(server, name):
+    """Ends the server by a signal and waits until its process is gone; returns its output."""
+    os.kill(server.pid, getattr(signal, name))
+    status = server.process.wait(TIMEOUT_SECS)
+    output = server.output()
+    server.stop()
+    assert status == (-signal.SIGKILL if name == "SIGKILL" else 0), f"{name}: {status}: {output}"
+    return output
+
+
+class Region:
+    """A directory on tmpfs with the region `file`. `launch(*options)` creates a `Server`."""
+
+    def __init__(self, launch):
+        self.launch, self.servers = launch, []
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-restart-", dir=TMPFS)
+        self.folder = Path(self.dir.name)
+        self.file = self.folder / "region"
+
+    def start(self, *options, **more):
+        """Starts a server with this file. It is stopped at the end of the `with` block at the latest."""
+        server = self.launch("-e", str(self.file), *options, **more)
+        self.servers.append(server)
+        return server
+
+    def restart(self, server, name, *options, **more):
+        """Ends the server by a signal and starts another one, which must have found the items."""
+        end(server, name)
+        server = self.start(*options, **more)
+        assert_warm(server)
+        return server
+
+    def allocated(self):
+        """Bytes of memory that the file takes."""
+        return self.file.stat().st_blocks * 512
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for server in self.servers:
+            if exc[0] is not None and server.log.exists():
+                print(f"log of server {server.pid}: {server.output()}")
+            server.stop()
+        self.dir.cleanup()
+
+
+def state(server):
+    """`restart_state` of the server: cold, warm or repaired."""
+    return server.stats()["restart_state"]
+
+
+def assert_warm(server):
+    """Checks that the server has found the items of the one before."""
+    assert state(server) in ("warm", "repaired"), server.output()
+
+
+def wait_past(moment):
+    """Waits until a moment of the monotonic clock has passed."""
+    while (left := moment - time.monotonic()) > 0:
+        time.sleep(left)

@@ -1,0 +1,266 @@
+"""Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a look at
+every key.
+
+A campaign is a series of rounds with one region file. In most campaigns memory is ample, and every item
+must be kept. In the others the cache is full, so that items are evicted, but no value may be wrong.
+"""
+
+import collections
+import random
+import subprocess
+import threading
+import time
+
+from bulk import Bulk
+from crash_load import LAST, Played, Player, Script, split
+from items import look_up
+from model import Flush, Impossible, Key, describe, describe_all
+from region import Region, state
+from server import LARDERD, TIMEOUT_SECS, Server, wait_until
+
+ROUNDS_PER_CAMPAIGN = 50
+WORKERS, KEYS, NUMBERS = 4, 80, 20
+LOAD_SECS_MAX = 0.05
+KEPT_SHARE_MIN = 0.999
+# More failures are only counted.
+SHOWN_MAX = 50
+THREADS = [1, 2, 2, 2, 4, 4, 16]
+Kind = collections.namedtuple("Kind", "name limits evicts longest")
+AMPLE = Kind("ample memory", [48, 64, 64, 64, 96], False, 100)
+FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000)
+KINDS = [AMPLE, FULL, AMPLE, AMPLE]
+
+
+class Interrupted(Server):
+    """A server that is killed so many seconds after its process began, perhaps while it starts."""
+
+    def __init__(self, delay, *words, **more):
+        self.delay = delay
+        super().__init__(*words, **more)
+
+    def _await_start(self, ports):
+        time.sleep(self.delay)
+        self.process.kill()
+        self.process.wait()
+
+
+class Killer:
+    """A process of its own that sends signals: a thread would be late when others have the interpreter."""
+
+    SCRIPT = 'while read -r delay signal pid; do sleep "$delay"; kill -s "$signal" "$pid"; done'
+
+    def __init__(self):
+        self.process = subprocess.Popen(["sh", "-c", self.SCRIPT], stdin=subprocess.PIPE, text=True)
+
+    def send(self, delay, signal, pid):
+        self.process.stdin.write(f"{delay:.4f} {signal} {pid}\n")
+        self.process.stdin.flush()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Totals:
+    """Counts verdicts, and prints failures."""
+
+    def __init__(self, seed):
+        self.seed, self.verdicts, self.failures = seed, collections.Counter(), 0
+
+    def fail(self, round_number, what):
+        self.failures += 1
+        if self.failures <= SHOWN_MAX:
+            print(f"seed {self.seed}, round {round_number}, {what}", flush=True)
+
+    def count(self, verdict, round_number, key, expected, found):
+        self.verdicts[verdict] += 1
+        if verdict in ("lost", "wrong", "back"):
+            self.fail(round_number, f"key {key}: {verdict}: expected {expected}, found {describe(found)}")
+
+    @property
+    def passed(self):
+        seen = self.verdicts
+        due = seen["kept"] + seen["lost"]
+        few = due and seen["kept"] / due < KEPT_SHARE_MIN
+        other = self.failures - seen["lost"] - seen["wrong"] - seen["back"]
+        return bool(due) and not (few or seen["wrong"] or seen["back"] or other)
+
+    def line(self):
+        seen = self.verdicts
+        names = ("kept", "lost", "wrong", "back", "evicted")
+        return ", ".join(f"{seen[name]} {name}" for name in names)
+
+
+class Campaign:
+    """Rounds with one region file. `signal` ends the server in each round."""
+
+    def __init__(self, totals, seed, kind, binary=LARDERD, runtime=None, signal="KILL"):
+        self.totals, self.kind, self.signal = totals, kind, signal
+        self.rng, self.number = random.Random(seed), 0
+        self.binary, self.more = binary, {"runtime": runtime, "unix": True}
+        self.bulk = Bulk(self.rng.randrange(2**32), kind.longest, kind.evicts)
+        self.flush_share = self.rng.choice([0.02, 0.1, 0.3])
+        self.scripts = [self.script(worker) for worker in range(WORKERS)]
+
+    def script(self, worker):
+        keys = [Key(b"key-%d-%d" % (worker, n), self.kind.evicts) for n in range(KEYS)]
+        numbers = [Key(b"number-%d-%d" % (worker, n), self.kind.evicts) for n in range(NUMBERS)]
+        return Script(random.Random(self.rng.randrange(2**32)), keys, numbers)
+
+    def run(self, first, count):
+        """Runs so many rounds, of which the first has the number `first`."""
+        with Region(lambda *options, **more: Server(self.binary, options=options, **more)) as region:
+            self.region, self.killer = region, Killer()
+            try:
+                for self.number in range(first, first + count):
+                    self.round(self.number == first)
+                self.finish()
+            finally:
+                self.killer.close()
+
+    def options(self):
+        return ["-m", str(self.rng.choice(self.kind.limits)), "-t", str(self.rng.choice(THREADS))]
+
+    def start(self, is_first):
+        if not is_first and self.rng.random() < 0.05:
+            words = ["-e", str(self.region.file), *self.options()]
+            Interrupted(self.rng.uniform(0, 0.03), self.binary, options=words, **self.more).stop()
+        self.server = self.region.start(*self.options(), **self.more)
+        shown = state(self.server)
+        if (shown == "cold") != is_first:
+            self.totals.fail(self.number, f"restart_state is {shown}: {self.server.output()}")
+
+    def round(self, is_first):
+        self.start(is_first)
+        self.check_keys()
+        self.check_bulk(self.bulk.sample(self.rng, 4, 300))
+        self.load()
+
+    def load(self):
+        """Sends requests until the server is killed, and follows what they did."""
+        seconds = self.rng.uniform(0, LOAD_SECS_MAX)
+        count = 10 + int(seconds * 4000)
+        go = threading.Event()
+        chunks = [[script.chunk() for _ in range(count)] for script in self.scripts]
+        players = [
+            Player(self.server, [b"".join(request.wire for _, request in chunk) + LAST for chunk in made], go)
+            for made in chunks
+        ]
+        bulk = Player(self.server, self.bulk.chunks(count // 2), go)
+        flushing = []
+        if self.rng.random() < self.flush_share:
+            delay = self.rng.uniform(0, seconds)
+            flushing = [Player(self.server, [b"flush_all\r\n" + LAST], go, delay)]
+        everyone = [*players, bulk, *flushing]
+        for player in everyone:
+            player.start()
+        self.killer.send(seconds, self.signal, self.server.pid)
+        go.set()
+        for player in everyone:
+            player.join(TIMEOUT_SECS)
+        self.await_end(everyone)
+        flush = read_flush(flushing[0].played) if flushing else None
+        self.bulk.played(bulk.played, flush)
+        for script, made, player in zip(self.scripts, chunks, players):
+            self.follow(script, made, player.played, flush)
+
+    def await_end(self, players):
+        status = self.server.process.wait(TIMEOUT_SECS)
+        if status != (-9 if self.signal == "KILL" else 0):
+            self.totals.fail(self.number, f"the server exited with {status}: {self.server.output()}")
+        for player in players:
+            if player.broken or player.is_alive():
+                self.totals.fail(self.number, f"no answer: {player.broken!r}: {self.server.output()}")
+        self.server.stop()
+
+    def follow(self, script, chunks, played, flush):
+        """Computes the states that the keys of a worker may have."""
+        keys = [*script.keys, *script.numbers]
+        for key in keys:
+            key.begin(flush)
+        for chunk, (begin, end, received, complete) in zip(chunks, played):
+            answers, whole = split(received, [request.form for _, request in chunk])
+            if whole != complete:
+                self.totals.fail(self.number, f"answers {bytes(received[-200:])!r} to {chunk[-1][1].wire[:80]!r}")
+            for (key, request), answer in zip(chunk, answers):
+                try:
+                    key.answered(request, answer, begin, end)
+                except Impossible as error:
+                    self.totals.verdicts["wrong"] += 1
+                    self.totals.fail(self.number, f"key {key.name.decode()}: {error}")
+            in_flight = collections.defaultdict(list)
+            for key, request in chunk[len(answers) :]:
+                in_flight[key].append(request)
+            for key, requests in in_flight.items():
+                key.unanswered(requests, begin, end)
+        now = time.monotonic()
+        for key in keys:
+            key.end(now)
+
+    def check_keys(self):
+        keys = [key for script in self.scripts for key in (*script.keys, *script.numbers)]
+        begin = time.monotonic()
+        found = look_up(self.server, [key.name.decode() for key in keys])
+        end = time.monotonic()
+        for key in keys:
+            name, possible = key.name.decode(), key.states
+            item = found[name]
+            verdict = key.judge(item, begin, end)
+            self.totals.count(verdict, self.number, name, Lazy(describe_all, possible), item)
+
+    def check_bulk(self, numbers):
+        for verdict, key, expected, item in self.bulk.check(self.server, numbers):
+            self.totals.count(verdict, self.number, key, expected, item)
+
+    def finish(self):
+        """Looks at everything that was stored, and whether items are counted exactly."""
+        self.number += 1
+        self.start(False)
+        self.check_keys()
+        self.check_bulk(self.bulk.all())
+        if not self.kind.evicts:
+            try:
+                wait_until(self.counts_agree, "counting items")
+            except AssertionError:
+                shown = self.server.stats()["curr_items"]
+                self.totals.fail(self.number, f"curr_items is {shown}, but there are {self.dumped()} items")
+        self.server.stop()
+
+    def counts_agree(self):
+        return int(self.server.stats()["curr_items"]) == self.dumped()
+
+    def dumped(self):
+        with self.server.connect() as sock, sock.makefile("rb") as replies:
+            sock.sendall(b"lru_crawler metadump all\r\n")
+            return sum(1 for _ in iter(replies.readline, b"END\r\n"))
+
+
+class Lazy:
+    """A text that is made when it is printed."""
+
+    def __init__(self, make, *words):
+        self.make, self.words = make, words
+
+    def __str__(self):
+        return self.make(*self.words)
+
+
+def read_flush(played):
+    """The flush of a round: when it was sent and answered."""
+    if not played:
+        return None
+    chunk = Played(*played[0])
+    return Flush(chunk.begin, chunk.end if chunk.received.startswith(b"OK\r\n") else None)
+
+
+def run(rounds, seed, binary=LARDERD, runtime=None, progress=None):
+    """Runs rounds in campaigns; returns the totals. `progress(rounds, totals)` is called after each."""
+    totals, done = Totals(seed), 0
+    while done < rounds:
+        count = min(ROUNDS_PER_CAMPAIGN, rounds - done)
+        kind = KINDS[done // ROUNDS_PER_CAMPAIGN % len(KINDS)]
+        Campaign(totals, f"{seed}-{done}", kind, binary, runtime).run(done, count)
+        done += count
+        if progress:
+            progress(done, totals)
+    return totals
