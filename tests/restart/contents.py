@@ -1,5 +1,6 @@
 """Fills a server with items of all kinds, through a client that we did not write."""
 
+import contextlib
 import random
 import time
 
@@ -16,7 +17,9 @@ POOL = random.Random(1).randbytes(max(SIZES) + 1000)
 
 
 def client(server):
-    return Client(server.path or (server.host, server.port), timeout=60, default_noreply=False)
+    """A client of the server for a `with` block."""
+    address = server.path or (server.host, server.port)
+    return contextlib.closing(Client(address, timeout=60, default_noreply=False))
 
 
 def value(number, size):

