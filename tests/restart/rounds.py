@@ -140,7 +140,7 @@ class Campaign:
     def load(self):
         """Sends requests until the server is killed, and follows what they did."""
         seconds = self.rng.uniform(0, LOAD_SECS_MAX)
-        count = 10 + int(seconds * 4000)
+        count = 20 + int(seconds * 6000)
         go = threading.Event()
         chunks = [[script.chunk() for _ in range(count)] for script in self.scripts]
         players = [

@@ -152,9 +152,9 @@ def test_without_cas_values_the_items_are_kept_too(region):
     assert {key: item and item.value for key, item in found.items()} == contents
 
 
-@pytest.mark.parametrize("engine", ["moka", "dashmap"])
-def test_engines_that_cannot_keep_items_refuse(region, engine):
+@pytest.mark.parametrize("other", ["moka", "dashmap"])
+def test_engines_that_cannot_keep_items_refuse(region, other):
     with pytest.raises(ExitedAtStart) as refused:
-        region.start(engine=engine)
+        region.start(engine=other)
     assert refused.value.status == 64
     assert "-e" in refused.value.output and "segment" in refused.value.output
