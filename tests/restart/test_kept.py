@@ -52,9 +52,9 @@ def test_items_of_all_kinds_are_kept(region, name):
 
 def test_the_time_of_the_start_is_shown(region, name):
     server = region.start()
-    assert int(server.stats()["restart_ms"]) >= 0
+    assert float(server.stats()["restart_ms"]) >= 0
     server = region.restart(server, name)
-    assert 0 <= int(server.stats()["restart_ms"]) < 10_000
+    assert 0 < float(server.stats()["restart_ms"]) < 10_000
 
 
 def test_the_file_is_the_owners(region, name):

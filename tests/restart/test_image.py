@@ -1,0 +1,207 @@
+"""Planned restarts of the machine: SIGUSR1 writes the items to the file of `-o memory_image`, and the next
+start reads them once."""
+
+import os
+import random
+import shutil
+import time
+
+import pytest
+
+from contents import Contents, client, value
+from items import look_up
+from region import Region, assert_warm, end, wait_past
+from server import MIB, ExitedAtStart
+
+pytestmark = pytest.mark.larder
+
+OPTIONS = ["-m", "64", "-t", "2"]
+SIZES = [10, 3000, 400_000]
+SEEDS = 24
+
+
+class Image:
+    """Servers with an image, in a directory on tmpfs; `rebooted()` takes the region away."""
+
+    def __init__(self, region, with_region):
+        self.region, self.with_region = region, with_region
+        self.file = region.folder / "image"
+
+    def start(self, *options):
+        words = ["-o", f"memory_image={self.file}", *(options or OPTIONS)]
+        if self.with_region:
+            return self.region.start(*words)
+        server = self.region.launch(*words)
+        self.region.servers.append(server)
+        return server
+
+    def rebooted(self):
+        if self.with_region:
+            self.region.file.unlink()
+
+
+@pytest.fixture(params=[True, False], ids=["with -e", "without -e"])
+def image(request, region):
+    return Image(region, request.param)
+
+
+def test_items_are_kept_once(image):
+    server = image.start()
+    contents = Contents(server, SIZES, small=5000)
+    contents.check(server)
+    end(server, "SIGUSR1")
+    assert image.file.stat().st_mode & 0o777 == 0o600
+    image.rebooted()
+    server = image.start()
+    assert not image.file.exists(), "an image is used once"
+    contents.check(server)
+    assert int(server.stats()["curr_items"]) == contents.live()
+    # A second time, with what was changed since.
+    with client(server) as user:
+        for key, expected in list(contents.items.items())[::3]:
+            assert user.delete(key) == (expected is not None)
+            contents.items[key] = None
+    contents.snapshot = None
+    contents.check(server)
+    end(server, "SIGUSR1")
+    image.rebooted()
+    contents.check(image.start())
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGKILL"])
+def test_other_ends_write_no_image(image, name):
+    server = image.start()
+    with client(server) as user:
+        user.set("key", b"1")
+    end(server, name)
+    assert not image.file.exists()
+    server = image.start()
+    with client(server) as user:
+        assert user.get("key") == (b"1" if image.with_region else None)
+
+
+def test_the_region_is_newer_than_the_image(region):
+    """If the region is there, the image is removed: what was deleted later must not come back."""
+    image = Image(region, True)
+    server = image.start()
+    with client(server) as user:
+        user.set_many({"kept": b"1", "deleted": b"1"})
+    end(server, "SIGUSR1")
+    saved = image.file.read_bytes()
+    server = image.start()
+    assert_warm(server)
+    assert not image.file.exists()
+    with client(server) as user:
+        assert user.delete("deleted")
+    end(server, "SIGKILL")
+    image.file.write_bytes(saved)
+    os.chmod(image.file, 0o600)
+    server = image.start()
+    with client(server) as user:
+        assert user.get_many(["kept", "deleted"]) == {"kept": b"1"}
+
+
+def test_time_passes_while_the_machine_is_down(image):
+    server = image.start()
+    with client(server) as user:
+        user.set("short", b"1", expire=2)
+        user.set("long", b"1", expire=1000)
+        stored = time.monotonic()
+    end(server, "SIGUSR1")
+    image.rebooted()
+    wait_past(stored + 3)
+    server = image.start()
+    found = look_up(server, ["short", "long"])
+    assert found["short"] is None
+    assert 990 <= found["long"].ttl <= 998
+
+
+@pytest.mark.parametrize("mib", [32, 128])
+def test_another_limit(image, mib):
+    server = image.start()
+    contents = Contents(server, [10, 3000], small=5000)
+    end(server, "SIGUSR1")
+    image.rebooted()
+    server = image.start("-m", str(mib), "-t", "4")
+    contents.check(server)
+
+
+@pytest.fixture(scope="module")
+def saved(start):
+    """An image that a server has written, and its items."""
+    with Region(start) as region:
+        image = Image(region, False)
+        server = image.start()
+        contents = Contents(server, [10, 3000, 400_000], small=2000)
+        end(server, "SIGUSR1")
+        yield image.file, contents
+
+
+def check_damaged(image, contents):
+    """A start with a damaged image: cold, or everything is right; the server works."""
+    try:
+        server = image.start()
+    except ExitedAtStart as refused:
+        assert refused.status in (64, 71) and str(image.file) in refused.output
+        assert "panicked" not in refused.output
+        return
+    found = look_up(server, contents.items)
+    if any(found.values()):
+        contents.snapshot = None
+        contents.check(server)
+    else:
+        assert "image" in server.output(), "the log says that the image is not used"
+    with client(server) as user:
+        assert user.set("new", value(1, 10_000)) and user.get("new") == value(1, 10_000)
+    end(server, "SIGTERM")
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_flipped_byte_anywhere_in_an_image(saved, image, seed):
+    file, contents = saved
+    rng = random.Random(seed)
+    content = bytearray(file.read_bytes())
+    # The first bytes, the last ones, any.
+    ends = [(0, 200), (len(content) - 200, len(content)), (0, len(content))][seed % 3]
+    content[rng.randrange(*ends)] ^= rng.randrange(1, 256)
+    image.file.write_bytes(content)
+    os.chmod(image.file, 0o600)
+    check_damaged(image, contents)
+
+
+@pytest.mark.parametrize("share", [0, 0.0001, 0.01, 0.3, 0.99, 0.999999])
+def test_a_truncated_image(saved, image, share):
+    file, contents = saved
+    shutil.copy(file, image.file)
+    os.truncate(image.file, int(file.stat().st_size * share))
+    os.chmod(image.file, 0o600)
+    check_damaged(image, contents)
+
+
+def test_the_copy_of_an_image_is_used(saved, image):
+    """The other tests damage such copies."""
+    file, contents = saved
+    shutil.copy(file, image.file)
+    os.chmod(image.file, 0o600)
+    contents.snapshot = None
+    contents.check(image.start())
+
+
+def test_a_large_image_of_a_full_cache(image):
+    server = image.start()
+    stored = {}
+    with client(server) as user:
+        for n in range(12_000):
+            stored[f"more-{n}"] = value(n, n % 16_000)
+            user.set(f"more-{n}", stored[f"more-{n}"], noreply=True)
+        assert user.version()
+    before = look_up(server, stored)
+    assert sum(item is not None for item in before.values()) * 8000 > 30 * MIB
+    end(server, "SIGUSR1")
+    image.rebooted()
+    server = image.start()
+    after = look_up(server, stored)
+    kept = sum(item is not None for item in after.values())
+    for key, item in after.items():
+        assert item is None or (before[key] and item.value == stored[key]), key
+    assert kept >= 0.999 * sum(item is not None for item in before.values())
