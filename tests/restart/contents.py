@@ -6,7 +6,7 @@ import time
 
 from pymemcache.client.base import Client
 
-from items import NEVER, TTL_SLACK_SECS, Snapshot, brief
+from items import NEVER, Snapshot, brief, check_ttl
 
 # From empty values to chains of segments of their own. They need -I 8m.
 SIZES = [0, 1, 2, 9, 50, 230, 1000, 4000, 16_000, 65_536, 200_000, 1_000_000, 3_000_000, 5_000_000]
@@ -138,10 +138,8 @@ class Contents:
             if expected and expected[2] == NEVER:
                 assert found.ttl == NEVER, (key, found.ttl)
             elif expected:
-                oldest, newest = expected[2] - (now.at - self.begun), expected[2] - (now.at - self.at)
-                assert oldest - TTL_SLACK_SECS <= found.ttl <= newest + TTL_SLACK_SECS, (
-                    f"{key}: {oldest:.1f} to {newest:.1f} s to live, found {found.ttl} s"
-                )
+                longest, shortest = now.end - self.begun, now.begin - self.at
+                check_ttl(key, found.ttl, expected[2] - longest, expected[2] - shortest)
         if self.snapshot:
             self.snapshot.compare(server)
         self.snapshot = now

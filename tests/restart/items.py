@@ -50,10 +50,12 @@ def brief(item):
 
 
 class Snapshot:
-    """All items of a server at one moment."""
+    """All items of a server, read between the moments `begin` and `end`."""
 
     def __init__(self, server, keys):
-        self.items, self.at = look_up(server, keys), time.monotonic()
+        self.begin = time.monotonic()
+        self.items = look_up(server, keys)
+        self.end = time.monotonic()
 
     def live(self):
         return [key for key, item in self.items.items() if item]
@@ -61,9 +63,9 @@ class Snapshot:
     def compare(self, server, may_miss=False):
         """Checks that the server shows the same items. With `may_miss`, it may have evicted some; returns
         how many it has."""
-        passed = time.monotonic() - self.at
-        kept = 0
-        for key, found in look_up(server, self.items).items():
+        now, kept = Snapshot(server, self.items), 0
+        shortest, longest = now.begin - self.end, now.end - self.begin
+        for key, found in now.items.items():
             item = self.items[key]
             if found is None and may_miss:
                 continue
@@ -76,7 +78,12 @@ class Snapshot:
             if item.ttl == NEVER:
                 assert found.ttl == NEVER, f"{key}: expected no expiry, found {found.ttl} s"
             else:
-                assert abs(item.ttl - passed - found.ttl) <= TTL_SLACK_SECS + 1, (
-                    f"{key}: {item.ttl} s to live {passed:.1f} s ago, now {found.ttl} s"
-                )
+                check_ttl(key, found.ttl, item.ttl - longest, item.ttl - shortest)
         return kept
+
+
+def check_ttl(key, found, least, most):
+    """Checks a remaining lifetime, in seconds."""
+    assert least - TTL_SLACK_SECS <= found <= most + TTL_SLACK_SECS, (
+        f"{key}: expected {least:.1f} to {most:.1f} s to live, found {found}"
+    )
