@@ -21,7 +21,9 @@ RECEIVE_LEN = 1 << 18
 TIMEOUT_SECS = 30
 # Lifetimes of most items that have one, and of a few that expire between rounds.
 LONG_SECS, SHORT_SECS = (1000, 70_000), (1, 3)
-LARGEST = 900_000
+# The lengths of values: which share is in this range or one before.
+LENGTHS = [(0.85, (1, 400)), (0.97, (400, 8000)), (0.999, (8000, 200_000)), (1, (200_000, 900_000))]
+LARGE_LENGTHS = [(0.2, (1, 20_000)), (0.7, (20_000, 200_000)), (1, (200_000, 900_000))]
 
 
 class Request:
@@ -151,20 +153,13 @@ def count(key, delta, down):
 class Script:
     """Makes the requests of one worker's keys."""
 
-    def __init__(self, rng, keys, numbers):
-        self.rng, self.keys, self.numbers = rng, keys, numbers
+    def __init__(self, rng, keys, numbers, lengths):
+        self.rng, self.keys, self.numbers, self.lengths = rng, keys, numbers, lengths
         self.counter = 0
 
     def length(self):
-        """1 B to 900 KB, mostly short."""
         drawn = self.rng.random()
-        if drawn < 0.85:
-            return self.rng.randrange(1, 400)
-        if drawn < 0.97:
-            return self.rng.randrange(400, 8000)
-        if drawn < 0.999:
-            return self.rng.randrange(8000, 200_000)
-        return self.rng.randrange(200_000, LARGEST)
+        return next(self.rng.randrange(*range_) for share, range_ in self.lengths if drawn < share)
 
     def value(self, key):
         """Key, counter, checksum and a text, cut to a random length."""

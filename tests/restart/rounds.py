@@ -12,27 +12,33 @@ import threading
 import time
 
 from bulk import Bulk
-from crash_load import LAST, Played, Player, Script, split
+from crash_load import LARGE_LENGTHS, LAST, LENGTHS, Played, Player, Script, split
 from items import look_up
 from model import Flush, Impossible, Key, describe, describe_all
 from region import Region, state
 from server import LARDERD, TIMEOUT_SECS, Server
 
 ROUNDS_PER_CAMPAIGN = 50
-WORKERS, KEYS, NUMBERS = 4, 80, 20
+WORKERS, NUMBERS = 4, 20
 LOAD_SECS_MAX = 0.05
 # Time for maintenance to remove expired items.
 COUNT_SECS = 15
 KEPT_SHARE_MIN = 0.999
+# In which share of the rounds the limit of memory is changed under load.
+RESIZE_SHARE = 0.2
 # More failures are only counted.
 SHOWN_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
-# The limits of memory in MiB, whether items are evicted, the longest values of `Bulk`, and in which share
-# of the rounds everything is flushed.
-Kind = collections.namedtuple("Kind", "name limits evicts longest flush_share")
-AMPLE = Kind("ample memory", [48, 64, 64, 64, 96], False, 100, 0)
-FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 0.1)
-KINDS = [AMPLE, FULL, AMPLE._replace(flush_share=0.05), AMPLE._replace(flush_share=0.3)]
+# The limits of memory in MiB, whether items are evicted, the longest values of `Bulk`, how many keys a
+# worker has and whether their values are long, how many requests are made for each second of load, and in
+# which share of the rounds everything is flushed.
+Kind = collections.namedtuple("Kind", "name limits evicts longest keys large pace flush_share")
+AMPLE = Kind("ample memory", [48, 64, 64, 64, 96], False, 100, 80, False, 6000, 0)
+LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
+FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)
+FULL_LARGE = Kind("full of large values", [32, 32, 40], True, 4000, 80, True, 400, 0.05)
+# A run of 200 rounds has the first four, a longer one all.
+KINDS = [AMPLE, FULL, LARGE, AMPLE._replace(flush_share=0.2), FULL_LARGE, AMPLE._replace(flush_share=0.03)]
 
 
 class Interrupted(Server):
@@ -106,9 +112,10 @@ class Campaign:
         self.scripts = [self.script(worker) for worker in range(WORKERS)]
 
     def script(self, worker):
-        keys = [Key(b"key-%d-%d" % (worker, n), self.kind.evicts) for n in range(KEYS)]
+        keys = [Key(b"key-%d-%d" % (worker, n), self.kind.evicts) for n in range(self.kind.keys)]
         numbers = [Key(b"number-%d-%d" % (worker, n), self.kind.evicts) for n in range(NUMBERS)]
-        return Script(random.Random(self.rng.randrange(2**32)), keys, numbers)
+        lengths = LARGE_LENGTHS if self.kind.large else LENGTHS
+        return Script(random.Random(self.rng.randrange(2**32)), keys, numbers, lengths)
 
     def run(self, first, count):
         """Runs so many rounds, of which the first has the number `first`."""
@@ -142,7 +149,7 @@ class Campaign:
     def load(self):
         """Sends requests until the server is killed, and follows what they did."""
         seconds = self.rng.uniform(0, LOAD_SECS_MAX)
-        count = 20 + int(seconds * 6000)
+        count = 20 + int(seconds * self.kind.pace)
         go = threading.Event()
         chunks = [[script.chunk() for _ in range(count)] for script in self.scripts]
         players = [
@@ -150,11 +157,15 @@ class Campaign:
             for made in chunks
         ]
         bulk = Player(self.server, self.bulk.chunks(count // 2), go)
+        everyone = [*players, bulk, Player(self.server, self.reads(count), go)]
+        if self.rng.random() < RESIZE_SHARE:
+            delay = self.rng.uniform(0, seconds)
+            everyone.append(Player(self.server, [self.resize() for _ in range(3)], go, delay))
         flushing = []
         if self.rng.random() < self.kind.flush_share:
             delay = self.rng.uniform(0, seconds)
             flushing = [Player(self.server, [b"flush_all\r\n" + LAST], go, delay)]
-        everyone = [*players, bulk, *flushing]
+        everyone += flushing
         for player in everyone:
             player.start()
         self.killer.send(seconds, self.signal, self.server.pid)
@@ -166,6 +177,15 @@ class Campaign:
         self.bulk.played(bulk.played, flush)
         for script, made, player in zip(self.scripts, chunks, players):
             self.follow(script, made, player.played, flush)
+
+    def reads(self, count):
+        """Requests of a client that reads all keys and checks nothing."""
+        names = [key.name for script in self.scripts for key in script.keys]
+        names += [self.bulk.key(self.rng.randrange(self.bulk.next + 1)) for _ in range(20)]
+        return [b"get %s\r\n" % b" ".join(self.rng.choices(names, k=10)) + LAST for _ in range(count)]
+
+    def resize(self):
+        return b"cache_memlimit %d\r\n" % self.rng.choice(self.kind.limits) + LAST
 
     def await_end(self, players):
         status = self.server.process.wait(TIMEOUT_SECS)

@@ -13,7 +13,7 @@ from server import wait_until
 pytestmark = [pytest.mark.larder, pytest.mark.parametrize("name", ENDS)]
 
 # Longer than the time that a server needs to start, on a machine with other load.
-DELAY_SECS = 6
+DELAY_SECS = 4
 
 
 def curr_items(server):
