@@ -113,7 +113,8 @@ def delete(key, quiet):
     def apply(state, at):
         return None, b"NOT_FOUND\r\n" if state is None else b"DELETED\r\n"
 
-    return Request(b"delete %s%s\r\n" % (key, b" noreply" if quiet else b""), apply, "none" if quiet else "line")
+    wire = b"delete %s%s\r\n" % (key, b" noreply" if quiet else b"")
+    return Request(wire, apply, "none" if quiet else "line")
 
 
 def touch(key, life):

@@ -204,7 +204,8 @@ class Campaign:
         for chunk, (begin, end, received, complete) in zip(chunks, played):
             answers, whole = split(received, [request.form for _, request in chunk])
             if whole != complete:
-                self.totals.fail(self.number, f"answers {bytes(received[-200:])!r} to {chunk[-1][1].wire[:80]!r}")
+                last = chunk[-1][1].wire[:80]
+                self.totals.fail(self.number, f"answers {bytes(received[-200:])!r} to {last!r}")
             for (key, request), answer in zip(chunk, answers):
                 try:
                     key.answered(request, answer, begin, end)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contents import ROOMY, Contents, client, value
+from contents import Contents, client, value
 from items import Snapshot, look_up
 from region import end, state
 from server import MIB, ExitedAtStart, wait_until
@@ -34,7 +34,7 @@ def limit(server):
         (["-m", "64"], ["-m", "63"]),
         (["-m", "64"], ["-m", "48"]),
         (["-m", "64"], ["-m", "256"]),
-        (["-m", "64", "-t", "1"], ["-m", "80", "-t", "16", "-I", "2m", "-M", "-R", "20", "-o", "no_lru_crawler"]),
+        (["-m", "64", "-t", "1"], ["-m", "80", "-t", "16", "-I", "2m", "-M", "-o", "no_lru_crawler"]),
     ],
     ids=lambda words: "".join(words) or "defaults",
 )  # fmt: skip

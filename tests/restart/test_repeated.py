@@ -13,7 +13,10 @@ pytestmark = pytest.mark.larder
 
 RESTARTS = 10
 # The sizes of items in a full cache: inline, in segments that they nearly fill, and chains.
-MIX = [10, 100, 1000, 5000, 9000, 11_000, 12_200, 12_300, 16_300, 16_400, 30_000, 48_000, 50_000, 100_000, 400_000]
+MIX = [
+    10, 100, 1000, 5000, 9000, 11_000, 12_200, 12_300, 16_300, 16_400, 30_000, 48_000, 50_000, 100_000,
+    400_000,
+]  # fmt: skip
 SMALLEST_MIB_MAX = 8
 
 
