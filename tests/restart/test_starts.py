@@ -21,26 +21,26 @@ from server import TIMEOUT_SECS, wait_until
 pytestmark = pytest.mark.larder
 
 SIZES = [10, 3000, 400_000]
-INTERRUPTED = 20
+INTERRUPTED = 30
 
 
 def test_crashes_while_starting(request, region):
-    """A start that is interrupted at any moment, again and again, leaves the file as good as it was."""
+    """A start that is interrupted at any moment leaves the file as good as it was. Only two in succession
+    are: after three that ended before they could use a file, it is given up."""
     asked, rng = request.config.getoption, random.Random(1)
     server = region.start("-m", "128")
     contents = Contents(server, SIZES, small=20_000)
     contents.check(server)
-    end(server, "SIGKILL")
-    for _ in range(3):
-        for _ in range(INTERRUPTED):
+    for _ in range(INTERRUPTED):
+        end(server, "SIGKILL")
+        for _ in range(2):
             options = ["-e", str(region.file), "-m", "128", "-t", str(rng.choice([1, 4]))]
-            delay = rng.uniform(0, 0.03)
+            delay = rng.uniform(0, rng.choice([0.008, 0.03]))
             Interrupted(delay, asked("--server"), options=options, runtime=asked("--runtime")).stop()
         server = region.start("-m", "128")
         assert_warm(server)
-        contents.check(server)
         assert int(server.stats()["curr_items"]) == contents.live()
-        end(server, "SIGKILL")
+    contents.check(server)
 
 
 @pytest.mark.parametrize("name", ["SIGABRT", "SIGQUIT", "SIGXCPU"])
