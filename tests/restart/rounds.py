@@ -37,8 +37,9 @@ AMPLE = Kind("ample memory", [48, 64, 64, 64, 96], False, 100, 80, False, 6000, 
 LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
 FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)
 FULL_LARGE = Kind("full of large values", [32, 32, 40], True, 4000, 80, True, 400, 0.05)
+SMALL = FULL._replace(name="little memory", limits=[4, 4, 5, 8], longest=500)
 # A run of 200 rounds has the first four, a longer one all.
-KINDS = [AMPLE, FULL, LARGE, AMPLE._replace(flush_share=0.2), FULL_LARGE, AMPLE._replace(flush_share=0.03)]
+KINDS = [AMPLE, FULL, LARGE, AMPLE._replace(flush_share=0.2), FULL_LARGE, SMALL, AMPLE]
 
 
 class Interrupted(Server):
