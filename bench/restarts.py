@@ -21,6 +21,8 @@ SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGUSR1": signal.SIGUSR1, "kill -9": sign
 # memcached keeps items over SIGUSR1 alone.
 ENDS = {"memcached": ["SIGUSR1"], "larder": list(SIGNALS)}
 PAIRS = 10
+# memcached does not accept what was written in the second in which it is started again.
+PAUSE_SECS = 2
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
@@ -94,6 +96,7 @@ def restart(fill, name, end):
                 begun = time.monotonic()
                 server.end(SIGNALS[end])
                 found["ended_secs"].append(time.monotonic() - begun)
+                time.sleep(PAUSE_SECS)
                 secs, is_hit = server.start(key)
                 found["secs"].append(secs if is_hit else None)
                 found["kept"].append(server.items() / before)
