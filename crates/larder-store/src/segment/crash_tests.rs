@@ -6,6 +6,7 @@
 use super::alloc::Use;
 use super::layout::limit_min;
 use super::raw::Region;
+use super::record::Witness;
 use super::restart::{self, Restart};
 use super::shared::Shared;
 use super::sync::at_each_store;
@@ -19,7 +20,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 const NOW: Seconds = Seconds(1_000_000);
-const KEYS: u8 = 24;
 
 /// What clients know of a key: its value, its flags and when it expires.
 type Known = Option<(Vec<u8>, u32, Expiry)>;
@@ -110,7 +110,7 @@ impl Oracle {
         assert_eq!(cache.gauges().items, words as u64, "items are counted");
     }
 
-    /// Removes all items of a cache and everything that maintenance can: no memory may be lost.
+    /// Removes all items of a cache and stores others: no memory may be lost.
     fn check_nothing_is_lost(&self, cache: &Cache) {
         let mut handle = cache.handle();
         for key in self.known.keys() {
@@ -121,8 +121,7 @@ impl Oracle {
             handle.end_batch();
         }
         assert_eq!(cache.gauges().items, 0);
-        // Stores of other keys use every segment that can be freed.
-        for i in 0..4000_u32 {
+        for i in 0..2000_u32 {
             handle.begin_batch(NOW);
             let key = i.to_le_bytes();
             let key = hashed(&handle, &key);
@@ -136,23 +135,63 @@ impl Oracle {
             handle.end_batch();
         }
         drop(handle);
-        let (table, alloc) = (cache.shared.table(), cache.shared.alloc());
-        let unqueued = (0..table.layout.segments_first as u32)
-            .filter(|segment| table.entry(*segment).is(SegmentState::Sealed))
-            .count() as u64;
-        // One may be emptied at this moment.
-        assert!(unqueued - alloc.queues.len() <= 1, "{unqueued} {}", alloc.queues.len());
-        for segment in 0..table.layout.segments_first as u32 {
-            let entry = table.entry(segment);
-            let is_left = entry.is(SegmentState::Chain) || entry.is(SegmentState::Taken);
-            assert!(!is_left, "segment {segment} is lost: store {}", self.stores);
-        }
+        check_books(cache);
     }
 }
 
-/// Runs `operations` random changes, and opens a copy of the region before each store.
-fn run(seed: u64, operations: usize, limit_bytes: usize, lost_every: usize) -> usize {
-    let config = config(limit_bytes);
+/// Every byte of a segment is of a live or of a dead record, and every chain belongs to an item. Nobody
+/// uses the cache.
+fn check_books(cache: &Cache) {
+    let shared = &cache.shared;
+    let (table, alloc) = (shared.table(), shared.alloc());
+    let segments = table.layout.segments as u32;
+    let mut live = vec![0; segments as usize];
+    let mut chained = 0;
+    shared.index.retain(|_, slot| {
+        let record = shared.record(slot, Witness::alone(table));
+        live[record.segment() as usize] += record.len();
+        chained += record.chain_segments(table.layout.segment_len);
+        true
+    });
+    let open: HashMap<u32, usize> =
+        alloc.orphans.iter().map(|open| (open.segment, open.at)).collect();
+    let mut chains = 0;
+    for segment in 0..segments {
+        let entry = table.entry(segment);
+        let written = match entry.state().unwrap() {
+            SegmentState::Sealed => entry.written().load(Ordering::Relaxed) as usize,
+            SegmentState::Open => open[&segment] - table.layout.start(segment),
+            SegmentState::Chain => {
+                chains += 1;
+                continue;
+            }
+            SegmentState::Taken => panic!("segment {segment} belongs to nobody"),
+            _ => continue,
+        };
+        let dead = entry.dead() as usize;
+        assert_eq!(live[segment as usize] + dead, written, "segment {segment}, {dead} dead");
+        assert!(!entry.is_closed(), "segment {segment}");
+    }
+    assert_eq!(chains, chained, "segments of chains");
+}
+
+/// A scenario.
+#[derive(Clone, Copy)]
+struct Scenario {
+    seed: u64,
+    /// Bytes beyond the lowest limit.
+    room: usize,
+    keys: u16,
+    /// Changes during which the process does not die.
+    warm_up: usize,
+    changes: usize,
+    /// Values are of few lengths, and never large.
+    is_small: bool,
+}
+
+/// Runs a scenario, and opens a copy of the region before each store; returns the number of stores.
+fn run(scenario: Scenario) -> usize {
+    let config = config(limit_min(3) + scenario.room);
     let cache = Cache::new(config.clone()).unwrap();
     let oracle = Rc::new(RefCell::new(Oracle::default()));
     let evicted = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -160,8 +199,11 @@ fn run(seed: u64, operations: usize, limit_bytes: usize, lost_every: usize) -> u
     cache.observe_evictions(Box::new(move |eviction| {
         evictions.lock().unwrap().push(eviction.key.to_vec());
     }));
-    let mut rng = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(scenario.seed);
     let mut handle = cache.handle();
+    for _ in 0..scenario.warm_up {
+        operate(&mut handle, &mut rng, &oracle, &evicted, scenario);
+    }
     let look = {
         let (shared, config) = (Arc::clone(&cache.shared), config);
         let (oracle, evicted) = (Rc::clone(&oracle), Arc::clone(&evicted));
@@ -172,15 +214,16 @@ fn run(seed: u64, operations: usize, limit_bytes: usize, lost_every: usize) -> u
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));
             let (copy, restart) = reopened(&shared, &config);
             assert_eq!(restart, Restart::Repaired);
+            check_books(&copy);
             oracle.check(&copy);
-            if oracle.stores.is_multiple_of(lost_every) {
+            if oracle.stores.is_multiple_of(101) {
                 oracle.check_nothing_is_lost(&copy);
             }
         }
     };
     at_each_store(Some(Box::new(look)));
-    for _ in 0..operations {
-        operate(&mut handle, &mut rng, &oracle, &evicted);
+    for _ in 0..scenario.changes {
+        operate(&mut handle, &mut rng, &oracle, &evicted, scenario);
     }
     at_each_store(None);
     drop(handle);
@@ -192,8 +235,9 @@ fn operate(
     rng: &mut StdRng,
     oracle: &RefCell<Oracle>,
     evicted: &std::sync::Mutex<Vec<Vec<u8>>>,
+    scenario: Scenario,
 ) {
-    let key = vec![b'k', rng.random_range(0..KEYS)];
+    let key = rng.random_range(0..scenario.keys).to_be_bytes().to_vec();
     let known = oracle.borrow().known.get(&key).cloned().flatten();
     let flags = if rng.random() { rng.random() } else { 0 };
     let expiry = match rng.random_range(0..4) {
@@ -202,6 +246,7 @@ fn operate(
     };
     let attributes = Attributes { client_flags: flags, expiry, ..Attributes::default() };
     let len = match rng.random_range(0..12) {
+        _ if scenario.is_small => [10, 20, 100][rng.random_range(0..3)],
         0 => rng.random_range(12_000..50_000),
         1 | 2 => rng.random_range(500..12_000),
         // Lengths that come again, for the places of dead records.
@@ -210,7 +255,7 @@ fn operate(
     let byte: u8 = rng.random();
     let bytes: Vec<u8> = (0..len).map(|i| byte ^ (i as u8)).collect();
     let put = |value| Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false };
-    let is_flush = rng.random_range(0..60) == 0;
+    let is_flush = !scenario.is_small && rng.random_range(0..100) == 0;
     let (change, after): (Option<Change<'_>>, Known) = match rng.random_range(0..10) {
         0 | 1 => (Some(Change::Remove), None),
         2 if known.is_some() => {
@@ -241,7 +286,16 @@ fn operate(
         true
     } else if let Some(change) = change {
         let hashed = hashed(handle, &key);
-        handle.update(hashed, &mut None, |_| (change, ())).is_ok()
+        // The item may have been evicted for its own change.
+        let needs_item = matches!(
+            change,
+            Change::SetAttributes { .. } | Change::Put { value: NewValue::Append(_), .. }
+        );
+        let decide = |found: Lookup<&Item<'_, ChainLease>>| {
+            let is_there = matches!(found, Lookup::Hit(_));
+            (if needs_item && !is_there { Change::Keep } else { change }, ())
+        };
+        handle.update(hashed, &mut None, decide).is_ok()
     } else {
         handle.maintain(NOW);
         true
@@ -268,19 +322,37 @@ fn operate(
     handle.end_batch();
 }
 
-#[test]
-fn whenever_a_process_dies_what_it_acknowledged_is_there() {
-    let mut stores = 0;
-    for seed in 0..4 {
-        stores += run(seed, 250, limit_min(3) + (100 << 10), 97);
+fn run_all(scenarios: &[Scenario]) {
+    for scenario in scenarios {
+        let stores = run(*scenario);
+        assert!(stores > 4 * scenario.changes, "{stores} points of death");
     }
-    assert!(stores > 4000, "{stores} points of death");
 }
 
+/// Dead records are replaced, and large values are written and appended to.
 #[test]
-fn a_process_may_die_while_it_evicts() {
-    let stores = run(100, 600, limit_min(3), 211);
-    assert!(stores > 2000, "{stores} points of death");
+fn a_process_may_die_while_memory_is_left() {
+    let room = 1 << 20;
+    let scenario =
+        |seed| Scenario { seed, room, keys: 24, warm_up: 100, changes: 150, is_small: false };
+    run_all(&[1, 2, 3].map(scenario));
+    run_all(&[Scenario { keys: 60, warm_up: 1000, is_small: true, ..scenario(4) }]);
+}
+
+/// Segments are cleaned and evicted, and large values move.
+#[test]
+fn a_process_may_die_while_memory_is_full() {
+    let scenario =
+        |seed, keys| Scenario { seed, room: 0, keys, warm_up: 1500, changes: 200, is_small: false };
+    run_all(&[scenario(1, 60), scenario(2, 100), scenario(3, 300)]);
+}
+
+/// Buckets are split, and items move to their other buckets.
+#[test]
+fn a_process_may_die_while_the_index_grows() {
+    let scenario =
+        |seed| Scenario { seed, room: 0, keys: 4000, warm_up: 3300, changes: 150, is_small: true };
+    run_all(&[1, 2].map(scenario));
 }
 
 #[test]

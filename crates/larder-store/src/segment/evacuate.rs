@@ -9,7 +9,7 @@ use super::evacuation::{Evacuation, Reason};
 use super::handle::{Handle, liveness};
 use super::header::{Header, State};
 use super::record::{NewRecord, OwnedSegment, Record, Witness};
-use super::shared::Shared;
+use super::shared::{AbortOnUnwind, Shared};
 use super::sync::Ordering;
 use crate::eviction::{Kind, Queue, Verdict};
 
@@ -162,7 +162,10 @@ impl Handle {
         if evacuation.at >= evacuation.end {
             return self.finish(&evacuation);
         }
-        match self.evacuate_one(&mut evacuation) {
+        let whole = AbortOnUnwind;
+        let evacuated = self.evacuate_one(&mut evacuation);
+        std::mem::forget(whole);
+        match evacuated {
             Some(len) => {
                 evacuation.at += len;
                 self.look_ahead(&mut evacuation);

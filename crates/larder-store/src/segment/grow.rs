@@ -4,7 +4,7 @@ use super::alloc::Alloc;
 use super::handle::Handle;
 use super::index::BUCKET_SLOTS;
 use super::record::Witness;
-use super::shared::Shared;
+use super::shared::{AbortOnUnwind, Shared};
 use super::sync::wait_for_others;
 use crate::Refusal;
 use std::sync::Arc;
@@ -80,10 +80,12 @@ impl Handle {
             self.pinned(|shared, pinned, _| {
                 let witness = Witness::pinned(pinned);
                 let rehash = |slot| shared.hash(shared.record(slot, witness).key());
+                let whole = AbortOnUnwind;
                 shared.index.grow(rehash, |from, to| {
                     let [from, to] = [from, to].map(|bucket| shared.table().ghosts(bucket));
                     shared.set_ghosts(to, shared.ghosts(from));
                 });
+                std::mem::forget(whole);
             });
         }
         Growth::Done

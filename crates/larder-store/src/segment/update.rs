@@ -146,10 +146,12 @@ impl Writer<'_> {
         place: &Place<'_>,
         record: &Record<'_>,
     ) {
+        let whole = AbortOnUnwind;
         self.member.block.note_dying(shared.table(), record.segment());
         stripe.remove(place);
         self.writing.slots -= 1;
         self.mark_dead(shared, record, false);
+        std::mem::forget(whole);
     }
 }
 
