@@ -4,12 +4,13 @@
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::alloc::Use;
+use super::index::Buckets;
 use super::layout::limit_min;
 use super::raw::Region;
 use super::record::Witness;
 use super::restart::{self, Restart};
 use super::shared::Shared;
-use super::sync::at_each_store;
+use super::sync::{AtomicU64, at_each_store};
 use super::table::SegmentState;
 use super::*;
 use crate::*;
@@ -173,6 +174,11 @@ fn check_books(cache: &Cache) {
         assert!(!entry.is_closed(), "segment {segment}");
     }
     assert_eq!(chains, chained, "segments of chains");
+    let next = shared.index.len();
+    if table.wants(next) == 0 {
+        let is_empty = |word: &AtomicU64| word.load(Ordering::Relaxed) == 0;
+        assert!(table.bucket(next).iter().all(is_empty), "the next bucket is empty");
+    }
 }
 
 /// A scenario.
