@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 
 from bench.peer_costs import cpu_secs
-from bench.servers import COMMANDS, LARDER, LOAD_CORE, SERVER_CORE, free_port, on_core, run
+from bench.servers import COMMANDS, LARDER, LOAD_CORE, SERVER_CORE, free_port, on_core, run, stats_of
 
 TMPFS = "/dev/shm"
 # Keys, the length of each value in bytes, and `-m`.
@@ -69,11 +69,7 @@ class Kept:
         self.process.wait()
 
     def items(self):
-        with socket.create_connection(("127.0.0.1", self.port)) as stream:
-            stream.sendall(b"stats\r\n")
-            lines = stream.makefile("rb")
-            words = (line.split() for line in iter(lines.readline, b"END\r\n"))
-            return int({name: value for _, name, value in words}[b"curr_items"])
+        return int(stats_of(self.port)["curr_items"])
 
     def fill(self, keys, length):
         command = [LARDER, "bench", "-q", "-p", self.port, "-t", 1, "-c", 16, "--pipeline", 32, "--ratio", "1:0",

@@ -30,6 +30,14 @@ def on_core(core, command):
     return ["taskset", "-c", str(core), *map(str, command)]
 
 
+def stats_of(port):
+    with socket.create_connection(("127.0.0.1", port)) as stream:
+        stream.sendall(b"stats\r\n")
+        lines = stream.makefile("rb")
+        words = (line.split(maxsplit=2) for line in iter(lines.readline, b"END\r\n"))
+        return {name.decode(): value.decode().strip() for _, name, value in words}
+
+
 class Server:
     """A server on its core, which runs for the duration of a `with` block. `secs_to_answer` is the time
     from its start to its first answer."""
@@ -64,11 +72,7 @@ class Server:
         self.process.wait()
 
     def stats(self):
-        with socket.create_connection(("127.0.0.1", self.port)) as stream:
-            stream.sendall(b"stats\r\n")
-            lines = stream.makefile("rb")
-            words = (line.split() for line in iter(lines.readline, b"END\r\n"))
-            return {name.decode(): value.decode() for _, name, value in words}
+        return stats_of(self.port)
 
     def load(self, *options):
         """Runs `larder bench` on the load's core; returns the medians from its JSON."""
