@@ -238,8 +238,10 @@ fn a_run_goes_on_without_a_server_that_is_lost() {
         assert!(due.is_none_or(|due| all == due), "{line}: {all}");
         assert_eq!((outcome.ended_early.as_ref(), outcome.lost_connections), (None, 3), "{line}");
         assert_eq!(outcome.servers[1].lost_connections, 3);
-        let lost = format!("connection lost to 127.0.0.1:{}: closed by the server", fragile.port);
-        assert_eq!(outcome.faults[&lost], 3, "{:?}", outcome.faults);
+        // Whether a connection was closed is found out by the next read or by the next write.
+        let lost = format!("connection lost to 127.0.0.1:{}: ", fragile.port);
+        let faults = outcome.faults.iter().filter(|(fault, _)| fault.starts_with(&lost));
+        assert_eq!(faults.map(|(_, times)| times).sum::<u64>(), 3, "{:?}", outcome.faults);
         assert_eq!(outcome.faults["never sent"], outcome.total().never_sent);
         assert!(outcome.total().never_sent > 100, "{line}: {}", outcome.total().never_sent);
         for server in [0, 2] {
