@@ -43,7 +43,8 @@ def test_crashes_while_starting(request, region):
     contents.check(server)
 
 
-@pytest.mark.parametrize("name", ["SIGABRT", "SIGQUIT", "SIGXCPU"])
+# Not SIGQUIT, which a shell has processes ignore that it starts in the background.
+@pytest.mark.parametrize("name", ["SIGABRT", "SIGXCPU"])
 def test_other_signals_keep_the_items(region, name):
     server = region.start()
     contents = Contents(server, SIZES, small=1000)
