@@ -171,8 +171,8 @@ fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     if max < Memory::new(options.memory_limit).items {
         let mib = *Memory::range(LimitRefused { min: 1, max }).end();
         tracing::warn!(
-            "-m {}: the file of -e was made for {mib} MiB at most, which is the limit now: remove the \
-             file to start with an empty cache under the other limit",
+            "-m {}: the file of -e, or its file system, has room for {mib} MiB, which is the limit now: \
+             remove the file to start with an empty cache under the other limit",
             options.memory_limit
         );
         options.memory_limit = mib;

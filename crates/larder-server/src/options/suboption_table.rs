@@ -68,7 +68,7 @@ const NO_SLABS: &str = "there are no slabs";
 const NO_FLASH: &str = "there is no external storage yet: all items are kept in memory";
 const SHOWN: &str = "shown by stats settings, without other effect";
 
-/// Memcached's list.
+/// Memcached's list, and what Larder adds to it.
 pub(super) const TABLE: &[Row] = &{
     use Takes::{Fraction, Nothing, Number, Real, Switch, Text, Word};
     [
