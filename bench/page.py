@@ -355,7 +355,8 @@ def beside(what, values, unit=" ×"):
 
 
 def at_most(what, limit, values, unit=" ×"):
-    return what, f"≤ {limit}{unit}", "; ".join(f"{v:.2f}" for v in values) + unit, max(values) <= limit
+    shown = (f"{v:,}" if isinstance(v, int) else f"{v:.2f}" for v in values)
+    return what, f"≤ {limit}{unit}", "; ".join(shown) + unit, max(values) <= limit
 
 
 def at_least(what, limit, values, unit=" ×"):
