@@ -110,6 +110,7 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 item_size_max: options.max_item_size,
                 threads: options.threads,
                 size_exponent: options.size_exponent(),
+                flash: None,
             };
             // Locked memory must not exceed the limit that was given.
             let machine = platform::memory().filter(|_| !options.lock_memory);

@@ -10,9 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("larder-protocol", &[]),
-    ("larder-store", &[]),
+    ("larder-device", &[]),
+    ("larder-store", &["larder-device"]),
     ("larder-operations", &["larder-store"]),
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
     ("larder-server", &["larder-session", "larder-operations", "larder-store", "larder-protocol"]),

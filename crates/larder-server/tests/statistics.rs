@@ -151,6 +151,7 @@ fn server() -> Server {
         item_size_max: options.max_item_size,
         threads: options.threads,
         size_exponent: options.size_exponent(),
+        flash: None,
     })
     .unwrap();
     let settings = Settings {

@@ -27,6 +27,7 @@ fn filled() -> segment::Handle {
         item_size_max: 1 << 20,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     })
     .expect("64 MiB")
     .handle();

@@ -33,6 +33,7 @@ fn engine(limit_mib: usize) -> segment::Handle {
         item_size_max: 1 << 20,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     })
     .expect("memory")
     .handle()

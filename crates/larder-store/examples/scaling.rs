@@ -94,6 +94,7 @@ fn full_cache() -> segment::Cache {
         item_size_max: 1 << 20,
         threads: 16,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     })
     .expect("memory");
     let mut engine = cache.handle();

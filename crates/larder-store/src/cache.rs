@@ -2,7 +2,9 @@
 //! whole.
 
 use crate::segment::MissRatioCurve;
-use crate::{Engine, EvictionObserver, Gauges, LimitRefused};
+use crate::{
+    Engine, EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges, LimitRefused,
+};
 
 /// Operations on a whole cache, from any thread and without a handle.
 pub trait CacheControl: Send + Sync {
@@ -16,6 +18,24 @@ pub trait CacheControl: Send + Sync {
     fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
         None
     }
+
+    /// The totals of the flash tier, if there is one.
+    fn flash_gauges(&self) -> Option<FlashGauges> {
+        None
+    }
+
+    /// The pages of the flash tier, in the order of their numbers.
+    fn flash_pages(&self) -> Vec<FlashPage> {
+        Vec::new()
+    }
+
+    /// The settings of the flash tier, if there is one.
+    fn flash_settings(&self) -> Option<FlashSettings> {
+        None
+    }
+
+    /// Changes the settings of the flash tier. It has no effect without one.
+    fn set_flash_settings(&self, _settings: FlashSettings) {}
 
     /// Changes the memory for items, in bytes.
     ///

@@ -19,6 +19,7 @@ pub mod dashmap;
 pub mod delayed;
 mod engine;
 pub mod eviction;
+mod flash;
 #[cfg(any(feature = "dashmap", feature = "moka"))]
 pub mod map_engine;
 #[cfg(feature = "moka")]
@@ -26,3 +27,4 @@ pub mod moka;
 pub mod segment;
 
 pub use engine::*;
+pub use flash::*;

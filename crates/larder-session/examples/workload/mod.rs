@@ -22,6 +22,7 @@ fn engine(classes: SizeClasses) -> segment::Handle {
         item_size_max: 1 << 20,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     })
     .expect("256 MiB")
     .handle()

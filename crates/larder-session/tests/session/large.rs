@@ -172,6 +172,7 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
         item_size_max: ITEM_SIZE_MAX,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     })
     .unwrap()
     .handle();

@@ -51,6 +51,7 @@ fn segments() -> segment::Handle {
         item_size_max: ITEM_SIZE_MAX,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     })
     .unwrap()
     .handle()

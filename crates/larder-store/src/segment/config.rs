@@ -2,7 +2,7 @@
 
 use super::layout::{Shape, limit_min};
 use super::slot::REGION_MAX;
-use crate::SizeClasses;
+use crate::{FlashConfig, SizeClasses};
 use std::fmt;
 
 /// How a cache is set up.
@@ -27,6 +27,8 @@ pub struct Config {
     /// How much item size counts in eviction, from 0, not at all, to 1: as few items as possible are
     /// evicted, however large they are. The default is [`crate::eviction::SIZE_EXPONENT`].
     pub size_exponent: f64,
+    /// Where evicted items are written, if they are.
+    pub flash: Option<FlashConfig>,
 }
 
 impl Config {

@@ -46,6 +46,7 @@ fn config(limit_bytes: usize) -> Config {
         item_size_max: limit_bytes / 2,
         threads: 1,
         size_exponent: 0.7,
+        flash: None,
     }
 }
 

@@ -127,6 +127,7 @@ use sync::Ordering;
 ///     item_size_max: 1 << 20,
 ///     threads: 1,
 ///     size_exponent: larder_store::eviction::SIZE_EXPONENT,
+///     flash: None,
 /// })?;
 /// let mut handle = cache.handle();
 /// let bytes = b"greeting";

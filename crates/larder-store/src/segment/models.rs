@@ -202,6 +202,7 @@ fn cache(evict: bool, threads: usize) -> Cache {
         item_size_max: limit_bytes / 2,
         threads,
         size_exponent: 0.7,
+        flash: None,
     })
     .unwrap()
 }

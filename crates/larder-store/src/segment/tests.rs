@@ -18,6 +18,7 @@ fn config(mib: usize, evict: bool) -> Config {
         item_size_max: limit_bytes / 2,
         threads: 1,
         size_exponent: 0.7,
+        flash: None,
     }
 }
 

@@ -47,6 +47,7 @@ impl Setup {
             item_size_max,
             threads,
             size_exponent: larder_store::eviction::SIZE_EXPONENT,
+            flash: None,
         }
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn config(limit_bytes: usize) -> Config {
         item_size_max: limit_bytes / 2,
         threads: 4,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     }
 }
 

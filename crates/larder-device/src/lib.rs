@@ -1,0 +1,71 @@
+//! Flash devices: what a cache writes blocks to and reads items from.
+//!
+//! A [`Device`] is a range of bytes, of one or more files or block devices. Writes block the thread that
+//! calls; reads are begun through a [`Reader`], one for each thread, and end on any thread.
+
+use std::fmt;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// A range of bytes on flash.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// Its length in bytes: a multiple of the page length that it was opened for.
+    fn len(&self) -> u64;
+
+    /// Offsets, lengths and addresses of reads and writes are multiples of this power of two, in bytes.
+    fn align(&self) -> usize;
+
+    /// The descriptor and the offset in it of a place, for reads that are begun by a ring. `None` if reads
+    /// have to go through [`Device::read`].
+    fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
+
+    /// Reads `len` bytes from `offset` on. It may be called from any thread, and blocks it.
+    ///
+    /// # Errors
+    /// The system's. A read that ends before `len` bytes is `UnexpectedEof`.
+    ///
+    /// # Safety
+    /// `into` has room for `len` bytes, and nobody else reads or writes them meanwhile.
+    unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()>;
+
+    /// Writes `len` bytes at `offset`. It may be called from any thread, and blocks it.
+    ///
+    /// # Errors
+    /// The system's. Any part may have been written.
+    ///
+    /// # Safety
+    /// There are `len` initialised bytes at `from`. Others may change them through atomics meanwhile; which
+    /// of their values is written is not specified.
+    unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()>;
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// The system's.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Where a read goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The first byte on the device.
+    pub offset: u64,
+    /// Where it is read to.
+    pub into: *mut u8,
+    /// The number of bytes.
+    pub len: usize,
+}
+
+/// What is read, and who is told.
+///
+/// # Safety
+/// The bytes at [`Target::place`] belong to the read until [`Target::finish`] is called.
+pub unsafe trait Target: Send + Sync + 'static {
+    /// What is read, and to where.
+    fn place(&self) -> Place;
+
+    /// The read has ended: all bytes are there, or the error says why not. It is called once, on any
+    /// thread.
+    fn finish(self: Arc<Self>, result: io::Result<()>);
+}
