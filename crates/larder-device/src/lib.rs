@@ -3,12 +3,26 @@
 //! A [`Device`] is a range of bytes, of one or more files or block devices. Writes block the thread that
 //! calls; reads are begun through a [`Reader`], one for each thread, and end on any thread.
 
+mod files;
+mod memory;
+mod pool;
+mod reader;
+#[cfg(target_os = "linux")]
+mod ring;
+mod transfer;
+
+pub use files::{FileSpec, Files, FilesError, HEADER_LEN, Opening};
+pub use memory::{Faults, Memory};
+pub use pool::Pool;
+pub use reader::Reader;
+
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// A range of bytes on flash.
+#[expect(clippy::len_without_is_empty, reason = "a device always has at least one page")]
 pub trait Device: Send + Sync + fmt::Debug {
     /// Its length in bytes: a multiple of the page length that it was opened for.
     fn len(&self) -> u64;

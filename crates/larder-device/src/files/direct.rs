@@ -1,0 +1,74 @@
+//! Direct I/O: whether a file allows it, and with what alignment.
+
+use std::fs::File;
+
+/// Makes reads and writes of a file bypass the page cache, and returns the alignment in bytes that they
+/// need; `None` if the file system does not allow it, or only with an alignment above [`HEADER_LEN`].
+///
+/// [`HEADER_LEN`]: super::HEADER_LEN
+#[cfg(target_os = "linux")]
+pub(super) fn enable(file: &File) -> Option<usize> {
+    use super::header::Page;
+    use super::{ALIGN_MIN, HEADER_LEN};
+    use std::os::fd::AsFd;
+
+    let align = stated_align(file).or_else(|| block_len(file)).unwrap_or(ALIGN_MAX);
+    let is_possible = align.is_power_of_two() && align as u64 <= HEADER_LEN;
+    if is_possible && set_flags(file, libc::O_DIRECT) {
+        // Some file systems accept the flag, but refuse reads.
+        if Page::read(file.as_fd(), ALIGN_MIN).is_ok() {
+            return Some(align);
+        }
+        set_flags(file, 0);
+    }
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn enable(_file: &File) -> Option<usize> {
+    None
+}
+
+/// What suits all devices in use, in bytes.
+#[cfg(target_os = "linux")]
+const ALIGN_MAX: usize = 4096;
+
+/// Replaces the flags of an open file that can be changed.
+#[cfg(target_os = "linux")]
+fn set_flags(file: &File, flags: libc::c_int) -> bool {
+    use std::os::fd::AsRawFd;
+
+    // SAFETY: the call has no pointers, and the descriptor is open.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) == 0 }
+}
+
+/// What the file system says; `None` on kernels before 6.1, and where direct I/O is not known to work.
+#[cfg(target_os = "linux")]
+fn stated_align(file: &File) -> Option<usize> {
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsRawFd;
+
+    let mut about = MaybeUninit::<libc::statx>::zeroed();
+    let (flags, mask) = (libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
+    // SAFETY: the path is a C string, and `about` has room for the answer.
+    let answer =
+        unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, mask, about.as_mut_ptr()) };
+    // SAFETY: it consists of integers, for which zeros are valid if the system wrote nothing.
+    let about = unsafe { about.assume_init() };
+    if answer != 0 || about.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return None;
+    }
+    let align = about.stx_dio_mem_align.max(about.stx_dio_offset_align);
+    usize::try_from(align).ok().filter(|align| *align > 0)
+}
+
+/// The length of a block device's logical blocks.
+#[cfg(target_os = "linux")]
+fn block_len(file: &File) -> Option<usize> {
+    use std::os::fd::AsRawFd;
+
+    let mut len: libc::c_int = 0;
+    // SAFETY: the request writes one `int`. Files that are not block devices refuse it.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), libc::BLKSSZGET, &raw mut len) };
+    if answer == 0 { usize::try_from(len).ok() } else { None }
+}

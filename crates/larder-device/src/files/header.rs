@@ -1,0 +1,98 @@
+//! The header of a file: what it was made for.
+//!
+//! ```text
+//! word   0-1     2        3-4  5      6      7    8         9
+//!        magic   version  id   index  files  len  page_len  checksum of words 0-8
+//! ```
+//!
+//! Words are of 64 bits, little-endian; the rest of the page is zero.
+
+use super::HEADER_LEN;
+use crate::transfer;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Two words, so that a file is still known as ours if one of them is damaged.
+const MAGIC: [u64; 2] = [u64::from_le_bytes(*b"Larder's"), u64::from_le_bytes(*b" flash 1")];
+/// Rises whenever the layout of the headers or of the pages changes.
+const VERSION: u64 = 1;
+const PAGE_LEN: usize = 4096;
+const _: () = assert!(PAGE_LEN as u64 == HEADER_LEN);
+const CHECKSUM_WORD: usize = 9;
+
+/// The fields of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) id: u128,
+    /// Which of the files this is, from 0 on.
+    pub(super) index: u64,
+    /// The number of files.
+    pub(super) files: u64,
+    /// The bytes of the file's pages.
+    pub(super) len: u64,
+    pub(super) page_len: u64,
+}
+
+impl Header {
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of the id")]
+    fn words(&self) -> [u64; CHECKSUM_WORD] {
+        let Self { id, index, files, len, page_len } = *self;
+        let [magic, more] = MAGIC;
+        [magic, more, VERSION, id as u64, (id >> 64) as u64, index, files, len, page_len]
+    }
+
+    pub(super) fn to_page(self) -> Box<Page> {
+        let words = self.words();
+        let mut page = Page::zeroed();
+        for (at, word) in words.iter().chain([&checksum(&words)]).enumerate() {
+            page.0[at * 8..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        page
+    }
+
+    /// The header that a page contains, if it is undamaged and of this version.
+    pub(super) fn from_page(page: &Page) -> Option<Self> {
+        let id = u128::from(page.word(3)) | u128::from(page.word(4)) << 64;
+        let [index, files, len, page_len] = [5, 6, 7, 8].map(|at| page.word(at));
+        let header = Self { id, index, files, len, page_len };
+        (header.to_page().0 == page.0).then_some(header)
+    }
+}
+
+fn checksum(words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    rapidhash::v3::rapidhash_v3(&bytes)
+}
+
+/// The first page of a file, at an address that suits direct I/O.
+#[repr(C, align(4096))]
+pub(super) struct Page([u8; PAGE_LEN]);
+
+impl Page {
+    fn zeroed() -> Box<Self> {
+        Box::new(Self([0; PAGE_LEN]))
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(*self.0[at * 8..].first_chunk().expect("a page has 512 words"))
+    }
+
+    /// Whether the file has something in it that was not written by this crate.
+    pub(super) fn is_foreign(&self) -> bool {
+        let is_empty = self.0.iter().all(|byte| *byte == 0);
+        !is_empty && self.word(0) != MAGIC[0] && self.word(1) != MAGIC[1]
+    }
+
+    pub(super) fn read(file: BorrowedFd<'_>, align: usize) -> io::Result<Box<Self>> {
+        let mut page = Self::zeroed();
+        let into = page.0.as_mut_ptr();
+        // SAFETY: `page` has room for its length, and is borrowed by nobody else.
+        unsafe { transfer::read_all(file, 0, into, page.0.len(), align) }?;
+        Ok(page)
+    }
+
+    pub(super) fn write(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: these are the bytes of the page.
+        unsafe { transfer::write_all(file, 0, self.0.as_ptr(), self.0.len()) }
+    }
+}

@@ -1,0 +1,323 @@
+//! Opening of files: whether they are ours to write to, whether another process uses them, and their sizes.
+
+use super::header::Page;
+use super::{FileSpec, HEADER_LEN};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How files are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Another user that files may belong to, beside the one that the process runs as: the one that a
+    /// server becomes later. Only the superuser's processes may name one.
+    pub owner: Option<u32>,
+    /// How long to wait in all for other processes to end that use the files. The reads and writes of a
+    /// process that was killed may go on for a while, and it uses the files until they have ended.
+    pub patience: Duration,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self { owner: None, patience: Duration::from_secs(10) }
+    }
+}
+
+/// Why files can't be used. The message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilesError {
+    /// There is no file at all.
+    #[error("no file was given")]
+    None,
+    /// It is something that must not be overwritten, or that others can read.
+    #[error("{}: {what}: give another file, or {remedy}", path.display())]
+    NotOwn {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// It is named twice.
+    #[error("{}: this file is given twice: give each file once", path.display())]
+    Twice {
+        /// The second name.
+        path: PathBuf,
+    },
+    /// Another process uses it.
+    #[error(
+        "{}: another process uses it and has not ended within {} seconds: stop it, or give another file",
+        path.display(), patience.as_secs_f64()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// How long was waited.
+        patience: Duration,
+    },
+    /// It is too short for one page.
+    #[error(
+        "{}: {bytes} bytes have no room for a page of {page_len} bytes: give it more, or shorter pages",
+        path.display()
+    )]
+    NoPage {
+        /// The file.
+        path: PathBuf,
+        /// The bytes that there are for pages.
+        bytes: u64,
+        /// The length of a page.
+        page_len: u64,
+    },
+    /// A block device is shorter than was said.
+    #[error("{}: this device has only {actual} bytes, not {bytes}: give it less", path.display())]
+    TooShort {
+        /// The device.
+        path: PathBuf,
+        /// The bytes that it was said to have.
+        bytes: u64,
+        /// The bytes that it has.
+        actual: u64,
+    },
+    /// The file system has not enough room.
+    #[error("{}: there is no room for {bytes} bytes: give it less, or free some", path.display())]
+    NoRoom {
+        /// The file.
+        path: PathBuf,
+        /// The bytes that it was to have, with the header.
+        bytes: u64,
+    },
+    /// The system refuses.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+}
+
+impl FilesError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
+        move |error| Self::Io { path: path.to_owned(), error }
+    }
+
+    fn in_use(path: &Path, patience: Duration) -> Self {
+        Self::InUse { path: path.to_owned(), patience }
+    }
+}
+
+/// Opens files for reading and writing, locks them and gives them their sizes. Returns each with the bytes
+/// of its pages.
+pub(super) fn open_all(
+    specs: &[FileSpec],
+    page_len: u64,
+    opening: &Opening,
+) -> Result<Vec<(File, u64)>, FilesError> {
+    if specs.is_empty() {
+        return Err(FilesError::None);
+    }
+    let begun = Instant::now();
+    let mut opened: Vec<(File, Metadata)> = Vec::new();
+    for spec in specs {
+        let path = &spec.path;
+        let pages = spec.bytes / page_len;
+        if pages == 0 {
+            return Err(FilesError::NoPage { path: path.clone(), bytes: spec.bytes, page_len });
+        }
+        let (file, about) = open_own(path, opening, begun)?;
+        if opened.iter().any(|(_, other)| is_same(other, &about)) {
+            return Err(FilesError::Twice { path: path.clone() });
+        }
+        lock(path, &file, opening, begun)?;
+        opened.push((file, about));
+    }
+    // Nothing is changed before all are locked.
+    let sized = |((file, about), spec): ((File, Metadata), _)| {
+        check_content(spec, &file)?;
+        let len = if about.file_type().is_block_device() {
+            len_of_device(spec, page_len, &file)?
+        } else {
+            allocate(spec, page_len, &file)?
+        };
+        Ok((file, len))
+    };
+    opened.into_iter().zip(specs).map(sized).collect()
+}
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    if one.file_type().is_block_device() && other.file_type().is_block_device() {
+        return one.rdev() == other.rdev();
+    }
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Opens a block device, or a file that nobody but this user can read.
+fn open_own(
+    path: &Path,
+    opening: &Opening,
+    begun: Instant,
+) -> Result<(File, Metadata), FilesError> {
+    let refuse = |what, remedy| Err(FilesError::NotOwn { path: path.to_owned(), what, remedy });
+    // `O_NONBLOCK` is for pipes without a reader; it is taken away again, because rings would not wait
+    // for reads then.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let is_device = path.metadata().is_ok_and(|about| about.file_type().is_block_device());
+    let file = if is_device {
+        open_device(path, opening, begun)
+    } else {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.custom_flags(flags).open(path).map_err(FilesError::io(path))
+    };
+    let file = match file {
+        Err(FilesError::Io { error, .. }) if error.raw_os_error() == Some(libc::ELOOP) => {
+            return refuse("it is a symbolic link", "remove it");
+        }
+        opened => opened?,
+    };
+    let about = file.metadata().map_err(FilesError::io(path))?;
+    if about.file_type().is_block_device() {
+        return Ok((file, about));
+    }
+    if !about.is_file() {
+        return refuse("it is neither a regular file nor a block device", "remove it");
+    }
+    // SAFETY: the call has no arguments, and can't fail.
+    let own = unsafe { libc::geteuid() };
+    let is_later = own == 0 && opening.owner == Some(about.uid());
+    if about.uid() != own && !is_later {
+        return refuse("it belongs to another user", "remove it");
+    }
+    if about.mode() & 0o077 != 0 {
+        return refuse("other users may read or write it", "remove it (chmod 600 helps, too)");
+    }
+    if about.nlink() > 1 {
+        return refuse("it has more than one name", "remove it");
+    }
+    wait_for_io(&file).map_err(FilesError::io(path))?;
+    Ok((file, about))
+}
+
+/// Opens a block device for this process alone: the system refuses those that are mounted. The names of
+/// devices are often links.
+fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, FilesError> {
+    loop {
+        let mut options = OpenOptions::new();
+        match options.read(true).write(true).custom_flags(libc::O_EXCL).open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                if begun.elapsed() >= opening.patience {
+                    return Err(FilesError::in_use(path, opening.patience));
+                }
+                std::thread::sleep(LOCK_INTERVAL);
+            }
+            opened => return opened.map_err(FilesError::io(path)),
+        }
+    }
+}
+
+/// Takes `O_NONBLOCK` away.
+fn wait_for_io(file: &File) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    // SAFETY: the call has no pointers, and the descriptor is open.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits until no other process uses the file.
+fn lock(path: &Path, file: &File, opening: &Opening, begun: Instant) -> Result<(), FilesError> {
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(FilesError::io(path)(error)),
+            Err(TryLockError::WouldBlock) if begun.elapsed() >= opening.patience => {
+                return Err(FilesError::in_use(path, opening.patience));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_INTERVAL),
+        }
+    }
+}
+
+/// Refuses files whose beginning is neither a header of this crate's nor zeros: they would be overwritten.
+fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
+    let path = &spec.path;
+    let is_foreign = match Page::read(file.as_fd(), 1) {
+        Ok(page) => page.is_foreign(),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            file.metadata().map_err(FilesError::io(path))?.len() > 0
+        }
+        Err(error) => return Err(FilesError::io(path)(error)),
+    };
+    if is_foreign {
+        let (what, remedy) = ("it contains something else", "remove it (from a device: wipefs)");
+        return Err(FilesError::NotOwn { path: path.clone(), what, remedy });
+    }
+    Ok(())
+}
+
+/// The bytes of a block device's pages.
+fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64, FilesError> {
+    let path = &spec.path;
+    let actual = file.seek(SeekFrom::End(0)).map_err(FilesError::io(path))?;
+    if actual < spec.bytes {
+        return Err(FilesError::TooShort { path: path.clone(), bytes: spec.bytes, actual });
+    }
+    let bytes = spec.bytes.min(actual.saturating_sub(HEADER_LEN));
+    match bytes / page_len {
+        0 => Err(FilesError::NoPage { path: path.clone(), bytes, page_len }),
+        pages => Ok(pages * page_len),
+    }
+}
+
+/// Gives a file its size, and all of its blocks. Returns the bytes of its pages.
+fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesError> {
+    let len = spec.bytes / page_len * page_len;
+    let whole = HEADER_LEN + len;
+    let set = || {
+        if file.metadata()?.len() != whole {
+            file.set_len(whole)?;
+        }
+        fill_holes(file, whole)
+    };
+    set().map_err(|error| match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            FilesError::NoRoom { path: spec.path.clone(), bytes: whole }
+        }
+        _ => FilesError::io(&spec.path)(error),
+    })?;
+    Ok(len)
+}
+
+/// Has the file system give blocks to all of a file. Where it can't, writes may find it full later.
+#[cfg(target_os = "linux")]
+fn fill_holes(file: &File, len: u64) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    loop {
+        // SAFETY: the call has no pointers, and the descriptor is open.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => (),
+            Some(libc::EOPNOTSUPP) => return Ok(()),
+            _ => return Err(error),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fill_holes(_file: &File, _len: u64) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! A device in memory for tests, with faults that they switch on and off at any time.
+
+use crate::Device;
+use std::fmt;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+/// The length of a sector: a torn write ends behind one, and offsets, lengths and addresses are multiples
+/// of it.
+const SECTOR_LEN: usize = 512;
+
+/// What a [`Memory`] does wrong. Rates are one in so many reads or writes, at random; 0: never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Each read and write takes up to so long.
+    pub delay_max: Duration,
+    /// Reads that fail with EIO.
+    pub read_errors: u32,
+    /// Reads that fail with `UnexpectedEof`, after a part of the bytes.
+    pub short_reads: u32,
+    /// Reads of which one bit is wrong. What is stored stays as it was.
+    pub flipped_bits: u32,
+    /// Writes that fail with EIO, of which nothing is written.
+    pub write_errors: u32,
+    /// Writes of which only some of the first sectors are written, and which fail with EIO.
+    pub torn_writes: u32,
+    /// Torn writes look like successful ones.
+    pub torn_unnoticed: bool,
+    /// All writes fail with ENOSPC.
+    pub is_full: bool,
+    /// Reads, writes and syncs do not end before this is switched off.
+    pub hangs: bool,
+}
+
+/// A device in memory. Clones are the same device: a test keeps one.
+#[derive(Clone)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    bytes: RwLock<Vec<u8>>,
+    faults: Mutex<Faults>,
+    changed: Condvar,
+    random: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Memory {
+    /// A device of `len` zeros without faults; `seed` decides which reads and writes later ones concern.
+    ///
+    /// # Panics
+    /// `len` is not a multiple of 512.
+    #[must_use]
+    pub fn new(len: usize, seed: u64) -> Self {
+        assert!(len.is_multiple_of(SECTOR_LEN), "{len} bytes are not whole sectors");
+        let shared = Shared {
+            bytes: RwLock::new(vec![0; len]),
+            faults: Mutex::default(),
+            changed: Condvar::new(),
+            random: AtomicU64::new(seed),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The faults of now.
+    pub fn faults(&self) -> Faults {
+        *self.shared.faults()
+    }
+
+    /// Replaces the faults, also for reads and writes that hang or wait.
+    pub fn set_faults(&self, faults: Faults) {
+        *self.shared.faults() = faults;
+        self.shared.changed.notify_all();
+    }
+
+    /// How many reads were begun.
+    pub fn reads(&self) -> u64 {
+        self.shared.reads.load(Ordering::Relaxed)
+    }
+
+    /// How many writes were begun.
+    pub fn writes(&self) -> u64 {
+        self.shared.writes.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("len", &self.len())
+            .field("faults", &self.faults())
+            .field("reads", &self.reads())
+            .field("writes", &self.writes())
+            .finish()
+    }
+}
+
+impl Shared {
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the time that a read or write takes, and returns the faults that hold for it.
+    #[expect(clippy::cast_possible_truncation, reason = "delays are short")]
+    fn wait(&self) -> Faults {
+        let delay_max = self.faults().delay_max.as_nanos() as u64;
+        if delay_max > 0 {
+            std::thread::sleep(Duration::from_nanos(self.draw() % (delay_max + 1)));
+        }
+        let released = self.changed.wait_while(self.faults(), |faults| faults.hangs);
+        *released.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something happens now that happens one in `rate` times.
+    fn happens(&self, rate: u32) -> bool {
+        rate > 0 && self.draw().is_multiple_of(u64::from(rate))
+    }
+
+    /// A random number below `end`.
+    fn below(&self, end: usize) -> usize {
+        usize::try_from(self.draw() % end as u64).expect("below a length")
+    }
+
+    /// A random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
+    fn draw(&self) -> u64 {
+        let weyl = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let mixed = (weyl ^ (weyl >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// Refuses what direct I/O refuses, too.
+fn check(offset: u64, address: usize, len: usize) -> io::Result<usize> {
+    let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    if [offset, address, len].iter().all(|number| number.is_multiple_of(SECTOR_LEN)) && len > 0 {
+        Ok(offset)
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
+}
+
+impl Device for Memory {
+    fn len(&self) -> u64 {
+        self.shared.bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64
+    }
+
+    fn align(&self) -> usize {
+        SECTOR_LEN
+    }
+
+    fn descriptor(&self, _offset: u64) -> Option<(RawFd, u64)> {
+        None
+    }
+
+    unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()> {
+        let shared = &*self.shared;
+        shared.reads.fetch_add(1, Ordering::Relaxed);
+        let offset = check(offset, into.addr(), len)?;
+        let faults = shared.wait();
+        if shared.happens(faults.read_errors) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let is_short = shared.happens(faults.short_reads);
+        let read_len = if is_short { shared.below(len) } else { len };
+        let bytes = shared.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let from = bytes.get(offset..).and_then(|rest| rest.get(..len));
+        let from = from.ok_or(io::ErrorKind::UnexpectedEof)?;
+        // SAFETY: there are `len` bytes in `from`, and room for as many, which nobody else uses.
+        unsafe { into.copy_from_nonoverlapping(from.as_ptr(), read_len) };
+        if shared.happens(faults.flipped_bits) && read_len > 0 {
+            let (at, bit) = (shared.below(read_len), shared.below(8));
+            // SAFETY: `at` is below `read_len`, and so many bytes were written.
+            let wrong = unsafe { into.add(at) };
+            // SAFETY: the byte was written above, and nobody else uses it.
+            unsafe { *wrong ^= 1 << bit };
+        }
+        if is_short { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+
+    unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()> {
+        let shared = &*self.shared;
+        shared.writes.fetch_add(1, Ordering::Relaxed);
+        let offset = check(offset, from.addr(), len)?;
+        let faults = shared.wait();
+        if faults.is_full {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        if shared.happens(faults.write_errors) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let is_torn = shared.happens(faults.torn_writes);
+        let sectors = len / SECTOR_LEN;
+        let written = if is_torn { shared.below(sectors) * SECTOR_LEN } else { len };
+        let mut bytes = shared.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let into = bytes.get_mut(offset..).and_then(|rest| rest.get_mut(..len));
+        let into = into.ok_or(io::ErrorKind::InvalidInput)?;
+        for (at, word) in into[..written].chunks_exact_mut(size_of::<u64>()).enumerate() {
+            // SAFETY: there are `len` bytes at `from`, and `written` is not more.
+            let value = unsafe { from.cast::<AtomicU64>().add(at) };
+            // SAFETY: `check` has seen the alignment; others change these bytes only through atomics.
+            let value = unsafe { &*value }.load(Ordering::Relaxed);
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+        match is_torn && !faults.torn_unnoticed {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.shared.wait();
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! Threads that read where the system has no rings.
+
+use crate::{Device, Target};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Threads that wait for reads, for all readers of a device. They are started when they are first needed.
+/// Dropping the pool waits for the reads that were given to it; later ones fail.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+impl Pool {
+    /// A pool of at most `threads` threads, and at least one.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        let shared =
+            Shared { threads_max: threads.max(1), state: Mutex::default(), work: Condvar::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.has_ended = true;
+        let threads = std::mem::take(&mut state.threads);
+        drop(state);
+        self.shared.work.notify_all();
+        for thread in threads {
+            // A thread can't panic: see `serve`.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A read for the pool.
+pub(crate) struct Job {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) target: Arc<dyn Target>,
+    pub(crate) under_way: Arc<UnderWay>,
+}
+
+impl Job {
+    fn run(self) {
+        let place = self.target.place();
+        // SAFETY: the bytes of a target's place belong to the read until `finish` is called.
+        let result = unsafe { self.device.read(place.offset, place.into, place.len) };
+        self.end(result);
+    }
+
+    fn end(self, result: io::Result<()>) {
+        let Self { target, under_way, .. } = self;
+        // A panic was reported by the panic hook; it must not end the thread, which others wait for.
+        let _ = catch_unwind(AssertUnwindSafe(|| target.finish(result)));
+        under_way.end_one();
+    }
+}
+
+/// What the pool's threads and those who give reads to them share.
+pub(crate) struct Shared {
+    threads_max: usize,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("threads_max", &self.threads_max).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: Vec<JoinHandle<()>>,
+    idle: usize,
+    has_ended: bool,
+}
+
+impl Shared {
+    /// Has the pool's threads read. If there can't be any, reads end with an error.
+    pub(crate) fn submit(self: &Arc<Self>, jobs: &mut Vec<Job>) {
+        let mut state = self.state();
+        if state.has_ended {
+            drop(state);
+            jobs.drain(..).for_each(|job| job.end(Err(io::Error::other("the pool has ended"))));
+            return;
+        }
+        let added = jobs.len();
+        state.jobs.extend(jobs.drain(..));
+        let refused = self.start_threads(&mut state);
+        drop(state);
+        for _ in 0..added {
+            self.work.notify_one();
+        }
+        for (job, error) in refused {
+            job.end(Err(error));
+        }
+    }
+
+    /// Starts a thread for each read that no idle thread takes, up to the maximum. Returns the reads that
+    /// can't be done because the system refuses the first thread.
+    fn start_threads(self: &Arc<Self>, state: &mut State) -> Vec<(Job, io::Error)> {
+        let wanted = state.jobs.len().saturating_sub(state.idle) + state.threads.len();
+        while state.threads.len() < wanted.min(self.threads_max) {
+            let shared = Arc::clone(self);
+            let builder = std::thread::Builder::new().name("flash-read".to_owned());
+            match builder.spawn(move || shared.serve()) {
+                Ok(thread) => state.threads.push(thread),
+                Err(error) if state.threads.is_empty() => {
+                    let kind = error.kind();
+                    return state.jobs.drain(..).map(|job| (job, kind.into())).collect();
+                }
+                Err(_) => break,
+            }
+        }
+        Vec::new()
+    }
+
+    /// What each thread does.
+    fn serve(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job.run();
+                state = self.state();
+            } else if state.has_ended {
+                return;
+            } else {
+                state.idle += 1;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many reads of one reader are under way.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay {
+    count: Mutex<usize>,
+    has_ended: Condvar,
+}
+
+impl UnderWay {
+    /// Counts one more, unless there are `max`.
+    pub(crate) fn begin_one(&self, max: usize) -> bool {
+        let mut count = self.lock();
+        let may_begin = *count < max;
+        *count += usize::from(may_begin);
+        may_begin
+    }
+
+    fn end_one(&self) {
+        let mut count = self.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.has_ended.notify_all();
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        *self.lock()
+    }
+
+    /// Waits until none is under way.
+    pub(crate) fn wait_for_all(&self) {
+        let wait = self.has_ended.wait_while(self.lock(), |count| *count > 0);
+        drop(wait.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,229 @@
+//! Reads through a ring of the system (io_uring).
+
+use crate::{Device, Target};
+use io_uring::{IoUring, Probe, opcode, types};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The maximum number of entries that the system allows.
+const DEPTH_MAX: usize = 32 << 10;
+/// The maximum that is read at once, in bytes: a power of two below the system's own.
+const READ_MAX: usize = 1 << 30;
+/// How often a read is begun again that the system says was not a good time for.
+const RETRIES_MAX: u32 = 64;
+/// How often a call is repeated at once for which the system says that it was not a good time.
+const ENTER_RETRIES_MAX: u32 = 64;
+/// How many files are registered at most; reads from others take a little longer.
+const FILES_MAX: usize = 64;
+/// How long to wait where a call that waits is refused.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The reads of one thread.
+pub(crate) struct Ring<T: Target> {
+    /// Above the device, whose descriptors it uses, because fields are dropped in this order.
+    ring: IoUring,
+    device: Arc<dyn Device>,
+    /// The number of an entry is what the ring returns when its read has ended.
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    /// Descriptors in the order in which they were registered.
+    files: Vec<RawFd>,
+    has_files: bool,
+    /// The system has yet to be told of reads that were begun before.
+    is_behind: bool,
+    /// Kept for its memory.
+    ended: Vec<(u32, i32)>,
+}
+
+struct Slot<T> {
+    /// `None`: the slot is free.
+    target: Option<Arc<T>>,
+    /// The bytes that were read.
+    done: usize,
+    retries: u32,
+}
+
+impl<T: Target> Ring<T> {
+    /// # Errors
+    /// The system has no rings, or does not allow this process to use them.
+    pub(crate) fn new(device: Arc<dyn Device>, depth: usize) -> io::Result<Self> {
+        let depth = depth.clamp(1, DEPTH_MAX);
+        let ring = build(u32::try_from(depth).unwrap_or(1).next_power_of_two())?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !probe.is_supported(opcode::Read::CODE) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        // Some sandboxes allow rings to be made, but not to be used.
+        ring.submit()?;
+        let files_max = u32::try_from(FILES_MAX).expect("it is small");
+        let has_files = ring.submitter().register_files_sparse(files_max).is_ok();
+        let slot = || Slot { target: None, done: 0, retries: 0 };
+        Ok(Self {
+            ring,
+            device,
+            slots: std::iter::repeat_with(slot).take(depth).collect(),
+            free: (0..u32::try_from(depth).unwrap_or(1)).rev().collect(),
+            files: Vec::new(),
+            has_files,
+            is_behind: false,
+            ended: Vec::new(),
+        })
+    }
+
+    pub(crate) fn begin(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
+        let Some(slot) = self.free.pop() else { return Err(target) };
+        self.slots[slot as usize] = Slot { target: Some(target), done: 0, retries: 0 };
+        self.push(slot);
+        Ok(())
+    }
+
+    pub(crate) fn submit(&mut self) {
+        let mut retries = 0;
+        while !self.ring.submission().is_empty() && retries < ENTER_RETRIES_MAX {
+            match self.ring.submit() {
+                Ok(_) => (),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(_) => {
+                    retries += 1;
+                    std::thread::yield_now();
+                }
+            }
+        }
+        self.is_behind = !self.ring.submission().is_empty();
+    }
+
+    pub(crate) fn reap(&mut self) -> usize {
+        let has_more = self.ring.submission().taskrun();
+        if has_more {
+            // The system has put off work until this thread calls it.
+            let _ = self.enter(0);
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        let completions = self.ring.completion();
+        ended.extend(completions.map(|entry| {
+            (u32::try_from(entry.user_data()).expect("the number of a slot"), entry.result())
+        }));
+        let count = ended.drain(..).filter(|(slot, result)| self.end(*slot, *result)).count();
+        self.ended = ended;
+        if self.is_behind {
+            self.submit();
+        }
+        count
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+
+    pub(crate) fn under_way(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Tells the target of a read if it has ended; else its rest is begun.
+    fn end(&mut self, number: u32, result: i32) -> bool {
+        let align = self.device.align();
+        let slot = &mut self.slots[number as usize];
+        let target = slot.target.as_ref().expect("a read that ends was begun");
+        let place = target.place();
+        let result = match usize::try_from(result) {
+            Ok(0) if place.len > slot.done => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                slot.done += read;
+                if slot.done >= place.len {
+                    Ok(())
+                } else if slot.done.is_multiple_of(align) {
+                    return self.begin_again(number);
+                } else {
+                    // Only the end of a file makes direct reads end at such a place.
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                }
+            }
+            Err(_) if is_temporary(result) && slot.retries < RETRIES_MAX => {
+                slot.retries += 1;
+                return self.begin_again(number);
+            }
+            Err(_) => Err(io::Error::from_raw_os_error(-result)),
+        };
+        let target = slot.target.take().expect("it was there");
+        self.free.push(number);
+        target.finish(result);
+        true
+    }
+
+    fn begin_again(&mut self, number: u32) -> bool {
+        self.push(number);
+        self.is_behind = true;
+        false
+    }
+
+    /// Puts a read, or its rest, into the ring.
+    fn push(&mut self, number: u32) {
+        let slot = &self.slots[number as usize];
+        let place = slot.target.as_ref().expect("a read").place();
+        let offset = place.offset + slot.done as u64;
+        let into = place.into.wrapping_add(slot.done);
+        let len = u32::try_from((place.len - slot.done).min(READ_MAX)).expect("a gibibyte");
+        let (fd, offset) = self.device.descriptor(offset).unwrap_or((-1, 0));
+        let read = match self.registered(fd) {
+            Some(index) => opcode::Read::new(types::Fixed(index), into, len),
+            None => opcode::Read::new(types::Fd(fd), into, len),
+        };
+        let entry = read.offset(offset).build().user_data(u64::from(number));
+        // SAFETY: the bytes of a target's place belong to the read until `finish` is called, which `end`
+        // does when the read has ended, and the target is kept until then: dropping the ring waits.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("the ring has an entry for each slot");
+    }
+
+    /// The number of a registered file; it is registered if it was not.
+    fn registered(&mut self, fd: RawFd) -> Option<u32> {
+        let known = self.files.iter().position(|file| *file == fd);
+        let index = known.unwrap_or(self.files.len());
+        let number = u32::try_from(index).ok()?;
+        if known.is_none() {
+            if !self.has_files || index >= FILES_MAX || fd < 0 {
+                return None;
+            }
+            self.has_files = self.ring.submitter().register_files_update(number, &[fd]).is_ok();
+            self.has_files.then(|| self.files.push(fd))?;
+        }
+        Some(number)
+    }
+
+    /// Calls the system, even if there is nothing to submit, and waits until `wanted` reads have ended.
+    fn enter(&mut self, wanted: u32) -> io::Result<usize> {
+        const GETEVENTS: u32 = 1;
+        let begun = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        // SAFETY: the entries in the ring are reads whose targets are kept; there is no argument.
+        unsafe { self.ring.submitter().enter::<()>(begun, wanted, GETEVENTS, None) }
+    }
+}
+
+impl<T: Target> Drop for Ring<T> {
+    fn drop(&mut self) {
+        while self.under_way() > 0 {
+            if self.reap() == 0 && self.enter(1).is_err_and(|error| !is_interrupted(&error)) {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+fn is_interrupted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
+}
+
+/// Whether the read of a result that was not a number of bytes should be tried again.
+fn is_temporary(result: i32) -> bool {
+    matches!(-result, libc::EINTR | libc::EAGAIN)
+}
+
+/// A ring whose thread is not interrupted when a read has ended, if the kernel knows of that (5.19).
+fn build(entries: u32) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_coop_taskrun().setup_taskrun_flag();
+    builder.build(entries).or_else(|_| IoUring::new(entries))
+}
