@@ -66,6 +66,22 @@ impl Cache for crate::segment::Cache {
 }
 
 impl CacheControl for crate::segment::Cache {
+    fn flash_gauges(&self) -> Option<FlashGauges> {
+        self.flash_gauges()
+    }
+
+    fn flash_pages(&self) -> Vec<FlashPage> {
+        self.flash_pages()
+    }
+
+    fn flash_settings(&self) -> Option<FlashSettings> {
+        self.flash_settings()
+    }
+
+    fn set_flash_settings(&self, settings: FlashSettings) {
+        self.set_flash_settings(settings);
+    }
+
     fn gauges(&self) -> Gauges {
         Self::gauges(self)
     }

@@ -456,6 +456,17 @@ pub trait Engine {
     /// Submits the reads that were begun to the device. It is called once for the reads of a batch.
     fn submit(&mut self) {}
 
+    /// The descriptor that becomes readable when reads have ended, for a caller that polls it and calls
+    /// [`Engine::reap`] then. `None`: wakers are called without that. It is asked for once, on the thread that
+    /// uses the handle, before the first read.
+    #[cfg(unix)]
+    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
+        None
+    }
+
+    /// Ends the reads that are done: their wakers are called. It takes hardly any time if none is.
+    fn reap(&mut self) {}
+
     /// The position that has to be acknowledged before answers of this batch are sent: that of the
     /// last change of the batch. `None` if nothing was changed that others have to know of.
     fn ack_position(&mut self) -> Option<Self::Position> {

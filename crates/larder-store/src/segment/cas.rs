@@ -30,6 +30,15 @@ pub(super) struct CasBlock {
     end: u64,
 }
 
+impl CasWords {
+    /// Has sets that replace an item without reading it draw values above `cas`, as far as values are
+    /// followed that clients choose.
+    pub(super) fn raise_floor(&self, cas: u64) {
+        let is_followed = cas < FOLLOWED_END || cas < self.next.load(Ordering::Relaxed);
+        self.floor.fetch_max(if is_followed { cas } else { 0 }, Ordering::Release);
+    }
+}
+
 impl CasBlock {
     /// A CAS that no item has had, other than `old` and, unless a client chose that very high, above
     /// it.

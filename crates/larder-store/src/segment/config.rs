@@ -55,6 +55,11 @@ pub enum ConfigError {
         /// The largest limit, also for what it may be raised to later, in bytes.
         max: u64,
     },
+    /// There are too many pages on flash: their table would take more than a quarter of the limit.
+    Pages {
+        /// The most pages that there may be.
+        max: usize,
+    },
     /// The file contains something else than the memory of a cache, or an image of it.
     Occupied,
     /// The system refused the memory.
@@ -66,6 +71,9 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Limit { min, max } => {
                 write!(f, "the memory limit must be {min} to {max} bytes")
+            }
+            Self::Pages { max } => {
+                write!(f, "the flash has too many pages: at most {max} under this limit")
             }
             Self::Occupied => f.write_str(
                 "the file contains something else than a cache: give another one, or remove it",

@@ -1,6 +1,7 @@
 //! The operations of a handle: the segment engine's part of [`Engine`].
 
 use super::chain::{ChainLease, Upload};
+use super::flash::fetching::Fetch;
 use super::handle::{Handle, Hint, lend, liveness, value};
 use super::index::{count_hit, scan};
 use super::raw::{CACHE_LINE, Region};
@@ -10,11 +11,14 @@ use super::slot::{Slot, tag};
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
-    Access, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal, Seconds,
+    Access, Begun, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal, Seconds,
     Updated,
 };
 use std::num::NonZeroUsize;
+#[cfg(unix)]
+use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::task::Waker;
 
 /// How many lines of an announced item are prefetched at once: the header and the key, and short values.
 const ITEM_LINES: usize = 2;
@@ -25,7 +29,7 @@ impl Engine for Handle {
     type Lease = ChainLease;
     type Upload = Upload;
     type Walk = Walk;
-    type Fetch = std::convert::Infallible;
+    type Fetch = Fetch;
     type Position = std::convert::Infallible;
 
     fn overheld(&self) -> Overheld {
@@ -80,6 +84,7 @@ impl Engine for Handle {
 
     fn end_batch(&mut self) {
         self.end_writing();
+        self.fetching.end_batch();
         self.pin.end_batch();
     }
 
@@ -90,16 +95,17 @@ impl Engine for Handle {
         access: Access,
         read: impl FnOnce(&Item<'_, ChainLease>) -> R,
     ) -> Lookup<R> {
-        if access == Access::Tracked {
-            self.sample_read(key);
-        }
-        self.find(key, |shared, found, now| {
+        let looked = self.find(key, |shared, found, now| {
             let item = lend(shared, &found.record);
             if access == Access::Tracked {
-                found.count_access(now);
+                found.count_access(shared, now);
             }
             read(&item)
-        })
+        });
+        if access == Access::Tracked {
+            self.sample_unless_pending(key, &looked);
+        }
+        looked
     }
 
     #[inline]
@@ -112,13 +118,13 @@ impl Engine for Handle {
         let looked = self.find(key, |shared, found, now| {
             let (recorded, result) = read(&lend(shared, &found.record));
             if recorded == Access::Tracked {
-                found.count_access(now);
+                found.count_access(shared, now);
             }
             access = recorded;
             result
         });
         if access == Access::Tracked {
-            self.sample_read(key);
+            self.sample_unless_pending(key, &looked);
         }
         looked
     }
@@ -129,13 +135,14 @@ impl Engine for Handle {
         key: HashedKey<'_>,
         read: impl FnOnce(&Content<'_, ChainLease>) -> R,
     ) -> Lookup<R> {
-        self.sample_read(key);
-        self.find(key, |shared, found, now| {
-            found.count_access(now);
+        let looked = self.find(key, |shared, found, now| {
+            found.count_access(shared, now);
             let record = &found.record;
             let (client_flags, cas) = (record.client_flags(), record.cas());
             read(&Content { client_flags, cas, value: value(shared, record) })
-        })
+        });
+        self.sample_unless_pending(key, &looked);
+        looked
     }
 
     fn update<'v, R>(
@@ -154,6 +161,28 @@ impl Engine for Handle {
         decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
         self.update_shown(key, upload, false, decide)
+    }
+
+    fn fetch(&mut self, hash: u64, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+        self.fetch_item(hash, waker, into)
+    }
+
+    fn deliver(&mut self, fetch: &Fetch) -> bool {
+        self.deliver_item(fetch)
+    }
+
+    fn submit(&mut self) {
+        self.fetching.submit();
+    }
+
+    #[cfg(unix)]
+    fn poll_reads(&mut self) -> Option<RawFd> {
+        let flash = self.shared.flash.as_ref()?;
+        self.fetching.poll(flash)
+    }
+
+    fn reap(&mut self) {
+        self.fetching.reap();
     }
 
     fn upload_len_min(&self) -> usize {
@@ -201,6 +230,9 @@ impl Engine for Handle {
     fn maintain(&mut self, now: Seconds) -> bool {
         self.now = now;
         self.shared.flush_if_due(now);
+        if let Some(flash) = &self.shared.flash {
+            flash.note_time(now);
+        }
         self.shared.collect();
         let crawling = self.crawl_on();
         let shrinking = self.shrink();
@@ -296,7 +328,7 @@ impl Handle {
     ) -> Lookup<R> {
         let hint = self.hint(key.hash);
         let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.word);
-        self.pinned(|shared, guard, now| {
+        let looked = self.pinned(|shared, guard, now| {
             let witness = Witness::pinned(guard);
             if let Some(word) = ahead {
                 prefetch_rest(shared, word, witness);
@@ -308,12 +340,24 @@ impl Handle {
             let hinted = hint.and_then(|word| {
                 let word = shared.table().region.word(word.get());
                 let slot = Slot(word.load(Ordering::Acquire));
-                if slot.tag() == tag(key.hash) { verify(word, slot) } else { None }
+                if slot.is_in_memory_with(tag(key.hash)) { verify(word, slot) } else { None }
             });
             let found = hinted.or_else(|| shared.index.lookup(key.hash, verify));
-            let Some(found) = found else { return Lookup::Miss };
-            liveness(shared, &found.record, now).lookup(|| read(shared, &found, now))
-        })
+            let Some(found) = found else { return Err(read) };
+            Ok(liveness(shared, &found.record, now).lookup(|| read(shared, &found, now)))
+        });
+        match looked {
+            Ok(looked) => looked,
+            Err(read) if self.shared.flash.is_some() => self.find_on_flash(key, read),
+            Err(_) => Lookup::Miss,
+        }
+    }
+
+    #[inline]
+    fn sample_unless_pending<R>(&mut self, key: HashedKey<'_>, looked: &Lookup<R>) {
+        if !matches!(looked, Lookup::Pending) {
+            self.sample_read(key);
+        }
     }
 
     fn update_shown<'v, R>(
@@ -332,7 +376,9 @@ impl Handle {
             self.end_writing();
         }
         self.pin.resume(&self.shared.epoch);
-        self.sample_write(key);
+        if !matches!(updated, Err(Refusal::Pending)) {
+            self.sample_write(key);
+        }
         updated
     }
 }
@@ -343,7 +389,7 @@ impl Handle {
 fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     let region = &shared.table().region;
     let slot = Slot(region.word(word.get()).load(Ordering::Acquire));
-    if slot.is_empty() {
+    if slot.is_empty() || slot.is_on_flash() {
         return;
     }
     let (start, header) = (slot.offset(), shared.record(slot, witness).header);
@@ -357,19 +403,27 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
 }
 
 /// An item that a look-up has found, and its index word.
-struct Found<'p> {
-    word: &'p AtomicU64,
-    slot: Slot,
-    record: Record<'p>,
+pub(super) struct Found<'p> {
+    pub(super) word: &'p AtomicU64,
+    pub(super) slot: Slot,
+    pub(super) record: Record<'p>,
 }
 
 impl Found<'_> {
     #[expect(clippy::inline_always, reason = "a call costs `get` 1 % of its instructions")]
     #[inline(always)]
-    fn count_access(&self, now: Seconds) {
+    fn count_access(&self, shared: &Shared, now: Seconds) {
         if count_hit(self.word, self.slot) {
-            self.record.count_first_hit();
+            self.count_first_hit(shared);
         }
         self.record.note_access(now);
+    }
+
+    fn count_first_hit(&self, shared: &Shared) {
+        if self.slot.is_on_flash() {
+            shared.count_first_hit_on_flash(self.slot);
+        } else {
+            self.record.count_first_hit();
+        }
     }
 }

@@ -236,11 +236,18 @@ impl Handle {
             Reason::Evict(_) => Queue::Main,
         };
         let (expiry, item_len) = (record.expiry(), record.item_len());
+        let leaves = match evacuation.reason {
+            Reason::Clean => None,
+            Reason::Evict(_) => self.shared.bucket_for(&record, self.now),
+        };
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));
         let (shared, writer) = self.writer();
         let kind = writer.kind(shared, queue, expiry, item_len);
         // The copy may need 4 bytes more for an exact expiry, rounded up to 8.
         let room = self.reserve_room(kind, len + 8);
+        if let Some(bucket) = leaves {
+            self.prepare_to_leave(bucket, len);
+        }
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
@@ -266,7 +273,7 @@ impl Handle {
             }
         };
         let moved = kept.filter(|_| room).and_then(|freq| {
-            let copy = copy_of(&record);
+            let copy = NewRecord::copy_of(&record);
             let offset = writer.write(shared, kind, &copy)?;
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
             stripe.replace(&place, offset, freq);
@@ -291,11 +298,15 @@ impl Handle {
         if evacuation.reason == Reason::Clean && !may_evict {
             return None;
         }
-        let ghosts = shared.table().ghosts(stripe.bucket());
-        let remembered = shared.ghosts(ghosts).remember(hash, shared.ghost_epoch());
-        shared.set_ghosts(ghosts, remembered);
-        writer.count_evicted(shared, &record);
-        writer.remove(shared, &stripe, &place, &record);
+        if let Some(bucket) = leaves {
+            if let Some(offset) = writer.copy_for_leaving(shared, &record, bucket) {
+                stripe.replace(&place, offset, place.freq());
+                shared.mark_dead(&record, true);
+                return Some(len);
+            }
+            shared.count_dropped();
+        }
+        writer.evict(shared, &stripe, &place, &record, hash);
         evacuation.evicted += 1;
         Some(len)
     }
@@ -324,7 +335,7 @@ impl Shared {
     }
 
     /// Counts evictions in ghost epochs, and clears outdated ghosts of the buckets that are due.
-    fn age_ghosts(&self, evicted: u64) {
+    pub(super) fn age_ghosts(&self, evicted: u64) {
         let live = self.slots_used.load(Ordering::Relaxed).cast_signed().max(0);
         let buckets = self.index.len();
         let (sweep, epoch) = {
@@ -343,18 +354,5 @@ impl Shared {
                 self.set_ghosts(words, swept);
             }
         }
-    }
-}
-
-/// A copy of an item, to be written to another segment.
-fn copy_of<'p>(record: &Record<'p>) -> NewRecord<'p> {
-    NewRecord {
-        attributes: record.attributes(),
-        cas: record.cas(),
-        fetched: record.header.has(State::Fetched),
-        accessed: record.accessed(),
-        key: record.key(),
-        value: [record.inline_value(), &[], &[]],
-        chain: record.chain(),
     }
 }

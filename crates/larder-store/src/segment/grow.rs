@@ -16,6 +16,8 @@ const GROWTH_STEP: usize = 4;
 /// The share of all segments that index and ghosts may have, in percent. The smallest items need this
 /// much.
 const INDEX_SHARE: usize = 45;
+/// The same where most items are on flash, of which memory has little but the index words.
+const INDEX_SHARE_FLASH: usize = 75;
 /// How often a write whose buckets are full waits for another handle that grows the index.
 const WAITS_MAX: u32 = 160;
 
@@ -54,6 +56,10 @@ impl Handle {
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.coldest() else { return };
+        if place.slot.is_on_flash() {
+            writer.remove_from_flash(shared, &stripe, &place);
+            return shared.count_lost_on_flash(place.slot);
+        }
         let record = shared.record(place.slot, Witness::locked(&stripe));
         writer.count_evicted(shared, &record);
         writer.remove(shared, &stripe, &place, &record);
@@ -73,6 +79,10 @@ impl Handle {
         let Ok(_growing) = shared.growth.try_lock() else { return Growth::Busy };
         for step in 0..steps {
             let new = shared.index.len();
+            // The keys of items on flash can't be read again.
+            if shared.flash.is_some() && !shared.index.can_grow_without_keys() {
+                return if step > 0 { Growth::Done } else { Growth::Full };
+            }
             let wants = shared.table().wants(new);
             if wants > 0 && !self.give_to_index(&shared, new, wants) {
                 return if step > 0 { Growth::Done } else { Growth::Full };
@@ -92,8 +102,8 @@ impl Handle {
     }
 
     fn give_to_index(&mut self, shared: &Shared, bucket: usize, wants: usize) -> bool {
-        let may =
-            |alloc: &Alloc| (alloc.indexing + wants) * 100 <= shared.limit_segments() * INDEX_SHARE;
+        let share = if shared.flash.is_some() { INDEX_SHARE_FLASH } else { INDEX_SHARE };
+        let may = |alloc: &Alloc| (alloc.indexing + wants) * 100 <= shared.limit_segments() * share;
         if !may(&shared.alloc()) {
             return false;
         }

@@ -3,6 +3,7 @@
 use super::chain::ChainLease;
 use super::crawl::Crawl;
 use super::epoch::{Pin, Pinned};
+use super::flash::fetching::Fetching;
 use super::header::State;
 use super::member::{Member, Own, Writing};
 use super::mrc::Sampler;
@@ -37,6 +38,9 @@ pub struct Handle {
     /// All look-ups of the batch were announced: the next announcement begins another batch.
     pub(super) hinted: bool,
     pub(super) sampler: Sampler,
+    pub(super) fetching: Fetching,
+    /// It is that of a thread of the flash tier.
+    pub(super) is_of_flash: bool,
 }
 
 /// What is known of an announced look-up. Buckets and word are offsets in the region.
@@ -65,6 +69,8 @@ impl Handle {
             next_hint: 0,
             hinted: false,
             sampler: Sampler::default(),
+            fetching: Fetching::default(),
+            is_of_flash: false,
         }
     }
 
@@ -125,6 +131,14 @@ impl Drop for Handle {
         self.shared.count_slots(&mut writing);
         writing.free.give_all(&self.shared.pool);
         self.shared.alloc().orphans.append(&mut writing.open);
+        for open in writing.leaving.iter_mut().filter_map(Option::take) {
+            self.shared.send_off(&open);
+        }
+        // The device may write to buffers until their reads have ended.
+        self.fetching = Fetching::default();
         self.shared.depart(&self.member);
+        if !self.is_of_flash {
+            self.shared.stop_flash_if_last();
+        }
     }
 }

@@ -159,6 +159,21 @@ impl<B: Buckets> Index<B> {
         locked
     }
 
+    /// Whether another bucket can be added without reading keys again.
+    pub(super) fn can_grow_without_keys(&self) -> bool {
+        (self.len() as u64) < 1 << (self.growth_shift + GROWTH_BITS)
+    }
+
+    /// Calls `f` with each word that is not empty, without a lock.
+    pub(super) fn for_each_in<'i>(&'i self, bucket: usize, mut f: impl FnMut(Slot)) {
+        for word in self.buckets.bucket(bucket) {
+            let slot = Slot(word.load(Ordering::Acquire));
+            if !slot.is_empty() {
+                f(slot);
+            }
+        }
+    }
+
     /// The number of buckets in use.
     #[inline]
     pub(super) fn len(&self) -> usize {
@@ -228,6 +243,34 @@ impl<B: Buckets> Index<B> {
             let found = scan(first, patterns[0], &mut verify);
             if let Some(found) = found.or_else(|| scan(second, patterns[1], &mut verify)) {
                 return Some(found);
+            }
+            fence(Ordering::Acquire);
+            if stripe.version() == version {
+                return None;
+            }
+        }
+    }
+
+    /// [`Index::lookup`] for items in memory and on flash. Each word is read once, so that an item is found
+    /// that moves between them meanwhile.
+    pub(super) fn lookup_in_any_tier<'i, R>(
+        &'i self,
+        hash: u64,
+        mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
+    ) -> Option<R> {
+        let stripe = self.stripe(hash);
+        let patterns = self.patterns(hash);
+        loop {
+            let version = stripe.version();
+            for (bucket, pattern) in self.buckets_of(hash).into_iter().zip(patterns) {
+                for word in bucket {
+                    let slot = Slot(word.load(Ordering::Acquire));
+                    if slot.matches_in_any_tier(pattern)
+                        && let Some(found) = verify(word, slot)
+                    {
+                        return Some(found);
+                    }
+                }
             }
             fence(Ordering::Acquire);
             if stripe.version() == version {
@@ -371,6 +414,36 @@ impl<'i, B: Buckets> Locked<'i, B> {
         scan(first, patterns[0], &mut place).or_else(|| scan(second, patterns[1], &mut place))
     }
 
+    /// The words of this hash whose items are on flash: nearly always one at most, which may be another
+    /// key's, because only 20 bits are compared.
+    pub(super) fn on_flash(&self) -> impl Iterator<Item = Place<'i>> + use<'i, B> {
+        let buckets = self.index.buckets_of(self.hash).into_iter();
+        let patterns = self.index.patterns(self.hash);
+        buckets.zip(patterns).flat_map(move |(bucket, pattern)| {
+            bucket.iter().filter_map(move |word| {
+                let slot = Slot(word.load(Ordering::Acquire));
+                let is_wanted = slot.is_on_flash() && slot.matches_in_any_tier(pattern);
+                is_wanted.then_some(Place { word, slot })
+            })
+        })
+    }
+
+    /// The words of a bucket of this stripe that are not empty.
+    pub(super) fn words_of(&self, bucket: usize) -> impl Iterator<Item = Place<'i>> + use<'i, B> {
+        let words = self.index.buckets.bucket(bucket).iter();
+        words.filter_map(|word| {
+            let slot = Slot(word.load(Ordering::Acquire));
+            (!slot.is_empty()).then_some(Place { word, slot })
+        })
+    }
+
+    /// Has a found word refer to the item's place on flash.
+    pub(super) fn move_to_flash(&self, found: &Place<'i>, place: u64, span: u8) -> Slot {
+        let slot = found.slot.on_flash(place, span);
+        found.word.store(slot.0, Ordering::Release);
+        slot
+    }
+
     /// The first candidate bucket.
     pub(super) fn bucket(&self) -> usize {
         fold(self.hash as u32, self.index.len())
@@ -478,7 +551,8 @@ impl<'i, B: Buckets> Locked<'i, B> {
             let growth = self.index.growth(self.index.other_home(home, slot.tag()));
             room.store(slot.with_growth(growth).0, Ordering::Release);
             self.stripe.count_move();
-            if visit.bucket < from.bucket {
+            // Walks show items in memory alone.
+            if visit.bucket < from.bucket && !slot.is_on_flash() {
                 // Before the caller or the next move overwrites the old place.
                 let stripe = self.index.stripe_number(self.hash);
                 self.index.walks.report(stripe, || rehash(slot));

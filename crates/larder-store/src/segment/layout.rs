@@ -26,6 +26,8 @@ pub(super) const BLOCK_HEAD_LEN: usize = 64;
 pub(super) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
 /// Bytes of an index bucket.
 pub(super) const BUCKET_LEN: usize = 64;
+/// Bytes of an entry of the table of pages on flash.
+pub(super) const PAGE_ENTRY_LEN: usize = 64;
 /// Bytes of ghosts that go with a bucket.
 pub(super) const GHOSTS_LEN: usize = 16;
 
@@ -229,8 +231,12 @@ impl Layout {
     }
 
     /// The number of segments that the index has at first: a power of two, under 1 % of all segments
-    /// except in small regions.
-    pub(super) fn index_segments_first(&self) -> usize {
+    /// except in small regions. Beside flash it is a 64th or more, because such an index does not grow
+    /// beyond 64 times that: it can't read keys again.
+    pub(super) fn index_segments_first(&self, has_flash: bool) -> usize {
+        if has_flash {
+            return (self.segments_first / 64).next_power_of_two();
+        }
         1 << (self.segments_first / 128).clamp(1, 8).ilog2()
     }
 
@@ -252,6 +258,7 @@ pub(super) fn constants(page_len: usize) -> u64 {
         page_len as u64,
         ENTRY_LEN as u64,
         FIRST_HITS_LEN as u64,
+        PAGE_ENTRY_LEN as u64,
         BUCKET_LEN as u64,
         GHOSTS_LEN as u64,
         (STRIPES_MAX * STRIPE_LEN) as u64,

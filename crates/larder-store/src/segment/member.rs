@@ -6,6 +6,7 @@ use super::block::Block;
 use super::cas::CasBlock;
 use super::epoch::PinSlot;
 use super::evacuation::Evacuation;
+use super::flash::pages::BUCKETS;
 use super::free_lists::FreeLists;
 use super::open_segment::Open;
 use super::stats::HandleStats;
@@ -29,6 +30,8 @@ pub(super) struct Member {
 pub(super) struct Writing {
     /// The open segments, at most one of each kind.
     pub(super) open: Vec<Open>,
+    /// The segments for items that leave for flash: one for each bucket of pages.
+    pub(super) leaving: [Option<Open>; BUCKETS],
     /// The segment that is being emptied.
     pub(super) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,

@@ -63,6 +63,7 @@ mod epoch;
 mod evacuate;
 mod evacuation;
 mod expire;
+mod flash;
 mod flush;
 mod free_lists;
 mod grow;
@@ -96,13 +97,16 @@ mod walk;
 
 pub use chain::{ChainLease, Upload};
 pub use config::{Config, ConfigError};
+pub use flash::fetching::Fetch;
 pub use handle::Handle;
 pub use image::is_image;
 pub use mrc::MissRatioCurve;
 pub use restart::{Restart, Unusable};
 pub use walk::Walk;
 
-use crate::{EvictionObserver, Gauges, LimitRefused, Seconds};
+use crate::{
+    EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges, LimitRefused, Seconds,
+};
 use shared::Shared;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -268,7 +272,34 @@ impl Cache {
     /// A handle for one thread, made on that thread.
     #[must_use]
     pub fn handle(&self) -> Handle {
+        Shared::start_flash(&self.shared);
         Handle::new(Arc::clone(&self.shared))
+    }
+
+    /// The totals of the flash tier, if there is one.
+    #[must_use]
+    pub fn flash_gauges(&self) -> Option<FlashGauges> {
+        Some(self.shared.flash.as_ref()?.gauges(self.shared.table()))
+    }
+
+    /// The pages of the flash tier, in the order of their numbers.
+    #[must_use]
+    pub fn flash_pages(&self) -> Vec<FlashPage> {
+        let flash = self.shared.flash.as_ref();
+        flash.map_or_else(Vec::new, |flash| flash.pages(self.shared.table()))
+    }
+
+    /// The settings of the flash tier, if there is one.
+    #[must_use]
+    pub fn flash_settings(&self) -> Option<FlashSettings> {
+        Some(self.shared.flash.as_ref()?.settings())
+    }
+
+    /// Changes the settings of the flash tier. It has no effect without one.
+    pub fn set_flash_settings(&self, settings: FlashSettings) {
+        if let Some(flash) = &self.shared.flash {
+            flash.set_settings(settings);
+        }
     }
 
     /// The cache's totals.

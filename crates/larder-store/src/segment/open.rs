@@ -1,9 +1,11 @@
 //! Open segments: what a handle appends items to, and how items are put together there.
 
 use super::alloc::Queued;
+use super::flash::reading::Reading;
 use super::free_lists::{self, FreeBlock};
 use super::handle::Handle;
 use super::header::{Header, State};
+use super::index::{Locked, Place};
 use super::member::{Member, Writing};
 use super::open_segment::{Open, lifetime_class};
 use super::raw::CACHE_LINE;
@@ -12,7 +14,7 @@ use super::shared::{AbortOnUnwind, Shared};
 use super::staging::Staging;
 use super::stats::Evicted;
 use super::sync::{Ordering, wait_for_others};
-use super::table::{SegmentState, Sequence};
+use super::table::{SegmentState, Sequence, Table};
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
 use crate::{Eviction, Expiry, Refusal, Seconds};
 use std::sync::Arc;
@@ -42,6 +44,8 @@ pub(super) struct Writer<'h> {
     pub(super) writing: &'h mut Writing,
     pub(super) staging: &'h mut Option<Staging>,
     pub(super) member: &'h Member,
+    /// What was read from flash for this batch.
+    pub(super) delivered: &'h [Arc<dyn Reading>],
     pub(super) now: Seconds,
     /// The flush floor before the stripe was locked.
     pub(super) floor: Sequence,
@@ -75,8 +79,8 @@ impl Handle {
         }
         let writing = self.writing.as_deref_mut().expect("it was just taken");
         let (staging, member, now) = (&mut self.staging, &*self.member, self.now);
-        let floor = self.shared.flush_floor();
-        (&self.shared, Writer { writing, staging, member, now, floor })
+        let (delivered, floor) = (&self.fetching.delivered[..], self.shared.flush_floor());
+        (&self.shared, Writer { writing, staging, member, delivered, now, floor })
     }
 
     /// Makes sure that an open segment has room for an item of this kind and length.
@@ -410,6 +414,38 @@ impl Writer<'_> {
             let behind_head = record.offset + CACHE_LINE..record.offset + len.min(PREFETCHED_MAX);
             shared.table().region.prefetch_range_for_write(behind_head);
         }
+    }
+
+    /// Evicts an item: it is removed and remembered, so that it goes to the main queue if it comes back soon.
+    pub(super) fn evict(
+        &mut self,
+        shared: &Arc<Shared>,
+        stripe: &Locked<'_, Table>,
+        place: &Place<'_>,
+        record: &Record<'_>,
+        hash: u64,
+    ) {
+        let words = shared.table().ghosts(stripe.bucket());
+        let ghosts = shared.ghosts(words).remember(hash, shared.ghost_epoch());
+        shared.set_ghosts(words, ghosts);
+        self.count_evicted(shared, record);
+        self.remove(shared, stripe, place, record);
+    }
+
+    /// Removes an item from the index and marks it dead.
+    pub(super) fn remove(
+        &mut self,
+        shared: &Arc<Shared>,
+        stripe: &Locked<'_, Table>,
+        place: &Place<'_>,
+        record: &Record<'_>,
+    ) {
+        let whole = AbortOnUnwind;
+        self.member.block.note_dying(shared.table(), record.segment());
+        stripe.remove(place);
+        self.writing.slots -= 1;
+        self.mark_dead(shared, record, false);
+        std::mem::forget(whole);
     }
 
     /// Counts an evicted item, and calls the observer.

@@ -1,10 +1,11 @@
 //! An item in its segment: reading one that is published, and writing one that is not yet.
 
 use super::epoch::Pinned;
+use super::flash::buffers::Buffer;
 use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
 use super::index::{Buckets, Locked};
 use super::sync::{AtomicU64, Ordering, fence};
-use super::table::{Entry, Table};
+use super::table::{Entry, SegmentState, Table};
 use crate::{Attributes, Expiry, Seconds};
 use std::marker::PhantomData;
 
@@ -25,6 +26,11 @@ impl<'p> Witness<'p> {
 
     /// By nobody else using the region, after a restart.
     pub(super) fn alone(_: &'p Table) -> Self {
+        Self(PhantomData)
+    }
+
+    /// By the read that owns the buffer, and that has ended.
+    pub(super) fn buffered(_: &'p Buffer) -> Self {
         Self(PhantomData)
     }
 
@@ -247,10 +253,12 @@ impl<'p> Record<'p> {
     /// Changes attributes in place, in one word, so that readers see all of the change or nothing of
     /// it; false if that is not possible. The caller holds the lock of the stripe.
     pub(super) fn set_attributes(&self, attributes: &Attributes) -> bool {
-        if attributes.client_flags != self.client_flags() {
+        let entry = self.entry();
+        // What leaves for flash, or was read from there, is not changed where it is.
+        let is_frozen = entry.is(SegmentState::Leaving) || entry.is(SegmentState::Buffers);
+        if is_frozen || attributes.client_flags != self.client_flags() {
             return false;
         }
-        let entry = self.entry();
         let at = seconds(attributes.expiry);
         let code = match expiry_code(entry.base(), at) {
             _ if attributes.expiry == self.expiry() => self.header.expiry_code(),
@@ -325,7 +333,29 @@ pub(super) struct NewRecord<'v> {
     pub(super) chain: Option<Chain>,
 }
 
+impl<'v> NewRecord<'v> {
+    /// A copy of an item, to be written to another segment.
+    pub(super) fn copy_of(record: &Record<'v>) -> Self {
+        Self {
+            attributes: record.attributes(),
+            cas: record.cas(),
+            fetched: record.header.has(State::Fetched),
+            accessed: record.accessed(),
+            key: record.key(),
+            value: [record.inline_value(), &[], &[]],
+            chain: record.chain(),
+        }
+    }
+}
+
 impl NewRecord<'_> {
+    /// Its header in a segment with this base that is written to flash: its expiry is exact.
+    pub(super) fn header_for_flash(&self, base: Seconds) -> Header {
+        let header = self.header(base);
+        let expires = self.attributes.expiry != Expiry::Never;
+        if expires { header.with(State::Wide, true).with_expiry_code(WIDE) } else { header }
+    }
+
     /// Its header in a segment with this base.
     #[inline]
     pub(super) fn header(&self, base: Seconds) -> Header {

@@ -206,7 +206,7 @@ pub(super) fn reuse(
     let table = &attached.index.buckets;
     table.header_page().uses.attempts.store(0, Ordering::Relaxed);
     let restart = if attached.was_repaired { Restart::Repaired } else { Restart::Warm };
-    Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items), restart))
+    Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, None), restart))
 }
 
 /// Whether the file system has room for what belongs to all segments of a layout.

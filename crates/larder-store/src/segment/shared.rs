@@ -4,6 +4,10 @@ use super::alloc::{Alloc, Retired, dead_level};
 use super::block::Block;
 use super::config::{Config, ConfigError};
 use super::epoch::Epoch;
+use super::flash::buffers::segments_max;
+use super::flash::format::{Format, span_len};
+use super::flash::pages::Lists;
+use super::flash::tier::Flash;
 use super::free_lists::{Pool, age_max};
 use super::header_page::Made;
 use super::index::{self, Index};
@@ -18,7 +22,9 @@ use super::stats::HandleStats;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use super::table::{RETIRED, SegmentState, Table};
 use crate::eviction::{GhostEpoch, Ghosts};
-use crate::{ClassGauges, EvictionObserver, Gauges, LimitRefused, Overheld, Seconds, SizeClasses};
+use crate::{
+    ClassGauges, EvictionObserver, FlashConfig, Gauges, LimitRefused, Overheld, Seconds, SizeClasses,
+};
 use rapidhash::v3::RapidSecrets;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -68,6 +74,8 @@ pub(super) struct Shared {
     pub(super) limits: AtomicU32,
     /// The sample of keys for the miss-ratio curve.
     pub(super) mrc: Mrc,
+    /// Where evicted items are written.
+    pub(super) flash: Option<Flash>,
 }
 
 impl fmt::Debug for Shared {
@@ -145,7 +153,7 @@ impl Shared {
         let (limit, segments) = (narrow(layout.segments_first), narrow(layout.segments));
         table.commit_bookkeeping(layout.segments_first).map_err(ConfigError::Map)?;
         let mut alloc = Alloc::new(limit, segments, config.size_exponent);
-        let buckets = layout.buckets_per_segment() * layout.index_segments_first();
+        let buckets = layout.buckets_per_segment() * layout.index_segments_first(config.flash.is_some());
         for bucket in (0..buckets).step_by(layout.buckets_per_segment()) {
             let wants = table.wants(bucket);
             let taken: Vec<u32> = std::iter::from_fn(|| alloc.take(0)).take(wants).collect();
@@ -170,7 +178,32 @@ impl Shared {
         page.uses.classes.store(class_fingerprint(&config.classes), Ordering::Relaxed);
         page.complete();
         let index = Index::new(table, buckets, stripes_for(buckets));
-        Ok(Self::assemble(config, index, alloc, 0))
+        let flash = match &config.flash {
+            Some(flash) => Some(Self::begin_flash(flash, &config, &index.buckets, &mut alloc)?),
+            None => None,
+        };
+        Ok(Self::assemble(config, index, alloc, 0, flash))
+    }
+
+    /// An empty flash tier, whose table of pages is in segments.
+    fn begin_flash(
+        flash: &FlashConfig,
+        config: &Config,
+        table: &Table,
+        alloc: &mut Alloc,
+    ) -> Result<Flash, ConfigError> {
+        let format = Format::new(flash, table.layout.segment_len, config.cas, config.seed);
+        let segments = table.segments_for_pages(format.pages);
+        if segments * 4 > table.layout.segments_first {
+            return Err(ConfigError::Pages { max: table.pages_within(table.layout.segments_first / 4) });
+        }
+        for part in 0..segments {
+            let segment = alloc.take(0).expect("a quarter of the segments are fewer than all");
+            table.commit(segment).map_err(ConfigError::Map)?;
+            table.extend_pages(part, segment);
+        }
+        let buffers = segments_max(&table.layout, table.layout.segments_first);
+        Ok(Flash::new(flash, format, Lists::new(narrow(format.pages)), buffers))
     }
 
     /// A cache of its parts: the index over its region, and `items` items in it.
@@ -179,6 +212,7 @@ impl Shared {
         index: Index<Table>,
         alloc: Alloc,
         items: usize,
+        flash: Option<Flash>,
     ) -> Self {
         let layout = index.buckets.layout;
         let untouched = alloc.untouched();
@@ -198,6 +232,7 @@ impl Shared {
             lifetimes: AtomicU32::new(1),
             open_budget: AtomicUsize::new(0),
             mrc: Mrc::new(config.limit_bytes),
+            flash,
             unused_left: AtomicU32::new(1),
             pool: Pool::new(config.limit_bytes),
             config,
@@ -259,6 +294,21 @@ impl Shared {
     /// The current limit in segments.
     pub(super) fn limit_segments(&self) -> usize {
         self.limit_segments.load(Ordering::Relaxed)
+    }
+
+    /// Counts an item that was dropped, though it could have left for flash.
+    pub(super) fn count_dropped(&self) {
+        if let Some(flash) = &self.flash {
+            flash.counts.dropped.add(1);
+        }
+    }
+
+    /// Counts an item on flash that was removed to make room.
+    pub(super) fn count_lost_on_flash(&self, slot: Slot) {
+        if let Some(flash) = &self.flash {
+            flash.counts.objects_evicted.add(1);
+            flash.counts.bytes_evicted.add(span_len(slot.span()) as u64);
+        }
     }
 
     /// Segments that may be open before a handle appends to an open segment of another.

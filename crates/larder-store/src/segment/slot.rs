@@ -3,13 +3,15 @@
 //! ```text
 //! 63        50 49  48 47   46    41 40                    0
 //! ┌───────────┬──────┬────┬────────┬───────────────────────┐
-//! │ tag       │ freq │tier│ growth │ location, 8-byte units│   0 is an empty slot
-//! └───────────┴──────┴────┴────────┴───────────────────────┘
+//! │ tag       │ freq │  0 │ growth │ location, 8-byte units│   in memory; 0 is an empty slot
+//! ├───────────┼──────┼────┼────────┼────────┬──────────────┤
+//! │ tag       │ freq │  1 │ growth │ span   │ place        │   on flash: see `flash::format`
+//! └───────────┴──────┴────┴────────┴────────┴──────────────┘
+//!                                   40    37 36           0
 //! ```
 //! The tag is the top of the key's hash. Growth is six bits of the home (see `index`) of the bucket
 //! that the word is in, those above the bits that choose among the first buckets: with them a word
-//! can be moved when the index grows, and to its other bucket, without its key. Tier is 0, memory,
-//! until there is flash.
+//! can be moved when the index grows, and to its other bucket, without its key. Between them is the tier.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 pub(super) const LOCATION_BITS: u32 = 41;
@@ -18,8 +20,12 @@ const TIER_SHIFT: u32 = 47;
 const FREQ_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
+const TIER: u64 = 1 << TIER_SHIFT;
+/// The number of bits of a place on flash.
+pub(super) const PLACE_BITS: u32 = 37;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 /// The bits of a word that must match a key: tag, tier and growth.
-const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | 1 << TIER_SHIFT | GROWTH_MASK << GROWTH_SHIFT;
+const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | TIER | GROWTH_MASK << GROWTH_SHIFT;
 /// The number of growth bits.
 pub(super) const GROWTH_BITS: u32 = 6;
 const GROWTH_MASK: u64 = (1 << GROWTH_BITS) - 1;
@@ -57,6 +63,34 @@ impl Slot {
         Self(pattern.0 | u64::from(freq) << FREQ_SHIFT | location)
     }
 
+    /// The word of the same key whose item is on flash. Nothing has hit it there yet.
+    #[must_use]
+    pub(super) fn on_flash(self, place: u64, span: u8) -> Self {
+        strict_assert!(place <= PLACE_MASK && span < 16);
+        Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << PLACE_BITS | place)
+    }
+
+    #[inline]
+    pub(super) fn is_on_flash(self) -> bool {
+        self.0 & TIER != 0
+    }
+
+    /// Where the item is on flash.
+    pub(super) fn place(self) -> u64 {
+        self.0 & PLACE_MASK
+    }
+
+    /// The class of the item's length on flash.
+    pub(super) fn span(self) -> u8 {
+        (self.0 >> PLACE_BITS) as u8 & 15
+    }
+
+    /// Whether both words are of the same item, whatever bucket they are in and however often it was hit.
+    pub(super) fn is_same_item(self, other: Self) -> bool {
+        let mask = u64::MAX << TAG_SHIFT | TIER | LOCATION_MASK;
+        self.0 & mask == other.0 & mask
+    }
+
     pub(super) fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
@@ -66,6 +100,19 @@ impl Slot {
     pub(super) fn matches(self, pattern: Pattern) -> bool {
         // No tag is 0, so an empty word matches nothing.
         self.0 & PATTERN_MASK == pattern.0
+    }
+
+    /// The same, whether the item is in memory or on flash.
+    #[inline]
+    pub(super) fn matches_in_any_tier(self, pattern: Pattern) -> bool {
+        self.0 & PATTERN_MASK & !TIER == pattern.0
+    }
+
+    /// Whether it is the word of an item in memory whose key has this tag.
+    #[inline]
+    pub(super) fn is_in_memory_with(self, tag: u16) -> bool {
+        let mask = u64::MAX << TAG_SHIFT | TIER;
+        self.0 & mask == u64::from(tag) << TAG_SHIFT
     }
 
     #[inline]
@@ -85,10 +132,10 @@ impl Slot {
         Self(others | u64::from(growth) << GROWTH_SHIFT)
     }
 
-    /// The word for another location of the same key's item.
+    /// The word for another location of the same key's item, in memory.
     #[must_use]
     pub(super) fn with_place(self, offset: usize, freq: u8) -> Self {
-        Self::new(Pattern(self.0 & PATTERN_MASK), offset, freq)
+        Self::new(Pattern(self.0 & PATTERN_MASK & !TIER), offset, freq)
     }
 
     /// The item's byte offset in the region.
@@ -134,8 +181,22 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_on_flash_returns_its_fields() {
+        let pattern = Pattern::new(tag(u64::MAX), 41);
+        let slot = Slot::new(pattern, 80, 3).on_flash(PLACE_MASK, 15);
+        assert_eq!((slot.place(), slot.span(), slot.freq()), (PLACE_MASK, 15, 0));
+        assert_eq!((slot.tag(), slot.growth()), (tag(u64::MAX), 41));
+        assert!(slot.is_on_flash() && !slot.matches(pattern));
+        assert!(slot.matches_in_any_tier(pattern) && !slot.is_in_memory_with(tag(u64::MAX)));
+        assert!(slot.is_same_item(slot.with_freq(2).with_growth(0)));
+        assert!(!slot.is_same_item(slot.on_flash(PLACE_MASK - 1, 15)));
+        assert_eq!(slot.with_place(80, 1), Slot::new(pattern, 80, 1), "and back to memory");
+    }
+
+    #[test]
     fn an_empty_slot_matches_no_hash() {
         for hash in [0, u64::MAX >> 14, u64::MAX] {
+            assert!(!Slot::EMPTY.matches_in_any_tier(Pattern::new(tag(hash), 0)), "{hash:x}");
             assert!(!Slot::EMPTY.matches(Pattern::new(tag(hash), 0)), "{hash:x}");
         }
     }

@@ -8,14 +8,15 @@
 //!   Free ─────────▶ Taken ─────────▶ Open ─────────▶ Sealed ─────────────▶ Retired ─────────▶ Free
 //!                     │                                                       ▲
 //!                     ├──▶ Chain (of a large value) ───────── retire() ───────┘
-//!                     └──▶ Buckets, Ghosts (permanently)
+//!                     ├──▶ Leaving ─── written to flash, then retire() ────────┘
+//!                     └──▶ Buckets, Ghosts, Pages, Buffers (permanently)
 //! ```
 //! A segment that is being cleaned or evicted stays Sealed, but is out of the queues: it belongs to
 //! the handle that empties it. An upload's segments are Taken until their value is stored.
 
 use super::header_page::HeaderPage;
 use super::index::{BUCKET_SLOTS, Buckets};
-use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout};
+use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout, PAGE_ENTRY_LEN};
 use super::raw::Region;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::eviction::{Kind, Queue, SizeClass};
@@ -36,6 +37,12 @@ pub(super) enum SegmentState {
     Chain,
     Buckets,
     Ghosts,
+    /// Items that leave for flash: it is appended to, or waits to be written, or its items move.
+    Leaving,
+    /// A part of the table of pages on flash.
+    Pages,
+    /// Items are read from flash to it.
+    Buffers,
 }
 
 impl SegmentState {
@@ -46,12 +53,16 @@ impl SegmentState {
             Self::Fresh => &[Self::Fresh, Self::Free],
             // A segment that is used at once after it was taken is not marked as taken.
             Self::Taken => &[Self::Fresh, Self::Free],
-            Self::Open | Self::Buckets | Self::Ghosts => &[Self::Fresh, Self::Free, Self::Taken],
+            Self::Open | Self::Buckets | Self::Ghosts | Self::Leaving | Self::Pages | Self::Buffers => {
+                &[Self::Fresh, Self::Free, Self::Taken]
+            }
             Self::Sealed => &[Self::Open],
-            Self::Retired => &[Self::Sealed],
+            Self::Retired => &[Self::Sealed, Self::Leaving],
             // A chain that could not be published is linked again.
             Self::Chain => &[Self::Taken, Self::Chain],
-            Self::Free => &[Self::Retired, Self::Chain, Self::Taken, Self::Free, Self::Fresh],
+            Self::Free => {
+                &[Self::Retired, Self::Chain, Self::Taken, Self::Free, Self::Fresh, Self::Buffers]
+            }
         }
     }
 }
@@ -236,8 +247,12 @@ impl<'r> Entry<'r> {
 
     /// The state; `None` if the number has no meaning.
     pub(super) fn state(&self) -> Option<SegmentState> {
-        use SegmentState::{Buckets, Chain, Free, Fresh, Ghosts, Open, Retired, Sealed, Taken};
-        let states = [Fresh, Free, Taken, Open, Sealed, Retired, Chain, Buckets, Ghosts];
+        use SegmentState::{
+            Buckets, Buffers, Chain, Free, Fresh, Ghosts, Leaving, Open, Pages, Retired, Sealed, Taken,
+        };
+        let states = [
+            Fresh, Free, Taken, Open, Sealed, Retired, Chain, Buckets, Ghosts, Leaving, Pages, Buffers,
+        ];
         states.get(self.state_word().load(Ordering::Acquire) as usize).copied()
     }
 
@@ -257,9 +272,8 @@ impl<'r> Entry<'r> {
 
     /// Whether readers may find items in it.
     pub(super) fn holds_items(&self) -> bool {
-        [SegmentState::Open, SegmentState::Sealed, SegmentState::Retired]
-            .into_iter()
-            .any(|state| self.is(state))
+        use SegmentState::{Buffers, Leaving, Open, Retired, Sealed};
+        [Open, Sealed, Retired, Leaving, Buffers].into_iter().any(|state| self.is(state))
     }
 
     /// The number of its part of the buckets or ghosts.
@@ -280,6 +294,26 @@ impl<'r> Entry<'r> {
 
     /// Resets the entry for a segment that is opened.
     pub(super) fn open(&self, kind: Kind, sequence: Sequence, now: Seconds) {
+        self.reset(kind, sequence, now);
+        self.set_state(SegmentState::Open);
+    }
+
+    /// Resets the entry for a segment that is filled with items for flash. None of its places is taken
+    /// again.
+    pub(super) fn open_for_leaving(&self, kind: Kind, sequence: Sequence, now: Seconds) {
+        self.reset(kind, sequence, now);
+        self.close();
+        self.set_state(SegmentState::Leaving);
+    }
+
+    /// Resets the entry for a segment of buffers.
+    pub(super) fn open_for_buffers(&self, kind: Kind, now: Seconds) {
+        self.reset(kind, 0, now);
+        self.close();
+        self.set_state(SegmentState::Buffers);
+    }
+
+    fn reset(&self, kind: Kind, sequence: Sequence, now: Seconds) {
         self.half(2).store(now.0.saturating_sub(1), Ordering::Relaxed);
         for (word, value) in [
             (self.written(), 0),
@@ -295,7 +329,6 @@ impl<'r> Entry<'r> {
         self.dead_word().store(0, Ordering::Relaxed);
         self.leases().store(0, Ordering::Relaxed);
         self.sequence().store(sequence, Ordering::Release);
-        self.set_state(SegmentState::Open);
     }
 
     /// Notes the expiry of an item in the first and the last expiry.
@@ -349,6 +382,7 @@ pub(super) struct Table {
     pub(super) layout: Layout,
     bucket_segments: Directory,
     ghost_segments: Directory,
+    page_segments: Directory,
 }
 
 /// The places of the parts of a growing array, each of which is in a segment of its own.
@@ -394,7 +428,35 @@ impl Table {
     pub(super) fn new(region: Region, layout: Layout) -> Self {
         let bucket_segments = Directory::new(&layout, BUCKET_LEN, SegmentState::Buckets);
         let ghost_segments = Directory::new(&layout, GHOSTS_LEN, SegmentState::Ghosts);
-        Self { region, layout, bucket_segments, ghost_segments }
+        let page_segments = Directory::new(&layout, PAGE_ENTRY_LEN, SegmentState::Pages);
+        Self { region, layout, bucket_segments, ghost_segments, page_segments }
+    }
+
+    /// The number of segments for a table of `pages` pages on flash.
+    pub(super) fn segments_for_pages(&self, pages: usize) -> usize {
+        self.page_segments.parts(pages)
+    }
+
+    /// The number of pages that so many segments have room for.
+    pub(super) fn pages_within(&self, segments: usize) -> usize {
+        segments * (self.page_segments.mask + 1)
+    }
+
+    /// Adds a segment to the table of pages, whose entries are zeroes.
+    pub(super) fn extend_pages(&self, part: usize, segment: u32) {
+        let entry = self.entry(segment);
+        if !entry.is(SegmentState::Fresh) {
+            self.clear(segment);
+        }
+        entry.part().store(u32::try_from(part).expect("segments"), Ordering::Relaxed);
+        entry.set_state(SegmentState::Pages);
+        self.page_segments.starts[part].store(self.layout.start(segment), Ordering::Release);
+    }
+
+    /// The first byte of the entry of a page on flash.
+    #[inline]
+    pub(super) fn page_entry(&self, page: usize) -> usize {
+        self.page_segments.place(page)
     }
 
     #[inline]
@@ -466,6 +528,7 @@ impl Table {
     pub(super) fn restore_part(&self, segment: u32, state: SegmentState, buckets: usize) -> bool {
         let directory = match state {
             SegmentState::Buckets => &self.bucket_segments,
+            SegmentState::Pages => &self.page_segments,
             _ => &self.ghost_segments,
         };
         let part = self.entry(segment).part().load(Ordering::Relaxed) as usize;

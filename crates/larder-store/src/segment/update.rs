@@ -4,6 +4,7 @@
 use super::chain::{ChainLease, Upload};
 use super::shared::{AbortOnUnwind, Shared};
 
+use super::flash::find::{OnFlash, liveness_on_flash};
 use super::handle::{Handle, lend, liveness};
 use super::header::State;
 use super::index::{Locked, Place};
@@ -63,9 +64,11 @@ impl Handle {
                 Err(shortage) => {
                     rounds += 1;
                     let resolved = self.resolve(shortage, key, upload.as_ref(), rounds);
-                    resolved.inspect_err(|_| {
+                    resolved.inspect_err(|refusal| {
                         self.staging = None;
-                        self.member.stats.refuse(0);
+                        if *refusal != Refusal::Pending {
+                            self.member.stats.refuse(0);
+                        }
                     })?;
                 }
             }
@@ -94,6 +97,14 @@ type Stripe<'i> = Locked<'i, Table>;
 struct Found<'i> {
     place: Place<'i>,
     record: Record<'i>,
+    liveness: Liveness,
+}
+
+impl Found<'_> {
+    /// What says that it was read from flash.
+    fn is_on_flash(&self) -> bool {
+        self.place.slot.is_on_flash()
+    }
 }
 
 impl Writer<'_> {
@@ -108,11 +119,27 @@ impl Writer<'_> {
         let stripe = &shared.index.lock(key.hash);
         let witness = Witness::locked(stripe);
         let is_key = |slot| shared.record(slot, witness).key() == key.bytes;
-        let found = stripe.find(is_key).map(|place| {
+        let mut found = stripe.find(is_key).map(|place| {
             let record = shared.record(place.slot, witness);
-            Found { place, record }
+            let liveness = liveness(shared, &record, self.now);
+            Found { place, record, liveness }
         });
-        let state = found.as_ref().map(|found| liveness(shared, &found.record, self.now));
+        let (mut is_unread, read);
+        is_unread = false;
+        if found.is_none() && shared.flash.is_some() {
+            match self.find_on_flash(shared, stripe, key, is_shown) {
+                OnFlash::Nothing => (),
+                OnFlash::Pending => return Err(Shortage::Refused(Refusal::Pending)),
+                OnFlash::Unread => is_unread = true,
+                OnFlash::Item(place, source) => {
+                    read = source;
+                    let record = shared.record_in_buffer(&*read);
+                    let liveness = liveness_on_flash(shared, &*read, &record, self.now);
+                    found = Some(Found { place, record, liveness });
+                }
+            }
+        }
+        let state = found.as_ref().map(|found| found.liveness);
         let is_live = state == Some(Liveness::Live);
         let (change, result) = match (&found, state) {
             (_, Some(Liveness::Expired)) => decide(Lookup::Expired),
@@ -128,7 +155,8 @@ impl Writer<'_> {
         // No thread may see half of a change.
         let whole = AbortOnUnwind;
         let cas_before = self.writing.cas;
-        let mut update = Update { shared, stripe, key, witness, found, is_live, writer: self };
+        let mut update =
+            Update { shared, stripe, key, witness, found, is_live, is_unread, writer: self };
         let applied = update.apply(change, upload);
         if applied.is_err() {
             // The CAS was not published, so it can be used again.
@@ -136,22 +164,6 @@ impl Writer<'_> {
         }
         std::mem::forget(whole);
         applied.map(|cas| Updated { result, cas })
-    }
-
-    /// Removes an item from the index and marks it dead.
-    pub(super) fn remove(
-        &mut self,
-        shared: &Arc<Shared>,
-        stripe: &Stripe<'_>,
-        place: &Place<'_>,
-        record: &Record<'_>,
-    ) {
-        let whole = AbortOnUnwind;
-        self.member.block.note_dying(shared.table(), record.segment());
-        stripe.remove(place);
-        self.writing.slots -= 1;
-        self.mark_dead(shared, record, false);
-        std::mem::forget(whole);
     }
 }
 
@@ -164,6 +176,8 @@ struct Update<'u, 'h> {
     found: Option<Found<'u>>,
     /// Whether the item that was found is live.
     is_live: bool,
+    /// The item may be on flash, and need not be read.
+    is_unread: bool,
     writer: &'u mut Writer<'h>,
 }
 
@@ -220,7 +234,11 @@ impl<'u> Update<'u, '_> {
         if let Some(found) = self.live()
             && self.stripe.count_hit(&found.place)
         {
-            found.record.count_first_hit();
+            if found.is_on_flash() {
+                self.shared.count_first_hit_on_flash(found.place.slot);
+            } else {
+                found.record.count_first_hit();
+            }
         }
     }
 
@@ -236,16 +254,28 @@ impl<'u> Update<'u, '_> {
             if !self.is_live {
                 self.writer.count_reclaimed(self.shared, &found.record, false);
             }
-            self.writer.remove(self.shared, self.stripe, &found.place, &found.record);
+            if found.is_on_flash() {
+                self.writer.remove_from_flash(self.shared, self.stripe, &found.place);
+            } else {
+                self.writer.remove(self.shared, self.stripe, &found.place, &found.record);
+            }
+        } else if self.is_unread {
+            for place in self.stripe.on_flash() {
+                self.writer.remove_from_flash(self.shared, self.stripe, &place);
+            }
         }
     }
 
     fn choose_cas(&mut self, cas: NewCas) -> u64 {
-        let old = self.live_cas();
+        let mut old = self.live_cas();
         match cas {
             _ if !self.shared.config.cas => 0,
             NewCas::Fresh => {
                 let words = &self.shared.table().header_page().cas;
+                if self.is_unread {
+                    // Of the item that it replaces no more is known.
+                    old = words.floor.load(Ordering::Relaxed);
+                }
                 self.writer.writing.cas.draw(words, old)
             }
             NewCas::Same => old,
@@ -493,8 +523,13 @@ impl<'u> Update<'u, '_> {
             return Err(Shortage::Refused(Refusal::TooLarge));
         }
         let (shared, hash) = (self.shared, self.key.hash);
+        let unread = self.is_unread.then(|| self.stripe.on_flash().next()).flatten();
         let (queue, freq, ghosts) = match self.live() {
             Some(found) => (found.record.entry().kind().queue, found.place.freq(), None),
+            None if let Some(place) = &unread => {
+                let was_hit = place.freq() > 0;
+                (if was_hit { Queue::Main } else { Queue::Small }, 0, None)
+            }
             None => {
                 let words = shared.table().ghosts(self.stripe.bucket());
                 let ghosts = shared.ghosts(words);
@@ -513,6 +548,14 @@ impl<'u> Update<'u, '_> {
             Some(found) => {
                 self.writer.member.block.note_dying(shared.table(), found.record.segment());
                 self.stripe.replace(&found.place, offset, freq);
+            }
+            None if let Some(place) = &unread => {
+                self.stripe.replace(place, offset, freq);
+                self.writer.count_off_flash(shared, place.slot);
+                // Others are of keys that are the same in 20 bits, or of none.
+                for place in self.stripe.on_flash() {
+                    self.writer.remove_from_flash(shared, self.stripe, &place);
+                }
             }
             None => {
                 let witness = self.witness;
@@ -550,6 +593,10 @@ impl<'u> Update<'u, '_> {
         };
         if !self.is_live {
             self.writer.count_reclaimed(shared, &found.record, false);
+        }
+        if found.is_on_flash() {
+            member.block.add_item(table, class, footprint);
+            return self.writer.count_off_flash(shared, found.place.slot);
         }
         let (old_class, old_footprint) = shared.class_of(&found.record);
         if (old_class, old_footprint) != (class, footprint) {

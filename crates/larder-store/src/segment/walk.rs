@@ -139,7 +139,7 @@ impl Handle {
             let slots = || {
                 let words = buckets.clone().flat_map(|bucket| table.bucket(bucket));
                 let slots = words.map(|word| Slot(word.load(Ordering::Acquire)));
-                slots.filter(|slot| !slot.is_empty())
+                slots.filter(|slot| !slot.is_empty() && !slot.is_on_flash())
             };
             buckets.clone().for_each(|bucket| table.region.prefetch(table.bucket_offset(bucket)));
             slots().for_each(|slot| table.region.prefetch(slot.offset()));

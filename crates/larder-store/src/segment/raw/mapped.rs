@@ -151,6 +151,12 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
+    /// The address of a place that a device reads or writes.
+    #[inline]
+    pub(in super::super) fn place(&self, offset: usize, len: usize) -> *mut u8 {
+        self.at(offset, len)
+    }
+
     /// Gives the memory of a place back to the system, and returns whether it reads as zeroes now.
     /// Otherwise its content is not specified.
     ///

@@ -1,0 +1,68 @@
+//! The reads of a handle: those that it has begun, and what it uses until its batch ends.
+
+use super::read::Read;
+use super::reading::{Reading, find};
+use super::super::slot::Slot;
+use super::tier::Flash;
+use larder_device::Reader;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+/// A read that a request waits for.
+#[derive(Debug)]
+pub struct Fetch(pub(in super::super) Arc<dyn Reading>);
+
+/// What a handle has under way.
+#[derive(Debug, Default)]
+pub(in super::super) struct Fetching {
+    reader: Option<Reader<Read>>,
+    /// What was read, and is used until the batch ends.
+    pub(in super::super) delivered: Vec<Arc<dyn Reading>>,
+    /// The caller polls the reader's descriptor.
+    is_polled: bool,
+}
+
+impl Fetching {
+    pub(in super::super) fn reader(&mut self, flash: &Flash) -> &mut Reader<Read> {
+        let is_polled = self.is_polled;
+        self.reader.get_or_insert_with(|| {
+            let device = Arc::clone(&flash.device);
+            let new = if is_polled { Reader::new } else { Reader::threaded };
+            new(device, flash.depth, &flash.pool)
+        })
+    }
+
+    /// The descriptor that becomes readable when reads have ended, for a caller that calls
+    /// [`Fetching::reap`] then; `None` where threads read.
+    pub(in super::super) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
+        self.is_polled = true;
+        let fd = self.reader(flash).fd().map(|fd| fd.as_raw_fd());
+        if fd.is_none() {
+            (self.reader, self.is_polled) = (None, false);
+        }
+        fd
+    }
+
+    pub(in super::super) fn reap(&mut self) {
+        if let Some(reader) = &mut self.reader {
+            reader.reap();
+        }
+    }
+
+    pub(in super::super) fn submit(&mut self) {
+        if let Some(reader) = &mut self.reader {
+            reader.submit();
+        }
+    }
+
+    /// What was read of this item, if it was delivered.
+    pub(in super::super) fn find(&self, slot: Slot) -> Option<&Arc<dyn Reading>> {
+        find(&self.delivered, slot)
+    }
+
+    /// Ends the use of what was delivered.
+    pub(in super::super) fn end_batch(&mut self) {
+        self.delivered.drain(..).for_each(|read| read.leave());
+    }
+}
+

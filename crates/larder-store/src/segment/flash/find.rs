@@ -1,0 +1,229 @@
+//! Items on flash in look-ups and updates.
+//!
+//! A key whose index word refers to flash is `Pending` until what is there was delivered. Only then it is
+//! known whether the item is the key's: index words are compared in 20 bits.
+
+use super::super::engine::Found;
+use super::super::handle::{Handle, liveness};
+use super::super::index::{Locked, Place};
+use super::super::open::Writer;
+use super::super::record::{NewRecord, Record, Witness};
+use super::super::shared::Shared;
+use super::super::slot::{FREQ_MAX, Slot};
+use super::super::sync::Ordering;
+use super::super::table::Table;
+use super::pages::Page;
+use super::reading::{Reading, find};
+use crate::engine::Liveness;
+use crate::eviction::Queue;
+use crate::{HashedKey, Lookup, Seconds};
+use std::sync::Arc;
+
+/// What an update has found on flash.
+pub(in super::super) enum OnFlash<'i> {
+    Nothing,
+    /// The item has to be read first.
+    Pending,
+    /// Index words that may be the key's, which need not be read.
+    Unread,
+    /// The item.
+    Item(Place<'i>, Arc<dyn Reading>),
+}
+
+/// Whether an item that was read from flash can be shown.
+pub(in super::super) fn liveness_on_flash(
+    shared: &Shared,
+    read: &dyn Reading,
+    record: &Record<'_>,
+    now: Seconds,
+) -> Liveness {
+    if read.origin().sequence < shared.flush_floor() {
+        Liveness::Flushed
+    } else if record.is_past(now) {
+        Liveness::Expired
+    } else {
+        Liveness::Live
+    }
+}
+
+impl Handle {
+    /// Looks a key up that is not in memory. It may have come back meanwhile.
+    #[cold]
+    #[inline(never)]
+    pub(in super::super) fn find_on_flash<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Arc<Shared>, &Found<'_>, Seconds) -> R,
+    ) -> Lookup<R> {
+        let delivered = std::mem::take(&mut self.fetching.delivered);
+        let mut second_hit = None;
+        let looked = self.pinned(|shared, guard, now| {
+            let Some(flash) = &shared.flash else { return Lookup::Miss };
+            let mut is_pending = false;
+            let found = shared.index.lookup_in_any_tier(key.hash, |word, slot| {
+                if !slot.is_on_flash() {
+                    let record = shared.record(slot, Witness::pinned(guard));
+                    return (record.key() == key.bytes).then_some((word, slot, record, None));
+                }
+                let Some(read) = find(&delivered, slot) else {
+                    is_pending |= flash.readable(shared.table(), slot, now).is_some();
+                    return None;
+                };
+                let record = shared.record_in_buffer(&**read);
+                (record.key() == key.bytes).then_some((word, slot, record, Some(read)))
+            });
+            let Some((word, slot, record, source)) = found else {
+                return if is_pending { Lookup::Pending } else { Lookup::Miss };
+            };
+            let state = match source {
+                Some(source) => liveness_on_flash(shared, &**source, &record, now),
+                None => liveness(shared, &record, now),
+            };
+            let looked = state.lookup(|| read(shared, &Found { word, slot, record }, now));
+            if let (Some(source), Lookup::Hit(_)) = (source, &looked) {
+                let freq = Slot(word.load(Ordering::Relaxed)).freq();
+                let was_hit = slot.freq() > 0 && (freq > slot.freq() || freq == FREQ_MAX);
+                second_hit = (was_hit && flash.is_recached()).then(|| Arc::clone(source));
+            }
+            looked
+        });
+        if let Some(read) = second_hit {
+            self.recache(key.hash, &*read);
+        }
+        self.fetching.delivered = delivered;
+        looked
+    }
+
+    /// Copies an item that was hit again to memory, if there is room without waiting.
+    fn recache(&mut self, hash: u64, read: &dyn Reading) {
+        self.evacuate_before_write();
+        self.copy_to_memory(hash, read);
+        self.evacuate_after_write();
+        self.flush_slot_delta();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        self.pin.resume(&self.shared.epoch);
+    }
+
+    fn copy_to_memory(&mut self, hash: u64, read: &dyn Reading) {
+        let shared = Arc::clone(&self.shared);
+        let record = shared.record_in_buffer(read);
+        let (len, expiry) = (record.len(), record.expiry());
+        let (_, mut writer) = self.writer();
+        let kind = writer.kind(&shared, Queue::Main, expiry, len);
+        if !writer.has_room(&shared, kind, len + 8) {
+            let Ok(segment) = self.try_segment() else { return };
+            let (_, mut writer) = self.writer();
+            writer.open(&shared, kind, segment);
+        }
+        let (_, mut writer) = self.writer();
+        let stripe = shared.index.lock(hash);
+        let Some(place) = stripe.on_flash().find(|place| place.slot.is_same_item(read.slot())) else {
+            return;
+        };
+        if !liveness_on_flash(&shared, read, &record, writer.now).is_live() {
+            return;
+        }
+        let copy = NewRecord::copy_of(&record);
+        if let Some(offset) = writer.write(&shared, kind, &copy) {
+            stripe.replace(&place, offset, 0);
+            writer.count_back_in_memory(&shared, place.slot, &record);
+            if let Some(flash) = &shared.flash {
+                flash.counts.recached.add(1);
+            }
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// What an update finds on flash for a key that is not in memory. `is_shown`: it depends on the item.
+    pub(in super::super) fn find_on_flash<'i>(
+        &self,
+        shared: &Shared,
+        stripe: &Locked<'i, Table>,
+        key: HashedKey<'_>,
+        is_shown: bool,
+    ) -> OnFlash<'i> {
+        let Some(flash) = &shared.flash else { return OnFlash::Nothing };
+        let mut found = OnFlash::Nothing;
+        for place in stripe.on_flash() {
+            if !is_shown {
+                return OnFlash::Unread;
+            }
+            match find(self.delivered, place.slot) {
+                Some(read) if shared.record_in_buffer(&**read).key() == key.bytes => {
+                    return OnFlash::Item(place, Arc::clone(read));
+                }
+                Some(_) => (),
+                None if flash.readable(shared.table(), place.slot, self.now).is_some() => {
+                    found = OnFlash::Pending;
+                }
+                None => (),
+            }
+        }
+        found
+    }
+
+    /// Counts out an item whose index word does not refer to flash any more.
+    pub(in super::super) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
+        let bytes = shared.count_off_flash(slot);
+        self.member.block.remove_item(shared.table(), 0, bytes);
+    }
+
+    /// Counts an item that has come back to memory from flash.
+    pub(in super::super) fn count_back_in_memory(
+        &self,
+        shared: &Shared,
+        slot: Slot,
+        record: &Record<'_>,
+    ) {
+        let (class, footprint) = shared.class_of(record);
+        self.member.block.add_item(shared.table(), class, footprint);
+        self.count_off_flash(shared, slot);
+    }
+
+    /// Removes an index word that refers to flash.
+    pub(in super::super) fn remove_from_flash(
+        &mut self,
+        shared: &Shared,
+        stripe: &Locked<'_, Table>,
+        place: &Place<'_>,
+    ) {
+        stripe.remove(place);
+        self.writing.slots -= 1;
+        self.count_off_flash(shared, place.slot);
+    }
+
+    /// Removes the index word of an item on flash, if it is there still.
+    pub(in super::super) fn remove_word(
+        &mut self,
+        shared: &Shared,
+        hash: u64,
+        slot: Slot,
+    ) -> bool {
+        let stripe = shared.index.lock(hash);
+        let place = stripe.on_flash().find(|place| place.slot.is_same_item(slot));
+        let is_there = place.is_some();
+        if let Some(place) = place {
+            self.remove_from_flash(shared, &stripe, &place);
+        }
+        is_there
+    }
+}
+
+impl Shared {
+    /// An item that was read from flash, and that its read says is whole.
+    pub(in super::super) fn record_in_buffer<'r>(&'r self, read: &'r dyn Reading) -> Record<'r> {
+        let (offset, buffer) = read.item();
+        Record::at(self.table(), offset, self.config.cas, Witness::buffered(buffer))
+    }
+
+    /// Counts the first hit of an item on flash.
+    pub(in super::super) fn count_first_hit_on_flash(&self, slot: Slot) {
+        if let Some(flash) = &self.flash {
+            let page = Page::new(self.table(), flash.format.page_of(slot));
+            page.hits().fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

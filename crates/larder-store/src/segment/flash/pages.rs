@@ -1,0 +1,255 @@
+//! The pages on flash: what is known of each, in a line of the region each, and which are free.
+//!
+//! ```text
+//!   Free ──▶ Open (blocks are written to it) ──▶ Full ──▶ Emptying (its words are removed) ──▶ Free
+//!                                                  └─────────────────────────────────────────▶ Bad
+//! ```
+
+use super::super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::super::table::{Sequence, Table};
+use super::format::span_len;
+use crate::{Expiry, Seconds};
+use std::collections::VecDeque;
+
+/// What a page is used for; see the drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(in super::super) enum PageState {
+    Free = 0,
+    Open,
+    Full,
+    Emptying,
+    /// It could not be written or read, and is not used again.
+    Bad,
+}
+
+/// What is known of a page.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Page<'t> {
+    table: &'t Table,
+    at: usize,
+}
+
+impl<'t> Page<'t> {
+    pub(in super::super) fn new(table: &'t Table, page: usize) -> Self {
+        Self { table, at: table.page_entry(page) }
+    }
+
+    fn half(&self, i: usize) -> &'t AtomicU32 {
+        self.table.region.half(self.at + 4 * i)
+    }
+
+    fn word(&self, i: usize) -> &'t AtomicU64 {
+        self.table.region.word(self.at + 8 * i)
+    }
+
+    /// The sequence with which it was opened; 0 while it is free.
+    pub(in super::super) fn sequence(&self) -> Sequence {
+        self.word(0).load(Ordering::Acquire)
+    }
+
+    /// When it was opened.
+    pub(in super::super) fn base(&self) -> Seconds {
+        Seconds(self.half(2).load(Ordering::Relaxed))
+    }
+
+    pub(in super::super) fn state(&self) -> PageState {
+        use PageState::{Bad, Emptying, Free, Full, Open};
+        let states = [Free, Open, Full, Emptying, Bad];
+        states.get(self.half(3).load(Ordering::Acquire) as usize).copied().unwrap_or(Bad)
+    }
+
+    pub(in super::super) fn set_state(&self, state: PageState) {
+        self.half(3).store(state as u32, Ordering::Release);
+    }
+
+    /// Index words that refer to it.
+    pub(in super::super) fn items(&self) -> u32 {
+        self.half(4).load(Ordering::Acquire)
+    }
+
+    /// Its items that were hit since they are there.
+    pub(in super::super) fn hits(&self) -> &'t AtomicU32 {
+        self.half(5)
+    }
+
+    /// The bytes of its items, by their spans.
+    pub(in super::super) fn bytes(&self) -> u64 {
+        self.word(3).load(Ordering::Relaxed)
+    }
+
+    /// All of its items have expired by then; `u32::MAX` if some never expire.
+    pub(in super::super) fn last_expiry(&self) -> u32 {
+        self.half(8).load(Ordering::Relaxed)
+    }
+
+    /// How many blocks were written to it.
+    pub(in super::super) fn blocks(&self) -> &'t AtomicU32 {
+        self.half(9)
+    }
+
+    /// Reads of it that are under way or in use. It is not written to again before they have ended.
+    pub(in super::super) fn reads(&self) -> &'t AtomicU32 {
+        self.half(10)
+    }
+
+    /// Reads of it that have failed.
+    pub(in super::super) fn errors(&self) -> &'t AtomicU32 {
+        self.half(11)
+    }
+
+    pub(in super::super) fn bucket(&self) -> &'t AtomicU32 {
+        self.half(12)
+    }
+
+    /// Counts an index word that refers to it.
+    pub(in super::super) fn add(&self, span: u8, expiry: Expiry) {
+        let last = match expiry {
+            Expiry::Never => u32::MAX,
+            Expiry::At(at) => at.0,
+        };
+        self.half(8).fetch_max(last, Ordering::Relaxed);
+        self.half(4).fetch_add(1, Ordering::AcqRel);
+        self.word(3).fetch_add(span_len(span) as u64, Ordering::Relaxed);
+    }
+
+    /// Counts an index word out.
+    pub(in super::super) fn remove(&self, span: u8) {
+        self.word(3).fetch_sub(span_len(span) as u64, Ordering::Relaxed);
+        self.half(4).fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Sets what is counted, after a restart.
+    pub(in super::super) fn restore(&self, items: u32, bytes: u64) {
+        self.half(4).store(items, Ordering::Relaxed);
+        self.word(3).store(bytes, Ordering::Relaxed);
+        self.reads().store(0, Ordering::Relaxed);
+        self.errors().store(0, Ordering::Relaxed);
+    }
+
+    fn open(&self, sequence: Sequence, now: Seconds, bucket: u32) {
+        self.half(2).store(now.0, Ordering::Relaxed);
+        for half in [self.half(4), self.hits(), self.half(8), self.blocks(), self.errors()] {
+            half.store(0, Ordering::Relaxed);
+        }
+        self.bucket().store(bucket, Ordering::Relaxed);
+        self.word(3).store(0, Ordering::Relaxed);
+        self.word(0).store(sequence, Ordering::Release);
+        self.set_state(PageState::Open);
+    }
+
+    fn free(&self) {
+        self.set_state(PageState::Free);
+        self.word(0).store(0, Ordering::Release);
+    }
+}
+
+/// The kinds of items that have pages of their own: those that expire soon, and all others.
+pub(in super::super) const BUCKETS: usize = 2;
+
+/// Which pages are free, and in which order the others were filled.
+#[derive(Debug, Default)]
+pub(in super::super) struct Lists {
+    free: Vec<u32>,
+    /// In the order of their sequences.
+    full: VecDeque<u32>,
+    /// The page of each bucket that blocks are written to, and the next block.
+    open: [Option<(u32, u32)>; BUCKETS],
+    /// Pages that are not used any more.
+    bad: usize,
+}
+
+impl Lists {
+    /// All pages are free.
+    pub(in super::super) fn new(pages: u32) -> Self {
+        Self { free: (0..pages).rev().collect(), ..Self::default() }
+    }
+
+    /// The lists after a restart: `full` are in order.
+    pub(in super::super) fn restored(free: Vec<u32>, full: VecDeque<u32>, bad: usize) -> Self {
+        Self { free, full, open: [None; BUCKETS], bad }
+    }
+
+    pub(in super::super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(in super::super) fn bad(&self) -> usize {
+        self.bad
+    }
+
+    pub(in super::super) fn full(&self) -> impl Iterator<Item = u32> {
+        self.full.iter().copied()
+    }
+
+    /// The next block of the open page of a bucket, unless that page has none left or is older than
+    /// `floor`: then it is full.
+    pub(in super::super) fn next_block(
+        &mut self,
+        table: &Table,
+        bucket: usize,
+        blocks: u32,
+        floor: Sequence,
+    ) -> Option<(u32, u32)> {
+        let (page, block) = self.open[bucket]?;
+        if block == blocks || Page::new(table, page as usize).sequence() < floor {
+            Page::new(table, page as usize).set_state(PageState::Full);
+            self.full.push_back(page);
+            self.open[bucket] = None;
+            return None;
+        }
+        self.open[bucket] = Some((page, block + 1));
+        Page::new(table, page as usize).blocks().store(block + 1, Ordering::Relaxed);
+        Some((page, block))
+    }
+
+    /// Opens a free page, if there is one.
+    pub(in super::super) fn open(
+        &mut self,
+        table: &Table,
+        bucket: usize,
+        sequence: Sequence,
+        now: Seconds,
+    ) -> bool {
+        let Some(page) = self.free.pop() else { return false };
+        let number = u32::try_from(bucket).expect("few buckets");
+        Page::new(table, page as usize).open(sequence, now, number);
+        self.open[bucket] = Some((page, 0));
+        true
+    }
+
+    /// Gives up the open page of a bucket, which can't be written to. What was written to it before is still
+    /// read.
+    pub(in super::super) fn abandon(&mut self, table: &Table, page: u32) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.is_some_and(|(p, _)| p == page)) {
+            *open = None;
+            Page::new(table, page as usize).set_state(PageState::Full);
+            self.full.push_back(page);
+        }
+    }
+
+    /// Takes a full page to empty it.
+    pub(in super::super) fn take(&mut self, table: &Table, page: u32) {
+        self.full.retain(|other| *other != page);
+        Page::new(table, page as usize).set_state(PageState::Emptying);
+    }
+
+    /// Puts a page back that could not be emptied.
+    pub(in super::super) fn put_back(&mut self, table: &Table, page: u32) {
+        Page::new(table, page as usize).set_state(PageState::Full);
+        self.full.push_front(page);
+    }
+
+    /// Makes an emptied page free again, or takes it out of use.
+    pub(in super::super) fn give_back(&mut self, table: &Table, page: u32, is_bad: bool) {
+        let entry = Page::new(table, page as usize);
+        if is_bad {
+            entry.set_state(PageState::Bad);
+            self.bad += 1;
+        } else {
+            entry.free();
+            // The page that was freed last is written to last, so that all wear alike.
+            self.free.insert(0, page);
+        }
+    }
+}

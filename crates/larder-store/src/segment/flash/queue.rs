@@ -1,0 +1,85 @@
+//! Leaving segments that wait to be written.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The queue between the handles that fill leaving segments and the thread that writes them.
+#[derive(Debug, Default)]
+pub(in super::super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<u32>,
+    /// Taken and not yet done.
+    under_way: usize,
+    is_stopping: bool,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The segments that are not written yet.
+    pub(in super::super) fn len(&self) -> usize {
+        let state = self.state();
+        state.waiting.len() + state.under_way
+    }
+
+    pub(in super::super) fn push(&self, segment: u32) {
+        self.state().waiting.push_back(segment);
+        self.changed.notify_all();
+    }
+
+    /// The next segment, when there is one; `None` when the queue is stopped.
+    pub(in super::super) fn next(&self) -> Option<u32> {
+        let mut state = self.state();
+        loop {
+            if state.is_stopping {
+                return None;
+            }
+            if let Some(segment) = state.waiting.pop_front() {
+                state.under_way += 1;
+                return Some(segment);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A segment that was taken is done.
+    pub(in super::super) fn finish(&self) {
+        self.state().under_way -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the queue has changed, or for `at_most`; false if it is stopped.
+    pub(in super::super) fn wait(&self, at_most: Duration) -> bool {
+        let state = self.state();
+        if state.is_stopping {
+            return false;
+        }
+        let (state, _) =
+            self.changed.wait_timeout(state, at_most).unwrap_or_else(PoisonError::into_inner);
+        !state.is_stopping
+    }
+
+    /// Wakes those that wait for a change.
+    pub(in super::super) fn notify(&self) {
+        drop(self.state());
+        self.changed.notify_all();
+    }
+
+    pub(in super::super) fn set_stopping(&self, is_stopping: bool) {
+        self.state().is_stopping = is_stopping;
+        self.changed.notify_all();
+    }
+
+    pub(in super::super) fn is_stopping(&self) -> bool {
+        self.state().is_stopping
+    }
+}

@@ -1,0 +1,242 @@
+//! One read of an item from flash.
+
+use super::super::header::{Header, State, access_code};
+use super::super::shared::Shared;
+use super::super::slot::Slot;
+use super::super::sync::Ordering;
+use super::buffers::Buffer;
+use super::format::{CHECKSUM_LEN, Origin, span_len};
+use super::pages::Page;
+use super::reading::{Asked, Reading};
+use crate::Seconds;
+use larder_device::{Place, Target};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// A read of an item.
+pub struct Read {
+    shared: Arc<Shared>,
+    /// The hash and the index word for which it was begun.
+    hash: u64,
+    slot: Slot,
+    origin: Origin,
+    /// When the item's page was opened.
+    base: Seconds,
+    begun: Seconds,
+    buffer: Buffer,
+    /// What is read from the device.
+    start: u64,
+    len: usize,
+    progress: Mutex<Progress>,
+}
+
+/// How far a read is.
+enum Progress {
+    /// These are called when it ends. The device may write to the buffer.
+    UnderWay(Vec<Waker>),
+    /// It takes too long: whoever waited was told, and the device may still write to the buffer.
+    GivenUp,
+    /// The item is there, and so many batches use it.
+    Whole { users: usize },
+    /// The item is not there.
+    Failed,
+    /// It was there, but nobody asked, and its buffer was needed for another.
+    Aborted,
+}
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Read").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+impl Read {
+    /// A read of the item that `slot` refers to, from `start` on. The page's count of reads was raised for
+    /// it.
+    pub(in super::super) fn new(
+        shared: &Arc<Shared>,
+        (hash, slot): (u64, Slot),
+        origin: Origin,
+        (start, len): (u64, usize),
+        buffer: Buffer,
+        (base, begun): (Seconds, Seconds),
+        waker: &Waker,
+    ) -> Self {
+        let progress = Mutex::new(Progress::UnderWay(vec![waker.clone()]));
+        let shared = Arc::clone(shared);
+        Self { shared, hash, slot, origin, base, begun, buffer, start, len, progress }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record_offset(&self) -> usize {
+        let skipped = usize::try_from(self.origin.offset - self.start).expect("a read is short");
+        self.buffer.offset + skipped
+    }
+
+    /// Whether what was read is the item that was written there.
+    fn is_whole(&self) -> bool {
+        let Some(flash) = &self.shared.flash else { return false };
+        let (table, at) = (self.shared.table(), self.record_offset());
+        let header = Header(table.region.word(at).load(Ordering::Relaxed));
+        let record_len = header.record_len(self.shared.config.cas);
+        let end = record_len + CHECKSUM_LEN;
+        if header.key_len() == 0
+            || header.has(State::Chain)
+            || end > span_len(self.slot.span())
+            || at + end > self.buffer.offset + self.len
+        {
+            return false;
+        }
+        // SAFETY: the buffer belongs to this read, the device is done with it, and it is inside of it.
+        let rest = unsafe { table.region.bytes(at + 8, record_len - 8) };
+        let sum = table.region.word(at + record_len).load(Ordering::Relaxed);
+        if sum != flash.format.checksum(header, rest, self.origin) {
+            return false;
+        }
+        // Accesses are relative to the base of a segment, and the item was not in this one.
+        let entry = table.entry(table.layout.segment_of(at));
+        let header = header
+            .with_access_code(access_code(entry.base(), self.base))
+            .with(State::Dead, false)
+            .with(State::Fetched, header.has(State::Fetched) || self.slot.freq() > 0);
+        table.region.word(at).store(header.0, Ordering::Release);
+        true
+    }
+}
+
+impl Reading for Read {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    fn begun(&self) -> Seconds {
+        self.begun
+    }
+
+    fn item(&self) -> (usize, &Buffer) {
+        (self.record_offset(), &self.buffer)
+    }
+
+    fn join(&self, waker: &Waker) -> bool {
+        match &mut *self.progress() {
+            Progress::UnderWay(wakers) => {
+                if !wakers.iter().any(|other| other.will_wake(waker)) {
+                    wakers.push(waker.clone());
+                }
+                true
+            }
+            Progress::Whole { .. } => {
+                waker.wake_by_ref();
+                true
+            }
+            Progress::GivenUp | Progress::Failed | Progress::Aborted => false,
+        }
+    }
+
+    fn ask(&self) -> Asked {
+        match &mut *self.progress() {
+            Progress::UnderWay(_) => Asked::UnderWay,
+            Progress::Whole { users } => {
+                *users += 1;
+                Asked::Whole
+            }
+            Progress::GivenUp | Progress::Failed => Asked::Failed,
+            Progress::Aborted => Asked::Aborted,
+        }
+    }
+
+    fn leave(&self) {
+        if let Progress::Whole { users } = &mut *self.progress() {
+            *users -= 1;
+        }
+    }
+
+    fn abort(&self) -> bool {
+        let mut progress = self.progress();
+        if !matches!(*progress, Progress::Whole { users: 0 }) {
+            return false;
+        }
+        *progress = Progress::Aborted;
+        drop(progress);
+        if let Some(flash) = &self.shared.flash {
+            flash.counts.aborted.add(1);
+            flash.end_read(self.shared.table(), self.slot, self.buffer);
+        }
+        true
+    }
+
+    fn give_up(&self) {
+        let mut progress = self.progress();
+        if let Progress::UnderWay(wakers) = &mut *progress {
+            let wakers = std::mem::take(wakers);
+            *progress = Progress::GivenUp;
+            drop(progress);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+// SAFETY: the buffer is this read's alone: it is given back when the read is dropped, which the reader
+// prevents until it has called `finish`, or by `abort`, which does so only after that.
+unsafe impl Target for Read {
+    fn place(&self) -> Place {
+        let into = self.shared.table().region.place(self.buffer.offset, self.len);
+        Place { offset: self.start, into, len: self.len }
+    }
+
+    fn finish(self: Arc<Self>, result: io::Result<()>) {
+        let Some(flash) = &self.shared.flash else { return };
+        let counts = &flash.counts;
+        counts.reading.take_off(1);
+        let failed = result.is_err();
+        let is_whole = !failed && self.is_whole();
+        if is_whole {
+            counts.bytes_read.add(self.len as u64);
+        } else {
+            counts.bad_checksums.add((!failed).into());
+            flash.note_error(Some(Page::new(
+                self.shared.table(),
+                flash.format.page_of(self.slot),
+            )));
+        }
+        let ended = if is_whole { Progress::Whole { users: 0 } } else { Progress::Failed };
+        let wakers = {
+            let mut progress = self.progress();
+            match std::mem::replace(&mut *progress, ended) {
+                Progress::UnderWay(wakers) => wakers,
+                // Nobody waits any more, and the word was removed.
+                _ => {
+                    *progress = Progress::Failed;
+                    Vec::new()
+                }
+            }
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        flash.wake_waiters();
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        let Some(flash) = &self.shared.flash else { return };
+        let was_aborted = matches!(*self.progress(), Progress::Aborted);
+        flash.forget(self.slot, std::ptr::from_ref(self).cast());
+        if !was_aborted {
+            flash.end_read(self.shared.table(), self.slot, self.buffer);
+        }
+    }
+}

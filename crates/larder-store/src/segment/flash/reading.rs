@@ -1,0 +1,56 @@
+//! A read of an item, as those see it that wait for it or use it.
+
+use super::super::slot::Slot;
+use super::buffers::Buffer;
+use super::format::Origin;
+use crate::Seconds;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// What is known of a read that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Asked {
+    UnderWay,
+    /// It can be used until [`Reading::leave`].
+    Whole,
+    Failed,
+    Aborted,
+}
+
+/// A read of an item.
+pub(in super::super) trait Reading: Send + Sync + fmt::Debug {
+    /// The index word for which it was begun.
+    fn slot(&self) -> Slot;
+
+    /// The hash of the key for which it was begun.
+    fn hash(&self) -> u64;
+
+    fn origin(&self) -> Origin;
+
+    /// When it was begun.
+    fn begun(&self) -> Seconds;
+
+    /// The offset of the item in the region, and the buffer that it is in.
+    fn item(&self) -> (usize, &Buffer);
+
+    /// Has another waker called when it ends, or at once; false if it was aborted or has failed.
+    fn join(&self, waker: &Waker) -> bool;
+
+    /// Asks for the item, to use it for a batch.
+    fn ask(&self) -> Asked;
+
+    /// A batch that has used it ends.
+    fn leave(&self);
+
+    /// Gives up its buffer and its hold on the page, if it has ended and nobody uses it; true if so.
+    fn abort(&self) -> bool;
+
+    /// Has all who wait go on without the item. The device may still write to the buffer.
+    fn give_up(&self);
+}
+
+/// The read of an item, among those that were delivered.
+pub(in super::super) fn find(delivered: &[Arc<dyn Reading>], slot: Slot) -> Option<&Arc<dyn Reading>> {
+    delivered.iter().find(|read| read.slot().is_same_item(slot))
+}

@@ -1,0 +1,401 @@
+//! What all handles share of the flash tier.
+
+use super::super::layout::Layout;
+use super::super::shared::Shared;
+use super::super::slot::Slot;
+use super::super::sync::Ordering;
+use super::super::table::{Sequence, Table};
+use super::buffers::{Buffer, Buffers, NoBuffer};
+use super::counts::Counts;
+use super::format::{Format, span_len};
+use super::pages::{Lists, Page, PageState};
+use super::queue::Queue;
+use super::reading::Reading;
+use crate::{Admit, FlashConfig, FlashGauges, FlashPage, FlashSettings, Seconds};
+use larder_device::{Device, Pool};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+/// The flash tier of a cache.
+pub(in super::super) struct Flash {
+    pub(in super::super) device: Arc<dyn Device>,
+    pub(in super::super) format: Format,
+    pub(in super::super) counts: Counts,
+    pub(in super::super) queue: Queue,
+    /// The threads that read where there are no rings.
+    pub(in super::super) pool: Pool,
+    /// Reads that one handle may have under way.
+    pub(in super::super) depth: usize,
+    settings: Mutex<FlashSettings>,
+    /// What evictions and look-ups need of the settings.
+    item_size: AtomicUsize,
+    low_ttl: AtomicU32,
+    recache_rate: AtomicU32,
+    admits_all: AtomicBool,
+    lists: Mutex<Lists>,
+    buffers: Mutex<Buffers>,
+    /// Those that were told to ask again later.
+    waiters: Mutex<Vec<Waker>>,
+    has_waiters: AtomicBool,
+    /// The reads that there are, by their places.
+    reads: [Mutex<HashMap<u64, Weak<dyn Reading>>>; READ_MAPS],
+    /// Second hits, of which one in so many is copied to memory.
+    second_hits: AtomicU32,
+    /// The time, for threads that serve no requests.
+    now: AtomicU32,
+    is_off: AtomicBool,
+    /// Writes that have failed in succession.
+    failed_writes: AtomicU32,
+    /// The number of the tier's threads.
+    threads: Mutex<usize>,
+    threads_ended: Condvar,
+}
+
+/// The number of maps of reads, so that threads seldom need the same one.
+const READ_MAPS: usize = 16;
+/// After this many failed reads of a page within a minute it is not used any more.
+const PAGE_ERRORS_MAX: u32 = 16;
+/// After this many errors within a minute flash is turned off.
+const ERRORS_MAX: u64 = 256;
+/// After this many failed writes in succession, too.
+const FAILED_WRITES_MAX: u32 = 3;
+/// A read that takes longer than so many seconds has failed.
+const READ_SECONDS_MAX: u32 = 5;
+
+impl std::fmt::Debug for Flash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flash").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds one of these locks, so a poisoned one still protects consistent data.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Flash {
+    /// The tier of a cache with so many segments of buffers at most.
+    pub(in super::super) fn new(
+        config: &FlashConfig,
+        format: Format,
+        lists: Lists,
+        buffer_segments: usize,
+    ) -> Self {
+        let flash = Self {
+            device: Arc::clone(&config.device),
+            format,
+            counts: Counts::default(),
+            queue: Queue::default(),
+            pool: Pool::new(config.threads),
+            depth: config.depth.max(1),
+            settings: Mutex::new(config.settings),
+            item_size: AtomicUsize::new(0),
+            low_ttl: AtomicU32::new(0),
+            recache_rate: AtomicU32::new(0),
+            admits_all: AtomicBool::new(true),
+            lists: Mutex::new(lists),
+            buffers: Mutex::new(Buffers::new(buffer_segments)),
+            waiters: Mutex::default(),
+            has_waiters: AtomicBool::new(false),
+            reads: Default::default(),
+            second_hits: AtomicU32::new(0),
+            now: AtomicU32::new(0),
+            is_off: AtomicBool::new(false),
+            failed_writes: AtomicU32::new(0),
+            threads: Mutex::new(0),
+            threads_ended: Condvar::new(),
+        };
+        flash.set_settings(config.settings);
+        flash
+    }
+
+    pub(in super::super) fn settings(&self) -> FlashSettings {
+        *lock(&self.settings)
+    }
+
+    pub(in super::super) fn set_settings(&self, settings: FlashSettings) {
+        *lock(&self.settings) = settings;
+        self.item_size.store(settings.item_size, Relaxed);
+        self.low_ttl.store(settings.low_ttl, Relaxed);
+        self.recache_rate.store(settings.recache_rate, Relaxed);
+        self.admits_all.store(settings.admit == Admit::All, Relaxed);
+        self.queue.notify();
+    }
+
+    pub(in super::super) fn item_size(&self) -> usize {
+        self.item_size.load(Relaxed)
+    }
+
+    pub(in super::super) fn low_ttl(&self) -> u32 {
+        self.low_ttl.load(Relaxed)
+    }
+
+    pub(in super::super) fn admits_all(&self) -> bool {
+        self.admits_all.load(Relaxed)
+    }
+
+    /// Whether an item that is hit once more on flash is copied to memory.
+    pub(in super::super) fn is_recached(&self) -> bool {
+        let rate = self.recache_rate.load(Relaxed);
+        rate != 0 && self.second_hits.fetch_add(1, Relaxed).is_multiple_of(rate)
+    }
+
+    pub(in super::super) fn now(&self) -> Seconds {
+        Seconds(self.now.load(Relaxed))
+    }
+
+    /// Notes the time, and does what is done once a second: reads that take too long have failed.
+    pub(in super::super) fn note_time(&self, now: Seconds) {
+        let before = self.now.swap(now.0, Relaxed);
+        if before == now.0 {
+            return;
+        }
+        if before / 60 != now.0 / 60 {
+            self.counts.errors.set(0);
+        }
+        if self.counts.reading.get() > 0 {
+            for map in &self.reads {
+                let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
+                let late = |read: &&Arc<dyn Reading>| now.0.saturating_sub(read.begun().0) > READ_SECONDS_MAX;
+                reads.iter().filter(late).for_each(|read| read.give_up());
+            }
+        }
+        self.queue.notify();
+    }
+
+    pub(in super::super) fn is_off(&self) -> bool {
+        self.is_off.load(Relaxed)
+    }
+
+    /// Counts a failed read of a page, or a failed write.
+    pub(in super::super) fn note_error(&self, page: Option<Page<'_>>) {
+        self.counts.errors.add(1);
+        if let Some(page) = page
+            && page.errors().fetch_add(1, Relaxed) + 1 == PAGE_ERRORS_MAX
+        {
+            self.queue.notify();
+        }
+        if self.counts.errors.get() >= ERRORS_MAX {
+            self.is_off.store(true, Relaxed);
+        }
+    }
+
+    /// Counts a write that has failed, or has not.
+    pub(in super::super) fn note_write(&self, has_failed: bool) {
+        if !has_failed {
+            self.failed_writes.store(0, Relaxed);
+        } else if self.failed_writes.fetch_add(1, Relaxed) + 1 >= FAILED_WRITES_MAX {
+            self.is_off.store(true, Relaxed);
+        }
+    }
+
+    /// Whether a page has failed so often that it is not used any more.
+    pub(in super::super) fn is_failing(page: Page<'_>) -> bool {
+        page.errors().load(Relaxed) >= PAGE_ERRORS_MAX
+    }
+
+    pub(in super::super) fn lists(&self) -> MutexGuard<'_, Lists> {
+        lock(&self.lists)
+    }
+
+    /// The page of an item that can be read: it is in use, and was neither flushed nor has it expired.
+    pub(in super::super) fn readable<'t>(
+        &self,
+        table: &'t Table,
+        slot: Slot,
+        now: Seconds,
+    ) -> Option<(Page<'t>, Sequence)> {
+        let number = self.format.page_of(slot);
+        if number >= self.format.pages || self.is_off() {
+            return None;
+        }
+        let page = Page::new(table, number);
+        let sequence = page.sequence();
+        let is_there = sequence != 0
+            && sequence >= table.header_page().flush_floor()
+            && page.last_expiry() > now.0;
+        is_there.then_some((page, sequence))
+    }
+
+    /// Removes a read that ends from those that others may join.
+    pub(in super::super) fn forget(&self, slot: Slot, read: *const ()) {
+        let mut reads = lock(self.reads_of(slot));
+        if reads.get(&slot.place()).is_some_and(|other| std::ptr::addr_eq(other.as_ptr(), read)) {
+            reads.remove(&slot.place());
+        }
+    }
+
+    fn reads_of(&self, slot: Slot) -> &Mutex<HashMap<u64, Weak<dyn Reading>>> {
+        let number = slot.place().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        &self.reads[usize::try_from(number).expect("four bits") % READ_MAPS]
+    }
+
+    /// A read of the same item that there is.
+    pub(in super::super) fn known_read(&self, slot: Slot) -> Option<Arc<dyn Reading>> {
+        lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
+    }
+
+    pub(in super::super) fn note_read(&self, read: &Arc<dyn Reading>) {
+        let slot = read.slot();
+        lock(self.reads_of(slot)).insert(slot.place(), Arc::downgrade(read));
+    }
+
+    /// Has reads that have ended, and whose items nobody asks for, give up their buffers: all of them, or
+    /// those of a page. True if there were any.
+    pub(in super::super) fn abort_reads(&self, page: Option<usize>) -> bool {
+        let is_wanted =
+            |read: &Arc<dyn Reading>| {
+            page.is_none_or(|page| self.format.page_of(read.slot()) == page)
+        };
+        let mut any = false;
+        for map in &self.reads {
+            // They are dropped after the lock, which dropping takes, too.
+            let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
+            any |= reads.iter().filter(|read| is_wanted(read)).filter(|read| read.abort()).count() > 0;
+        }
+        any
+    }
+
+    /// Takes a buffer, and a segment for it if need be, which `segment` returns.
+    pub(in super::super) fn take_buffer(
+        &self,
+        layout: &Layout,
+        len: usize,
+        segment: impl FnOnce() -> Option<u32>,
+    ) -> Option<Buffer> {
+        let mut buffers = lock(&self.buffers);
+        match buffers.take(layout, len) {
+            Ok(buffer) => return Some(buffer),
+            Err(NoBuffer::Short) => {
+                if let Some(segment) = segment() {
+                    buffers.add(segment);
+                    return buffers.take(layout, len).ok();
+                }
+            }
+            Err(NoBuffer::Full) => (),
+        }
+        drop(buffers);
+        if self.abort_reads(None) { lock(&self.buffers).take(layout, len).ok() } else { None }
+    }
+
+    /// Gives the buffer of a read back, and its hold on the page.
+    pub(in super::super) fn end_read(&self, table: &Table, slot: Slot, buffer: Buffer) {
+        lock(&self.buffers).give(&table.layout, buffer);
+        Page::new(table, self.format.page_of(slot)).reads().fetch_sub(1, Ordering::AcqRel);
+        self.wake_waiters();
+    }
+
+    /// Has `waker` called when a read has ended.
+    pub(in super::super) fn wait_for_reads(&self, waker: &Waker) {
+        lock(&self.waiters).push(waker.clone());
+        self.has_waiters.store(true, Ordering::SeqCst);
+        // The last one may have ended before the waker was there.
+        if self.counts.reading.get() == 0 {
+            self.wake_waiters();
+        }
+    }
+
+    pub(in super::super) fn wake_waiters(&self) {
+        if self.has_waiters.load(Ordering::SeqCst) {
+            let waiters = {
+                let mut waiters = lock(&self.waiters);
+                self.has_waiters.store(false, Relaxed);
+                std::mem::take(&mut *waiters)
+            };
+            waiters.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Counts a thread of the tier in; false if so many are there.
+    pub(in super::super) fn begin_thread(&self, wanted: usize) -> bool {
+        let mut threads = lock(&self.threads);
+        let begins = *threads < wanted;
+        *threads += usize::from(begins);
+        begins
+    }
+
+    pub(in super::super) fn end_thread(&self) {
+        *lock(&self.threads) -= 1;
+        self.threads_ended.notify_all();
+    }
+
+    pub(in super::super) fn thread_count(&self) -> usize {
+        *lock(&self.threads)
+    }
+
+    /// Ends the threads, and waits for them for a while: a device that hangs may keep one.
+    pub(in super::super) fn stop(&self, patience: Duration) {
+        self.queue.set_stopping(true);
+        let threads = lock(&self.threads);
+        let ended = self.threads_ended.wait_timeout_while(threads, patience, |threads| *threads > 0);
+        drop(ended.map_err(PoisonError::into_inner));
+    }
+
+    pub(in super::super) fn pages(&self, table: &Table) -> Vec<FlashPage> {
+        let page = |number| {
+            let page = Page::new(table, number);
+            let bucket = u8::try_from(page.bucket().load(Relaxed)).unwrap_or_default();
+            FlashPage { version: page.sequence(), bytes: page.bytes(), bucket }
+        };
+        (0..self.format.pages).map(page).collect()
+    }
+
+    pub(in super::super) fn gauges(&self, table: &Table) -> FlashGauges {
+        let counts = &self.counts;
+        let pages = || (0..self.format.pages).map(|number| Page::new(table, number));
+        let used = pages().filter(|page| {
+            matches!(page.state(), PageState::Open | PageState::Full | PageState::Emptying)
+        });
+        let (mut pages_used, mut objects_used, mut bytes_used) = (0, 0, 0);
+        for page in used {
+            pages_used += 1;
+            objects_used += u64::from(page.items());
+            bytes_used += page.bytes();
+        }
+        let page_size = self.format.page_len();
+        FlashGauges {
+            get_extstore: counts.reads.get(),
+            get_aborted: counts.aborted.get(),
+            get_oom: counts.without_buffer.get(),
+            recache: counts.recached.get(),
+            miss: counts.missed.get(),
+            badcrc: counts.bad_checksums.get(),
+            dropped: counts.dropped.get(),
+            compact_lost: counts.compact_lost.get(),
+            compact_rescues: counts.compact_rescues.get(),
+            compact_skipped: counts.compact_skipped.get(),
+            page_allocs: counts.page_allocs.get(),
+            page_evictions: counts.page_evictions.get(),
+            page_reclaims: counts.page_reclaims.get(),
+            page_count: self.format.pages as u64,
+            pages_free: self.lists().free() as u64,
+            pages_used,
+            page_size,
+            objects_evicted: counts.objects_evicted.get(),
+            objects_read: counts.reads.get(),
+            objects_written: counts.objects_written.get(),
+            objects_used,
+            bytes_evicted: counts.bytes_evicted.get(),
+            bytes_written: counts.bytes_written.get(),
+            bytes_read: counts.bytes_read.get(),
+            bytes_used,
+            bytes_fragmented: (pages_used * page_size).saturating_sub(bytes_used),
+            io_queue: counts.reading.get() + self.queue.len() as u64,
+            is_off: self.is_off(),
+        }
+    }
+}
+
+impl Shared {
+    /// Counts out an item whose index word refers to flash no more: the block of a handle has counted it in
+    /// the first class, by its span.
+    pub(in super::super) fn count_off_flash(&self, slot: Slot) -> usize {
+        if let Some(flash) = &self.flash {
+            Page::new(self.table(), flash.format.page_of(slot)).remove(slot.span());
+        }
+        span_len(slot.span())
+    }
+}

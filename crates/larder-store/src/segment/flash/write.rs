@@ -1,0 +1,229 @@
+//! The thread that writes leaving segments to flash, and has index words refer to what was written.
+//!
+//! A write blocks the thread, and no other. If writes are slower than evictions, the queue fills up, and
+//! what is evicted meanwhile is dropped.
+
+use super::super::handle::{Handle, liveness};
+use super::super::header::{Header, State};
+use super::super::record::{OwnedSegment, Record, Witness};
+use super::super::shared::{AbortOnUnwind, Shared};
+use super::super::sync::Ordering;
+use super::super::table::SegmentState;
+use super::format::{Origin, span_len, span_of};
+use super::pages::Page;
+use super::reclaim;
+use super::tier::Flash;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the last handle waits for the threads of the tier to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for a free page before looking again whether one is wanted still.
+const PAGE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A block that was written.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// Its first byte on the device.
+    offset: u64,
+    page: u32,
+}
+
+impl Shared {
+    /// Starts the threads of the flash tier, unless they are there.
+    pub(in super::super) fn start_flash(shared: &Arc<Self>) {
+        let Some(flash) = &shared.flash else { return };
+        flash.queue.set_stopping(false);
+        if flash.begin_thread(1) {
+            spawn(shared, "flash-write", run);
+            if flash.begin_thread(2) {
+                spawn(shared, "flash-reclaim", reclaim::run);
+            }
+        }
+    }
+
+    /// Ends the threads of the flash tier when no other handles are left.
+    pub(in super::super) fn stop_flash_if_last(&self) {
+        if let Some(flash) = &self.flash
+            && self.handles.load(Ordering::Acquire) <= flash.thread_count()
+        {
+            flash.stop(STOP_PATIENCE);
+        }
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce(&mut Handle, &Flash) + Send + 'static) {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let own = Arc::clone(shared);
+    let spawned = thread.spawn(move || {
+        let mut handle = Handle::new(Arc::clone(&own));
+        handle.is_of_flash = true;
+        if let Some(flash) = &own.flash {
+            run(&mut handle, flash);
+            drop(handle);
+            flash.end_thread();
+        }
+    });
+    // Without the thread nothing is written: the queue is full soon, and items are dropped as without flash.
+    if spawned.is_err()
+        && let Some(flash) = &shared.flash
+    {
+        flash.end_thread();
+    }
+}
+
+fn run(handle: &mut Handle, flash: &Flash) {
+    while let Some(segment) = flash.queue.next() {
+        handle.write_out(flash, segment);
+        flash.queue.finish();
+    }
+}
+
+impl Handle {
+    /// Writes a leaving segment, and frees it.
+    fn write_out(&mut self, flash: &Flash, segment: u32) {
+        let shared = Arc::clone(&self.shared);
+        self.now = flash.now();
+        let owned = OwnedSegment(segment);
+        let written = self.write_block(&shared, flash, &owned);
+        let evicted = self.land(&shared, flash, &owned, written);
+        self.flush_slot_delta();
+        self.end_writing();
+        shared.table().entry(segment).set_state(SegmentState::Retired);
+        shared.retire(segment, 1);
+        shared.collect();
+        if evicted > 0 {
+            shared.age_ghosts(evicted);
+        }
+    }
+
+    /// Writes a segment to the next block; `None` if that failed, or nothing in it is wanted any more.
+    fn write_block(
+        &self,
+        shared: &Shared,
+        flash: &Flash,
+        segment: &OwnedSegment,
+    ) -> Option<Written> {
+        let (table, layout) = (shared.table(), &shared.table().layout);
+        let entry = table.entry(segment.0);
+        let bucket = usize::from(entry.kind().lifetime);
+        let (page, block, sequence) = loop {
+            let floor = shared.flush_floor();
+            if flash.is_off() || entry.sequence().load(Ordering::Relaxed) < floor {
+                return None;
+            }
+            let blocks = flash.format.blocks_of_page();
+            let next = flash.lists().next_block(table, bucket, blocks, floor);
+            if let Some((page, block)) = next {
+                break (page, block, Page::new(table, page as usize).sequence());
+            }
+            let sequence = table.header_page().next_sequence(&mut shared.alloc());
+            if flash.lists().open(table, bucket, sequence, self.now) {
+                flash.counts.page_allocs.add(1);
+                flash.queue.notify();
+            } else if !flash.queue.wait(PAGE_PATIENCE) {
+                return None;
+            }
+        };
+        let offset = flash.format.block_offset(page, block);
+        let start = layout.start(segment.0);
+        let end = start + entry.written().load(Ordering::Acquire) as usize;
+        for (at, header) in records(shared, flash, segment) {
+            let record_len = header.record_len(shared.config.cas);
+            // SAFETY: the segment is this thread's, and but for the header nothing in it changes.
+            let rest = unsafe { table.region.bytes(at + 8, record_len - 8) };
+            let origin = Origin { offset: offset + (at - start) as u64, sequence };
+            let sum = flash.format.checksum(header, rest, origin);
+            table.region.word(at + record_len).store(sum, Ordering::Relaxed);
+        }
+        let len = (end - start).next_multiple_of(flash.device.align());
+        if end < start + len {
+            // Whoever reads the block again stops there.
+            table.region.word(end).store(0, Ordering::Relaxed);
+        }
+        let from = table.region.place(start, len);
+        // SAFETY: the place is in the region, all of which is initialised; others change headers alone, through
+        // atomics.
+        let result = unsafe { flash.device.write(offset, from, len) };
+        flash.note_write(result.is_err());
+        if result.is_err() {
+            flash.note_error(None);
+            Page::new(table, page as usize).errors().store(u32::MAX / 2, Ordering::Relaxed);
+            flash.lists().abandon(table, page);
+            flash.queue.notify();
+            return None;
+        }
+        flash.counts.bytes_written.add(len as u64);
+        Some(Written { offset, page })
+    }
+
+    /// Has the index words of a segment's items refer to flash, or evicts the items if they were not written.
+    /// Returns how many were evicted.
+    fn land(
+        &mut self,
+        shared: &Arc<Shared>,
+        flash: &Flash,
+        segment: &OwnedSegment,
+        written: Option<Written>,
+    ) -> u64 {
+        let (table, cas) = (shared.table(), shared.config.cas);
+        let start = table.layout.start(segment.0);
+        let mut evicted = 0;
+        if written.is_some() {
+            let live = records(shared, flash, segment).filter(|(_, header)| !header.has(State::Dead));
+            let cas = live.map(|(at, _)| Record::at(table, at, cas, Witness::owner(segment)).cas());
+            table.header_page().cas.raise_floor(cas.max().unwrap_or(0));
+        }
+        for (at, header) in records(shared, flash, segment) {
+            if header.has(State::Dead) {
+                continue;
+            }
+            let hash = shared.hash(Record::at(table, at, cas, Witness::owner(segment)).key());
+            let (_, mut writer) = self.writer();
+            let stripe = shared.index.lock(hash);
+            let Some(place) = stripe.find(|slot| slot.offset() == at) else { continue };
+            let record = Record::at(table, at, cas, Witness::locked(&stripe));
+            let whole = AbortOnUnwind;
+            if !liveness(shared, &record, writer.now).is_live() {
+                writer.count_reclaimed(shared, &record, false);
+                writer.remove(shared, &stripe, &place, &record);
+            } else if let Some(written) = written {
+                let (class, footprint) = shared.class_of(&record);
+                let offset = written.offset + (at - start) as u64;
+                let span = span_of(flash.format.len_of(header));
+                stripe.move_to_flash(&place, flash.format.place_of(offset), span);
+                Page::new(table, written.page as usize).add(span, record.expiry());
+                let block = writer.member.block;
+                block.remove_item(table, class, footprint);
+                block.add_item(table, 0, span_len(span));
+                flash.counts.objects_written.add(1);
+            } else {
+                writer.evict(shared, &stripe, &place, &record, hash);
+                evicted += 1;
+            }
+            std::mem::forget(whole);
+        }
+        evicted
+    }
+}
+
+/// The records of a leaving segment that nobody appends to any more, with their headers.
+fn records<'s>(
+    shared: &'s Shared,
+    flash: &'s Flash,
+    segment: &OwnedSegment,
+) -> impl Iterator<Item = (usize, Header)> + use<'s> {
+    let table = shared.table();
+    let written = table.entry(segment.0).written().load(Ordering::Acquire) as usize;
+    let mut at = table.layout.start(segment.0);
+    let end = at + written;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let header = Header(table.region.word(at).load(Ordering::Acquire));
+        let this = at;
+        at += flash.format.len_of(header);
+        Some((this, header))
+    })
+}
