@@ -11,8 +11,8 @@ use super::slot::{Slot, tag};
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
-    Access, Begun, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal, Seconds,
-    Updated,
+    Access, Begun, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal,
+    Seconds, Updated,
 };
 use std::num::NonZeroUsize;
 #[cfg(unix)]

@@ -4,7 +4,7 @@ use super::alloc::{Alloc, Retired, dead_level};
 use super::block::Block;
 use super::config::{Config, ConfigError};
 use super::epoch::Epoch;
-use super::flash::buffers::segments_max;
+use super::flash::buffers::{Buffers, segments_for};
 use super::flash::format::{Format, span_len};
 use super::flash::pages::Lists;
 use super::flash::tier::Flash;
@@ -21,9 +21,10 @@ use super::slot::{self, Slot};
 use super::stats::HandleStats;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use super::table::{RETIRED, SegmentState, Table};
-use crate::eviction::{GhostEpoch, Ghosts};
+use crate::eviction::{GhostEpoch, Ghosts, Kind, Queue, SizeClass};
 use crate::{
-    ClassGauges, EvictionObserver, FlashConfig, Gauges, LimitRefused, Overheld, Seconds, SizeClasses,
+    ClassGauges, EvictionObserver, FlashConfig, Gauges, LimitRefused, Overheld, Seconds,
+    SizeClasses,
 };
 use rapidhash::v3::RapidSecrets;
 use std::fmt;
@@ -153,7 +154,8 @@ impl Shared {
         let (limit, segments) = (narrow(layout.segments_first), narrow(layout.segments));
         table.commit_bookkeeping(layout.segments_first).map_err(ConfigError::Map)?;
         let mut alloc = Alloc::new(limit, segments, config.size_exponent);
-        let buckets = layout.buckets_per_segment() * layout.index_segments_first(config.flash.is_some());
+        let buckets =
+            layout.buckets_per_segment() * layout.index_segments_first(config.flash.is_some());
         for bucket in (0..buckets).step_by(layout.buckets_per_segment()) {
             let wants = table.wants(bucket);
             let taken: Vec<u32> = std::iter::from_fn(|| alloc.take(0)).take(wants).collect();
@@ -195,15 +197,32 @@ impl Shared {
         let format = Format::new(flash, table.layout.segment_len, config.cas, config.seed);
         let segments = table.segments_for_pages(format.pages);
         if segments * 4 > table.layout.segments_first {
-            return Err(ConfigError::Pages { max: table.pages_within(table.layout.segments_first / 4) });
+            return Err(ConfigError::Pages {
+                max: table.pages_within(table.layout.segments_first / 4),
+            });
         }
         for part in 0..segments {
             let segment = alloc.take(0).expect("a quarter of the segments are fewer than all");
             table.commit(segment).map_err(ConfigError::Map)?;
             table.extend_pages(part, segment);
         }
-        let buffers = segments_max(&table.layout, table.layout.segments_first);
+        let buffers = Self::begin_buffers(table, alloc)?;
         Ok(Flash::new(flash, format, Lists::new(narrow(format.pages)), buffers))
+    }
+
+    /// The segments for reads of items, and the one for blocks.
+    fn begin_buffers(table: &Table, alloc: &mut Alloc) -> Result<(Buffers, u32), ConfigError> {
+        let count = segments_for(&table.layout, table.layout.segments_first) + 1;
+        let mut segments = Vec::new();
+        for _ in 0..count {
+            let segment = alloc.take(0).expect("a few of the segments are fewer than all");
+            table.commit(segment).map_err(ConfigError::Map)?;
+            let kind = Kind { queue: Queue::Main, lifetime: 0, size: SizeClass::of(0) };
+            table.entry(segment).open_for_buffers(kind, Seconds(0));
+            segments.push(segment);
+        }
+        let last = segments.pop().expect("there is one for blocks");
+        Ok((Buffers::new(segments.into_iter()), last))
     }
 
     /// A cache of its parts: the index over its region, and `items` items in it.

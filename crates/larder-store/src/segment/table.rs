@@ -53,9 +53,12 @@ impl SegmentState {
             Self::Fresh => &[Self::Fresh, Self::Free],
             // A segment that is used at once after it was taken is not marked as taken.
             Self::Taken => &[Self::Fresh, Self::Free],
-            Self::Open | Self::Buckets | Self::Ghosts | Self::Leaving | Self::Pages | Self::Buffers => {
-                &[Self::Fresh, Self::Free, Self::Taken]
-            }
+            Self::Open
+            | Self::Buckets
+            | Self::Ghosts
+            | Self::Leaving
+            | Self::Pages
+            | Self::Buffers => &[Self::Fresh, Self::Free, Self::Taken],
             Self::Sealed => &[Self::Open],
             Self::Retired => &[Self::Sealed, Self::Leaving],
             // A chain that could not be published is linked again.
@@ -248,10 +251,12 @@ impl<'r> Entry<'r> {
     /// The state; `None` if the number has no meaning.
     pub(super) fn state(&self) -> Option<SegmentState> {
         use SegmentState::{
-            Buckets, Buffers, Chain, Free, Fresh, Ghosts, Leaving, Open, Pages, Retired, Sealed, Taken,
+            Buckets, Buffers, Chain, Free, Fresh, Ghosts, Leaving, Open, Pages, Retired, Sealed,
+            Taken,
         };
         let states = [
-            Fresh, Free, Taken, Open, Sealed, Retired, Chain, Buckets, Ghosts, Leaving, Pages, Buffers,
+            Fresh, Free, Taken, Open, Sealed, Retired, Chain, Buckets, Ghosts, Leaving, Pages,
+            Buffers,
         ];
         states.get(self.state_word().load(Ordering::Acquire) as usize).copied()
     }

@@ -37,57 +37,35 @@ struct Part {
 #[derive(Debug)]
 pub(in super::super) struct Buffers {
     parts: Vec<Part>,
-    /// The maximum of segments.
-    max: usize,
 }
 
-/// Why there is no buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum NoBuffer {
-    /// Another segment would help.
-    Short,
-    /// There are as many segments as there may be.
-    Full,
-}
-
-/// The most segments that buffers may have under a limit of `limit` segments.
-pub(in super::super) fn segments_max(layout: &Layout, limit: usize) -> usize {
+/// The segments of buffers under a limit of `limit` segments.
+pub(in super::super) fn segments_for(layout: &Layout, limit: usize) -> usize {
     (limit / SHARE).clamp(SEGMENTS_MIN, (BYTES_MAX / layout.segment_len).max(SEGMENTS_MIN))
 }
 
 impl Buffers {
-    pub(in super::super) fn new(max: usize) -> Self {
-        Self { parts: Vec::new(), max }
-    }
-
-    /// Adds a segment.
-    pub(in super::super) fn add(&mut self, segment: u32) {
-        self.parts.push(Part { segment, len: 0, free: Vec::new() });
+    pub(in super::super) fn new(segments: impl Iterator<Item = u32>) -> Self {
+        Self { parts: segments.map(|segment| Part { segment, len: 0, free: Vec::new() }).collect() }
     }
 
     /// Takes a buffer of at least `wanted` bytes, which fit into a segment.
-    pub(in super::super) fn take(
-        &mut self,
-        layout: &Layout,
-        wanted: usize,
-    ) -> Result<Buffer, NoBuffer> {
+    pub(in super::super) fn take(&mut self, layout: &Layout, wanted: usize) -> Option<Buffer> {
         let len = wanted.next_power_of_two().max(LEN_MIN);
         let is_long = len > layout.segment_len / LONG_PART;
         let unused = self.parts.iter().filter(|part| part.len == 0).count();
-        let may_begin = is_long || unused > 1 || self.parts.len() < self.max;
+        let may_begin = is_long || unused > 1;
         let fits = |part: &Part| part.len == len && !part.free.is_empty();
         let begins = |part: &Part| part.len == 0 && may_begin;
         let found = self.parts.iter().position(fits);
-        let Some(found) = found.or_else(|| self.parts.iter().position(begins)) else {
-            return Err(if self.parts.len() < self.max { NoBuffer::Short } else { NoBuffer::Full });
-        };
+        let found = found.or_else(|| self.parts.iter().position(begins))?;
         let part = &mut self.parts[found];
         if part.len == 0 {
             let count = u32::try_from(layout.segment_len / len).expect("a segment is short");
             (part.len, part.free) = (len, (0..count).rev().collect());
         }
         let number = part.free.pop().expect("one is free");
-        Ok(Buffer { offset: layout.start(part.segment) + number as usize * len, len })
+        Some(Buffer { offset: layout.start(part.segment) + number as usize * len, len })
     }
 
     /// Gives a buffer back.
@@ -112,11 +90,9 @@ mod tests {
     fn buffers_do_not_overlap_and_long_reads_always_have_a_segment() {
         let layout = Layout::new(Shape::new(64 << 20, 0, 1, 1).unwrap(), 64 << 20, 4096);
         let segment_len = layout.segment_len;
-        let mut buffers = Buffers::new(3);
-        assert_eq!(buffers.take(&layout, 1500), Err(NoBuffer::Short));
-        (0..3).for_each(|segment| buffers.add(segment));
+        let mut buffers = Buffers::new(0..3);
         let mut taken = Vec::new();
-        while let Ok(buffer) = buffers.take(&layout, 1500) {
+        while let Some(buffer) = buffers.take(&layout, 1500) {
             assert_eq!(buffer.len, 2048);
             taken.push(buffer.offset);
         }
@@ -124,11 +100,14 @@ mod tests {
         taken.sort_unstable();
         assert!(taken.windows(2).all(|two| two[1] - two[0] >= 2048));
         let long = buffers.take(&layout, segment_len).unwrap();
-        assert_eq!(buffers.take(&layout, segment_len), Err(NoBuffer::Full));
+        assert_eq!(buffers.take(&layout, segment_len), None);
         buffers.give(&layout, long);
         for offset in taken {
             buffers.give(&layout, Buffer { offset, len: 2048 });
         }
-        assert!((0..3).all(|_| buffers.take(&layout, segment_len).is_ok()), "all are unused again");
+        assert!(
+            (0..3).all(|_| buffers.take(&layout, segment_len).is_some()),
+            "all are unused again"
+        );
     }
 }

@@ -2,16 +2,13 @@
 //! until their batch ends.
 
 use super::super::handle::Handle;
-use super::super::shared::Shared;
 use super::super::slot::Slot;
 use super::super::sync::{Ordering, fence};
-use super::super::table::SegmentState;
-use super::format::Origin;
 use super::fetching::Fetch;
+use super::format::Origin;
 use super::read::Read;
 use super::reading::{Asked, Reading};
-use crate::eviction::{Kind, Queue, SizeClass};
-use crate::{Begun, Seconds};
+use crate::Begun;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -75,7 +72,7 @@ impl Handle {
         let (start, end) = flash.format.extent(slot, align);
         let len = usize::try_from(end - start).expect("an item fits a segment");
         let now = self.now;
-        let buffer = flash.take_buffer(&shared.table().layout, len, || shared.take_for_buffers(now));
+        let buffer = flash.take_buffer(&shared.table().layout, len);
         let Some(buffer) = buffer else {
             flash.counts.without_buffer.add(1);
             flash.wait_for_reads(waker);
@@ -95,7 +92,8 @@ impl Handle {
             return Attempt::Gone;
         }
         let times = (page.base(), now);
-        let read = Arc::new(Read::new(&shared, (hash, slot), origin, (start, len), buffer, times, waker));
+        let read =
+            Arc::new(Read::new(&shared, (hash, slot), origin, (start, len), buffer, times, waker));
         flash.counts.reading.add(1);
         if self.fetching.reader(flash).begin(Arc::clone(&read)).is_err() {
             flash.counts.reading.take_off(1);
@@ -134,16 +132,5 @@ impl Handle {
         if !self.pin.is_in_batch() {
             self.end_writing();
         }
-    }
-}
-
-impl Shared {
-    /// A segment for buffers of reads.
-    fn take_for_buffers(&self, now: Seconds) -> Option<u32> {
-        let segment = self.take(self.reserve() / 2)?;
-        let kind = Kind { queue: Queue::Main, lifetime: 0, size: SizeClass::of(0) };
-        self.table().entry(segment).open_for_buffers(kind, now);
-        strict_assert!(self.table().entry(segment).is(SegmentState::Buffers));
-        Some(segment)
     }
 }

@@ -1,8 +1,8 @@
 //! The reads of a handle: those that it has begun, and what it uses until its batch ends.
 
+use super::super::slot::Slot;
 use super::read::Read;
 use super::reading::{Reading, find};
-use super::super::slot::Slot;
 use super::tier::Flash;
 use larder_device::Reader;
 use std::os::fd::{AsRawFd, RawFd};
@@ -65,4 +65,3 @@ impl Fetching {
         self.delivered.drain(..).for_each(|read| read.leave());
     }
 }
-

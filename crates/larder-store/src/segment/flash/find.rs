@@ -119,7 +119,8 @@ impl Handle {
         }
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let Some(place) = stripe.on_flash().find(|place| place.slot.is_same_item(read.slot())) else {
+        let Some(place) = stripe.on_flash().find(|place| place.slot.is_same_item(read.slot()))
+        else {
             return;
         };
         if !liveness_on_flash(&shared, read, &record, writer.now).is_live() {
@@ -196,12 +197,7 @@ impl Writer<'_> {
     }
 
     /// Removes the index word of an item on flash, if it is there still.
-    pub(in super::super) fn remove_word(
-        &mut self,
-        shared: &Shared,
-        hash: u64,
-        slot: Slot,
-    ) -> bool {
+    pub(in super::super) fn remove_word(&mut self, shared: &Shared, hash: u64, slot: Slot) -> bool {
         let stripe = shared.index.lock(hash);
         let place = stripe.on_flash().find(|place| place.slot.is_same_item(slot));
         let is_there = place.is_some();

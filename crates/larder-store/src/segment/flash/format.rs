@@ -74,7 +74,12 @@ pub(in super::super) struct Origin {
 }
 
 impl Format {
-    pub(in super::super) fn new(config: &FlashConfig, block_len: usize, cas: bool, id: u64) -> Self {
+    pub(in super::super) fn new(
+        config: &FlashConfig,
+        block_len: usize,
+        cas: bool,
+        id: u64,
+    ) -> Self {
         let len = config.device.len();
         let page_shift = config.page_len.ilog2();
         // The first unit of 8 bytes or more with which places reach the end.

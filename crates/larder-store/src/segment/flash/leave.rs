@@ -1,26 +1,26 @@
 //! Leaving: what would be evicted is copied to segments that are written to flash.
 
 use super::super::handle::Handle;
+use super::super::header::State;
 use super::super::open::Writer;
 use super::super::open_segment::Open;
 use super::super::record::{NewRecord, Record};
 use super::super::shared::Shared;
-use super::super::header::State;
 use super::super::sync::Ordering;
 use super::format::LEN_ADDED_MAX;
-use super::pages::BUCKETS;
 use crate::eviction::{Kind, Queue, SizeClass};
 
 /// The part of all segments that may wait to be written, and how many always may.
-const WAITING_SHARE: usize = 64;
+const WAITING_SHARE: usize = 32;
 const WAITING_MIN: usize = 4;
-
-/// The open segments of a handle for items that leave: one for each bucket of pages.
-pub(in super::super) type Leaving = [Option<Open>; BUCKETS];
 
 impl Shared {
     /// The bucket of pages for an item, if it may leave for flash.
-    pub(in super::super) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
+    pub(in super::super) fn bucket_for(
+        &self,
+        record: &Record<'_>,
+        now: crate::Seconds,
+    ) -> Option<usize> {
         let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
         let is_admitted = flash.admits_all()
             || record.header.has(State::Fetched)
@@ -31,6 +31,12 @@ impl Shared {
         }
         let left = record.expiry().left(now);
         Some(usize::from(left.is_some_and(|left| left < flash.low_ttl())))
+    }
+
+    /// How many segments wait to be written, and how many may.
+    pub(in super::super) fn leaving(&self) -> (usize, usize) {
+        let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
+        self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
     /// Queues a segment of items that leave.
@@ -49,7 +55,6 @@ impl Handle {
     /// now: no eviction waits for flash.
     pub(in super::super) fn prepare_to_leave(&mut self, bucket: usize, len: usize) -> bool {
         let (shared, writer) = self.writer();
-        let Some(flash) = &shared.flash else { return false };
         let len = len + LEN_ADDED_MAX;
         let floor = shared.flush_floor();
         let leaving = &mut writer.writing.leaving[bucket];
@@ -59,8 +64,10 @@ impl Handle {
         if let Some(full) = leaving.take() {
             shared.send_off(&full);
         }
-        let waiting_max = (shared.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
-        if flash.queue.len() >= waiting_max {
+        let (waiting, waiting_max) = shared.leaving();
+        if waiting >= waiting_max {
+            // The thread that writes may wait for this core alone.
+            std::thread::yield_now();
             return false;
         }
         let Some(segment) = shared.take(0) else { return false };

@@ -208,10 +208,7 @@ unsafe impl Target for Read {
             counts.bytes_read.add(self.len as u64);
         } else {
             counts.bad_checksums.add((!failed).into());
-            flash.note_error(Some(Page::new(
-                self.shared.table(),
-                flash.format.page_of(self.slot),
-            )));
+            flash.note_error(Some(Page::new(self.shared.table(), flash.format.page_of(self.slot))));
         }
         let ended = if is_whole { Progress::Whole { users: 0 } } else { Progress::Failed };
         let wakers = {

@@ -51,6 +51,9 @@ pub(in super::super) trait Reading: Send + Sync + fmt::Debug {
 }
 
 /// The read of an item, among those that were delivered.
-pub(in super::super) fn find(delivered: &[Arc<dyn Reading>], slot: Slot) -> Option<&Arc<dyn Reading>> {
+pub(in super::super) fn find(
+    delivered: &[Arc<dyn Reading>],
+    slot: Slot,
+) -> Option<&Arc<dyn Reading>> {
     delivered.iter().find(|read| read.slot().is_same_item(slot))
 }

@@ -14,7 +14,6 @@ use super::format::{CHECKSUM_LEN, Origin, span_len};
 use super::pages::Page;
 use super::tier::Flash;
 use crate::Seconds;
-use crate::eviction::{Kind, Queue, SizeClass};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,20 +55,16 @@ struct Emptying {
 }
 
 pub(in super::super) fn run(handle: &mut Handle, flash: &Flash) {
-    let mut buffer = None;
     while !flash.queue.is_stopping() {
         handle.now = flash.now();
         let shared = Arc::clone(&handle.shared);
         let chosen = choose(&shared, flash, handle.now);
         match chosen {
-            Some(emptying) => handle.empty(flash, emptying, &mut buffer),
+            Some(emptying) => handle.empty(flash, emptying),
             None => {
                 flash.queue.wait(PATIENCE);
             }
         }
-    }
-    if let Some(segment) = buffer {
-        handle.shared.free_buffer_segment(segment);
     }
 }
 
@@ -84,9 +79,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
     let is_void = |number: &u32| {
         let page = page(*number);
-        page.items() == 0
-            || page.sequence() < shared.flush_floor()
-            || page.last_expiry() <= now.0
+        page.items() == 0 || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0
     };
     let compacts = || {
         if free >= settings.compact_under as usize || flash.is_off() {
@@ -125,7 +118,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
 }
 
 impl Handle {
-    fn empty(&mut self, flash: &Flash, mut emptying: Emptying, buffer: &mut Option<u32>) {
+    fn empty(&mut self, flash: &Flash, mut emptying: Emptying) {
         let shared = Arc::clone(&self.shared);
         let page = Page::new(shared.table(), emptying.page as usize);
         let keeps = match emptying.reason {
@@ -134,12 +127,8 @@ impl Handle {
             Reason::Compact { .. } => true,
         };
         if keeps {
-            let segment = buffer.or_else(|| shared.take_for_blocks(self.now));
-            *buffer = segment;
-            if let Some(segment) = segment {
-                for block in 0..page.blocks().load(Ordering::Relaxed) {
-                    self.read_block(&shared, flash, &mut emptying, block, segment);
-                }
+            for block in 0..page.blocks().load(Ordering::Relaxed) {
+                self.read_block(&shared, flash, &mut emptying, block);
             }
         }
         let evicted = if page.items() > 0 { self.sweep(&shared, flash, &emptying) } else { 0 };
@@ -188,8 +177,8 @@ impl Handle {
         flash: &Flash,
         emptying: &mut Emptying,
         block: u32,
-        segment: u32,
     ) {
+        let segment = flash.block_segment;
         let (table, cas) = (shared.table(), shared.config.cas);
         let start = table.layout.start(segment);
         let len = flash.format.block_len;
@@ -245,9 +234,7 @@ impl Handle {
             let is_unread_kept = matches!(emptying.reason, Reason::Compact { unread: true });
             (is_unread_kept || slot.freq() > 0) && left >= span_len(slot.span()) as u64
         };
-        let known = shared
-            .index
-            .lookup_in_any_tier(hash, |_, slot| wanted(slot).then_some(slot));
+        let known = shared.index.lookup_in_any_tier(hash, |_, slot| wanted(slot).then_some(slot));
         if !known.is_some_and(|slot| keeps(slot, emptying.budget)) || record.is_past(self.now) {
             return;
         }
@@ -319,19 +306,5 @@ impl Handle {
             removed += 1;
         }
         removed
-    }
-}
-
-impl Shared {
-    /// A segment for blocks that are read again.
-    fn take_for_blocks(&self, now: Seconds) -> Option<u32> {
-        let segment = self.take(self.reserve() / 2)?;
-        let kind = Kind { queue: Queue::Main, lifetime: 0, size: SizeClass::of(0) };
-        self.table().entry(segment).open_for_buffers(kind, now);
-        Some(segment)
-    }
-
-    fn free_buffer_segment(&self, segment: u32) {
-        self.free(&[segment]);
     }
 }

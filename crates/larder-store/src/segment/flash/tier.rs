@@ -5,7 +5,7 @@ use super::super::shared::Shared;
 use super::super::slot::Slot;
 use super::super::sync::Ordering;
 use super::super::table::{Sequence, Table};
-use super::buffers::{Buffer, Buffers, NoBuffer};
+use super::buffers::{Buffer, Buffers};
 use super::counts::Counts;
 use super::format::{Format, span_len};
 use super::pages::{Lists, Page, PageState};
@@ -37,6 +37,8 @@ pub(in super::super) struct Flash {
     admits_all: AtomicBool,
     lists: Mutex<Lists>,
     buffers: Mutex<Buffers>,
+    /// Where blocks are read again.
+    pub(in super::super) block_segment: u32,
     /// Those that were told to ask again later.
     waiters: Mutex<Vec<Waker>>,
     has_waiters: AtomicBool,
@@ -77,12 +79,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Flash {
-    /// The tier of a cache with so many segments of buffers at most.
+    /// The tier of a cache. Whoever empties pages reads blocks to `block_segment`.
     pub(in super::super) fn new(
         config: &FlashConfig,
         format: Format,
         lists: Lists,
-        buffer_segments: usize,
+        (buffers, block_segment): (Buffers, u32),
     ) -> Self {
         let flash = Self {
             device: Arc::clone(&config.device),
@@ -97,7 +99,8 @@ impl Flash {
             recache_rate: AtomicU32::new(0),
             admits_all: AtomicBool::new(true),
             lists: Mutex::new(lists),
-            buffers: Mutex::new(Buffers::new(buffer_segments)),
+            buffers: Mutex::new(buffers),
+            block_segment,
             waiters: Mutex::default(),
             has_waiters: AtomicBool::new(false),
             reads: Default::default(),
@@ -159,7 +162,9 @@ impl Flash {
         if self.counts.reading.get() > 0 {
             for map in &self.reads {
                 let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
-                let late = |read: &&Arc<dyn Reading>| now.0.saturating_sub(read.begun().0) > READ_SECONDS_MAX;
+                let late = |read: &&Arc<dyn Reading>| {
+                    now.0.saturating_sub(read.begun().0) > READ_SECONDS_MAX
+                };
                 reads.iter().filter(late).for_each(|read| read.give_up());
             }
         }
@@ -246,39 +251,23 @@ impl Flash {
     /// Has reads that have ended, and whose items nobody asks for, give up their buffers: all of them, or
     /// those of a page. True if there were any.
     pub(in super::super) fn abort_reads(&self, page: Option<usize>) -> bool {
-        let is_wanted =
-            |read: &Arc<dyn Reading>| {
+        let is_wanted = |read: &Arc<dyn Reading>| {
             page.is_none_or(|page| self.format.page_of(read.slot()) == page)
         };
         let mut any = false;
         for map in &self.reads {
             // They are dropped after the lock, which dropping takes, too.
             let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
-            any |= reads.iter().filter(|read| is_wanted(read)).filter(|read| read.abort()).count() > 0;
+            any |=
+                reads.iter().filter(|read| is_wanted(read)).filter(|read| read.abort()).count() > 0;
         }
         any
     }
 
-    /// Takes a buffer, and a segment for it if need be, which `segment` returns.
-    pub(in super::super) fn take_buffer(
-        &self,
-        layout: &Layout,
-        len: usize,
-        segment: impl FnOnce() -> Option<u32>,
-    ) -> Option<Buffer> {
-        let mut buffers = lock(&self.buffers);
-        match buffers.take(layout, len) {
-            Ok(buffer) => return Some(buffer),
-            Err(NoBuffer::Short) => {
-                if let Some(segment) = segment() {
-                    buffers.add(segment);
-                    return buffers.take(layout, len).ok();
-                }
-            }
-            Err(NoBuffer::Full) => (),
-        }
-        drop(buffers);
-        if self.abort_reads(None) { lock(&self.buffers).take(layout, len).ok() } else { None }
+    /// Takes a buffer. If there is none, reads that nobody asks for lose theirs.
+    pub(in super::super) fn take_buffer(&self, layout: &Layout, len: usize) -> Option<Buffer> {
+        let take = || lock(&self.buffers).take(layout, len);
+        take().or_else(|| if self.abort_reads(None) { take() } else { None })
     }
 
     /// Gives the buffer of a read back, and its hold on the page.
@@ -330,7 +319,8 @@ impl Flash {
     pub(in super::super) fn stop(&self, patience: Duration) {
         self.queue.set_stopping(true);
         let threads = lock(&self.threads);
-        let ended = self.threads_ended.wait_timeout_while(threads, patience, |threads| *threads > 0);
+        let ended =
+            self.threads_ended.wait_timeout_while(threads, patience, |threads| *threads > 0);
         drop(ended.map_err(PoisonError::into_inner));
     }
 

@@ -170,7 +170,8 @@ impl Handle {
         let start = table.layout.start(segment.0);
         let mut evicted = 0;
         if written.is_some() {
-            let live = records(shared, flash, segment).filter(|(_, header)| !header.has(State::Dead));
+            let live =
+                records(shared, flash, segment).filter(|(_, header)| !header.has(State::Dead));
             let cas = live.map(|(at, _)| Record::at(table, at, cas, Witness::owner(segment)).cas());
             table.header_page().cas.raise_floor(cas.max().unwrap_or(0));
         }

@@ -1,0 +1,9 @@
+//! The flash tier, over a device in memory that fails as tests tell it to.
+
+#![expect(clippy::disallowed_methods, reason = "tests measure time, and wait for the device")]
+
+mod common;
+mod faults;
+mod meaning;
+mod space;
+mod threads;

@@ -1,0 +1,47 @@
+//! Memory and pages: what the tier takes, and what it gives back.
+
+use crate::common::*;
+use larder_device::Memory;
+use larder_store::Engine;
+use larder_store::segment::Cache;
+
+#[test]
+fn pages_are_used_again_when_their_items_are_gone() {
+    let device = Memory::new(32 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    for round in 0..4 {
+        fill(&cache, &mut client, 0..40_000, round);
+    }
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.bytes_written > 40 << 20, "{gauges:?}");
+    for i in 0..40_000 {
+        if let Some(found) = client.get(&key(i)) {
+            assert_eq!(version(i, &found, 1000), 3, "{i}");
+        }
+    }
+    client.handle.flush(None);
+    fill(&cache, &mut client, 0..10_000, 9);
+    for i in 0..10_000 {
+        if let Some(found) = client.get(&key(i)) {
+            assert_eq!(version(i, &found, 1000), 9, "{i}");
+        }
+    }
+}
+
+#[test]
+fn counts_agree_with_what_is_there() {
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..40_000, 0);
+    let there = (0..40_000).filter(|i| client.get(&key(*i)).is_some()).count();
+    assert_eq!(cache.gauges().items, there as u64);
+    let removed = (0..40_000).filter(|i| client.delete(&key(*i))).count();
+    assert_eq!(removed, there);
+    assert_eq!((cache.gauges().items, cache.gauges().bytes), (0, 0));
+    let gauges = cache.flash_gauges().unwrap();
+    assert_eq!((gauges.objects_used, gauges.bytes_used), (0, 0), "{gauges:?}");
+}
