@@ -282,17 +282,20 @@ fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64,
 fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesError> {
     let len = spec.bytes / page_len * page_len;
     let whole = HEADER_LEN + len;
-    let set = || {
-        if file.metadata()?.len() != whole {
-            file.set_len(whole)?;
-        }
-        fill_holes(file, whole)
+    let before = file.metadata().map_err(FilesError::io(&spec.path))?.len();
+    let resize = || {
+        fill_holes(file, whole)?;
+        file.set_len(whole)
     };
-    set().map_err(|error| match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            FilesError::NoRoom { path: spec.path.clone(), bytes: whole }
+    resize().map_err(|error| {
+        // Gives the blocks back that it got.
+        let _ = file.set_len(before);
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                FilesError::NoRoom { path: spec.path.clone(), bytes: whole }
+            }
+            _ => FilesError::io(&spec.path)(error),
         }
-        _ => FilesError::io(&spec.path)(error),
     })?;
     Ok(len)
 }
