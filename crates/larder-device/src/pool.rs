@@ -60,6 +60,7 @@ impl Job {
 
     fn end(self, result: io::Result<()>) {
         let Self { target, under_way, .. } = self;
+        under_way.free_one();
         // A panic was reported by the panic hook; it must not end the thread, which others wait for.
         let _ = catch_unwind(AssertUnwindSafe(|| target.finish(result)));
         under_way.end_one();
@@ -153,38 +154,51 @@ impl Shared {
 /// How many reads of one reader are under way.
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay {
-    count: Mutex<usize>,
-    has_ended: Condvar,
+    counts: Mutex<Counts>,
+    all_ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Reads that have not ended. It falls before the target is told, which may begin another read.
+    under_way: usize,
+    /// Reads whose target has not been told.
+    untold: usize,
 }
 
 impl UnderWay {
     /// Counts one more, unless there are `max`.
     pub(crate) fn begin_one(&self, max: usize) -> bool {
-        let mut count = self.lock();
-        let may_begin = *count < max;
-        *count += usize::from(may_begin);
+        let mut counts = self.lock();
+        let may_begin = counts.under_way < max;
+        counts.under_way += usize::from(may_begin);
+        counts.untold += usize::from(may_begin);
         may_begin
     }
 
+    fn free_one(&self) {
+        self.lock().under_way -= 1;
+    }
+
     fn end_one(&self) {
-        let mut count = self.lock();
-        *count -= 1;
-        if *count == 0 {
-            self.has_ended.notify_all();
+        let mut counts = self.lock();
+        counts.untold -= 1;
+        if counts.untold == 0 {
+            self.all_ended.notify_all();
         }
     }
 
     pub(crate) fn count(&self) -> usize {
-        *self.lock()
+        self.lock().under_way
     }
 
-    /// Waits until none is under way.
+    /// Waits until the targets of all reads have been told.
     pub(crate) fn wait_for_all(&self) {
-        let wait = self.has_ended.wait_while(self.lock(), |count| *count > 0);
+        let wait = self.all_ended.wait_while(self.lock(), |counts| counts.untold > 0);
         drop(wait.unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

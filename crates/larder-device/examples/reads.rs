@@ -1,0 +1,253 @@
+//! Measures random reads from a file: how many a second, how long they take, and the processor time of each.
+//!
+//! ```text
+//! cargo run --release -p larder-device --example reads -- --file FILE --bytes 4294967296 \
+//!     --depth 32 --len 8192 --seconds 5 [--ring | --threads]
+//! ```
+//!
+//! The file is created and filled if it was not made by an earlier run with as many bytes.
+#![expect(clippy::print_stdout, reason = "it is what it does")]
+
+use larder_device::{Device, FileSpec, Files, Opening, Place, Pool, Reader, Target};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const PAGE_LEN: u64 = 1 << 20;
+/// Whether the file was filled by this program.
+const FILLED: u128 = 0x7265_6164_7300;
+
+struct Options {
+    file: PathBuf,
+    bytes: u64,
+    depth: usize,
+    len: usize,
+    time: Duration,
+    wants_ring: bool,
+}
+
+impl Options {
+    fn parse() -> Result<Self, Box<dyn Error>> {
+        let mut options = Self {
+            file: PathBuf::new(),
+            bytes: 4 << 30,
+            depth: 32,
+            len: 4096,
+            time: Duration::from_secs(5),
+            wants_ring: true,
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--file" => options.file = value()?.into(),
+                "--bytes" => options.bytes = value()?.parse()?,
+                "--depth" => options.depth = value()?.parse()?,
+                "--len" => options.len = value()?.parse()?,
+                "--seconds" => options.time = Duration::from_secs(value()?.parse()?),
+                "--ring" => options.wants_ring = true,
+                "--threads" => options.wants_ring = false,
+                _ => return Err(format!("{word}: there is no such option").into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+type Ended = (Arc<Read>, Duration, io::Result<()>);
+
+/// A buffer, and the read to it that is under way.
+struct Read {
+    into: *mut u8,
+    layout: Layout,
+    offset: AtomicU64,
+    begun: Mutex<Instant>,
+    ended: Sender<Ended>,
+}
+
+// SAFETY: nobody looks at the bytes.
+unsafe impl Send for Read {}
+// SAFETY: as above.
+unsafe impl Sync for Read {}
+
+impl Read {
+    fn new(len: usize, ended: Sender<Ended>) -> Arc<Self> {
+        let layout = Layout::from_size_align(len, 4096).expect("a small power of two");
+        // SAFETY: the length is not 0.
+        let into = unsafe { alloc_zeroed(layout) };
+        if into.is_null() {
+            handle_alloc_error(layout);
+        }
+        let begun = Mutex::new(Instant::now());
+        Arc::new(Self { into, layout, offset: AtomicU64::new(0), begun, ended })
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and no read is under way any more.
+        unsafe { std::alloc::dealloc(self.into, self.layout) };
+    }
+}
+
+// SAFETY: the bytes are only used by the read.
+unsafe impl Target for Read {
+    fn place(&self) -> Place {
+        let offset = self.offset.load(Ordering::Relaxed);
+        Place { offset, into: self.into, len: self.layout.size() }
+    }
+
+    fn finish(self: Arc<Self>, result: io::Result<()>) {
+        let time = self.begun.lock().expect("nobody panics").elapsed();
+        let ended = self.ended.clone();
+        // At the end nobody listens any more.
+        let _ = ended.send((self, time, result));
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse()?;
+    let spec = FileSpec { path: options.file.clone(), bytes: options.bytes };
+    let files = Arc::new(Files::open(&[spec], PAGE_LEN, &Opening::default())?);
+    let align = files.align();
+    println!("{} bytes, direct: {}, alignment: {align}", files.len(), files.is_direct());
+    if options.len == 0 || !options.len.is_multiple_of(align) {
+        return Err(format!("--len has to be a multiple of {align}").into());
+    }
+    fill(&files)?;
+    let pool = Pool::new(options.depth);
+    let device: Arc<dyn Device> = files;
+    let reader: Reader<Read> = if options.wants_ring {
+        Reader::new(Arc::clone(&device), options.depth, &pool)
+    } else {
+        Reader::threaded(Arc::clone(&device), options.depth, &pool)
+    };
+    measure(&options, &*device, reader)
+}
+
+/// Writes to all of the file: what was never written would be read without the disk.
+fn fill(files: &Files) -> io::Result<()> {
+    if files.id() == Some(FILLED) {
+        return Ok(());
+    }
+    let (ended, _) = channel();
+    let page = Read::new(usize::try_from(PAGE_LEN).expect("a mebibyte"), ended);
+    let mut random = 1;
+    for offset in (0..files.len()).step_by(page.layout.size()) {
+        for at in (0..page.layout.size()).step_by(8) {
+            // SAFETY: `at` is within the page, whose length is a multiple of 8.
+            let word = unsafe { page.into.add(at) };
+            // SAFETY: the page is aligned, and used by nobody else.
+            unsafe { word.cast::<u64>().write(draw(&mut random)) };
+        }
+        // SAFETY: these are the page's bytes.
+        unsafe { files.write(offset, page.into, page.layout.size()) }?;
+    }
+    files.sync()?;
+    files.begin(FILLED)
+}
+
+/// A random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
+fn draw(weyl: &mut u64) -> u64 {
+    *weyl = weyl.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*weyl ^ (*weyl >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+fn measure(
+    options: &Options,
+    device: &dyn Device,
+    mut reader: Reader<Read>,
+) -> Result<(), Box<dyn Error>> {
+    let (ended, all_ended) = channel();
+    let mut idle: Vec<_> =
+        (0..options.depth).map(|_| Read::new(options.len, ended.clone())).collect();
+    let mut waiting = Waiting::new(&reader)?;
+    let places = (device.len() - options.len as u64) / device.align() as u64 + 1;
+    let mut random = u64::from(std::process::id());
+    let mut times = Vec::with_capacity(1 << 20);
+    let (started, cpu_before) = (Instant::now(), cpu_time());
+    while started.elapsed() < options.time {
+        for read in idle.drain(..) {
+            let place = draw(&mut random) % places * device.align() as u64;
+            read.offset.store(place, Ordering::Relaxed);
+            *read.begun.lock().expect("nobody panics") = Instant::now();
+            reader.begin(read).map_err(|_| "the reader refuses a read")?;
+        }
+        reader.submit();
+        waiting.wait(&mut reader, &all_ended, |(read, time, result)| {
+            times.push(time);
+            idle.push(read);
+            result
+        })?;
+    }
+    let (elapsed, cpu) = (started.elapsed(), cpu_time() - cpu_before);
+    times.sort_unstable();
+    let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1e6;
+    println!(
+        "{}, depth {}, {} bytes: {:.0} reads/s, p50 {:.0} us, p99 {:.0} us, {:.2} us of CPU each",
+        if reader.uses_ring() { "ring" } else { "threads" },
+        options.depth,
+        options.len,
+        times.len() as f64 / elapsed.as_secs_f64(),
+        at(50),
+        at(99),
+        cpu.as_secs_f64() * 1e6 / times.len() as f64,
+    );
+    Ok(())
+}
+
+/// How the ends of reads are waited for: like a server does with a ring, else at a channel.
+struct Waiting {
+    poll: Option<(mio::Poll, mio::Events)>,
+}
+
+impl Waiting {
+    fn new(reader: &Reader<Read>) -> io::Result<Self> {
+        let Some(fd) = reader.fd() else { return Ok(Self { poll: None }) };
+        let poll = mio::Poll::new()?;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&fd);
+        let mut source = mio::unix::SourceFd(&fd);
+        poll.registry().register(&mut source, mio::Token(0), mio::Interest::READABLE)?;
+        Ok(Self { poll: Some((poll, mio::Events::with_capacity(4))) })
+    }
+
+    fn wait(
+        &mut self,
+        reader: &mut Reader<Read>,
+        all_ended: &Receiver<Ended>,
+        mut take: impl FnMut(Ended) -> io::Result<()>,
+    ) -> Result<(), Box<dyn Error>> {
+        if let Some((poll, events)) = &mut self.poll {
+            while reader.reap() == 0 {
+                match poll.poll(events, None) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                    polled => polled?,
+                }
+            }
+        } else {
+            take(all_ended.recv()?)?;
+        }
+        Ok(all_ended.try_iter().try_for_each(take)?)
+    }
+}
+
+/// The processor time of this process.
+fn cpu_time() -> Duration {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: there is room for the answer.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: it consists of integers, for which zeros are valid if the system wrote nothing.
+    let usage = unsafe { usage.assume_init() };
+    let time = |time: libc::timeval| {
+        let (secs, micros) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec));
+        Duration::from_secs(secs.unwrap_or(0)) + Duration::from_micros(micros.unwrap_or(0))
+    };
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
