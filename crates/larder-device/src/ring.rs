@@ -209,6 +209,8 @@ impl<T: Target> Drop for Ring<T> {
                 std::thread::sleep(PAUSE);
             }
         }
+        // The system gives a ring back at some later time. The files must not stay locked until then.
+        let _ = self.ring.submitter().unregister_files();
     }
 }
 

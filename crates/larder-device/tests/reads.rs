@@ -2,7 +2,7 @@
 
 mod support;
 
-use larder_device::{Device, Faults, Files, Memory, Pool, Reader};
+use larder_device::{Device, Faults, Files, Memory, Opening, Pool, Reader};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -174,6 +174,22 @@ fn a_file_that_became_short_is_an_error() {
         end_all(&mut reader);
         assert!(outside.wait().is_err());
     });
+}
+
+#[test]
+fn files_are_unlocked_when_readers_and_device_are_gone() {
+    let folder = folder();
+    let specs = specs(folder.path(), &[4 * PAGE_LEN]);
+    drop(filled(&specs));
+    for _ in 0..20 {
+        let opening = Opening { patience: Duration::ZERO, ..Opening::default() };
+        let files = Files::open(&specs, PAGE_LEN, &opening).unwrap();
+        let device: Arc<dyn Device> = Arc::new(files);
+        with_readers(&device, |mut reader| {
+            reader.begin(Read::new(0, 4096)).ok().unwrap();
+            reader.submit();
+        });
+    }
 }
 
 #[test]
