@@ -3,23 +3,33 @@
 //! A [`Device`] is a range of bytes, of one or more files or block devices. Writes block the thread that
 //! calls; reads are begun through a [`Reader`], one for each thread, and end on any thread.
 
+#[cfg(unix)]
 mod files;
+#[cfg(unix)]
 mod memory;
 mod pool;
 mod reader;
 #[cfg(target_os = "linux")]
 mod ring;
+#[cfg(unix)]
 mod transfer;
 
+#[cfg(unix)]
 pub use files::{FileSpec, Files, FilesError, HEADER_LEN, Opening};
+#[cfg(unix)]
 pub use memory::{Faults, Memory};
 pub use pool::Pool;
 pub use reader::Reader;
 
 use std::fmt;
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
+
+#[cfg(unix)]
+use std::os::fd::RawFd;
+/// Systems without descriptors have only devices of other crates, which return none.
+#[cfg(not(unix))]
+type RawFd = i32;
 
 /// A range of bytes on flash.
 #[expect(clippy::len_without_is_empty, reason = "a device always has at least one page")]

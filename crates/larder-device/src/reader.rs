@@ -5,6 +5,7 @@ use crate::pool::{self, Job, Pool, UnderWay};
 use crate::ring::Ring;
 use crate::{Device, Target};
 use std::fmt;
+#[cfg(unix)]
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -91,6 +92,7 @@ impl<T: Target> Reader<T> {
     /// What becomes readable when [`Reader::reap`] will find something; `None` with threads. It is the same
     /// for as long as the reader exists, and suits edge-triggered polling if each event is followed by
     /// [`Reader::reap`].
+    #[cfg(unix)]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
             #[cfg(target_os = "linux")]
