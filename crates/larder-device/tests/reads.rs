@@ -2,9 +2,10 @@
 
 mod support;
 
-use larder_device::{Device, Faults, Files, Memory, Opening, Pool, Reader};
+use larder_device::{Device, Faults, Files, Memory, Opening, Place, Pool, Reader, Target};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -256,19 +257,22 @@ fn the_end_of_a_read_can_be_polled_for() {
     assert_eq!(reader.reap(), 0);
 }
 
+/// A target that panics when it is told.
+struct Panics(Buffer);
+
+// SAFETY: nobody looks at the buffer.
+unsafe impl Target for Panics {
+    fn place(&self) -> Place {
+        Place { offset: 0, into: self.0.pointer(), len: 512 }
+    }
+
+    fn finish(self: Arc<Self>, _: std::io::Result<()>) {
+        panic!("on purpose");
+    }
+}
+
 #[test]
 fn panics_of_targets_do_not_end_threads() {
-    struct Panics(Buffer);
-    // SAFETY: nobody looks at the buffer.
-    unsafe impl larder_device::Target for Panics {
-        fn place(&self) -> larder_device::Place {
-            larder_device::Place { offset: 0, into: self.0.pointer(), len: 512 }
-        }
-
-        fn finish(self: Arc<Self>, _: std::io::Result<()>) {
-            panic!("on purpose");
-        }
-    }
     let pool = Pool::new(1);
     let memory: Arc<dyn Device> = Arc::new(Memory::new(512, 1));
     let mut reader = Reader::new(Arc::clone(&memory), 1, &pool);
@@ -284,4 +288,22 @@ fn panics_of_targets_do_not_end_threads() {
     other.begin(Arc::clone(&read)).ok().unwrap();
     other.submit();
     read.wait().unwrap();
+}
+
+#[test]
+fn panics_of_targets_leave_a_ring_usable() {
+    let folder = folder();
+    let files = filled(&specs(folder.path(), &[PAGE_LEN]));
+    let mut reader = Reader::new(files, 8, &Pool::new(1));
+    if !reader.uses_ring() {
+        return;
+    }
+    (0..8).for_each(|_| reader.begin(Arc::new(Panics(Buffer::new(512)))).ok().unwrap());
+    reader.submit();
+    let (begun, mut panics) = (Instant::now(), 0);
+    while reader.under_way() > 0 {
+        assert!(begun.elapsed() < LONG, "{panics} of 8 were told");
+        panics += i32::from(catch_unwind(AssertUnwindSafe(|| reader.reap())).is_err());
+    }
+    assert_eq!(panics, 8);
 }
