@@ -96,6 +96,12 @@ fn fail(status: u8, message: impl Display) -> ExitCode {
 }
 
 fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
+    if !options.suboptions.flash.files.is_empty() {
+        // If it were ignored, the operator would notice only after items were lost.
+        return Err(failure(EX_USAGE)(
+            &"-o ext_path is not supported yet: leave it out to keep items in memory alone",
+        ));
+    }
     let classes = slab_classes::size_classes(!options.disable_cas);
     let (limit_bytes, cas) = (Memory::new(options.memory_limit).items, !options.disable_cas);
     let seed = rand::random();

@@ -34,15 +34,17 @@ fn refused(scratch: Scratch, options: &[&str]) -> (Option<i32>, String) {
 fn what_can_not_be_had_is_refused_with_a_reason() {
     let threads = "Number of threads must be at most 1024\n";
     let memory = "The memory limit must be 1 to 16777216 MiB (-m)\n";
-    let storage = "-o ext_path is not supported yet: there is no external storage, and -m is all \
-                   there is. Leave it out to keep items in memory alone\n";
+    let udp = "Cannot use UDP with extstore enabled (-U 0 to disable)\n";
+    let little = "-o ext_path needs at least 16 MiB of memory (-m), for buffers and the index\n";
+    let engine = "-o ext_path: only --engine segment writes items to files\n";
     for (options, status, reason) in [
         (&["-t", "1025"][..], 1, threads),
         (&["-t", "10000"], 1, threads),
         (&["-m", "16777217"], 64, memory),
         (&["-m", "9999999999"], 64, memory),
-        (&["-o", "ext_path=/nowhere:1g"], 64, storage),
-        (&["-o", "ext_item_size=512,ext_path=/nowhere:1g"], 64, storage),
+        (&["-o", "ext_path=/nowhere:1g", "-U", "-1"], 64, udp),
+        (&["-o", "ext_item_size=512,ext_path=/nowhere:1g", "-m", "15"], 64, little),
+        (&["-o", "ext_path=/nowhere:1g", "--engine", "moka"], 64, engine),
     ] {
         let refused = refused(Scratch::new("refused"), options);
         assert_eq!(refused, (Some(status), reason.to_owned()), "{options:?}");

@@ -9,6 +9,8 @@ const ITEM_SIZE_MAX: usize = 1 << 30;
 const MEMORY_LIMIT_MIN: usize = 1;
 /// The memory that the segment engine's index can address, 16 TiB, in MiB.
 const MEMORY_LIMIT_MAX: usize = 16 << 20;
+/// With less, buffers and open segments leave too little for items, in MiB.
+const FLASH_MEMORY_MIN: usize = 16;
 /// Far more than there are cores; each takes file descriptors and memory.
 const THREADS_MAX: usize = 1024;
 
@@ -59,7 +61,7 @@ impl Options {
         }
         self.check_sizes()?;
         self.check_protocol()?;
-        self.check_absent()?;
+        self.check_flash()?;
         self.check_engine()
     }
 
@@ -122,16 +124,32 @@ impl Options {
         }
     }
 
-    /// Refuses options of memcached that Larder does not support yet. If they were accepted without
-    /// effect, the operator would notice only after items were lost.
-    fn check_absent(&self) -> Result<(), Misuse> {
-        let message = if self.suboptions.ext_path {
-            "-o ext_path is not supported yet: there is no external storage, and -m is all there \
-             is. Leave it out to keep items in memory alone"
-        } else {
+    /// Refuses options that conflict with a flash tier.
+    fn check_flash(&self) -> Result<(), Misuse> {
+        if self.suboptions.flash.files.is_empty() {
             return Ok(());
-        };
-        Err(Misuse { message: message.to_owned(), status: USAGE })
+        }
+        let refused = [
+            (
+                self.udp_port != 0,
+                "Cannot use UDP with extstore enabled (-U 0 to disable)".to_owned(),
+            ),
+            (
+                self.memory_limit < FLASH_MEMORY_MIN,
+                format!(
+                    "-o ext_path needs at least {FLASH_MEMORY_MIN} MiB of memory (-m), for buffers \
+                     and the index"
+                ),
+            ),
+            (
+                self.engine != EngineKind::Segment,
+                "-o ext_path: only --engine segment writes items to files".to_owned(),
+            ),
+        ];
+        match refused.into_iter().find(|refused| refused.0) {
+            Some((_, message)) => Err(Misuse { message, status: USAGE }),
+            None => Ok(()),
+        }
     }
 
     fn check_engine(&self) -> Result<(), Misuse> {

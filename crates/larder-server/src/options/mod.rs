@@ -2,6 +2,7 @@
 
 mod check;
 mod file;
+pub mod flash;
 mod layers;
 mod misuse;
 mod suboption_list;
@@ -292,7 +293,8 @@ impl Options {
     fn make_paths_absolute(&mut self) {
         let tls = &mut self.suboptions.tls;
         let paths = [&mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
-        for path in paths.into_iter().flatten() {
+        let files = self.suboptions.flash.files.iter_mut().map(|file| &mut file.path);
+        for path in paths.into_iter().flatten().chain(files) {
             // It fails only for an empty path, which fails again when it is opened.
             *path = std::path::absolute(&path).unwrap_or_default();
         }

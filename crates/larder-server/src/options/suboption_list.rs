@@ -1,6 +1,7 @@
 //! Reading the `-o` list: memcached's extended options. What each takes and does is a row of
 //! `suboption_table.rs`.
 
+use super::flash::FlashFile;
 use super::misuse::{Misuse, USAGE};
 use super::suboption_table::{Does, Row, TABLE, Takes, Value};
 use super::suboptions::Suboptions;
@@ -19,6 +20,7 @@ impl Suboptions {
             }
         }
         options.check()?;
+        options.without_effect.extend(options.flash.without_effect());
         Ok(options)
     }
 
@@ -31,6 +33,9 @@ impl Suboptions {
             return refuse(1, format!("Illegal suboption \"{text}\""));
         };
         let value = row.check(value).or_else(|message| refuse(1, message))?;
+        if row.name.starts_with("ext_") {
+            self.flash.given.push(row.name);
+        }
         match row.does {
             Does::Set(_, set) => set(self, &value),
             Does::Nothing(why) => self.without_effect.push((row.name, why)),
@@ -43,7 +48,7 @@ impl Suboptions {
             let message = "hot_lru_pct + warm_lru_pct cannot be more than 80% combined";
             return refuse(USAGE, message.to_owned());
         }
-        Ok(())
+        self.flash.check()
     }
 }
 
@@ -60,6 +65,7 @@ impl Row {
             (Takes::Switch(..), None) => Ok(Value { number: 1, ..value("") }),
             (_, None) => Err(self.missing()),
             (Takes::Text, Some(text)) => Ok(value(text)),
+            (Takes::FlashFile, Some(text)) => FlashFile::parse(text).map(|_| value(text)),
             (Takes::Word(known, wrong), Some(text)) => {
                 let known = known.iter().any(|word| word.eq_ignore_ascii_case(text));
                 if known { Ok(value(text)) } else { Err((*wrong).to_owned()) }
@@ -87,6 +93,7 @@ impl Row {
                 format!("Missing numeric argument for {}", self.name)
             }
             "lru_crawler_sleep" | "lru_crawler_tocrawl" => format!("Missing {} value", self.name),
+            "ext_path" => "missing argument to ext_path, ie: ext_path=/d/file:5G".to_owned(),
             name => format!("Missing {name} argument"),
         }
     }

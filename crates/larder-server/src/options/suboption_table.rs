@@ -1,7 +1,9 @@
 //! memcached's extended options: what each takes, and what it does here.
 
+use super::flash::FlashFile;
 use super::suboptions::Suboptions;
 use super::tls::{KeyFormat, VerifyMode, Version};
+use larder_store::Admit;
 use std::ops::RangeInclusive;
 
 /// One suboption.
@@ -27,6 +29,8 @@ pub(super) enum Takes {
     Word(&'static [&'static str], &'static str),
     /// Anything.
     Text,
+    /// `FILE:SIZE[:bucket]`.
+    FlashFile,
 }
 
 /// The effect of a suboption.
@@ -65,7 +69,6 @@ const NEVER: &str = "";
 const GROWS: &str = "the index grows by itself, in small steps";
 const NO_LISTS: &str = "there are no LRU lists";
 const NO_SLABS: &str = "there are no slabs";
-const NO_FLASH: &str = "there is no external storage yet: all items are kept in memory";
 const SHOWN: &str = "shown by stats settings, without other effect";
 
 /// Memcached's list, and what Larder adds to it.
@@ -229,7 +232,6 @@ pub(super) const TABLE: &[Row] = &{
         ),
         without("resp_obj_mem_limit", Text, "deprecated: use read_buf_mem_limit"),
         without("sock_cookie_id", Text, "sockets are not marked"),
-        // Alone it would be missed: `Suboptions::check_absent` refuses it.
         set(
             "memory_image",
             Text,
@@ -237,22 +239,93 @@ pub(super) const TABLE: &[Row] = &{
              the next start reads them",
             |o, v| o.memory_image = Some(v.text.into()),
         ),
-        set("ext_path", Text, "refused: there is no external storage yet", |o, _| {
-            o.ext_path = true
+        set(
+            "ext_path",
+            Takes::FlashFile,
+            "FILE:SIZE[:bucket], a file or block device for items that are evicted from memory; units \
+             are m, g, t and p; it may be repeated",
+            // It was checked, so it is there.
+            |o, v| o.flash.files.extend(FlashFile::parse(v.text).ok()),
+        ),
+        set(
+            "ext_page_size",
+            Number(U32, "ext_page_size takes a 32bit value"),
+            "megabytes of a page, a power of two (default: 1 to 64, for 128 pages)",
+            |o, v| o.flash.page_size = Some(v.number << 20),
+        ),
+        set("ext_wbuf_size", Number(U32, "ext_wbuf_size takes a 32bit value"), SHOWN, |o, v| {
+            o.flash.shown.wbuf_size = v.u32().wrapping_mul(1 << 20);
         }),
-        without("ext_page_size", Number(ANY, NEVER), NO_FLASH),
-        without("ext_wbuf_size", Number(ANY, NEVER), NO_FLASH),
-        without("ext_threads", Number(ANY, NEVER), NO_FLASH),
-        without("ext_io_depth", Number(ANY, NEVER), NO_FLASH),
-        without("ext_item_size", Number(ANY, NEVER), NO_FLASH),
-        without("ext_item_age", Number(ANY, NEVER), NO_FLASH),
-        without("ext_low_ttl", Number(ANY, NEVER), NO_FLASH),
-        without("ext_recache_rate", Number(ANY, NEVER), NO_FLASH),
-        without("ext_compact_under", Number(ANY, NEVER), NO_FLASH),
-        without("ext_drop_under", Number(ANY, NEVER), NO_FLASH),
-        without("ext_max_sleep", Number(ANY, NEVER), NO_FLASH),
-        without("ext_max_frag", Real, NO_FLASH),
-        without("ext_drop_unread", Nothing, NO_FLASH),
+        set(
+            "ext_threads",
+            Number(1..=256, "ext_threads must be 1 to 256"),
+            "threads that read where the system has no io_uring (default: 8)",
+            |o, v| o.flash.threads = v.bytes(1),
+        ),
+        set(
+            "ext_io_depth",
+            Number(1..=4096, "ext_io_depth must be 1 to 4096"),
+            "reads that a worker thread may have under way (default: 128)",
+            |o, v| o.flash.depth = v.bytes(1),
+        ),
+        set(
+            "ext_item_size",
+            Number(U32, "ext_item_size takes a 32bit value"),
+            "smaller items are not written, in bytes (default: 512)",
+            |o, v| o.flash.settings.item_size = v.bytes(1),
+        ),
+        set(
+            "ext_item_age",
+            Number(U32, "ext_item_age takes a 32bit value"),
+            "write items that were idle for so many seconds (default: when they are evicted)",
+            |o, v| o.flash.settings.item_age = Some(v.u32()).filter(|&secs| secs != u32::MAX),
+        ),
+        set(
+            "ext_low_ttl",
+            Number(U32, "ext_low_ttl takes a 32bit value"),
+            "items that expire within so many seconds share pages (default: 0, none)",
+            |o, v| o.flash.settings.low_ttl = v.u32(),
+        ),
+        set(
+            "ext_recache_rate",
+            Number(U32, "ext_recache_rate takes a 32bit value"),
+            "copy one in so many items that are read again to memory (default: 1; 0: none)",
+            |o, v| o.flash.settings.recache_rate = v.u32(),
+        ),
+        set(
+            "ext_compact_under",
+            Number(U32, "ext_compact_under takes a 32bit value"),
+            "rewrite pages with fewer free ones than this (default: 1 % of the pages)",
+            |o, v| o.flash.settings.compact_under = v.u32(),
+        ),
+        set(
+            "ext_drop_under",
+            Number(U32, "ext_drop_under takes a 32bit value"),
+            "evict the oldest page with fewer free ones than this (default: 1 % of the pages)",
+            |o, v| o.flash.settings.drop_under = v.u32(),
+        ),
+        set("ext_max_sleep", Number(U32, "ext_max_sleep takes a 32bit value"), SHOWN, |o, v| {
+            o.flash.shown.max_sleep = v.u32();
+        }),
+        set(
+            "ext_max_frag",
+            Real,
+            "rewrite pages of whose bytes less than this share is used (default: 0.8)",
+            |o, v| o.flash.settings.max_frag = v.fraction,
+        ),
+        set("ext_drop_unread", Nothing, "do not rewrite items that were never read", |o, _| {
+            o.flash.settings.drop_unread = true
+        }),
+        set(
+            "ext_admit",
+            Word(&["all", "reused"], "ext_admit must be all or reused"),
+            "(Larder's) evicted items to write: all (default), or reused, those that were read or \
+             came back after an eviction",
+            |o, v| {
+                let is_reused = v.text.eq_ignore_ascii_case("reused");
+                o.flash.settings.admit = if is_reused { Admit::Reused } else { Admit::All };
+            },
+        ),
         set("ssl_chain_cert", Text, "certificate chain file in PEM format", |o, v| {
             o.tls.chain_cert = Some(v.text.into())
         }),

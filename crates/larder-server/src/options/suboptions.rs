@@ -1,5 +1,6 @@
 //! What the `-o` list, memcached's extended options, can set.
 
+use super::flash::FlashOptions;
 use super::tls::Tls;
 use std::path::PathBuf;
 
@@ -12,8 +13,8 @@ pub struct Suboptions {
     pub idle_timeout: u32,
     /// The file to which all items are written at SIGUSR1, and from which they are read at the start.
     pub memory_image: Option<PathBuf>,
-    /// External storage was asked for, which is not supported.
-    pub ext_path: bool,
+    /// Files or devices for items that are evicted from memory.
+    pub flash: FlashOptions,
     /// Look for expired items in the background.
     pub lru_crawler: bool,
     /// Count items by size for `stats sizes`.
@@ -51,7 +52,7 @@ impl Default for Suboptions {
         Self {
             maxconns_fast: true,
             memory_image: None,
-            ext_path: false,
+            flash: FlashOptions::default(),
             idle_timeout: 0,
             lru_crawler: true,
             track_sizes: false,
