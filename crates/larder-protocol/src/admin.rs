@@ -1,5 +1,5 @@
 //! The text of administrative commands: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`,
-//! `shutdown`, `refresh_certs`.
+//! `extstore`, `shutdown`, `refresh_certs`.
 //!
 //! The words of a line are checked here, with memcached's error lines; whether the server does what
 //! they say is not known here.
@@ -9,7 +9,8 @@ use crate::noreply::{format, refuse};
 use crate::number::{i32_of, u32_of};
 use crate::parsed::request;
 use crate::request::{
-    Admin, CLASS_MAX, Parsed, Ratio, Recovery, Request, Selection, Shutdown, Streams, Tuning,
+    Admin, CLASS_MAX, FlashTuning, Parsed, Ratio, Recovery, Request, Selection, Shutdown, Streams,
+    Tuning,
 };
 use crate::tokens::Tokens;
 use arrayvec::ArrayVec;
@@ -28,6 +29,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
         b"slabs" => slabs(&words),
         b"cache_memlimit" => memory_limit(&words),
         b"watch" => watch(&words),
+        b"extstore" => extstore(&words),
         b"shutdown" => Ok(Admin::Shutdown(shutdown(&words))),
         b"refresh_certs" => Ok(Admin::RefreshCerts),
         _ => return None,
@@ -148,6 +150,44 @@ fn automove(words: &[&[u8]]) -> Command {
     }
 }
 
+fn extstore(words: &[&[u8]]) -> Command {
+    let [name, value, rest @ ..] = words else { return Err(ERROR) };
+    let tuning = match rest {
+        [limit, ..] if starts("free_memchunks", name) => free_memchunks(value, limit),
+        _ => flash_tuning(name, value),
+    };
+    tuning.map(|tuning| Admin::Set(Tuning::Flash(tuning))).ok_or(ERROR)
+}
+
+/// A slab class and a number of chunks, which memcached checks and ignores.
+fn free_memchunks(class: &[u8], limit: &[u8]) -> Option<FlashTuning> {
+    u32_of(class).filter(|&class| class <= CLASS_MAX).and(u32_of(limit))?;
+    Some(FlashTuning::FreeMemchunks)
+}
+
+/// The first setting whose name begins with `name`.
+fn flash_tuning(name: &[u8], value: &[u8]) -> Option<FlashTuning> {
+    type Setting = fn(u32) -> FlashTuning;
+    const BEFORE_MAX_FRAG: [(&str, Setting); 7] = [
+        ("item_size", FlashTuning::ItemSize),
+        ("item_age", FlashTuning::ItemAge),
+        ("low_ttl", FlashTuning::LowTtl),
+        ("recache_rate", FlashTuning::RecacheRate),
+        ("compact_under", FlashTuning::CompactUnder),
+        ("drop_under", FlashTuning::DropUnder),
+        ("max_sleep", FlashTuning::MaxSleep),
+    ];
+    let found = BEFORE_MAX_FRAG.into_iter().find(|(known, _)| starts(known, name));
+    match found {
+        Some((_, setting)) => u32_of(value).map(setting),
+        None if starts("max_frag", name) => ratio_of(value).map(FlashTuning::MaxFrag),
+        None if starts("drop_unread", name) => {
+            u32_of(value).map(|value| FlashTuning::DropUnread(value != 0))
+        }
+        None => None,
+    }
+}
+
 fn ratio_of(word: &[u8]) -> Option<Ratio> {
     std::str::from_utf8(word).ok()?.parse().ok().map(Ratio::new)
 }
@@ -202,6 +242,7 @@ mod tests {
     #[test]
     fn commands_are_read() {
         let ratio = Ratio::new;
+        let flash = |tuning| Admin::Set(Tuning::Flash(tuning));
         let lru = Tuning::Lru {
             hot_pct: 10,
             warm_pct: 25,
@@ -231,6 +272,19 @@ mod tests {
             ("slabs automove freeratio 0.01", Admin::Set(Tuning::AutomoveFreeRatio(ratio(0.01)))),
             ("slabs automove window 3", Admin::Set(Tuning::AutomoveWindow(3))),
             ("cache_memlimit 64 noreply", Admin::MemoryLimit(64)),
+            ("extstore item_size 0 99", flash(FlashTuning::ItemSize(0))),
+            ("extstore i 7", flash(FlashTuning::ItemSize(7))),
+            ("extstore item_a 4294967295", flash(FlashTuning::ItemAge(u32::MAX))),
+            ("extstore low_ttl 5 noreply", flash(FlashTuning::LowTtl(5))),
+            ("extstore r 1", flash(FlashTuning::RecacheRate(1))),
+            ("extstore compact_under 2", flash(FlashTuning::CompactUnder(2))),
+            ("extstore d 3", flash(FlashTuning::DropUnder(3))),
+            ("extstore drop_un 0", flash(FlashTuning::DropUnder(0))),
+            ("extstore drop_unr 2", flash(FlashTuning::DropUnread(true))),
+            ("extstore drop_unread 0", flash(FlashTuning::DropUnread(false))),
+            ("extstore max 9", flash(FlashTuning::MaxSleep(9))),
+            ("extstore max_f 0.25", flash(FlashTuning::MaxFrag(ratio(0.25)))),
+            ("extstore free_memchunks 63 1", flash(FlashTuning::FreeMemchunks)),
             ("shutdown", Admin::Shutdown(Shutdown::Quick)),
             ("shutdown graceful", Admin::Shutdown(Shutdown::Graceful)),
             ("shutdown noreply", Admin::Shutdown(Shutdown::Invalid)),
@@ -255,6 +309,28 @@ mod tests {
         assert_eq!(selection(b"1,,63"), Selection::Classes(1 << 1 | 1 << 63));
         for bad in ["0", "64", "x", "1,x", "-1", "1 "] {
             assert_eq!(selection(bad.as_bytes()), Selection::Invalid, "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_of_flash_that_are_none_are_refused() {
+        for words in [
+            "",
+            "item_size",
+            "item_size x",
+            "item_size -1",
+            "item_size 4294967296",
+            "item_sizes 1",
+            "max_frag x",
+            "drop_unread yes",
+            "free_memchunks 1",
+            "free_memchunks 64 1",
+            "free_memchunks 1 x",
+            "frob 1",
+        ] {
+            let words: Vec<&[u8]> =
+                words.split(' ').filter(|w| !w.is_empty()).map(str::as_bytes).collect();
+            assert_eq!(extstore(&words), Err(ERROR), "{words:?}");
         }
     }
 

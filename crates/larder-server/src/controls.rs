@@ -1,8 +1,10 @@
 //! Settings that an operator changes while the server runs. Larder has no LRU lists and no slabs, so
 //! most settings are kept only for `stats settings`, as in a memcached without its maintainer thread.
 
+use crate::options::flash::FlashShown;
 use crate::options::suboptions::{Shown, Suboptions};
-use larder_protocol::Tuning;
+use larder_protocol::{FlashTuning, Tuning};
+use larder_store::FlashSettings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,17 +16,30 @@ pub struct Controls {
     dumps_running: AtomicU64,
     sizes: AtomicBool,
     tuned: Mutex<Shown>,
+    flash: Mutex<TunedFlash>,
+}
+
+/// What `extstore` has set. memcached changes its settings without external storage, too.
+#[derive(Clone, Copy, Debug)]
+pub struct TunedFlash {
+    /// The settings of the flash tier.
+    pub settings: FlashSettings,
+    /// Those without effect.
+    pub shown: FlashShown,
 }
 
 impl Controls {
-    /// The settings of the command line.
-    pub(crate) fn new(options: &Suboptions) -> Self {
+    /// The settings of the command line. `flash` are those with which the flash tier began, if there is
+    /// one.
+    pub(crate) fn new(options: &Suboptions, flash: Option<FlashSettings>) -> Self {
+        let (settings, shown) = (flash.unwrap_or(options.flash.settings), options.flash.shown);
         Self {
             crawler: options.lru_crawler.into(),
             crawls: 0.into(),
             dumps_running: 0.into(),
             sizes: options.track_sizes.into(),
             tuned: Mutex::new(options.shown),
+            flash: Mutex::new(TunedFlash { settings, shown }),
         }
     }
 
@@ -87,13 +102,44 @@ impl Controls {
             Tuning::AutomoveRatio(ratio) => tuned.slab_automove_ratio = ratio.get(),
             Tuning::AutomoveFreeRatio(ratio) => tuned.slab_automove_freeratio = ratio.get(),
             Tuning::AutomoveWindow(secs) => tuned.slab_automove_window = secs,
-            // The session refuses these.
-            Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_) => (),
+            // The session refuses the first two; the last is for `tune_flash`.
+            Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_) | Tuning::Flash(_) => (),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shown> {
-        // These are numbers, so they are valid even after a panic of a thread that held the lock.
-        self.tuned.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn tuned_flash(&self) -> TunedFlash {
+        *lock(&self.flash)
     }
+
+    /// Changes a setting of the flash tier, and calls `apply` with all of them.
+    pub(crate) fn tune_flash(&self, tuning: FlashTuning, apply: impl FnOnce(FlashSettings)) {
+        let mut flash = lock(&self.flash);
+        let TunedFlash { settings, shown } = &mut *flash;
+        match tuning {
+            // Addresses have at least 32 bits.
+            FlashTuning::ItemSize(bytes) => settings.item_size = bytes as usize,
+            FlashTuning::ItemAge(secs) => {
+                settings.item_age = Some(secs).filter(|&secs| secs != u32::MAX);
+            }
+            FlashTuning::LowTtl(secs) => settings.low_ttl = secs,
+            FlashTuning::RecacheRate(rate) => settings.recache_rate = rate,
+            FlashTuning::CompactUnder(pages) => settings.compact_under = pages,
+            FlashTuning::DropUnder(pages) => settings.drop_under = pages,
+            FlashTuning::MaxFrag(share) => settings.max_frag = share.get(),
+            FlashTuning::DropUnread(on) => settings.drop_unread = on,
+            FlashTuning::MaxSleep(micros) => shown.max_sleep = micros,
+            FlashTuning::FreeMemchunks => (),
+        }
+        // While it is locked, so that the order of two changes is the same for the tier.
+        apply(*settings);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        lock(&self.tuned)
+    }
+}
+
+fn lock<T>(settings: &Mutex<T>) -> MutexGuard<'_, T> {
+    // These are numbers, so they are valid even after a panic of a thread that held the lock.
+    settings.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -82,7 +82,12 @@ impl Host for Server {
     }
 
     fn set(&self, tuning: Tuning) {
-        self.controls.set(tuning);
+        match tuning {
+            Tuning::Flash(tuning) => {
+                self.controls.tune_flash(tuning, |settings| self.cache.set_flash_settings(settings))
+            }
+            _ => self.controls.set(tuning),
+        }
     }
 
     fn sizes_tracked(&self) -> bool {

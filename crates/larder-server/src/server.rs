@@ -19,7 +19,7 @@ use larder_operations::Counters;
 use larder_session::Settings;
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::segment::MissRatioCurve;
-use larder_store::{Gauges, LimitRefused};
+use larder_store::{FlashGauges, FlashPage, Gauges, LimitRefused};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Server {
             life,
             tls,
             gate: Gate::default(),
-            controls: Controls::new(&options.suboptions),
+            controls: Controls::new(&options.suboptions, cache.flash_settings()),
             last_seen: (0..options.threads).map(|_| clock.now().0.into()).collect(),
             cache: Box::new(cache.clone()),
             shedding: Shedding::default(),
@@ -192,6 +192,14 @@ impl Server {
 
     pub(crate) fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
         self.cache.miss_ratio_curve()
+    }
+
+    pub(crate) fn flash_gauges(&self) -> Option<FlashGauges> {
+        self.cache.flash_gauges()
+    }
+
+    pub(crate) fn flash_pages(&self) -> Vec<FlashPage> {
+        self.cache.flash_pages()
     }
 
     pub(crate) fn verbosity(&self) -> u32 {

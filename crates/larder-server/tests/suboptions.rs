@@ -64,6 +64,12 @@ fn what_cannot_be_is_refused_as_memcached_refuses_it() {
         "ext_page_size=x",
         "ext_max_frag",
         "ext_max_frag=x",
+        "ext_item_size",
+        "ext_item_size=-1",
+        "ext_item_age=x",
+        "ext_path",
+        "ext_path=/nowhere",
+        "ext_path=/nowhere:1g:frob",
         "ssl_wbuf_size",
         "ssl_wbuf_size=x",
         "ssl_chain_cert",
@@ -147,8 +153,93 @@ fn the_buffer_of_tls_is_shown_as_memcached_shows_it() {
         let shown =
             [&ours, &theirs].map(|page| page.contains(&format!("STAT ssl_wbuf_size {bytes}\r\n")));
         assert_eq!(shown, [true, true], "{options:?}: {ours}");
-        // Nothing here has these settings; compatibility.md says so.
-        assert!(!ours.contains("STAT ext_") && theirs.contains("STAT ext_max_frag "), "{theirs}");
+    }
+}
+
+/// The lines of `stats settings` about external storage.
+fn flash_settings(server: &Server) -> String {
+    let page = server.ask_text("stats settings\r\n");
+    let is_one = |line: &&str| {
+        line.starts_with("STAT ext_") || line.starts_with("STAT slab_automove_freeratio ")
+    };
+    page.lines().filter(is_one).map(|line| format!("{line}\n")).collect()
+}
+
+/// memcached shows and changes them without external storage, too.
+#[test]
+fn settings_of_flash_are_memcacheds() {
+    let rate = "ext_recache_rate=2000";
+    let all = "ext_item_size=100,ext_item_age=60,ext_low_ttl=30,ext_recache_rate=9,\
+               ext_wbuf_size=8,ext_compact_under=7,ext_drop_under=5,ext_max_sleep=1000,\
+               ext_max_frag=0.555,slab_automove_freeratio=0.0126,ext_drop_unread";
+    for list in [rate, all] {
+        let options = ["-o", list];
+        let (ours, theirs) = (Server::larderd(&options), memcached(&options));
+        let shown = flash_settings(&ours);
+        assert_eq!(shown, flash_settings(&theirs), "{list}");
+        assert_eq!(shown.lines().count(), 11, "{shown}");
+        for commands in [
+            "item_size,item_size x,frob 1,item_size 7,low_ttl 3,recache_rate 4,compact_under 0",
+            "item_age 11,drop_under 6,drop_unread 2,max_frag 0.25,max_sleep 70",
+            "item_age 4294967295,drop_unread 0,free_memchunks 63 2,free_memchunks 64 2",
+        ] {
+            let commands: String =
+                commands.split(',').map(|command| format!("extstore {command}\r\n")).collect();
+            let answers = ours.ask_text(&commands);
+            assert_eq!(answers, theirs.ask_text(&commands), "{commands}");
+            assert!(answers.contains("OK\r\n"), "{answers}");
+            assert_eq!(flash_settings(&ours), flash_settings(&theirs), "{commands}");
+        }
+    }
+}
+
+/// As memcached 1.6.45 answers; Debian's 1.6.18 knows no abbreviations of subcommands.
+#[test]
+fn subcommands_of_extstore_are_found_by_their_beginning() {
+    let server = Server::larderd(&[]);
+    for (command, answer) in [
+        ("extstore", "ERROR"),
+        ("extstore item_size", "ERROR"),
+        ("extstore item_size 1 2 3", "OK"),
+        ("extstore item_size -1", "ERROR"),
+        ("extstore item_size 4294967296", "ERROR"),
+        ("extstore item_sizes 1", "ERROR"),
+        ("extstore i 100", "OK"),
+        ("extstore item_a 11", "OK"),
+        ("extstore l 1", "OK"),
+        ("extstore r 4", "OK"),
+        ("extstore c 8", "OK"),
+        ("extstore d 6", "OK"),
+        ("extstore drop_un 5", "OK"),
+        ("extstore drop_unr 1", "OK"),
+        ("extstore m 70", "OK"),
+        ("extstore max_f 0.25", "OK"),
+        ("extstore free_memchunks 1", "ERROR"),
+        ("extstore f 1 2", "OK"),
+        ("extstore f 1 x", "ERROR"),
+        ("EXTSTORE item_size 1", "ERROR"),
+    ] {
+        assert_eq!(
+            server.ask_text(&format!("{command}\r\n")),
+            format!("{answer}\r\n"),
+            "{command}"
+        );
+    }
+    let quiet = "extstore low_ttl 3 noreply\r\nextstore item_age noreply\r\nmn\r\n";
+    assert_eq!(server.ask_text(quiet), "MN\r\n");
+    let settings = server.ask_text("stats settings\r\n").replace('\r', "");
+    for (name, value) in [
+        ("ext_item_size", "100"),
+        ("ext_item_age", "11"),
+        ("ext_low_ttl", "3"),
+        ("ext_recache_rate", "4"),
+        ("ext_compact_under", "8"),
+        ("ext_drop_under", "5"),
+        ("ext_max_sleep", "70"),
+        ("ext_max_frag", "0.25"),
+        ("ext_drop_unread", "yes"),
+    ] {
+        assert_eq!(stat(&settings, name), value, "{name}");
     }
 }
 

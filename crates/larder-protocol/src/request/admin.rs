@@ -69,6 +69,33 @@ pub enum Tuning {
     AutomoveFreeRatio(Ratio),
     /// `slabs automove window`: 3 to 1800 seconds.
     AutomoveWindow(u32),
+    /// `extstore`: a setting of the flash tier.
+    Flash(FlashTuning),
+}
+
+/// A setting of the flash tier, as `extstore` changes it. The names are memcached's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlashTuning {
+    /// Items of fewer bytes are not written.
+    ItemSize(u32),
+    /// Items that were idle for so many seconds are written; the highest number: when they are evicted.
+    ItemAge(u32),
+    /// Items that expire within so many seconds share pages.
+    LowTtl(u32),
+    /// One in so many items that are read again is copied to memory.
+    RecacheRate(u32),
+    /// With fewer free pages, pages are rewritten.
+    CompactUnder(u32),
+    /// With fewer free pages, the oldest page is evicted.
+    DropUnder(u32),
+    /// Microseconds that memcached's threads sleep at most.
+    MaxSleep(u32),
+    /// Pages of whose bytes less than this share is used are rewritten.
+    MaxFrag(Ratio),
+    /// Items that were never read are not rewritten.
+    DropUnread(bool),
+    /// `free_memchunks`: it has no effect in memcached either.
+    FreeMemchunks,
 }
 
 /// A fraction as an operator wrote it.

@@ -207,6 +207,10 @@ pub(super) const COMMANDS: &[Row] = &[
         "Misses that came across the item after it was flushed.",
     )
     .metric(DEAD_READ, &[("reason", "flushed")]),
+];
+
+/// Those after what flash has among them.
+pub(super) const OTHER_COMMANDS: &[Row] = &[
     Row::counter(
         "delete_misses",
         Thread(|t| &t.delete_misses),

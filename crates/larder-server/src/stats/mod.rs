@@ -2,6 +2,7 @@
 //! Names and order are memcached's; what Larder does not have is a constant.
 
 mod conns;
+mod flash;
 mod general;
 mod items;
 mod mrc;
@@ -21,8 +22,7 @@ use crate::server::Server;
 use larder_protocol::reply::StatsRefusal;
 use larder_session::StatsAnswer;
 
-/// The pages that a prefix of their name finds, as in memcached; its shortest prefix first. There
-/// are no rows of external storage.
+/// The pages that a prefix of their name finds, as in memcached; its shortest prefix first.
 const BY_PREFIX: [&str; 3] = ["settings", "conns", "extstore"];
 
 /// Answers `stats <topic>`.

@@ -4,7 +4,7 @@ use super::slab_class::SlabClass;
 use super::snapshot::Snapshot;
 use super::socket::Socket;
 use larder_operations::{ClassCounters, Counter, ThreadCounters};
-use larder_store::ClassGauges;
+use larder_store::{ClassGauges, FlashPage};
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
@@ -16,6 +16,8 @@ pub(super) enum Entry<'a> {
     /// A size class, from 0.
     Class(usize),
     Socket(Socket<'a>),
+    /// A page of the flash tier.
+    Page(FlashPage),
 }
 
 /// One statistic.
@@ -95,6 +97,8 @@ pub(super) enum Source {
     Slab(fn(&SlabClass) -> u64),
     /// Something about a listener or connection.
     Socket(fn(&Socket<'_>) -> Value),
+    /// Something about a page of the flash tier.
+    Page(fn(&FlashPage) -> u64),
     /// It never changes.
     Constant(&'static str),
 }
@@ -191,8 +195,9 @@ impl Source {
                 read(&SlabClass::new(snapshot, class)).into()
             }
             (Self::Socket(read), Entry::Socket(socket)) => read(socket),
+            (Self::Page(read), Entry::Page(page)) => read(page).into(),
             (Self::Constant(value), _) => value.into(),
-            (Self::Slab(_) | Self::Socket(_), _) => return None,
+            (Self::Slab(_) | Self::Socket(_) | Self::Page(_), _) => return None,
         };
         Some(value)
     }

@@ -1,12 +1,13 @@
 //! A server as one page of statistics sees it: what costs something to find out is found out once,
 //! when the first row asks for it, so rows that add up agree with each other.
 
+use crate::controls::TunedFlash;
 use crate::options::suboptions::{Shown, Suboptions};
 use crate::platform;
 use crate::server::Server;
 use larder_operations::{ClassCounters, Counter, Counters};
 use larder_store::segment::MissRatioCurve;
-use larder_store::{ClassGauges, Gauges};
+use larder_store::{ClassGauges, FlashGauges, Gauges};
 use std::cell::OnceCell;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub(super) struct Snapshot<'s> {
     cpu_times: OnceCell<[Duration; 2]>,
     curve: OnceCell<Option<MissRatioCurve>>,
     tuned: OnceCell<Shown>,
+    flash: OnceCell<Option<FlashGauges>>,
+    tuned_flash: OnceCell<TunedFlash>,
 }
 
 impl<'s> Snapshot<'s> {
@@ -28,6 +31,8 @@ impl<'s> Snapshot<'s> {
             cpu_times: OnceCell::new(),
             curve: OnceCell::new(),
             tuned: OnceCell::new(),
+            flash: OnceCell::new(),
+            tuned_flash: OnceCell::new(),
         }
     }
 
@@ -71,5 +76,20 @@ impl<'s> Snapshot<'s> {
     /// What commands have set.
     pub(super) fn tuned(&self) -> &Shown {
         self.tuned.get_or_init(|| self.server.controls.tuned())
+    }
+
+    /// The totals of the flash tier, if there is one.
+    pub(super) fn flash_gauges(&self) -> Option<&FlashGauges> {
+        self.flash.get_or_init(|| self.server.flash_gauges()).as_ref()
+    }
+
+    /// A total of the flash tier; 0 without one.
+    pub(super) fn flash_total(&self, read: fn(&FlashGauges) -> u64) -> u64 {
+        self.flash_gauges().map_or(0, read)
+    }
+
+    /// What `extstore` has set.
+    pub(super) fn tuned_flash(&self) -> &TunedFlash {
+        self.tuned_flash.get_or_init(|| self.server.controls.tuned_flash())
     }
 }

@@ -9,11 +9,11 @@
 
 use super::row::{Entry, Metric, Row};
 use super::snapshot::Snapshot;
-use super::{conns, general, items, mrc, settings, slabs, socket, tls};
+use super::{conns, flash, general, items, mrc, settings, slabs, socket, tls};
 use crate::server::Server;
 
 /// Every page that has rows.
-pub static PAGES: [&Page; 6] = [
+pub static PAGES: [&Page; 7] = [
     &Page {
         name: "general",
         sections: &[Section {
@@ -22,13 +22,17 @@ pub static PAGES: [&Page; 6] = [
                 general::PROCESS,
                 general::CONNECTIONS,
                 general::COMMANDS,
+                flash::LOOKUPS,
+                general::OTHER_COMMANDS,
                 general::LIMITS,
+                flash::TOTALS,
                 tls::GENERAL,
                 general::NETWORK_QUEUES,
                 general::ITEMS,
                 items::BACKGROUND,
                 general::LAST,
                 general::RESTART,
+                flash::LARDERS,
             ],
         }],
     },
@@ -36,7 +40,7 @@ pub static PAGES: [&Page; 6] = [
         name: "settings",
         sections: &[Section {
             each: Each::Server,
-            rows: &[settings::MEMCACHEDS, tls::SETTINGS, settings::LAST],
+            rows: &[settings::MEMCACHEDS, flash::SETTINGS, tls::SETTINGS, settings::LAST],
         }],
     },
     &Page {
@@ -54,6 +58,7 @@ pub static PAGES: [&Page; 6] = [
         ],
     },
     &Page { name: "conns", sections: &[Section { each: Each::Socket, rows: &[conns::ROWS] }] },
+    &Page { name: "extstore", sections: &[Section { each: Each::Page, rows: &[flash::PAGE] }] },
     &Page { name: "mrc", sections: &[Section { each: Each::Server, rows: &[mrc::ROWS] }] },
 ];
 
@@ -87,6 +92,8 @@ enum Each {
     Class(&'static str),
     /// For each listener and connection, with its number in front.
     Socket,
+    /// For each page of the flash tier, with its number in front.
+    Page,
 }
 
 impl Page {
@@ -129,6 +136,11 @@ impl Each {
             Self::Socket => socket::visit(snapshot.server, &mut |id, socket| {
                 show(&format!("{id}:"), &Entry::Socket(socket));
             }),
+            Self::Page => {
+                for (number, page) in snapshot.server.flash_pages().into_iter().enumerate() {
+                    show(&format!("{number}:"), &Entry::Page(page));
+                }
+            }
         }
     }
 }

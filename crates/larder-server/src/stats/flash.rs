@@ -1,0 +1,313 @@
+//! Rows about the flash tier, in `stats`, `stats settings` and `stats extstore`.
+
+use super::row::Source::{Page, Server};
+use super::row::Unit::{Bytes, Microseconds, Seconds};
+use super::row::{Condition, Row, Value};
+use super::snapshot::Snapshot;
+use larder_store::{FlashGauges, FlashSettings};
+
+const FLASH: Condition = Condition::new("with `-o ext_path`", |s, _| s.flash_gauges().is_some());
+
+const PAGES: &str = "larder_flash_pages";
+const REWRITES: &str = "larder_flash_rewrites_total";
+const ONE_QUEUE: &str = "Items that are rewritten are not sorted by their use.";
+
+/// Those among the counts of commands.
+pub(super) const LOOKUPS: &[Row] = &[
+    Row::counter(
+        "get_extstore",
+        Server(|s| total(s, |f| f.get_extstore)),
+        "Look-ups that had to read from flash.",
+    )
+    .metric("larder_flash_lookups_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "get_aborted_extstore",
+        Server(|s| total(s, |f| f.get_aborted)),
+        "Reads from flash that nobody waited for any more when they ended.",
+    )
+    .metric("larder_flash_reads_aborted_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "get_oom_extstore",
+        Server(|s| total(s, |f| f.get_oom)),
+        "Reads from flash that had to wait because all buffers were in use.",
+    )
+    .metric("larder_flash_reads_delayed_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "recache_from_extstore",
+        Server(|s| total(s, |f| f.recache)),
+        "Items that were copied from flash to memory because they were read again.",
+    )
+    .metric("larder_flash_items_recached_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "miss_from_extstore",
+        Server(|s| total(s, |f| f.miss)),
+        "Look-ups that missed because flash did not have the item's bytes any more, or could not be \
+         read.",
+    )
+    .metric("larder_flash_misses_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "badcrc_from_extstore",
+        Server(|s| total(s, |f| f.badcrc)),
+        "Those of `miss_from_extstore` whose checksum was wrong.",
+    )
+    .metric("larder_flash_checksum_errors_total", &[])
+    .shown(FLASH),
+];
+
+/// The totals of the tier.
+pub(super) const TOTALS: &[Row] = &[
+    Row::counter(
+        "extstore_memory_pressure",
+        Server(|s| Value::Real(s.flash_total(|f| f.dropped) as f64, Some(2))),
+        "Items that were evicted without being written because the queue of writes was full.",
+    )
+    .metric("larder_flash_items_dropped_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_compact_lost",
+        Server(|s| total(s, |f| f.compact_lost)),
+        "Items that were changed or removed while their page was rewritten.",
+    )
+    .metric(REWRITES, &[("result", "lost")])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_compact_rescues",
+        Server(|s| total(s, |f| f.compact_rescues)),
+        "Items that were rewritten to another page.",
+    )
+    .metric(REWRITES, &[("result", "kept")])
+    .shown(FLASH),
+    Row::constant("extstore_compact_resc_cold", "0", ONE_QUEUE).shown(FLASH),
+    Row::constant("extstore_compact_resc_old", "0", ONE_QUEUE).shown(FLASH),
+    Row::counter(
+        "extstore_compact_skipped",
+        Server(|s| total(s, |f| f.compact_skipped)),
+        "Items that were given up when their page was rewritten because they had not been read.",
+    )
+    .metric(REWRITES, &[("result", "skipped")])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_page_allocs",
+        Server(|s| total(s, |f| f.page_allocs)),
+        "Times that a free page began to be written.",
+    )
+    .metric("larder_flash_page_allocations_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_page_evictions",
+        Server(|s| total(s, |f| f.page_evictions)),
+        "Pages that were freed although they had live items.",
+    )
+    .metric("larder_flash_page_evictions_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_page_reclaims",
+        Server(|s| total(s, |f| f.page_reclaims)),
+        "Pages that were freed when they had no live items any more.",
+    )
+    .metric("larder_flash_page_reclaims_total", &[])
+    .shown(FLASH),
+    Row::gauge(
+        "extstore_pages_free",
+        Server(|s| total(s, |f| f.pages_free)),
+        "Pages that can be written.",
+    )
+    .metric(PAGES, &[("state", "free")])
+    .shown(FLASH),
+    Row::gauge(
+        "extstore_pages_used",
+        Server(|s| total(s, |f| f.pages_used)),
+        "Pages that have items, or are being written.",
+    )
+    .metric(PAGES, &[("state", "used")])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_objects_evicted",
+        Server(|s| total(s, |f| f.objects_evicted)),
+        "Live items that were evicted from flash with their page.",
+    )
+    .metric("larder_flash_items_evicted_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_objects_read",
+        Server(|s| total(s, |f| f.objects_read)),
+        "Items that were read from flash.",
+    )
+    .metric("larder_flash_items_read_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_objects_written",
+        Server(|s| total(s, |f| f.objects_written)),
+        "Items that were written to flash.",
+    )
+    .metric("larder_flash_items_written_total", &[])
+    .shown(FLASH),
+    Row::gauge(
+        "extstore_objects_used",
+        Server(|s| total(s, |f| f.objects_used)),
+        "Items that are on flash; `curr_items` contains them.",
+    )
+    .metric("larder_flash_items", &[])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_bytes_evicted",
+        Server(|s| total(s, |f| f.bytes_evicted)),
+        "Bytes of live items that were evicted from flash with their page.",
+    )
+    .unit(Bytes)
+    .metric("larder_flash_evicted_bytes_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_bytes_written",
+        Server(|s| total(s, |f| f.bytes_written)),
+        "Bytes that were written to flash.",
+    )
+    .unit(Bytes)
+    .metric("larder_flash_written_bytes_total", &[])
+    .shown(FLASH),
+    Row::counter(
+        "extstore_bytes_read",
+        Server(|s| total(s, |f| f.bytes_read)),
+        "Bytes that were read from flash.",
+    )
+    .unit(Bytes)
+    .metric("larder_flash_read_bytes_total", &[])
+    .shown(FLASH),
+    Row::gauge(
+        "extstore_bytes_used",
+        Server(|s| total(s, |f| f.bytes_used)),
+        "Bytes of the items that are on flash.",
+    )
+    .unit(Bytes)
+    .metric("larder_flash_used_bytes", &[])
+    .shown(FLASH),
+    Row::gauge(
+        "extstore_bytes_fragmented",
+        Server(|s| total(s, |f| f.bytes_fragmented)),
+        "Bytes of pages in use that no item on flash has.",
+    )
+    .unit(Bytes)
+    .metric("larder_flash_fragmented_bytes", &[])
+    .shown(FLASH),
+    Row::gauge(
+        "extstore_limit_maxbytes",
+        Server(|s| total(s, |f| f.page_count.saturating_mul(f.page_size))),
+        "Bytes of all pages.",
+    )
+    .unit(Bytes)
+    .metric("larder_flash_limit_bytes", &[])
+    .shown(FLASH),
+    Row::gauge(
+        "extstore_io_queue",
+        Server(|s| total(s, |f| f.io_queue)),
+        "Reads and writes of flash that are under way.",
+    )
+    .metric("larder_flash_io_queue", &[])
+    .shown(FLASH),
+];
+
+/// Those that memcached does not have.
+pub(super) const LARDERS: &[Row] = &[Row::gauge(
+    "flash_off",
+    Server(|s| Value::bit(s.flash_gauges().is_some_and(|flash| flash.is_off))),
+    "Larder's own: 1 if flash has failed so often that it is not used any more, else 0.",
+)
+.metric("larder_flash_off", &[])
+.shown(FLASH)];
+
+/// Those of `stats settings`, which are shown whether there is flash or not.
+pub(super) const SETTINGS: &[Row] = &[
+    Row::gauge(
+        "ext_item_size",
+        Server(|s| settings(s).item_size.into()),
+        "Items of fewer bytes are not written to flash (`-o ext_item_size`).",
+    )
+    .unit(Bytes),
+    Row::gauge(
+        "ext_item_age",
+        Server(|s| settings(s).item_age.unwrap_or(u32::MAX).into()),
+        "Idle time after which items are written (`-o ext_item_age`); 4294967295: when they are \
+         evicted.",
+    )
+    .unit(Seconds),
+    Row::gauge(
+        "ext_low_ttl",
+        Server(|s| settings(s).low_ttl.into()),
+        "Items that expire sooner share pages (`-o ext_low_ttl`).",
+    )
+    .unit(Seconds),
+    Row::gauge(
+        "ext_recache_rate",
+        Server(|s| settings(s).recache_rate.into()),
+        "One in so many items that are read again is copied to memory (`-o ext_recache_rate`); 0: none.",
+    ),
+    Row::gauge(
+        "ext_wbuf_size",
+        Server(|s| s.tuned_flash().shown.wbuf_size.into()),
+        "What `-o ext_wbuf_size` has set, without effect.",
+    )
+    .unit(Bytes),
+    Row::gauge(
+        "ext_compact_under",
+        Server(|s| settings(s).compact_under.into()),
+        "With fewer free pages, pages are rewritten (`-o ext_compact_under`).",
+    ),
+    Row::gauge(
+        "ext_drop_under",
+        Server(|s| settings(s).drop_under.into()),
+        "With fewer free pages, the oldest page is evicted (`-o ext_drop_under`).",
+    ),
+    Row::gauge(
+        "ext_max_sleep",
+        Server(|s| s.tuned_flash().shown.max_sleep.into()),
+        "What `-o ext_max_sleep` or `extstore max_sleep` has set, without effect.",
+    )
+    .unit(Microseconds),
+    Row::gauge(
+        "ext_max_frag",
+        Server(|s| Value::Real(settings(s).max_frag, Some(2))),
+        "Pages of whose bytes less than this share is used are rewritten (`-o ext_max_frag`).",
+    ),
+    Row::gauge(
+        "slab_automove_freeratio",
+        Server(|s| Value::Real(s.tuned().slab_automove_freeratio, Some(3))),
+        "What `slabs automove freeratio` has set, without effect.",
+    ),
+    Row::text(
+        "ext_drop_unread",
+        Server(|s| settings(s).drop_unread.into()),
+        "Whether items that were never read are given up when their page is rewritten \
+         (`-o ext_drop_unread`).",
+    ),
+];
+
+/// Those of `stats extstore`, for each page.
+pub(super) const PAGE: &[Row] = &[
+    Row::gauge(
+        "version",
+        Page(|page| page.version),
+        "A number that is higher for each later use of a page; 0: the page is free.",
+    ),
+    Row::gauge("bytes", Page(|page| page.bytes), "Bytes of items that are on the page.")
+        .unit(Bytes),
+    Row::gauge(
+        "bucket",
+        Page(|page| page.bucket.into()),
+        "What the page has, by memcached's numbers: 0 for evicted items, 1 for rewritten ones, 3 for \
+         those that expire soon.",
+    ),
+    Row::constant("free_bucket", "0", "Free pages are used for all items."),
+];
+
+fn total(snapshot: &Snapshot<'_>, read: fn(&FlashGauges) -> u64) -> Value {
+    snapshot.flash_total(read).into()
+}
+
+fn settings(snapshot: &Snapshot<'_>) -> FlashSettings {
+    snapshot.tuned_flash().settings
+}
