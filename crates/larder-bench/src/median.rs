@@ -1,6 +1,6 @@
 //! Combines the results of several runs by the median of each figure.
 
-use crate::outcome::{Command, Latency, Offered, Outcome, ServerCost, ServerOutcome};
+use crate::outcome::{Command, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The median; of an even count, the mean of the two middle numbers; 0 without numbers.
@@ -38,6 +38,7 @@ impl Outcome {
             lost_connections: runs.iter().map(|run| run.lost_connections).sum(),
             commands: names.into_iter().map(command).collect(),
             server: (!servers.is_empty()).then(|| median_server(&servers)),
+            flash: median_flash(runs.iter().filter_map(|run| run.flash).collect()),
             servers: median_servers(runs),
             load_cpu_seconds: median(runs.iter().map(|run| run.load_cpu_seconds)),
             faults,
@@ -61,6 +62,7 @@ fn median_servers(runs: &[Outcome]) -> Vec<ServerOutcome> {
             misses: count(|server| server.misses),
             lost_connections: of_runs.iter().map(|server| server.lost_connections).sum(),
             cost: (!costs.is_empty()).then(|| median_server(&costs)),
+            flash: median_flash(of_runs.iter().filter_map(|server| server.flash).collect()),
         }
     };
     (0..servers).map(median_of).collect()
@@ -120,7 +122,29 @@ fn median_server(runs: &[ServerCost]) -> ServerCost {
         rss_after: whole(runs.iter().map(|run| run.rss_after)),
         cycles: counted(|s| s.cycles),
         instructions: counted(|s| s.instructions),
+        written_bytes: runs
+            .iter()
+            .map(|run| run.written_bytes)
+            .collect::<Option<Vec<_>>>()
+            .map(|bytes| whole(bytes.into_iter())),
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is made for this alone")]
+fn median_flash(runs: Vec<FlashUse>) -> Option<FlashUse> {
+    let count = |figure: fn(&FlashUse) -> u64| whole(runs.iter().map(figure));
+    let shares: Vec<f64> = runs.iter().filter_map(|run| run.share_from_flash).collect();
+    (!runs.is_empty()).then(|| FlashUse {
+        hits: count(|f| f.hits),
+        hits_from_flash: count(|f| f.hits_from_flash),
+        share_from_flash: (!shares.is_empty()).then(|| median(shares)),
+        failed_reads: count(|f| f.failed_reads),
+        sets: count(|f| f.sets),
+        written_bytes: count(|f| f.written_bytes),
+        read_bytes: count(|f| f.read_bytes),
+        items: count(|f| f.items),
+        used_bytes: count(|f| f.used_bytes),
+    })
 }
 
 #[expect(

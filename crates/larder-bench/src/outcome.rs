@@ -1,5 +1,6 @@
 //! The results of a run, as result files contain them.
 
+use larder_target::FlashStats;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -26,6 +27,9 @@ pub struct Outcome {
     pub commands: BTreeMap<String, Command>,
     /// CPU time and memory of the server, if there is one and it runs on this machine.
     pub server: Option<ServerCost>,
+    /// What the server's flash tier did, if there is one server and it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashUse>,
     /// What each server answered, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerOutcome>,
@@ -147,6 +151,55 @@ pub struct ServerOutcome {
     pub lost_connections: u64,
     /// CPU time and memory of the server, if it runs on this machine.
     pub cost: Option<ServerCost>,
+    /// What its flash tier did, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashUse>,
+}
+
+/// What a server's flash tier did during a run, from the server's own statistics before and after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FlashUse {
+    /// Number of keys that were found.
+    pub hits: u64,
+    /// Number of those that were read from flash.
+    pub hits_from_flash: u64,
+    /// The share of hits that were read from flash; nothing without hits.
+    pub share_from_flash: Option<f64>,
+    /// Number of reads from flash without a value: nobody waited any more, or the bytes were gone or
+    /// damaged.
+    pub failed_reads: u64,
+    /// Number of sets.
+    pub sets: u64,
+    /// Bytes that were written to flash.
+    pub written_bytes: u64,
+    /// Bytes that were read from flash.
+    pub read_bytes: u64,
+    /// Number of items on flash after the run.
+    pub items: u64,
+    /// Bytes of these items.
+    pub used_bytes: u64,
+}
+
+impl FlashUse {
+    #[expect(clippy::cast_precision_loss, reason = "a share needs no last digit")]
+    pub(crate) fn between(before: &FlashStats, after: &FlashStats) -> Self {
+        // A server that was started again meanwhile has counted from 0.
+        let since = |count: fn(&FlashStats) -> u64| count(after).saturating_sub(count(before));
+        let (hits, failed_reads) = (since(|s| s.hits), since(|s| s.failed_reads));
+        let hits_from_flash = since(|s| s.reads).saturating_sub(failed_reads);
+        Self {
+            hits,
+            hits_from_flash,
+            share_from_flash: (hits > 0).then(|| hits_from_flash as f64 / hits as f64),
+            failed_reads,
+            sets: since(|s| s.sets),
+            written_bytes: since(|s| s.written_bytes),
+            read_bytes: since(|s| s.read_bytes),
+            items: after.items,
+            used_bytes: after.used_bytes,
+        }
+    }
 }
 
 /// CPU time and memory of the server, from the kernel's accounting of its process.
@@ -162,8 +215,33 @@ pub struct ServerCost {
     pub rss_before: u64,
     /// Resident memory after it, in bytes.
     pub rss_after: u64,
+    /// Bytes that the server wrote to storage devices, where the system reports them.
+    #[serde(default)]
+    pub written_bytes: Option<u64>,
     /// CPU cycles in user mode per request, where the machine has hardware counters.
     pub cycles: Option<f64>,
     /// Instructions in user mode per request, where the machine has hardware counters.
     pub instructions: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_hits_from_flash() {
+        let before = FlashStats { hits: 100, reads: 50, sets: 10, ..FlashStats::default() };
+        let after = FlashStats {
+            hits: 300,
+            reads: 102,
+            failed_reads: 2,
+            sets: 30,
+            items: 9,
+            ..FlashStats::default()
+        };
+        let used = FlashUse::between(&before, &after);
+        assert_eq!((used.hits, used.hits_from_flash, used.failed_reads), (200, 50, 2));
+        assert_eq!((used.share_from_flash, used.sets, used.items), (Some(0.25), 20, 9));
+        assert_eq!(FlashUse::between(&after, &after).share_from_flash, None);
+    }
 }

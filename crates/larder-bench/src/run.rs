@@ -7,10 +7,13 @@ use crate::load::control::Control;
 use crate::load::opening::{is_login_timeout, is_refused_login};
 use crate::load::stats::{CommandStats, LoadStats, ServerStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
-use crate::outcome::{Command, FILL, Latency, Offered, Outcome, ServerCost, ServerOutcome};
+use crate::outcome::{
+    Command, FILL, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome,
+};
 use crate::settings::{Arrivals, KeySpace, Keys, NamedServer, Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
 use larder_target::process::{self, Events, Usage, own_cpu_secs};
+use larder_target::{FlashStats, Protocol, ServerAddress};
 use larder_trace::TraceError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -276,10 +279,8 @@ fn load(
             .collect();
         workers.push(Worker::new(&load, &control, clients?, thread, interrupted)?);
     }
-    let monitor = |server: &NamedServer| {
-        pid.or_else(|| process::find(&server.address)).and_then(ServerMonitor::begin)
-    };
-    let mut monitors: Vec<_> = settings.servers.iter().map(monitor).collect();
+    let monitor = |server: &NamedServer| ServerMonitor::begin(settings, server, pid);
+    let monitors: Vec<_> = settings.servers.iter().map(monitor).collect();
     let own_cpu = own_cpu_secs();
     let (reports, received) = channel();
     let start = Instant::now();
@@ -313,11 +314,12 @@ fn load(
         (collected, ends.collect::<Result<Vec<WorkerEnd>, RunError>>())
     });
     let ends = ends?;
-    let (server, servers) = if settings.has_several_servers() {
-        (None, collected.servers(settings, monitors))
+    let (server, flash, servers) = if settings.has_several_servers() {
+        (None, None, collected.servers(settings, monitors))
     } else {
-        let monitor = monitors.pop().flatten();
-        (monitor.and_then(|monitor| monitor.end(collected.all.requests())), Vec::new())
+        let mut figures = monitors.into_iter().map(|one| one.end(collected.all.requests()));
+        let (server, flash) = figures.next().unwrap_or_default();
+        (server, flash, Vec::new())
     };
     let lost = ends.iter().map(|end| end.lost).sum::<usize>();
     let seconds = ends.iter().map(|end| end.time.as_secs_f64()).fold(0.0, f64::max);
@@ -349,6 +351,7 @@ fn load(
         connections: settings.connections() as u64,
         lost_connections: lost as u64,
         server,
+        flash,
         servers,
         load_cpu_seconds: own_cpu_secs() - own_cpu,
         ..Outcome::default()
@@ -453,16 +456,13 @@ impl Collected {
     }
 
     /// What each of several servers answered, and what it cost.
-    fn servers(
-        &self,
-        settings: &Settings,
-        monitors: Vec<Option<ServerMonitor>>,
-    ) -> Vec<ServerOutcome> {
-        let server = |(number, monitor): (usize, Option<ServerMonitor>)| {
+    fn servers(&self, settings: &Settings, monitors: Vec<ServerMonitor>) -> Vec<ServerOutcome> {
+        let server = |(number, monitor): (usize, ServerMonitor)| {
             let stats = self.all.servers.get(number).copied().unwrap_or_default();
             let ServerStats { answered, errors, hits, misses, lost_connections } = stats;
             // An error can be counted before its request is complete.
             let requests = answered.saturating_sub(errors);
+            let (cost, flash) = monitor.end(requests);
             ServerOutcome {
                 address: settings.servers[number].address.to_string(),
                 requests,
@@ -470,7 +470,8 @@ impl Collected {
                 hits,
                 misses,
                 lost_connections,
-                cost: monitor.and_then(|monitor| monitor.end(requests)),
+                cost,
+                flash,
             }
         };
         monitors.into_iter().enumerate().map(server).collect()
@@ -547,15 +548,43 @@ fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// Measures the CPU time and memory of the server's process during a run.
+/// Measures the CPU time and memory of the server's process during a run, and the use of its flash tier.
 #[derive(Debug)]
 struct ServerMonitor {
+    address: ServerAddress,
+    flash: Option<FlashStats>,
+    process: Option<ProcessMonitor>,
+}
+
+impl ServerMonitor {
+    fn begin(settings: &Settings, server: &NamedServer, pid: Option<i32>) -> Self {
+        let address = server.address.clone();
+        // The statistics are asked for over a plain connection.
+        let is_plain = settings.tls.is_none() && settings.login.is_none();
+        let has_stats = settings.protocol != Protocol::Resp;
+        let flash = (is_plain && has_stats).then(|| FlashStats::of(&address)).flatten();
+        let pid = pid.or_else(|| process::find(&address));
+        Self { address, flash, process: pid.and_then(ProcessMonitor::begin) }
+    }
+
+    fn end(self, requests: u64) -> (Option<ServerCost>, Option<FlashUse>) {
+        let cost = self.process.and_then(|process| process.end(requests));
+        let flash = self
+            .flash
+            .and_then(|before| Some(FlashUse::between(&before, &FlashStats::of(&self.address)?)));
+        (cost, flash)
+    }
+}
+
+/// Measures the CPU time and memory of the server's process.
+#[derive(Debug)]
+struct ProcessMonitor {
     pid: i32,
     before: Usage,
     events: Option<Events>,
 }
 
-impl ServerMonitor {
+impl ProcessMonitor {
     fn begin(pid: i32) -> Option<Self> {
         let before = process::usage(pid)?;
         Some(Self { pid, before, events: Events::count(pid) })
@@ -572,6 +601,10 @@ impl ServerMonitor {
             system_micros: each((after.system_secs - self.before.system_secs) * 1e6),
             rss_before: self.before.rss_bytes,
             rss_after: after.rss_bytes,
+            written_bytes: after
+                .written_bytes
+                .zip(self.before.written_bytes)
+                .map(|(after, before)| after.saturating_sub(before)),
             cycles: events.map(|(cycles, _)| each(cycles as f64)),
             instructions: events.map(|(_, instructions)| each(instructions as f64)),
         })

@@ -8,6 +8,7 @@ use larder_protocol::answer::{Answer, read_resp, read_text};
 use larder_protocol::encode::{InvalidKey, NewItem, WireKey, classic, resp};
 use larder_protocol::response;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -84,6 +85,17 @@ impl Connection {
     pub fn open(address: &ServerAddress, dialect: Dialect) -> io::Result<Self> {
         let (output, input) = (Vec::new(), Input::new(INPUT_LEN));
         Ok(Self { stream: Stream::connect(address)?, dialect, output, input })
+    }
+
+    /// Limits how long an answer may take, which is a minute otherwise.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+            Stream::Unix(stream) => stream.set_read_timeout(Some(timeout)),
+        }
     }
 
     /// Gets at most [`BATCH_MAX`] keys. Calls `each` with the index of each key, in order, and its
@@ -192,18 +204,26 @@ impl Connection {
         if self.dialect == Dialect::Resp {
             return Ok(None);
         }
+        let stats = self.stats()?;
+        Ok(stats.get("limit_maxbytes").and_then(|bytes| bytes.parse().ok()))
+    }
+
+    /// All values of `stats` by their names, in memcached's text protocol.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn stats(&mut self) -> io::Result<BTreeMap<String, String>> {
         classic::stats([], &mut self.output);
         self.write()?;
-        let (mut limit, mut goes_on) = (None, true);
+        let (mut stats, mut goes_on) = (BTreeMap::new(), true);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         while goes_on {
             self.read(|answer| match answer {
-                Answer::Stat { name: b"limit_maxbytes", value } => {
-                    limit = std::str::from_utf8(value).ok().and_then(|bytes| bytes.parse().ok());
-                }
-                other => goes_on = matches!(other, Answer::Stat { .. }),
+                Answer::Stat { name, value } => drop(stats.insert(text(name), text(value))),
+                _ => goes_on = false,
             })?;
         }
-        Ok(limit)
+        Ok(stats)
     }
 
     fn write(&mut self) -> io::Result<()> {

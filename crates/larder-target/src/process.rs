@@ -12,6 +12,9 @@ pub struct Usage {
     pub system_secs: f64,
     /// Resident memory in bytes. Memory that processes share is counted for each of them.
     pub rss_bytes: u64,
+    /// Bytes that were written to storage devices, of files and of the page cache; nothing where the
+    /// system does not report them.
+    pub written_bytes: Option<u64>,
 }
 
 #[cfg(target_os = "linux")]
@@ -70,7 +73,13 @@ mod linux {
             user_secs: user as f64 / ticks,
             system_secs: system as f64 / ticks,
             rss_bytes: tree.iter().map(|stat| stat.rss * procfs::page_size()).sum(),
+            written_bytes: tree.iter().map(|stat| written_bytes(stat.pid)).sum(),
         })
+    }
+
+    /// What a process caused to be written to storage devices; nothing if it belongs to another user.
+    fn written_bytes(pid: i32) -> Option<u64> {
+        Process::new(pid).and_then(|process| process.io()).ok().map(|io| io.write_bytes)
     }
 
     /// A process and its descendants; nothing if it does not exist.
@@ -270,5 +279,12 @@ mod tests {
     #[test]
     fn memory_is_some() {
         assert!(usage(own_pid().unwrap()).unwrap().rss_bytes > 1 << 20);
+    }
+
+    #[test]
+    fn written_bytes_only_grow() {
+        let written = || usage(own_pid().unwrap()).unwrap().written_bytes;
+        let before = written().expect("a process may read its own");
+        assert!(written() >= Some(before));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::find_rate::{Bound, Search, Step};
 use crate::median::median;
-use crate::outcome::{Offered, Outcome, ServerCost};
+use crate::outcome::{FlashUse, Offered, Outcome, ServerCost};
 use crate::run::Measured;
 use crate::settings::{Arrivals, Settings, Stop};
 use hdrhistogram::Histogram;
@@ -238,6 +238,14 @@ pub(crate) fn costs(outcome: &Outcome) -> String {
             }
         }
     }
+    if let Some(flash) = &outcome.flash {
+        text.push_str(&flash_line("flash", flash));
+    }
+    for server in &outcome.servers {
+        if let Some(flash) = &server.flash {
+            text.push_str(&flash_line(&format!("flash of {}", server.address), flash));
+        }
+    }
     let share = outcome.load_cpu_seconds / outcome.seconds.max(1e-9);
     let _ = writeln!(text, "load generator: {share:.2} cores busy");
     text.push_str(&faults(&outcome.faults));
@@ -267,6 +275,26 @@ fn server_line(name: &str, server: &ServerCost) -> String {
         mebibytes(server.rss_before),
         mebibytes(server.rss_after),
     )
+}
+
+fn flash_line(name: &str, flash: &FlashUse) -> String {
+    let share = flash.share_from_flash.map_or("none".to_owned(), percent);
+    let each = match flash.sets {
+        0 => String::new(),
+        sets => format!(", {:.0} B per set", per_second(flash.written_bytes, float(sets))),
+    };
+    format!(
+        "{name}: {share} of the hits were read from it, {} failed; {:.1} MiB written{each}; {} items \
+         in {:.1} MiB\n",
+        counted(flash.failed_reads, "read"),
+        mebibytes(flash.written_bytes),
+        flash.items,
+        mebibytes(flash.used_bytes),
+    )
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 /// The latency distribution by percentile. Each row counts the requests since the row before.
@@ -313,6 +341,11 @@ fn per_second(count: u64, seconds: f64) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
 fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+fn float(count: u64) -> f64 {
+    count as f64
 }
 
 #[cfg(test)]
