@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from bench import flash as flash_tiers
 from bench import parts, restarts
 from bench.agreement import PERCENTILES, TOOLS, ratio, verdict
 from bench.servers import EMPTY_LOOP, ROOT
@@ -331,7 +332,99 @@ def restart(found):
     return table(["", "ms to the end", "ms from the start to the first hit", "items kept"], rows) + "\n\n" + pairs
 
 
-OTHERS = (peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart)
+def flash(found):
+    verdicts = [[what, aim, got, VERDICT[met]] for what, aim, got, met in of_flash(found)]
+    met = table(["what", "target", "measured", "met"], verdicts) if verdicts else "Larder was not measured.\n"
+    tables = [met, flash_held(found), flash_reads(found), flash_overwrites(found), flash_written(found)]
+    if found["device"]:
+        tables.append(flash_device(found))
+    if found["idle"]:
+        tables.append(flash_idle(found))
+    return "\n".join(tables)
+
+
+def flash_held(found):
+    rows = []
+    for name, one in found["held"].items():
+        share = f"{one['items'] / one['keys']:.1%}"
+        cached = "–" if one["page_cache_bytes"] is None else mib(one["page_cache_bytes"])
+        rows.append([name, share, f"{one['found_share']:.1%}", f"{one['index_bytes_per_item']:.1f}", mib(one["rss_bytes"]), cached, one["wrong"]])
+    head = [f"{flash_tiers.HELD_KEYS:,} × 1 KB, -m {flash_tiers.MEMORY_MB}", "held", "keys found", "index B an item", "RSS, MiB", "page cache, MiB", "wrong values"]
+    return table(head, rows)
+
+
+def mib(count):
+    return f"{count / 2**20:,.0f}"
+
+
+def flash_reads(found):
+    rows = []
+    for length, by_server in found["reads"].items():
+        for load in flash_tiers.LOADS:
+            rows += [flash_row(f"{length}, {load}, {name}", one[load]) for name, one in by_server.items()]
+    plain = found["without_flash"]
+    rows += [flash_row(f"1024 B, 32 × 1, {name}, from memory", one["32 × 1"]) for name, one in plain.items()]
+    return table(["gets", "gets/s", "p50, µs", "p99, µs", "CPU, µs", "found", "from flash", "wrong"], rows)
+
+
+def flash_row(what, rounds):
+    shown = [spread([one[name] for one in rounds]) for name in ("per_second", "get_p50", "get_p99", "cpu_micros")]
+    shares = [flash_share(rounds, name) for name in ("hit_share", "share_from_flash")]
+    return [what, *shown, *shares, sum(one["wrong"] for one in rounds)]
+
+
+def flash_share(rounds, name):
+    shares = [one[name] for one in rounds if one[name] is not None]
+    return f"{median(shares):.1%}" if shares else "–"
+
+
+def flash_overwrites(found):
+    rows = []
+    for length, by_server in found["reads"].items():
+        for name, one in by_server.items():
+            rows.append([f"{length}, {name}", *flash_mix(one["overwrites"])])
+    for name, one in found["without_flash"].items():
+        rows.append([f"1024 B, {name}, in memory", *flash_mix(one["overwrites"])])
+    return table(["10 % overwrites, 32 × 1", "requests/s", "get p99, µs", "set p99, µs", "CPU, µs", "from flash"], rows)
+
+
+def flash_mix(rounds):
+    names = ("per_second", "get_p99", "set_p99", "cpu_micros")
+    return [*(spread([one[name] for one in rounds]) for name in names), flash_share(rounds, "share_from_flash")]
+
+
+def flash_written(found):
+    rows = []
+    for name in found["held"]:
+        rows.append([name, f"{filling_ratio(found, name):.2f}", f"{steady_ratio(found, name):.2f}"])
+    return table(["bytes written to the device ÷ bytes of keys and values", "filling", "overwriting a full file"], rows)
+
+
+def filling_ratio(found, name):
+    """Bytes written for each item that is on flash."""
+    one = found["held"][name]
+    return one["device_bytes"] / max(one["items_on_flash"] * one["payload_bytes"], 1)
+
+
+def steady_ratio(found, name):
+    one = found["steady"][name]
+    return one["device_bytes"] / (one["sets"] * one["payload_bytes"])
+
+
+def flash_device(found):
+    names = ("per_second", "p50", "p99", "cpu_micros")
+    rows = [[what, *(spread([one[name] for one in rounds]) for name in names)] for what, rounds in found["device"].items()]
+    return table(["the bare device, io_uring", "reads/s", "p50, µs", "p99, µs", "CPU, µs"], rows)
+
+
+def flash_idle(found):
+    costs = found["idle"]
+    return f"CPU time of a get from memory, of {len(costs['with'])} pairs: {spread(costs['without'])} µs without flash, {spread(costs['with'])} µs with flash that is not used; the median of the ratios is {flash_tiers.idle_ratio(costs):.3f}.\n"
+
+
+OTHERS = (
+    peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash,
+)
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}
 
@@ -494,6 +587,57 @@ def of_restart(found):
     yield at_most("CPU time of a get with -e ÷ without", 1.03, [restarts.ratio(found["get_cost"])], " ×")
 
 
+def of_flash(found):
+    if "larder" not in found["servers"]:
+        return
+    held = found["held"]["larder"]
+    yield at_least("1.5 M × 1 KB at -m 64: held", 100, [100 * held["items"] / held["keys"]], " %")
+    yield at_most("… index", 10, [held["index_bytes_per_item"]], " B an item")
+    if held["page_cache_bytes"] is not None:
+        yield at_most("… page cache", 0, [held["page_cache_bytes"]], " B")
+    yield at_most("… wrong values", 0, [held["wrong"]], "")
+    for length, loads in found["reads"].items():
+        yield from of_flash_reads(found, length, loads)
+        rates = flash_ratio(loads, "overwrites", "per_second")
+        yield at_least(f"{length}, 10 % overwrites ÷ extstore", 1.8, rates)
+    if "larder" in found["without_flash"]:
+        p99s = [flash_tiers.middle(one["overwrites"], "set_p99") for one in (found["reads"]["1024 B"]["larder"], found["without_flash"]["larder"])]
+        yield at_most("… set p99 ÷ without flash, 1024 B", 1.2, [p99s[0] / p99s[1]])
+    yield at_most("bytes written ÷ bytes set, filling", 1.05, [filling_ratio(found, "larder")])
+    yield at_most("… overwriting a full file", 1.2, [steady_ratio(found, "larder")])
+    yield at_most("CPU time of a get from memory, idle flash ÷ without", 1.02, [flash_tiers.idle_ratio(found["idle"])])
+
+
+def of_flash_reads(found, length, loads):
+    for load in flash_tiers.LOADS:
+        what, rates = f"gets from flash, {length}, {load}", flash_ratio(loads, load, "per_second")
+        is_single = load == "1 × 1"
+        if not is_single:
+            aim = 1.9 if (length, load) == ("1024 B", "32 × 1") else 2
+            yield at_least(f"{what} ÷ extstore, 32 threads", aim, rates)
+        if found["device"]:
+            ours = flash_tiers.middle(loads["larder"][load], "per_second")
+            bare = flash_tiers.middle(found["device"][f"{length}, {load}"], "per_second")
+            yield at_least("… ÷ the bare device", 0.65 if load == "32 × 1" else 0.8, [ours / bare])
+        if load == "32 × 1":
+            yield at_most("… p99 ÷ extstore", 0.6, flash_ratio(loads, load, "get_p99"))
+            yield at_most("… CPU a get ÷ extstore", 0.4, flash_ratio(loads, load, "cpu_micros"))
+        if is_single:
+            yield at_most(f"{what}: p50 ÷ extstore", 0.9, flash_ratio(loads, load, "get_p50"))
+        if (length, load) == ("1024 B", "32 × 1") and found["device"]:
+            ours = flash_tiers.middle(loads["larder"][load], "cpu_micros")
+            memory = flash_tiers.middle(found["without_flash"]["larder"][load], "cpu_micros")
+            bare = flash_tiers.middle(found["device"][f"{length}, {load}"], "cpu_micros")
+            yield at_most("… CPU a get, minus one from memory ÷ bare io_uring", 1.5, [(ours - memory) / bare])
+
+
+def flash_ratio(loads, load, name):
+    """Larder ÷ extstore with 32 threads, if that was measured."""
+    others = [server for server in ("memcached, 32 threads", "memcached, 1 thread") if server in loads]
+    ours = flash_tiers.middle(loads["larder"][load], name)
+    return [ours / flash_tiers.middle(loads[other][load], name) for other in others[:1]]
+
+
 TARGETS = {
     "peers": of_peers,
     "pipelined": of_pipelined,
@@ -509,4 +653,5 @@ TARGETS = {
     "instructions": of_instructions,
     "start": of_start,
     "restart": of_restart,
+    "flash": of_flash,
 }

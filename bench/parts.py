@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench import agreement as agreement_of_tools
+from bench import flash as flash_tiers
 from bench import peer_costs, restarts
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 from bench.servers import on_core, output, run, versions
@@ -207,7 +208,14 @@ def restart():
     return restarts.measure()
 
 
-OTHERS = (peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart)
+def flash():
+    """The flash tiers of larderd and memcached."""
+    return flash_tiers.measure()
+
+
+OTHERS = (
+    peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash,
+)
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 
 
