@@ -55,6 +55,10 @@ pub struct Arguments {
     /// Close each connection after this number of requests and open it again
     #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..), help_heading = CONNECTION)]
     pub reconnect_interval: Option<u64>,
+    /// Open lost connections again, as when the server is started again during the run. What was
+    /// outstanding is never answered, which is no fault then
+    #[arg(long, conflicts_with_all = ["find_rate", "clients_start", "client_stats", "trace"], help_heading = CONNECTION)]
+    pub reconnect_on_error: bool,
     /// Connect with TLS
     #[arg(long, help_heading = CONNECTION)]
     pub tls: bool,
@@ -370,6 +374,7 @@ impl Arguments {
             tls: self.tls.then(|| self.tls_settings()),
             client_stats: self.client_stats.is_some(),
             reconnect_interval: self.reconnect_interval,
+            reconnect_on_error: self.reconnect_on_error,
             steps: self.steps()?,
             threads: self.threads,
             clients: self.clients,
@@ -446,6 +451,9 @@ impl Arguments {
         }
         if let Some(prefix) = &self.client_stats {
             return Err(wrong("client-stats", prefix, "one server"));
+        }
+        if self.reconnect_on_error {
+            return Err(wrong("reconnect-on-error", "", "one server"));
         }
         if let Some(interval) = self.reconnect_interval {
             return Err(wrong("reconnect-interval", interval, "one server"));

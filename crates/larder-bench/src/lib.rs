@@ -23,7 +23,9 @@ pub use custom_options::{CommandList, CommandOptions};
 pub use find_rate::{Bound, Search, Step};
 pub use load::client_stats::ClientStats;
 pub use median::median;
-pub use outcome::{Command, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome};
+pub use outcome::{
+    Command, FlashUse, Interruption, Latency, Offered, Outcome, ServerCost, ServerOutcome,
+};
 pub use run::{Measured, Progress, RunError, Second, run, run_interruptible};
 pub use settings::{
     Arrivals, CustomCommand, DataSize, Distribution, KeySpace, Keys, Login, NamedServer, OnMiss,

@@ -38,6 +38,8 @@ impl Outcome {
             lost_connections: runs.iter().map(|run| run.lost_connections).sum(),
             commands: names.into_iter().map(command).collect(),
             server: (!servers.is_empty()).then(|| median_server(&servers)),
+            // Of several interruptions, the times have no median that belongs together.
+            interruption: runs.iter().find_map(|run| run.interruption),
             flash: median_flash(runs.iter().filter_map(|run| run.flash).collect()),
             servers: median_servers(runs),
             load_cpu_seconds: median(runs.iter().map(|run| run.load_cpu_seconds)),

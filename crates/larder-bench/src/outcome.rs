@@ -23,6 +23,10 @@ pub struct Outcome {
     pub connections: u64,
     /// Number of connections that were lost.
     pub lost_connections: u64,
+    /// With `--reconnect-on-error`: how long the server could not be reached, and what it answered
+    /// afterwards. Nothing if no connection was lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interruption: Option<Interruption>,
     /// Results by command: `set`, `get`, and `total` for both.
     pub commands: BTreeMap<String, Command>,
     /// CPU time and memory of the server, if there is one and it runs on this machine.
@@ -67,6 +71,26 @@ impl Outcome {
 
 /// Prefix of the faults that occurred while the keys were set.
 pub(crate) const FILL: &str = "fill: ";
+
+/// A time in which connections were lost and opened again. Times are in seconds since the first request
+/// of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interruption {
+    /// How often connections were lost.
+    pub lost_connections: u64,
+    /// Number of requests that were outstanding then, and are never answered.
+    pub lost_requests: u64,
+    /// When the first connection was lost.
+    pub begun_secs: f64,
+    /// When a connection that was opened again got its first answer.
+    pub answered_secs: Option<f64>,
+    /// When a key was found for the first time on such a connection.
+    pub hit_secs: Option<f64>,
+    /// Number of keys that were found on such connections.
+    pub hits_after: u64,
+    /// Number of keys that were not found on such connections.
+    pub misses_after: u64,
+}
 
 /// The load of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

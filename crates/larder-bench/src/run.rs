@@ -5,10 +5,11 @@ use crate::load::client_stats::ClientStats;
 use crate::load::connection::Load;
 use crate::load::control::Control;
 use crate::load::opening::{is_login_timeout, is_refused_login};
+use crate::load::outage::Outage;
 use crate::load::stats::{CommandStats, LoadStats, ServerStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
 use crate::outcome::{
-    Command, FILL, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome,
+    Command, FILL, FlashUse, Interruption, Latency, Offered, Outcome, ServerCost, ServerOutcome,
 };
 use crate::settings::{Arrivals, KeySpace, Keys, NamedServer, Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
@@ -27,6 +28,8 @@ pub struct Measured {
     pub outcome: Outcome,
     /// Latency histograms by command, in nanoseconds.
     pub histograms: BTreeMap<String, Histogram<u64>>,
+    /// When the first request was sent.
+    pub begun: Instant,
     /// The run by seconds since its start, without gaps. The last one is a part of a second.
     pub by_second: Vec<Second>,
     /// What each connection did in each second, if [`Settings::client_stats`] is set.
@@ -256,6 +259,7 @@ fn fill_settings_of(settings: &Settings, keys: Keys, space: Option<KeySpace>) ->
     fill_settings.commands.clear();
     fill_settings.steps = None;
     fill_settings.reconnect_interval = None;
+    fill_settings.reconnect_on_error = false;
     fill_settings
 }
 
@@ -508,7 +512,28 @@ impl Collected {
         let histograms = rows.into_iter().map(|(name, stats)| (name, stats.latency)).collect();
         self.all.faults.retain(|_, times| *times > 0);
         outcome.faults = self.all.faults;
-        Measured { outcome, histograms, by_second: self.by_second, clients: Vec::new() }
+        outcome.interruption = self.all.outage.map(interruption);
+        Measured {
+            outcome,
+            begun: self.start,
+            histograms,
+            by_second: self.by_second,
+            clients: Vec::new(),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
+fn interruption(outage: Outage) -> Interruption {
+    let secs = |nanos: u64| nanos as f64 / 1e9;
+    Interruption {
+        lost_connections: outage.lost_connections,
+        lost_requests: outage.lost_requests,
+        begun_secs: secs(outage.begun_at),
+        answered_secs: outage.answered_at.map(secs),
+        hit_secs: outage.hit_at.map(secs),
+        hits_after: outage.hits,
+        misses_after: outage.misses,
     }
 }
 

@@ -27,6 +27,9 @@ pub struct Settings {
     pub client_stats: bool,
     /// Number of requests after which a connection is closed and opened again.
     pub reconnect_interval: Option<u64>,
+    /// Whether lost connections are opened again.
+    #[serde(default)]
+    pub reconnect_on_error: bool,
     /// How the number of connections grows; none if all are there from the start.
     pub steps: Option<Steps>,
     /// Load threads, each with an event loop.

@@ -125,7 +125,6 @@ const NOT_THERE: &[&str] = &[
     "--data-offset=5",
     "--data-verify",
     "--monitor-input=monitor.txt",
-    "--reconnect-on-error",
     "--scan-incremental-iteration",
     "--select-db=1",
     "--statsd-host=localhost",

@@ -201,6 +201,15 @@ impl PendingRequest {
         }
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// How long it has waited, in nanoseconds.
+    pub(crate) fn waited(&self, now: u64) -> u64 {
+        now.saturating_sub(self.at)
+    }
+
     /// Counts the request as never answered. `now` is the end of the run, in nanoseconds since its
     /// start.
     pub(crate) fn never_answered(&self, now: u64, stats: &mut LoadStats) {

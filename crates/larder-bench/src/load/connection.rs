@@ -119,6 +119,8 @@ pub(crate) struct Connection {
     client: Option<Box<ClientStats>>,
     /// The server's message, if its last answer was an error.
     last_error: Option<String>,
+    /// Whether it was lost and opened again.
+    was_lost: bool,
 }
 
 /// How far a connection is open.
@@ -134,6 +136,8 @@ enum Stage {
     LoggingIn,
     /// Requests can be sent.
     Open,
+    /// It is lost, and is to be opened again.
+    Lost,
 }
 
 /// What can be read from a connection.
@@ -186,6 +190,7 @@ impl Connection {
             free_at: 0,
             client: settings.client_stats.then(|| Box::new(ClientStats::new(index))),
             last_error: None,
+            was_lost: false,
         })
     }
 
@@ -213,6 +218,29 @@ impl Connection {
         self.unsent.clear();
         (self.sent_len, self.input.start, self.input.end) = (0, 0, 0);
         self.begin_opening(load)
+    }
+
+    /// Notes that the connection is lost and is to be opened again. Returns the requests that were
+    /// outstanding.
+    pub(crate) fn lose(&mut self) -> VecDeque<PendingRequest> {
+        (self.stage, self.was_lost, self.last_error) = (Stage::Lost, true, None);
+        self.keys.clear();
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Whether requests can be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// Whether the connection is lost and not being opened again yet.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.stage == Stage::Lost
+    }
+
+    /// Whether the connection was lost before, and is or was opened again.
+    pub(crate) fn was_lost(&self) -> bool {
+        self.was_lost
     }
 
     /// Begins to open the connection, without waiting.
@@ -261,7 +289,7 @@ impl Connection {
         let Settings { timeout, connection_timeout, .. } = load.settings;
         let by_timeout = (timeout, "--timeout");
         let (what, (limit, option)) = match (self.stage, connection_timeout) {
-            (Stage::Dormant | Stage::Open, _) => return None,
+            (Stage::Dormant | Stage::Open | Stage::Lost, _) => return None,
             (Stage::Connecting, Some(limit)) => {
                 ("it was not made", (limit, "--connection-timeout"))
             }

@@ -12,6 +12,7 @@ pub(crate) mod feed;
 pub(crate) mod generator;
 pub(crate) mod keys;
 pub(crate) mod opening;
+pub(crate) mod outage;
 pub(crate) mod recorded;
 pub(crate) mod replay;
 pub(crate) mod schedule;

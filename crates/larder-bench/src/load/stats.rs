@@ -1,5 +1,7 @@
 //! Counters and latency histograms of one worker thread.
 
+use super::answers::PendingRequest;
+use super::outage::Outage;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -49,6 +51,8 @@ pub(crate) struct LoadStats {
     /// in nanoseconds. Nothing in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
+    /// Lost connections that were opened again.
+    pub(crate) outage: Option<Outage>,
     /// By server; empty with one server.
     pub(crate) servers: Vec<ServerStats>,
     /// The second of the run, counted from its start, that the statistics are of.
@@ -93,7 +97,7 @@ impl LoadStats {
     pub(crate) fn new() -> Self {
         let commands = vec![CommandStats::new(), CommandStats::new()];
         let (faults, servers) = (BTreeMap::new(), Vec::new());
-        Self { commands, lateness: None, faults, servers, second: 0 }
+        Self { commands, lateness: None, faults, outage: None, servers, second: 0 }
     }
 
     /// The sums of what all servers answered so far.
@@ -174,6 +178,40 @@ impl LoadStats {
         self.fault("never answered", 1);
     }
 
+    /// Counts a lost connection that is to be opened again, with its outstanding requests. They are no
+    /// faults.
+    #[cold]
+    pub(crate) fn lost_connection(
+        &mut self,
+        now: u64,
+        outstanding: impl IntoIterator<Item = PendingRequest>,
+    ) {
+        let mut requests = 0;
+        for request in outstanding {
+            self.lost_request(request.kind(), request.waited(now));
+            requests += 1;
+        }
+        let outage = self.outage.get_or_insert(Outage::begin(now));
+        outage.lost_connections += 1;
+        outage.lost_requests += requests;
+    }
+
+    /// Counts what was answered since the sums were `before`, on a connection that was opened again.
+    #[cold]
+    pub(crate) fn answered_again(&mut self, now: u64, before: ServerStats) {
+        let after = self.of_all_servers();
+        self.outage.get_or_insert(Outage::begin(now)).answered(now, before, after);
+    }
+
+    /// Counts a request that was outstanding on a lost connection and has waited for `waited`
+    /// nanoseconds. It is no fault.
+    #[cold]
+    fn lost_request(&mut self, kind: Kind, waited: u64) {
+        let command = self.of(kind);
+        command.latency.saturating_record(waited);
+        command.never_answered += 1;
+    }
+
     pub(crate) fn fault(&mut self, what: &str, times: u64) {
         let known = self.faults.len() < FAULTS_MAX || self.faults.contains_key(what);
         let what = if known { what } else { "other faults" };
@@ -190,6 +228,12 @@ impl LoadStats {
         if let Some(lateness) = &other.lateness {
             // Adding fails only if bounds differ; all histograms have the same ones.
             let _ = self.lateness.get_or_insert_with(histogram).add(lateness);
+        }
+        if let Some(theirs) = &other.outage {
+            match &mut self.outage {
+                Some(mine) => mine.add(theirs),
+                None => self.outage = Some(*theirs),
+            }
         }
         for (what, times) in &other.faults {
             self.fault(what, *times);
@@ -210,6 +254,7 @@ impl LoadStats {
             lateness.reset();
         }
         self.faults.clear();
+        self.outage = None;
         self.servers.clear();
     }
 }

@@ -37,6 +37,8 @@ const SPIN_TIME: Duration = Duration::from_millis(2);
 /// How long a client waits that has nothing outstanding because the servers of all its requests are
 /// lost.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
+/// How long a lost connection waits before it is opened again, and between attempts.
+const REOPEN_AFTER: Duration = Duration::from_millis(2);
 
 /// A worker thread of the load.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub(crate) struct Worker<'l> {
     servers: usize,
     /// Clients to which no event will come, because they have nothing outstanding.
     waiting: Vec<usize>,
+    /// Lost connections that are to be opened again, by client and server, and when.
+    reopening: Vec<(usize, usize, Duration)>,
     /// Requests that were drawn for lost servers.
     unsent: Unsent,
     /// When the connections that are being opened were last looked at.
@@ -138,6 +142,7 @@ impl<'l> Worker<'l> {
             clients: clients.into_iter().map(Some).collect(),
             servers: load.settings.servers.len(),
             waiting: Vec::new(),
+            reopening: Vec::new(),
             unsent: Unsent::default(),
             opening_checked: Duration::ZERO,
             schedule,
@@ -185,6 +190,7 @@ impl<'l> Worker<'l> {
             self.watch(elapsed);
             self.open_more(elapsed);
             self.drop_overdue(elapsed);
+            self.reopen_lost(elapsed);
             self.resume_waiting(elapsed);
             self.send_what_is_due(elapsed);
             self.begin_bursts(elapsed);
@@ -283,7 +289,9 @@ impl<'l> Worker<'l> {
     /// Drops connections that were begun to be opened during the run and have taken too long.
     fn drop_overdue(&mut self, elapsed: Duration) {
         let settings = &self.load.settings;
-        let opens_some = settings.steps.is_some() || settings.reconnect_interval.is_some();
+        let opens_some = settings.steps.is_some()
+            || settings.reconnect_interval.is_some()
+            || settings.reconnect_on_error;
         if !opens_some || elapsed < self.opening_checked + CHECK_EVERY {
             return;
         }
@@ -347,6 +355,9 @@ impl<'l> Worker<'l> {
         if !self.waiting.is_empty() {
             wait = wait.min(RETRY_AFTER);
         }
+        if !self.reopening.is_empty() {
+            wait = wait.min(REOPEN_AFTER);
+        }
         if let Some(next) = self.next_step {
             wait = wait.min(next.saturating_sub(elapsed));
         }
@@ -386,7 +397,11 @@ impl<'l> Worker<'l> {
         let now = || nanos(start.elapsed());
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         let Some(connection) = client.connection(server) else { return };
-        let before = (self.servers > 1).then(|| self.stats.of_all_servers());
+        if connection.is_lost() {
+            return;
+        }
+        let was_lost = connection.was_lost();
+        let before = (self.servers > 1 || was_lost).then(|| self.stats.of_all_servers());
         let result = match arrived {
             Arrived::Nothing => Ok(()),
             _ => connection.receive(self.load, arrived, now, &mut self.stats),
@@ -394,10 +409,12 @@ impl<'l> Worker<'l> {
         let result = result.and_then(|()| connection.go_on_opening(self.load));
         let result =
             result.and_then(|()| connection.send_or_receive(self.load, now, &mut self.stats));
-        if let Some(before) = before {
-            self.stats.count_for(server, before);
-        }
         let elapsed = self.start.elapsed();
+        match before {
+            Some(before) if was_lost => self.stats.answered_again(nanos(elapsed), before),
+            Some(before) => self.stats.count_for(server, before),
+            None => (),
+        }
         if arrived != Arrived::Nothing {
             self.last_event = elapsed;
         }
@@ -589,6 +606,9 @@ impl<'l> Worker<'l> {
     /// Drops a connection. Its client goes on with the other servers, if there are any.
     #[cold]
     fn drop_connection(&mut self, index: usize, server: usize, error: &Error) {
+        if self.load.settings.reconnect_on_error {
+            return self.reopen_later(index, server);
+        }
         let Some(client) = &mut self.clients[index] else { return };
         let Some(mut connection) = client.take_connection(server) else { return };
         self.client_stats.extend(connection.take_client().map(|stats| *stats));
@@ -608,6 +628,45 @@ impl<'l> Worker<'l> {
             }
             self.clients[index] = None;
             self.busy -= 1;
+        }
+    }
+
+    /// Counts what was outstanding on a lost connection, which is opened again later.
+    #[cold]
+    fn reopen_later(&mut self, index: usize, server: usize) {
+        let elapsed = self.start.elapsed();
+        let Some(connection) = self.connection(index, server) else { return };
+        if connection.is_lost() {
+            return;
+        }
+        let was_open = connection.is_open();
+        let lost = connection.lose();
+        self.reopening.push((index, server, elapsed + REOPEN_AFTER));
+        // A connection that could not be opened again was counted before.
+        if was_open {
+            self.stats.lost_connection(nanos(elapsed), lost);
+        }
+    }
+
+    /// Begins to open lost connections again, unless their clients have nothing more to send.
+    fn reopen_lost(&mut self, elapsed: Duration) {
+        if self.reopening.is_empty() || self.has_ended(elapsed) {
+            return;
+        }
+        let (due, later) =
+            std::mem::take(&mut self.reopening).into_iter().partition(|(.., at)| *at <= elapsed);
+        self.reopening = later;
+        let due: Vec<(usize, usize, Duration)> = due;
+        for (index, server, _) in due {
+            if self.clients[index].as_ref().is_some_and(Client::is_done) {
+                self.retire(index);
+                continue;
+            }
+            let load = self.load;
+            if let Some(connection) = self.connection(index, server) {
+                let reopened = connection.reopen(load);
+                self.begin_serving(index, server, reopened);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::find_rate::{Bound, Search, Step};
 use crate::median::median;
-use crate::outcome::{FlashUse, Offered, Outcome, ServerCost};
+use crate::outcome::{FlashUse, Interruption, Offered, Outcome, ServerCost};
 use crate::run::Measured;
 use crate::settings::{Arrivals, Settings, Stop};
 use hdrhistogram::Histogram;
@@ -131,6 +131,9 @@ pub(crate) fn warnings(outcome: &Outcome) -> String {
     if outcome.lost_connections > 0 {
         let of = counted(outcome.connections, "connection");
         let _ = writeln!(text, "LOST {} of {of}", outcome.lost_connections);
+    }
+    if let Some(interruption) = &outcome.interruption {
+        text.push_str(&interruption_line(interruption));
     }
     let total = outcome.total();
     let unanswered = total.errors + total.never_answered + total.never_sent;
@@ -274,6 +277,24 @@ fn server_line(name: &str, server: &ServerCost) -> String {
         server.system_micros,
         mebibytes(server.rss_before),
         mebibytes(server.rss_after),
+    )
+}
+
+fn interruption_line(interruption: &Interruption) -> String {
+    let Interruption { lost_connections, lost_requests, begun_secs, .. } = interruption;
+    let after = |at: Option<f64>| match at {
+        Some(at) => format!("after {}", time((at - begun_secs) * 1e6)),
+        None => "never".to_owned(),
+    };
+    format!(
+        "INTERRUPTED at {begun_secs:.3} s: {}, {}; first answer {}, first hit {}; then {} hits and {} \
+         misses\n",
+        counted(*lost_connections, "lost connection"),
+        counted(*lost_requests, "lost request"),
+        after(interruption.answered_secs),
+        after(interruption.hit_secs),
+        interruption.hits_after,
+        interruption.misses_after,
     )
 }
 

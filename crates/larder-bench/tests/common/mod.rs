@@ -26,6 +26,19 @@ impl Server {
         Self::start(&[&usual, options, &["-p"]].concat())
     }
 
+    /// A memcached on a port that is known to be free.
+    pub fn memcached_at(port: u16) -> Self {
+        let child = Command::new("memcached")
+            .args(["-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1", "-p", &port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("memcached is installed");
+        let mut server = Self { child, port };
+        assert!(server.answers(), "port {port}");
+        server
+    }
+
     pub fn redis() -> Self {
         Self::redis_with(&[])
     }

@@ -1,0 +1,75 @@
+//! What becomes of a load whose connections are lost and opened again.
+
+use super::stats::ServerStats;
+
+/// Lost connections, and what was answered on those that were opened again. Times are in nanoseconds
+/// since the start of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outage {
+    pub(crate) lost_connections: u64,
+    pub(crate) lost_requests: u64,
+    /// When the first connection was lost.
+    pub(crate) begun_at: u64,
+    /// When the first answer arrived on a connection that was opened again.
+    pub(crate) answered_at: Option<u64>,
+    /// When the first key was found on one.
+    pub(crate) hit_at: Option<u64>,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+impl Outage {
+    pub(crate) fn begin(begun_at: u64) -> Self {
+        Self {
+            lost_connections: 0,
+            lost_requests: 0,
+            begun_at,
+            answered_at: None,
+            hit_at: None,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// Counts what has been answered on a connection that was opened again, between two sums of all
+    /// answers.
+    pub(crate) fn answered(&mut self, now: u64, before: ServerStats, after: ServerStats) {
+        if after.answered > before.answered {
+            self.answered_at.get_or_insert(now);
+        }
+        if after.hits > before.hits {
+            self.hit_at.get_or_insert(now);
+        }
+        self.hits += after.hits - before.hits;
+        self.misses += after.misses - before.misses;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        let first = |mine: Option<u64>, theirs: Option<u64>| mine.into_iter().chain(theirs).min();
+        self.lost_connections += other.lost_connections;
+        self.lost_requests += other.lost_requests;
+        self.begun_at = self.begun_at.min(other.begun_at);
+        self.answered_at = first(self.answered_at, other.answered_at);
+        self.hit_at = first(self.hit_at, other.hit_at);
+        self.hits += other.hits;
+        self.misses += other.misses;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_times_of_all_threads_count() {
+        let mut one = Outage::begin(50);
+        let sums = |answered, hits| ServerStats { answered, hits, ..ServerStats::default() };
+        one.answered(70, sums(0, 0), sums(1, 0));
+        one.answered(90, sums(1, 0), sums(3, 2));
+        let mut other = Outage::begin(40);
+        other.answered(80, sums(5, 5), sums(6, 6));
+        one.add(&other);
+        assert_eq!((one.begun_at, one.answered_at, one.hit_at), (40, Some(70), Some(80)));
+        assert_eq!(one.hits, 3);
+    }
+}
