@@ -140,6 +140,24 @@ impl Connection {
         Ok(taken)
     }
 
+    /// Deletes at most [`BATCH_MAX`] items; returns how many were there. Only in memcached's text
+    /// protocol.
+    ///
+    /// # Errors
+    /// The connection is lost, or a key is invalid.
+    pub fn delete<K: AsRef<[u8]>>(&mut self, keys: &[K]) -> io::Result<usize> {
+        for key in keys {
+            let key = WireKey::new(key.as_ref()).map_err(invalid)?;
+            classic::delete(key, false, &mut self.output);
+        }
+        self.write()?;
+        let mut deleted = 0;
+        for _ in keys {
+            deleted += usize::from(self.read(|answer| matches!(answer, Answer::Deleted))?);
+        }
+        Ok(deleted)
+    }
+
     fn push_sets<'i>(&mut self, items: impl IntoIterator<Item = Item<'i>>) -> io::Result<usize> {
         let now_unix_secs = now_unix_secs();
         let mut offered = 0;
@@ -389,6 +407,15 @@ mod tests {
         let found = gets(&mut connection, &["a", "b"]).unwrap();
         assert_eq!(found, [Some(b"\r\nEN".to_vec()), None]);
         assert!(gets(&mut connection, &["c"]).unwrap_err().to_string().contains("SERVER_ERROR no"));
+    }
+
+    #[test]
+    fn deletions_and_statistics_are_understood() {
+        let answers =
+            b"DELETED\r\nNOT_FOUND\r\nSTAT curr_items 7\r\nSTAT limit_maxbytes 64\r\nEND\r\n";
+        let mut connection = talk_to(Dialect::Text, answers);
+        assert_eq!(connection.delete(&["a", "b"]).unwrap(), 1);
+        assert_eq!(connection.stats().unwrap()["curr_items"], "7");
     }
 
     #[test]

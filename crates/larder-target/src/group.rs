@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 /// process group are found.
 const MARK: &str = "STARTED_BY_LARDER";
 
-/// What the watchdog does. `$1` is the mark, `$2` the server's directory. The loop runs twice, because
+/// What the watchdog does. `$1` is the mark, the others are the server's directories. The loop runs twice, because
 /// a process can start another one while it is killed.
 const WATCHDOG: &str = r#"
 trap '' TERM INT HUP QUIT
@@ -29,7 +29,8 @@ for round in 1 2; do
         fi
     done
 done
-rm -rf -- "$2"
+shift
+rm -rf -- "$@"
 kill -KILL 0
 "#;
 
@@ -41,17 +42,17 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts the watchdog of a group without further processes. `folder` is a directory that it
+    /// Starts the watchdog of a group without further processes. `folders` are directories that it
     /// removes if this process is killed; `id` is unique in this process.
     ///
     /// # Errors
     /// No process can be started.
-    pub(crate) fn new(folder: &Path, id: u32) -> io::Result<Self> {
+    pub(crate) fn new<'f>(folders: impl Iterator<Item = &'f Path>, id: u32) -> io::Result<Self> {
         // The point ends the mark, so that no mark is the beginning of another one.
         let mark = format!("{}-{id}.", std::process::id());
         let watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "larder-watchdog", &format!("{MARK}={mark}")])
-            .arg(folder)
+            .args(folders)
             .env_remove(MARK)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -76,6 +77,14 @@ impl Group {
         let mut members = process::members(self.id().as_raw(), mark.as_bytes());
         members.retain(|pid| *pid != self.id().as_raw());
         members
+    }
+
+    /// Signals each process of the server, but not the watchdog.
+    pub(crate) fn signal_members(&self, signal: Signal) {
+        for pid in self.members() {
+            // A signal fails if its process has exited, which is all the same.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
     }
 
     /// Signals all processes of the server.

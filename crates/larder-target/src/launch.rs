@@ -20,6 +20,13 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a server may take to exit after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a server may take to exit before it is started again: one that writes its memory to a disk
+/// takes long.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(120);
+/// A restart lasts milliseconds.
+const RESTART_POLL_INTERVAL: Duration = Duration::from_micros(200);
+/// Where the system has a file system in memory.
+const SHARED_MEMORY: &str = "/dev/shm";
 /// How long a server may take for the answer that shows that it is ready.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// A start is tried several times, because another process can take the free port first.
@@ -29,7 +36,8 @@ const ATTEMPTS: usize = 3;
 #[derive(Clone, Debug)]
 pub struct Launch<'l> {
     /// The command, in which the placeholders `{port}` or `{socket}` (a path) and `{dir}` (an empty
-    /// directory) are replaced, and those of `values`.
+    /// directory) are replaced, and those of `values`. `{shm}` is an empty directory in shared memory,
+    /// `{disk}` one in `disk`. All of them are removed when the server is stopped.
     pub command: CommandLine<'l>,
     /// The values of further placeholders.
     pub values: Values,
@@ -41,6 +49,8 @@ pub struct Launch<'l> {
     pub cores: Option<&'l CoreSet>,
     /// A file for its output. Otherwise it inherits standard error.
     pub log: Option<&'l Path>,
+    /// Where the directory of `{disk}` is made, which is an unknown placeholder otherwise.
+    pub disk: Option<&'l Path>,
 }
 
 /// The command of a server.
@@ -102,9 +112,46 @@ pub struct Launched {
     address: ServerAddress,
     /// The process whose CPU time and memory, with those of its descendants, are the server's.
     pid: i32,
-    folder: PathBuf,
+    /// The command with which it was started, and its cores.
+    command: Command,
+    cores: Option<CoreSet>,
+    folders: Folders,
     log: Option<PathBuf>,
     is_stopped: bool,
+}
+
+/// The directories of a server.
+#[derive(Clone, Debug)]
+struct Folders {
+    dir: PathBuf,
+    shm: PathBuf,
+    disk: Option<PathBuf>,
+}
+
+impl Folders {
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.dir), Some(&self.shm), self.disk.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path)
+    }
+
+    fn remove(&self) {
+        for folder in self.all() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// When a server was signalled, had ended, and was started again.
+#[derive(Clone, Copy, Debug)]
+pub struct Restarted {
+    /// When the signal was sent.
+    pub signalled: Instant,
+    /// When the last of its processes had ended.
+    pub ended: Instant,
+    /// When its command was run again.
+    pub started: Instant,
 }
 
 impl Launch<'_> {
@@ -130,11 +177,16 @@ impl Launch<'_> {
     /// Starts the server once. Returns the address that was chosen, too.
     fn attempt(&self) -> Result<(ServerAddress, Result<Launched, LaunchError>), LaunchError> {
         let id = next_id();
-        let folder = std::env::temp_dir().join(format!("larder-{}-{id}", std::process::id()));
+        let name = format!("larder-{}-{id}", std::process::id());
+        let folders = Folders {
+            dir: std::env::temp_dir().join(&name),
+            shm: Path::new(SHARED_MEMORY).join(&name),
+            disk: self.disk.map(|disk| disk.join(&name)),
+        };
         let prepare =
             |path: &Path, error| LaunchError::Prepare { what: path.display().to_string(), error };
-        let address = self.choose_address(&folder)?;
-        let mut command = self.command(&address, &folder)?;
+        let address = self.choose_address(&folders.dir)?;
+        let mut command = self.command(&address, &folders)?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
         if let Some(log) = self.log {
             // A start that failed before has left its last words there.
@@ -142,31 +194,56 @@ impl Launch<'_> {
             let output = output.map_err(|error| prepare(log, error))?;
             command.stderr(output.try_clone().map_err(|error| prepare(log, error))?).stdout(output);
         }
-        std::fs::create_dir_all(&folder).map_err(|error| prepare(&folder, error))?;
+        for folder in
+            folders.all().filter(|folder| *folder == folders.dir || self.uses(folder, &folders))
+        {
+            std::fs::create_dir_all(folder).map_err(|error| prepare(folder, error))?;
+        }
         let spawned =
-            Group::new(&folder, id).map_err(|error| error.to_string()).and_then(|group| {
+            Group::new(folders.all(), id).map_err(|error| error.to_string()).and_then(|group| {
                 group.add(&mut command);
                 Ok((spawn_on(self.cores, &mut command)?, group))
             });
         let (child, group) = spawned.map_err(|error| {
-            let _ = std::fs::remove_dir(&folder);
+            folders.remove();
             LaunchError::Spawn(error)
         })?;
         let pid = child.id().cast_signed();
         let log = self.log.map(Path::to_owned);
-        let mut launched = Launched { child, group, address, pid, folder, log, is_stopped: false };
+        let mut launched = Launched {
+            child,
+            group,
+            address,
+            pid,
+            command,
+            cores: self.cores.cloned(),
+            folders,
+            log,
+            is_stopped: false,
+        };
         let address = launched.address.clone();
         let ready = launched.wait_until_ready(self.protocol);
         Ok((address, ready.map(|()| launched)))
     }
 
-    fn choose_address(&self, folder: &Path) -> Result<ServerAddress, LaunchError> {
-        let has = |placeholder: &str| match &self.command {
+    /// Whether the command has a placeholder.
+    fn has(&self, placeholder: &str) -> bool {
+        match &self.command {
             CommandLine::Words { arguments, .. } => {
                 arguments.iter().any(|word| word.contains(placeholder))
             }
             CommandLine::Shell(line) => line.contains(placeholder),
-        };
+        }
+    }
+
+    /// Whether the command has the placeholder of a directory.
+    fn uses(&self, folder: &Path, folders: &Folders) -> bool {
+        let placeholder = if folder == folders.shm { "{shm}" } else { "{disk}" };
+        self.has(placeholder)
+    }
+
+    fn choose_address(&self, folder: &Path) -> Result<ServerAddress, LaunchError> {
+        let has = |placeholder: &str| self.has(placeholder);
         if has("{socket}") {
             return Ok(ServerAddress::Unix(folder.join("socket")));
         }
@@ -179,8 +256,13 @@ impl Launch<'_> {
             .map_err(|error| LaunchError::Prepare { what, error })
     }
 
-    fn command(&self, address: &ServerAddress, folder: &Path) -> Result<Command, LaunchError> {
-        let values = self.values.clone().with("dir", folder.display());
+    fn command(&self, address: &ServerAddress, folders: &Folders) -> Result<Command, LaunchError> {
+        let values = self.values.clone().with("dir", folders.dir.display());
+        let values = values.with("shm", folders.shm.display());
+        let values = match &folders.disk {
+            Some(disk) => values.with("disk", disk.display()),
+            None => values,
+        };
         let values = match address {
             ServerAddress::Unix(path) => values.with("socket", path.display()).with("port", 0),
             ServerAddress::Tcp(address) => values.with("port", address.port()),
@@ -254,6 +336,30 @@ impl Launched {
         ended.then(|| format!("{status}{}", self.last_log_line()))
     }
 
+    /// Signals all processes of the server, waits until they have ended, and after a pause runs the
+    /// command again, with the same address and directories. Does not wait until the server answers.
+    ///
+    /// # Errors
+    /// The server has not ended in time, or cannot be started.
+    pub fn restart(&mut self, signal: Signal, pause: Duration) -> Result<Restarted, String> {
+        let signalled = Instant::now();
+        self.group.signal_members(signal);
+        while self.child.try_wait().map_err(|error| error.to_string())?.is_none()
+            || !self.group.members().is_empty()
+        {
+            if signalled.elapsed() > RESTART_TIMEOUT {
+                return Err(format!("it has not ended {RESTART_TIMEOUT:?} after {signal}"));
+            }
+            sleep(RESTART_POLL_INTERVAL);
+        }
+        let ended = Instant::now();
+        sleep(pause);
+        let started = Instant::now();
+        self.child = spawn_on(self.cores.as_ref(), &mut self.command)?;
+        self.pid = self.child.id().cast_signed();
+        Ok(Restarted { signalled, ended, started })
+    }
+
     /// Stops all processes of the server with SIGTERM, then, after a timeout, with SIGKILL.
     pub fn stop(&mut self) {
         if self.is_stopped {
@@ -269,7 +375,7 @@ impl Launched {
             let _ = self.child.wait();
             self.wait_for_all(STOP_TIMEOUT);
         }
-        let _ = std::fs::remove_dir_all(&self.folder);
+        self.folders.remove();
     }
 
     /// Waits until no process of the server is left; returns whether that happened in time.
@@ -377,6 +483,7 @@ mod tests {
             protocol: Protocol::Text,
             cores: None,
             log: Some(&log),
+            disk: None,
         }
         .start();
         let _ = std::fs::remove_file(log);
@@ -398,16 +505,18 @@ mod tests {
     #[test]
     fn the_places_of_a_shell_line() {
         let launch = Launch {
-            command: CommandLine::Shell("x {port} {dir} ${HOME} {a,b}"),
+            command: CommandLine::Shell("x {port} {dir} {shm} {disk} ${HOME} {a,b}"),
             values: Values::default(),
             port: None,
             protocol: Protocol::Text,
             cores: None,
             log: None,
+            disk: None,
         };
         let address = ServerAddress::Tcp("127.0.0.1:1234".parse().unwrap());
-        let command = launch.command(&address, Path::new("/d")).unwrap();
+        let folders = Folders { dir: "/d".into(), shm: "/s".into(), disk: None };
+        let command = launch.command(&address, &folders).unwrap();
         let line = command.get_args().nth(1).unwrap().to_str().unwrap();
-        assert_eq!(line, "exec x 1234 /d ${HOME} {a,b}");
+        assert_eq!(line, "exec x 1234 /d /s {disk} ${HOME} {a,b}");
     }
 }

@@ -193,6 +193,7 @@ fn launch(template: &str, dialect: Dialect, memory_mb: u64) -> Result<Launched, 
         protocol: dialect.into(),
         cores: None,
         log: None,
+        disk: None,
     };
     let failed = |error| TargetError::Launch { command: template.to_owned(), error };
     launch.start().map_err(failed)

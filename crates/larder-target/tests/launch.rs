@@ -4,6 +4,7 @@
 use larder_target::launch::{CommandLine, Launch, LaunchError, Launched};
 use larder_target::template::Values;
 use larder_target::{CoreSet, Protocol, ServerAddress, process};
+use nix::sys::signal::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ fn start(line: &str) -> Result<Launched, LaunchError> {
         protocol: Protocol::Text,
         cores: Some(&cores),
         log: None,
+        disk: None,
     };
     launch.start()
 }
@@ -42,6 +44,31 @@ fn word(of: &str) -> String {
 }
 
 const MEMCACHED: &str = "memcached -u root -U 0 -s {socket} -m {memory_mb}";
+
+#[test]
+fn a_server_is_started_again_with_its_directories() {
+    let line = "sh -c 'echo x >> {shm}/starts; exec memcached -u root -U 0 -l 127.0.0.1 -p {port}'";
+    let mut server = start(line).unwrap();
+    let (address, pid) = (server.address().clone(), server.pid());
+    let shm = format!("/dev/shm/larder-{}-", std::process::id());
+    let starts = || {
+        let folders = std::fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path());
+        let mut own =
+            folders.filter(|path| path.to_str().is_some_and(|path| path.starts_with(&shm)));
+        own.find_map(|folder| std::fs::read_to_string(folder.join("starts")).ok())
+    };
+    assert_eq!(starts().as_deref(), Some("x\n"));
+    for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGUSR1] {
+        let restarted = server.restart(signal, Duration::from_millis(30)).unwrap();
+        assert!(restarted.started - restarted.ended >= Duration::from_millis(30));
+        until("it listens", || process::find(&address).is_some());
+        assert_eq!(server.exit_report(), None, "{signal}");
+    }
+    assert_ne!(server.pid(), pid);
+    assert_eq!(starts().unwrap().lines().count(), 4);
+    server.stop();
+    assert_eq!(starts(), None);
+}
 
 #[test]
 fn a_server_runs_on_its_cores_and_is_stopped() {
