@@ -82,6 +82,7 @@ pub(crate) fn records(setup: &Setup) -> Vec<Record> {
         found: found(&cell),
         others_busy: busy(&cell),
         course: course(&cell),
+        restart: None,
         cell,
     };
     cells.map(record).collect()

@@ -10,6 +10,7 @@ pub mod measure;
 pub mod metric;
 pub mod plan;
 mod report;
+mod restart;
 pub mod results;
 pub mod statistics;
 pub mod suite;

@@ -3,7 +3,8 @@
 use super::file_name;
 use super::fill::fill;
 use super::plan::{Cell, Trial};
-use super::results::{Course, Failure, Found, Record};
+use super::restart;
+use super::results::{Course, Failure, Found, Record, RestartResult};
 use super::suite::{self, Phase, Suite};
 use larder_bench::{Measured, Outcome};
 use larder_bench::{NamedServer, Settings, Stop};
@@ -47,8 +48,8 @@ impl Harness<'_> {
             Err(reason) => vec![Measurement::failed(reason); cells.len()],
         };
         let record = |(cell, measurement): (Cell, Measurement)| {
-            let Measurement { found, others_busy, course } = measurement;
-            Record { cell, found, others_busy, course }
+            let Measurement { found, others_busy, course, restart } = measurement;
+            Record { cell, found, others_busy, course, restart }
         };
         let records = cells.into_iter().zip(found).map(record).collect();
         (!self.is_interrupted()).then_some(records)
@@ -70,6 +71,7 @@ impl Harness<'_> {
             protocol: self.protocol(trial)?,
             cores: Some(self.server_cores),
             log: Some(&log),
+            disk: self.logs.parent(),
         };
         launch.start().map_err(|error| error.to_string())
     }
@@ -129,7 +131,12 @@ impl Harness<'_> {
             let before = CpuTimes::now(pid);
             let held = self.run_monitored(server, filling)?;
             let others_busy = self.others_since(before, pid);
-            return Ok(Measurement { found: Found::Held(held), others_busy, course: None });
+            return Ok(Measurement {
+                found: Found::Held(held),
+                others_busy,
+                course: None,
+                restart: None,
+            });
         }
         let (mut settings, faults_max) = self.settings(trial, phase, address)?;
         let mut fill_faults = BTreeMap::new();
@@ -145,15 +152,22 @@ impl Harness<'_> {
             settings.fill = false;
         }
         let before = CpuTimes::now(pid);
-        let measured = self.load(server, &settings)?;
+        let plan = phase.restart.map(|planned| restart::Plan::of(planned, trial.server));
+        settings.reconnect_on_error |= plan.is_some();
+        let (measured, restart) = self.load_and_restart(server, &settings, plan)?;
         let course = Course::of(&measured);
         let mut outcome = measured.outcome;
         outcome.faults.append(&mut fill_faults);
         // A cost of 0 is one that was not seen.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
-        let (found, others_busy) = (judge(outcome, faults_max), self.others_since(before, pid));
+        // The CPU times of a server that was restarted are those of two processes.
+        let others_busy = self.others_since(before, pid).filter(|_| restart.is_none());
+        let found = match restart.as_ref().and_then(restart::wrong) {
+            Some(reason) => Found::Failed(Failure { reason, outcome: Some(Box::new(outcome)) }),
+            None => judge(outcome, faults_max),
+        };
         let course = course.filter(|_| matches!(found, Found::Measured(_)));
-        Ok(Measurement { found, others_busy, course })
+        Ok(Measurement { found, others_busy, course, restart })
     }
 
     /// CPU time of other processes since a point in time, in percent of the whole machine.
@@ -178,13 +192,33 @@ impl Harness<'_> {
 
     /// Loads the server; fails if the server exits meanwhile.
     fn load(&self, server: &mut Launched, settings: &Settings) -> Result<Measured, String> {
+        self.load_and_restart(server, settings, None).map(|(measured, _)| measured)
+    }
+
+    /// Loads the server, and restarts it meanwhile if that is planned.
+    fn load_and_restart(
+        &self,
+        server: &mut Launched,
+        settings: &Settings,
+        plan: Option<restart::Plan>,
+    ) -> Result<(Measured, Option<RestartResult>), String> {
         let pid = server.pid();
+        let mut witness = match plan {
+            Some(plan) => Some(restart::Witness::new(plan, server.address())?),
+            None => None,
+        };
         let loading =
             || run(settings, Some(pid), &mut |_| ()).map_err(|error: RunError| error.to_string());
-        let measured = self.run_monitored(server, loading)?;
+        let measured = self.run_with(server, loading, |server| match &mut witness {
+            Some(witness) => witness.restart_when_due(server),
+            None => Ok(()),
+        })?;
         match server.exit_report() {
             Some(report) => Err(format!("exited during this phase: {report}")),
-            None => Ok(measured),
+            None => {
+                let result = witness.map(|witness| witness.result(&measured)).transpose()?;
+                Ok((measured, result))
+            }
         }
     }
 
@@ -195,13 +229,32 @@ impl Harness<'_> {
         server: &mut Launched,
         work: impl FnOnce() -> Result<T, String> + Send,
     ) -> Result<T, String> {
+        self.run_with(server, work, |_| Ok(()))
+    }
+
+    /// Does the same, and calls `meanwhile` again and again. If that fails, the server is stopped.
+    fn run_with<T: Send>(
+        &self,
+        server: &mut Launched,
+        work: impl FnOnce() -> Result<T, String> + Send,
+        mut meanwhile: impl FnMut(&mut Launched) -> Result<(), String>,
+    ) -> Result<T, String> {
+        let mut failed = None;
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| self.load_cores.pin().and_then(|()| work()));
             while !worker.is_finished() {
                 std::thread::sleep(POLL_INTERVAL);
-                if self.is_interrupted() {
+                if failed.is_none()
+                    && let Err(reason) = meanwhile(server)
+                {
+                    failed = Some(reason);
+                }
+                if self.is_interrupted() || failed.is_some() {
                     server.stop();
                 }
+            }
+            if let Some(reason) = failed {
+                return Err(reason);
             }
             let result = worker.join().map_err(|_| "the load panicked".to_owned())?;
             match (result, server.exit_report()) {
@@ -218,11 +271,12 @@ struct Measurement {
     found: Found,
     others_busy: Option<f64>,
     course: Option<Course>,
+    restart: Option<RestartResult>,
 }
 
 impl Measurement {
     fn failed(reason: String) -> Self {
-        Self { found: Found::Failed(reason.into()), others_busy: None, course: None }
+        Self { found: Found::Failed(reason.into()), others_busy: None, course: None, restart: None }
     }
 
     /// An error if it failed.

@@ -41,11 +41,19 @@ pub enum Metric {
     HeldByLimit,
     /// Items held per GiB of the server's resident memory.
     HeldByRss,
+    /// Share of the found keys that were read from the server's flash tier.
+    FromFlash,
+    /// Time from the signal of a restart to the first answer of the new process.
+    FirstAnswer,
+    /// Time from the signal of a restart to the first key that was found.
+    FirstHit,
+    /// Share of the items that a restart has kept.
+    Kept,
 }
 
 impl Metric {
     /// All metrics, in the order of reports.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::Throughput,
         Self::Min,
         Self::Mean,
@@ -63,6 +71,10 @@ impl Metric {
         Self::OthersBusy,
         Self::HeldByLimit,
         Self::HeldByRss,
+        Self::FromFlash,
+        Self::FirstAnswer,
+        Self::FirstHit,
+        Self::Kept,
     ];
 
     /// Its name in reports.
@@ -86,6 +98,10 @@ impl Metric {
             Self::OthersBusy => "Machine busy with others",
             Self::HeldByLimit => "Items per GiB of limit",
             Self::HeldByRss => "Items per GiB of RSS",
+            Self::FromFlash => "Hits from flash",
+            Self::FirstAnswer => "First answer after the signal",
+            Self::FirstHit => "First hit after the signal",
+            Self::Kept => "Items kept",
         }
     }
 
@@ -94,7 +110,9 @@ impl Metric {
     pub fn unit(self) -> Unit {
         match self {
             Self::Throughput => Unit::PerSecond,
-            Self::Hits | Self::LoadBusy | Self::OthersBusy => Unit::Percent,
+            Self::Hits | Self::LoadBusy | Self::OthersBusy | Self::FromFlash | Self::Kept => {
+                Unit::Percent
+            }
             Self::HeldByLimit | Self::HeldByRss => Unit::Items,
             Self::Cycles => Unit::Cycles,
             _ => Unit::Micros,
@@ -122,19 +140,29 @@ impl Metric {
             Self::OthersBusy => "others-busy",
             Self::HeldByLimit => "held-by-limit",
             Self::HeldByRss => "held-by-rss",
+            Self::FromFlash => "from-flash",
+            Self::FirstAnswer => "first-answer",
+            Self::FirstHit => "first-hit",
+            Self::Kept => "kept",
         }
     }
 
     /// Whether servers are compared by it, with a plot and a ratio to the baseline.
     #[must_use]
     pub fn is_compared(self) -> bool {
-        !matches!(self, Self::Hits | Self::LoadBusy | Self::OthersBusy)
+        !matches!(
+            self,
+            Self::Hits | Self::LoadBusy | Self::OthersBusy | Self::FromFlash | Self::Kept
+        )
     }
 
     /// Whether a higher value is a better one.
     #[must_use]
     pub fn more_is_better(self) -> bool {
-        matches!(self, Self::Throughput | Self::Hits | Self::HeldByLimit | Self::HeldByRss)
+        matches!(
+            self,
+            Self::Throughput | Self::Hits | Self::HeldByLimit | Self::HeldByRss | Self::Kept
+        )
     }
 
     /// Its value in a result whose load had `load_cores` cores; nothing where it does not apply.
@@ -145,6 +173,20 @@ impl Metric {
         }
         if self == Self::Min {
             return record.course.as_ref().map(|course| course.min_micros);
+        }
+        if let Some(restart) = &record.restart
+            && record.failure().is_none()
+        {
+            let micros = |secs: Option<f64>| secs.map(|secs| secs * 1e6);
+            match self {
+                Self::FirstAnswer => return micros(restart.answered_secs),
+                Self::FirstHit => return micros(restart.hit_secs),
+                Self::Kept => {
+                    let share = restart.items_after as f64 / restart.items_before.max(1) as f64;
+                    return Some(100.0 * share);
+                }
+                _ => (),
+            }
         }
         match &record.found {
             Found::Measured(outcome) => self.of_outcome(outcome, load_cores),
@@ -181,7 +223,11 @@ impl Metric {
             Self::LoadBusy => {
                 Some(100.0 * outcome.load_cpu_seconds / (outcome.seconds * load_cores as f64))
             }
+            Self::FromFlash => {
+                outcome.flash.and_then(|flash| flash.share_from_flash).map(|share| 100.0 * share)
+            }
             Self::Min | Self::OthersBusy | Self::HeldByLimit | Self::HeldByRss => None,
+            Self::FirstAnswer | Self::FirstHit | Self::Kept => None,
         }
     }
 }

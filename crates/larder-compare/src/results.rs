@@ -100,6 +100,34 @@ pub struct Record {
     /// Latencies and rates of a load that did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub course: Option<Course>,
+    /// What a restart during the load has kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<RestartResult>,
+}
+
+/// A restart of the server during a load. Times are in seconds since the signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RestartResult {
+    /// When the last process of the server had ended.
+    pub ended_secs: f64,
+    /// When its command was run again.
+    pub started_secs: f64,
+    /// When the load got the first answer from the new process.
+    pub answered_secs: Option<f64>,
+    /// When the load found the first key there.
+    pub hit_secs: Option<f64>,
+    /// Number of items before the signal.
+    pub items_before: u64,
+    /// Number of items when the new process answered.
+    pub items_after: u64,
+    /// Number of keys that the load found and did not find after the restart.
+    pub found_after: (u64, u64),
+    /// Of items that were changed just before the signal, the number that were not there afterwards.
+    pub changed_lost: u64,
+    /// Of these items, the number that had an older value or another wrong one.
+    pub changed_wrong: u64,
+    /// Of items that were deleted just before the signal, the number that were there again.
+    pub deleted_back: u64,
 }
 
 /// The latencies of a load in full, and its rate over time.

@@ -1,9 +1,10 @@
 //! Suites: TOML files that define servers and loads. `docs/compare.md` describes the format.
 
 use clap::Parser;
-use larder_bench::Arguments;
+use larder_bench::{Arguments, Settings, Stop};
 use larder_target::Protocol;
 use larder_target::template::{self, Values};
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -116,6 +117,11 @@ pub struct Server {
     pub protocol: Option<Protocol>,
     /// The fixed TCP port of a server that has no option for it.
     pub port: Option<u16>,
+    /// The signal with which this server is restarted, instead of the phase's.
+    pub restart_signal: Option<EndSignal>,
+    /// Seconds between its end and its next start.
+    #[serde(default)]
+    pub restart_pause_secs: f64,
 }
 
 /// A sequence of phases on one server.
@@ -139,9 +145,45 @@ pub struct Phase {
     pub load: Option<String>,
     /// Items to fill the server with, in order to count how many it holds.
     pub fill: Option<Fill>,
+    /// A restart of the server during the load.
+    pub restart: Option<Restart>,
     /// Whether the load only prepares the server, and gives no result.
     #[serde(default)]
     pub warm_up: bool,
+}
+
+/// A restart of the server during a load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Restart {
+    /// Seconds from the start of the load to the signal.
+    pub after_secs: f64,
+    /// The signal that ends the server, unless the server has another one.
+    #[serde(default)]
+    pub signal: EndSignal,
+}
+
+/// A signal that ends a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum EndSignal {
+    /// SIGTERM.
+    #[default]
+    Term,
+    /// SIGKILL, which the server does not notice.
+    Kill,
+    /// SIGUSR1, the graceful end of memcached.
+    Usr1,
+}
+
+impl From<EndSignal> for Signal {
+    fn from(signal: EndSignal) -> Self {
+        match signal {
+            EndSignal::Term => Self::SIGTERM,
+            EndSignal::Kill => Self::SIGKILL,
+            EndSignal::Usr1 => Self::SIGUSR1,
+        }
+    }
 }
 
 /// Items to fill a server with.
@@ -153,8 +195,8 @@ pub struct Fill {
 }
 
 /// Placeholders of a server's command.
-const SERVER_PLACEHOLDERS: [&str; 6] =
-    ["port", "socket", "dir", "threads", "memory_mb", "memory_bytes"];
+const SERVER_PLACEHOLDERS: [&str; 8] =
+    ["port", "socket", "dir", "shm", "disk", "threads", "memory_mb", "memory_bytes"];
 /// Placeholders of a load.
 const LOAD_PLACEHOLDERS: [&str; 4] = ["pipeline", "threads", "load_threads", "clients"];
 
@@ -238,6 +280,12 @@ impl Server {
             template::expand(word, &Values::examples(&SERVER_PLACEHOLDERS))
                 .map_err(|error| format!("server `{}`: {error}", self.name))?;
         }
+        if !(0.0..=60.0).contains(&self.restart_pause_secs) {
+            return Err(format!(
+                "server `{}`: restart_pause_secs must be between 0 and 60",
+                self.name
+            ));
+        }
         let port = self.port.is_some() || self.command.iter().any(|w| w.contains("{port}"));
         if port == self.on_unix_socket() {
             return Err(format!(
@@ -274,11 +322,31 @@ impl Workload {
             match (&phase.load, &phase.fill) {
                 (Some(load), None) => {
                     let load = arguments(load, &Values::examples(&LOAD_PLACEHOLDERS));
-                    load.and_then(|load| check_load(load, runs)).map_err(wrong)?;
+                    let load = load.and_then(|load| check_load(load, runs)).map_err(wrong)?;
+                    phase.restart.map_or(Ok(()), |restart| restart.check(&load)).map_err(wrong)?;
                 }
-                (None, Some(_)) if !phase.warm_up => {}
+                (None, Some(_)) if !phase.warm_up && phase.restart.is_none() => {}
                 _ => return Err(wrong("needs either load or fill".to_owned())),
             }
+        }
+        Ok(())
+    }
+}
+
+impl Restart {
+    /// Checks that the load lasts beyond the restart, and that its server can be asked about its items.
+    fn check(&self, load: &Settings) -> Result<(), String> {
+        let Stop::After(time) = load.stop else {
+            return Err("a restart needs a load with --test-time".to_owned());
+        };
+        if !(0.0..time.as_secs_f64()).contains(&self.after_secs) {
+            return Err("a restart must be within the load's --test-time".to_owned());
+        }
+        if load.fill {
+            return Err("a restart needs keys that a phase before has set, not --fill".to_owned());
+        }
+        if load.protocol == Protocol::Resp || load.tls.is_some() || load.login.is_some() {
+            return Err("a restart needs memcached's protocols, without TLS and login".to_owned());
         }
         Ok(())
     }
@@ -287,7 +355,7 @@ impl Workload {
 /// Checks that a load has settings, and no option that a comparison would ignore: it connects to the
 /// suite's servers, repeats runs and writes results itself. A published load may say how often it was
 /// run, if the suite does the same.
-fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<(), String> {
+fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, String> {
     let ignored = [
         ("--run-count", load.run_count > 1 && runs.is_some_and(|runs| runs != load.run_count)),
         ("--print-all-runs", load.print_all_runs),
@@ -307,7 +375,7 @@ fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<(), String> {
     }
     // Its own name might not resolve here.
     load.server = "127.0.0.1".to_owned();
-    load.settings().map(drop).map_err(|error| error.to_string())
+    load.settings().map_err(|error| error.to_string())
 }
 
 /// Parses a load, after placeholders are replaced.
@@ -329,7 +397,7 @@ mod tests {
     fn loads_that_a_comparison_cannot_keep_are_refused() {
         let check = |load: &str| {
             let examples = Values::examples(&LOAD_PLACEHOLDERS);
-            arguments(load, &examples).and_then(|load| check_load(load, Some(3)))
+            arguments(load, &examples).and_then(|load| check_load(load, Some(3))).map(drop)
         };
         assert_eq!(check("--pipeline {pipeline} -c {clients} --test-time 1"), Ok(()));
         assert_eq!(check("--run-count 3"), Ok(()));

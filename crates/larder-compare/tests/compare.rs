@@ -28,7 +28,7 @@ fn suite(name: &str) -> Suite {
 #[test]
 fn shipped_suites_are_sound() {
     let suites = shipped();
-    assert_eq!(suites.len(), 7);
+    assert_eq!(suites.len(), 9);
     for (path, text) in suites {
         let suite =
             Suite::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -1,0 +1,184 @@
+//! A restart of a server during a load, and what it has kept.
+//!
+//! Items of its own, set before the load, tell what the load cannot: some are changed and some deleted
+//! just before the signal, and looked up when the server is back.
+
+use super::results::RestartResult;
+use super::suite::{EndSignal, Restart, Server};
+use larder_bench::Measured;
+use larder_target::ServerAddress;
+use larder_target::blocking::{BATCH_MAX, Connection, Dialect, Item};
+use larder_target::launch::{Launched, Restarted};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// When and how a server is restarted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    after: Duration,
+    signal: EndSignal,
+    pause: Duration,
+}
+
+impl Plan {
+    pub(crate) fn of(restart: Restart, server: &Server) -> Self {
+        Self {
+            after: Duration::from_secs_f64(restart.after_secs),
+            signal: server.restart_signal.unwrap_or(restart.signal),
+            pause: Duration::from_secs_f64(server.restart_pause_secs),
+        }
+    }
+}
+
+/// Items that are changed or deleted just before a restart, of each kind.
+const ITEMS: usize = 1000;
+/// How long the restarted server may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// What is known of the items around a restart.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    plan: Plan,
+    address: ServerAddress,
+    begun: Instant,
+    restarted: Option<Restarted>,
+    result: RestartResult,
+}
+
+impl Witness {
+    /// Sets the items that are changed and deleted later. The load begins afterwards.
+    pub(crate) fn new(plan: Plan, address: &ServerAddress) -> Result<Self, String> {
+        let address = address.clone();
+        let mut connection = open(&address)?;
+        for kind in [CHANGED, DELETED] {
+            set(&mut connection, kind, OLD).map_err(described)?;
+        }
+        let (begun, result) = (Instant::now(), RestartResult::default());
+        Ok(Self { plan, address, begun, restarted: None, result })
+    }
+
+    /// Restarts the server if it is time for it, and waits until it is back.
+    pub(crate) fn restart_when_due(&mut self, server: &mut Launched) -> Result<(), String> {
+        if self.restarted.is_some() || self.begun.elapsed() < self.plan.after {
+            return Ok(());
+        }
+        let mut connection = open(&self.address)?;
+        set(&mut connection, CHANGED, NEW).map_err(described)?;
+        delete(&mut connection).map_err(described)?;
+        self.result.items_before = items(&mut connection)?;
+        drop(connection);
+        let restarted = server.restart(self.plan.signal.into(), self.plan.pause)?;
+        self.restarted = Some(restarted);
+        let mut connection = loop {
+            match open(&self.address) {
+                Ok(connection) => break connection,
+                Err(_) if restarted.started.elapsed() < ANSWER_TIMEOUT => {
+                    if let Some(report) = server.exit_report() {
+                        return Err(format!("exited when it was restarted: {report}"));
+                    }
+                    std::thread::sleep(RETRY_INTERVAL);
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        self.result.items_after = items(&mut connection)?;
+        self.look(&mut connection).map_err(described)
+    }
+
+    /// Compares the items with what they were before the signal.
+    fn look(&mut self, connection: &mut Connection) -> io::Result<()> {
+        for keys in keys(CHANGED).chunks(BATCH_MAX) {
+            let result = &mut self.result;
+            connection.get(keys, |_, value| match value {
+                Some(value) if value == NEW => (),
+                Some(_) => result.changed_wrong += 1,
+                None => result.changed_lost += 1,
+            })?;
+        }
+        for keys in keys(DELETED).chunks(BATCH_MAX) {
+            let result = &mut self.result;
+            connection.get(keys, |_, value| result.deleted_back += u64::from(value.is_some()))?;
+        }
+        Ok(())
+    }
+
+    /// The result, with what the load saw of the restart.
+    pub(crate) fn result(self, measured: &Measured) -> Result<RestartResult, String> {
+        let Some(Restarted { signalled, ended, started }) = self.restarted else {
+            return Err("the load ended before the restart".to_owned());
+        };
+        let seen = measured.outcome.interruption.unwrap_or_default();
+        let since = |at: f64| (measured.begun + Duration::from_secs_f64(at)) - signalled;
+        Ok(RestartResult {
+            ended_secs: (ended - signalled).as_secs_f64(),
+            started_secs: (started - signalled).as_secs_f64(),
+            answered_secs: seen.answered_secs.map(|at| since(at).as_secs_f64()),
+            hit_secs: seen.hit_secs.map(|at| since(at).as_secs_f64()),
+            found_after: (seen.hits_after, seen.misses_after),
+            ..self.result
+        })
+    }
+}
+
+/// What a server must not do: return old values, or items that were deleted.
+pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
+    let RestartResult { changed_wrong, deleted_back, .. } = result;
+    (changed_wrong + deleted_back > 0).then(|| {
+        format!(
+            "after the restart: {changed_wrong} wrong values, {deleted_back} deleted items back"
+        )
+    })
+}
+
+const CHANGED: &str = "larder-restart-changed";
+const DELETED: &str = "larder-restart-deleted";
+const OLD: &[u8] = &[b'o'; 600];
+const NEW: &[u8] = &[b'n'; 600];
+
+fn keys(kind: &str) -> Vec<String> {
+    (0..ITEMS).map(|number| format!("{kind}-{number}")).collect()
+}
+
+fn open(address: &ServerAddress) -> Result<Connection, String> {
+    Connection::open(address, Dialect::Text).map_err(described)
+}
+
+fn described(error: io::Error) -> String {
+    format!("items around the restart: {error}")
+}
+
+fn set(connection: &mut Connection, kind: &str, value: &[u8]) -> io::Result<()> {
+    for keys in keys(kind).chunks(BATCH_MAX) {
+        connection.set(keys.iter().map(|key| Item { key: key.as_bytes(), value, ttl_secs: 0 }))?;
+    }
+    Ok(())
+}
+
+fn delete(connection: &mut Connection) -> io::Result<()> {
+    for keys in keys(DELETED).chunks(BATCH_MAX) {
+        connection.delete(keys)?;
+    }
+    Ok(())
+}
+
+fn items(connection: &mut Connection) -> Result<u64, String> {
+    let stats = connection.stats().map_err(described)?;
+    let items = stats.get("curr_items").and_then(|items| items.parse().ok());
+    items.ok_or_else(|| "the server does not say how many items it has".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_values_and_deleted_items_are_wrong() {
+        let lost = RestartResult { changed_lost: 1000, ..RestartResult::default() };
+        assert_eq!(wrong(&lost), None);
+        let old = RestartResult { changed_wrong: 1, ..lost };
+        let back = RestartResult { deleted_back: 3, ..lost };
+        assert!(wrong(&old).is_some_and(|why| why.contains("1 wrong values")));
+        assert!(wrong(&back).is_some_and(|why| why.contains("3 deleted items back")));
+    }
+}
