@@ -456,16 +456,18 @@ pub trait Engine {
     /// Submits the reads that were begun to the device. It is called once for the reads of a batch.
     fn submit(&mut self) {}
 
-    /// The descriptor that becomes readable when reads have ended, for a caller that polls it and calls
-    /// [`Engine::reap`] then. `None`: wakers are called without that. It is asked for once, on the thread that
-    /// uses the handle, before the first read.
+    /// The descriptor that becomes readable when reads have ended, for a caller that polls it. From then on
+    /// the caller calls [`Engine::turn_reads`] before it waits for events, and [`Engine::submit`] has no
+    /// effect. `None`: reads end without that. It is asked for once, on the thread that uses the handle, before
+    /// the first read.
     #[cfg(unix)]
     fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
         None
     }
 
-    /// Ends the reads that are done: their wakers are called. It takes hardly any time if none is.
-    fn reap(&mut self) {}
+    /// Submits the reads that were begun, and ends those that are done: their wakers are called. It takes
+    /// hardly any time if there are none.
+    fn turn_reads(&mut self) {}
 
     /// The position that has to be acknowledged before answers of this batch are sent: that of the
     /// last change of the batch. `None` if nothing was changed that others have to know of.

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
@@ -27,6 +28,8 @@ use std::time::{Duration, Instant};
 
 /// The token of a worker's waker; connections count from 0.
 const WAKER: Token = Token(usize::MAX);
+/// The token of the reads of slower storage that a worker has begun.
+const READS: Token = Token(usize::MAX - 1);
 /// The token of a worker's first UDP socket; above those of connections, below its waker's.
 const FIRST_ENDPOINT: usize = usize::MAX / 2;
 
@@ -90,7 +93,11 @@ fn spawn<C: Cache>(
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
     let loop_waker = std::task::Waker::from(Arc::new(LoopWaker(Arc::clone(&waker))));
-    let resumed = Arc::new(Resumed { list: Mutex::default(), waker: Arc::clone(&waker) });
+    let resumed = Arc::new(Resumed {
+        list: Mutex::default(),
+        waker: Arc::clone(&waker),
+        looks_again: AtomicBool::new(false),
+    });
     let (connections, inbox) = channel();
     let (server, cache) = (Arc::clone(server), cache.clone());
     let thread = std::thread::Builder::new().name(format!("larder-{index}")).spawn(move || {
@@ -123,11 +130,17 @@ struct Resumed {
     /// Their tokens and the numbers of their connections, because a token may have been assigned anew.
     list: Mutex<Vec<(usize, u64)>>,
     waker: Arc<Waker>,
+    /// The worker will look at the list before it waits for events, so that it need not be woken.
+    looks_again: AtomicBool,
 }
 
 impl Resumed {
     fn take(&self) -> Vec<(usize, u64)> {
         std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// What wakes the client or UDP socket of this token.
@@ -147,6 +160,9 @@ impl Wake for ClientWaker {
     fn wake(self: Arc<Self>) {
         let Self { resumed, token, id } = &*self;
         resumed.list.lock().unwrap_or_else(PoisonError::into_inner).push((*token, *id));
+        if resumed.looks_again.load(Ordering::SeqCst) {
+            return;
+        }
         if let Err(error) = resumed.waker.wake() {
             tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
         }
@@ -251,10 +267,37 @@ impl<E: Engine + 'static> EventLoop<E> {
         Ok(())
     }
 
+    /// Has this thread wait for the ends of reads, too.
+    fn watch_reads(&mut self) -> io::Result<()> {
+        match self.worker.poll_reads() {
+            Some(fd) => {
+                self.poll.registry().register(&mut SourceFd(&fd), READS, Interest::READABLE)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Submits the reads that were begun, and continues the requests whose reads have ended.
+    fn turn_reads(&mut self, now: Seconds) {
+        self.worker.turn_reads();
+        if !self.resumed.is_empty() {
+            self.resume(now);
+            self.worker.turn_reads();
+        }
+    }
+
     fn run(&mut self) {
+        if let Err(error) = self.watch_reads() {
+            tracing::error!(%error, "a worker thread ends: its event queue refuses the queue of reads");
+            return;
+        }
         let mut events = Events::with_capacity(256);
         while self.worker.server.life.phase() < Phase::Ended {
-            match self.poll.poll(&mut events, Some(self.poll_timeout())) {
+            self.resumed.looks_again.store(false, Ordering::SeqCst);
+            let timeout = self.poll_timeout();
+            let polled = self.poll.poll(&mut events, Some(timeout));
+            self.resumed.looks_again.store(true, Ordering::SeqCst);
+            match polled {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     tracing::error!(%error, "a worker thread ends with its connections: its event queue failed");
@@ -269,6 +312,8 @@ impl<E: Engine + 'static> EventLoop<E> {
                 if event.token() == WAKER {
                     self.arriving = true;
                     self.resume(now);
+                } else if event.token() == READS {
+                    // They are looked at in each round.
                 } else if event.token().0 >= FIRST_ENDPOINT {
                     self.serve_datagrams(event.token().0, now);
                 } else if let Some(Some(client)) = self.clients.get_mut(event.token().0) {
@@ -291,6 +336,7 @@ impl<E: Engine + 'static> EventLoop<E> {
                     None => break,
                 }
             }
+            self.turn_reads(now);
             self.serve_handshakes(now);
             self.accept_pending();
             self.close_shed();
@@ -305,7 +351,8 @@ impl<E: Engine + 'static> EventLoop<E> {
     /// How long to wait for an event.
     fn poll_timeout(&self) -> Duration {
         let comes = self.arriving || !self.handshaking.is_empty();
-        let busy = self.has_maintenance || comes || !self.ready.is_empty();
+        let resumes = !self.resumed.is_empty();
+        let busy = self.has_maintenance || comes || resumes || !self.ready.is_empty();
         match (busy, self.watching.is_empty()) {
             (true, _) => Duration::ZERO,
             (false, true) => MAINTENANCE,

@@ -14,6 +14,7 @@ use larder_session::{Context, Session, Settings};
 use larder_store::{Engine, Overheld, Seconds};
 use socket2::Socket;
 use std::io::{self, Read, Write};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -58,6 +59,17 @@ impl<E: Engine + 'static> WorkerContext<E> {
     /// The time, to be read once for a number of turns.
     pub(super) fn now(&self) -> Seconds {
         self.server.clock.now()
+    }
+
+    /// The descriptor that becomes readable when reads have ended, for a driver that calls
+    /// [`WorkerContext::turn_reads`] then.
+    pub(super) fn poll_reads(&mut self) -> Option<RawFd> {
+        self.engine.poll_reads()
+    }
+
+    /// Submits the reads that were begun, and ends those that are done.
+    pub(super) fn turn_reads(&mut self) {
+        self.engine.turn_reads();
     }
 
     /// Begins a round of turns.

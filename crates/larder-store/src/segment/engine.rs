@@ -181,8 +181,8 @@ impl Engine for Handle {
         self.fetching.poll(flash)
     }
 
-    fn reap(&mut self) {
-        self.fetching.reap();
+    fn turn_reads(&mut self) {
+        self.fetching.turn();
     }
 
     fn upload_len_min(&self) -> usize {

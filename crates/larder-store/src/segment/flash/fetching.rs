@@ -33,7 +33,7 @@ impl Fetching {
     }
 
     /// The descriptor that becomes readable when reads have ended, for a caller that calls
-    /// [`Fetching::reap`] then; `None` where threads read.
+    /// [`Fetching::turn`] then; `None` where threads read.
     pub(in super::super) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
         self.is_polled = true;
         let fd = self.reader(flash).fd().map(|fd| fd.as_raw_fd());
@@ -43,14 +43,16 @@ impl Fetching {
         fd
     }
 
-    pub(in super::super) fn reap(&mut self) {
-        if let Some(reader) = &mut self.reader {
+    /// Submits what was begun, and ends what is done.
+    pub(in super::super) fn turn(&mut self) {
+        if let Some(reader) = self.reader.as_mut().filter(|reader| reader.under_way() > 0) {
+            reader.submit();
             reader.reap();
         }
     }
 
     pub(in super::super) fn submit(&mut self) {
-        if let Some(reader) = &mut self.reader {
+        if let Some(reader) = self.reader.as_mut().filter(|_| !self.is_polled) {
             reader.submit();
         }
     }

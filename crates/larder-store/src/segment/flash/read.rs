@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 /// A read of an item.
-pub struct Read {
+pub(in super::super) struct Read {
     shared: Arc<Shared>,
     /// The hash and the index word for which it was begun.
     hash: u64,
