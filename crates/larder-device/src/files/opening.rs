@@ -51,9 +51,10 @@ pub enum FilesError {
         /// The second name.
         path: PathBuf,
     },
-    /// Another process uses it.
+    /// Another process uses it, or it is a block device that is mounted.
     #[error(
-        "{}: another process uses it and has not ended within {} seconds: stop it, or give another file",
+        "{}: another process uses it, or it is mounted, and that has not ended within {} seconds: \
+         end it, or give another file",
         path.display(), patience.as_secs_f64()
     )]
     InUse {
