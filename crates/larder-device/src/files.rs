@@ -165,6 +165,14 @@ impl Device for Files {
         unsafe { transfer::write_all(part.file.as_fd(), to, from, len) }
     }
 
+    fn id(&self) -> Option<u128> {
+        self.id()
+    }
+
+    fn begin(&self, id: u128) -> io::Result<()> {
+        self.begin(id)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.parts.iter().try_for_each(|part| part.file.sync_data())
     }

@@ -63,6 +63,16 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// of their values is written is not specified.
     unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()>;
 
+    /// What tells its content from others: what the last [`Device::begin`] has written, unless the device was
+    /// changed since then.
+    fn id(&self) -> Option<u128>;
+
+    /// Says that earlier content is given up, and tells the next content from it by `id`.
+    ///
+    /// # Errors
+    /// The system's: the earlier content may still be known by its id.
+    fn begin(&self, id: u128) -> io::Result<()>;
+
     /// Makes what was written durable.
     ///
     /// # Errors

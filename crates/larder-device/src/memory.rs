@@ -42,6 +42,7 @@ pub struct Memory {
 }
 
 struct Shared {
+    id: Mutex<Option<u128>>,
     bytes: RwLock<Vec<u8>>,
     faults: Mutex<Faults>,
     changed: Condvar,
@@ -59,6 +60,7 @@ impl Memory {
     pub fn new(len: usize, seed: u64) -> Self {
         assert!(len.is_multiple_of(SECTOR_LEN), "{len} bytes are not whole sectors");
         let shared = Shared {
+            id: Mutex::default(),
             bytes: RwLock::new(vec![0; len]),
             faults: Mutex::default(),
             changed: Condvar::new(),
@@ -213,6 +215,15 @@ impl Device for Memory {
             true => Err(io::Error::from_raw_os_error(libc::EIO)),
             false => Ok(()),
         }
+    }
+
+    fn id(&self) -> Option<u128> {
+        *self.shared.id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, id: u128) -> io::Result<()> {
+        *self.shared.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {

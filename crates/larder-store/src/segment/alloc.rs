@@ -111,6 +111,8 @@ pub(super) struct Alloc {
     flushed_before: Sequence,
     /// When ghosts are outdated.
     pub(super) ghosts: GhostClock,
+    /// The share of all segments that index and ghosts may have, in percent.
+    pub(super) index_share_max: usize,
 }
 
 impl Alloc {
@@ -136,6 +138,7 @@ impl Alloc {
             present,
             flushed_before: 0,
             ghosts: GhostClock::default(),
+            index_share_max: INDEX_SHARE_MAX,
         }
     }
 
@@ -278,7 +281,7 @@ impl Alloc {
 
     /// The lowest limit in segments: index and ghosts do not shrink.
     pub(super) fn limit_min(&self) -> usize {
-        SEGMENTS_MIN.max((self.indexing * 100).div_ceil(INDEX_SHARE_MAX))
+        SEGMENTS_MIN.max((self.indexing * 100).div_ceil(self.index_share_max))
     }
 
     /// Changes the limit in segments. Additional segments are free at once; for a lower limit see

@@ -11,6 +11,8 @@
 //! | a new bucket before it counted | it is emptied |
 //! | an open segment | it ends behind its last record with an index word, and the next handle that looks for one appends to it |
 //! | a record without a word, dead bytes that were not counted | the segments that blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
+//! | a segment of items that leave for flash | it is written to flash again, with those items that index words refer to |
+//! | a page on flash that was written to | what was written completely is found there, and the page is full |
 //! | a chain that its record does not refer to, or not yet | the record under its owner's key decides |
 //! | segments that were taken, or retired | they are free |
 //! | an item that was counted without its word, or the reverse | the items are the words, and are put right in one size class |
@@ -21,6 +23,8 @@
 use super::alloc::{Alloc, Queued, Use};
 use super::block::Block;
 use super::config::Config;
+use super::flash::format::{Format, span_len};
+use super::flash::pages::{Lists, Page, PageState};
 use super::header::{Header, State};
 use super::header_page::Made;
 use super::index::Index;
@@ -65,6 +69,10 @@ struct Survey<'t> {
     table: &'t Table,
     cas: bool,
     found: Vec<Found>,
+    /// What items on flash are like, if there is flash.
+    flash: Option<Format>,
+    /// The items and bytes of each page, if the content of the flash is known.
+    pages: Vec<(u32, u64)>,
 }
 
 /// A region that was put in order.
@@ -75,10 +83,15 @@ pub(super) struct Attached {
     pub(super) items: usize,
     /// Whether a process had died in the middle of a change.
     pub(super) was_repaired: bool,
+    /// The pages of the flash, if its content is known.
+    pub(super) pages: Option<Lists>,
+    /// Segments that are to be written to flash.
+    pub(super) leaving: Vec<u32>,
 }
 
 /// Puts a region in order that nobody uses. `free` says what its free segments are: in a copy, their memory
-/// was never touched.
+/// was never touched. `flash` says what items on flash are like, and `is_known` that index words may refer to
+/// them.
 ///
 /// # Errors
 /// [`Damaged`]: it can't be used. Some of it may have been changed.
@@ -87,6 +100,7 @@ pub(super) fn attach(
     made: &Made,
     config: &Config,
     free: Use,
+    (flash, is_known): (Option<Format>, bool),
 ) -> Result<Attached, Damaged> {
     let (page, layout) = (table.header_page(), table.layout);
     let len = usize::try_from(page.shared.index_len.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
@@ -104,15 +118,17 @@ pub(super) fn attach(
     let secrets = RapidSecrets::seed(made.seed);
 
     let found = Survey::states(&table, seen)?;
-    let indexing = Survey::restore_index_parts(&table, &found, len)?;
+    let pages = flash.filter(|_| is_known).map_or(0, |format| format.pages);
+    let indexing = Survey::restore_index_parts(&table, &found, len, pages)?;
     table.clear_bucket(len);
     let index = Index::over(table, made.buckets_first, stripes_for(made.buckets_first));
-    let mut survey = Survey { table: &index.buckets, cas: made.cas, found };
+    let pages = vec![(0, 0); pages];
+    let mut survey = Survey { table: &index.buckets, cas: made.cas, found, flash, pages };
     if was_running {
         survey.suspect_blocks();
     }
     let rehash = |slot: Slot| hash_of(&secrets, survey.record(slot.offset()).key());
-    let repaired = index.repair(|slot| survey.is_valid(slot.offset()), rehash);
+    let repaired = index.repair(|slot| survey.is_valid_word(slot), rehash);
     let mut references = survey.count_items(&index);
     survey.count_dead(&mut references);
     let mut items = survey.items();
@@ -120,8 +136,13 @@ pub(super) fn attach(
     let alloc = survey.alloc(config, indexing, free)?;
     let was_repaired = repaired > 0 || was_running;
     survey.restore_counts(config, items, &index);
+    let pages = is_known.then(|| survey.restore_pages()).transpose()?;
+    let is_leaving = |(segment, found): (u32, &Found)| {
+        (found.state == SegmentState::Leaving).then_some(segment)
+    };
+    let leaving = (0..).zip(&survey.found).filter_map(is_leaving).collect();
     drop(references);
-    Ok(Attached { index, alloc, items, was_repaired })
+    Ok(Attached { index, alloc, items, was_repaired, pages, leaving })
 }
 
 impl<'t> Survey<'t> {
@@ -136,11 +157,12 @@ impl<'t> Survey<'t> {
             let end = match state {
                 SegmentState::Sealed if written <= layout.segment_len => start + written,
                 SegmentState::Sealed => return Err(Damaged("a segment has no valid length")),
-                SegmentState::Open => start + layout.segment_len,
+                SegmentState::Open | SegmentState::Leaving => start + layout.segment_len,
                 _ => start,
             };
             let is_odd = entry.is_closed() || entry.dead() as usize > written;
-            let is_suspect = state == SegmentState::Open || state == SegmentState::Sealed && is_odd;
+            let is_odd = state == SegmentState::Sealed && is_odd;
+            let is_suspect = is_odd || matches!(state, SegmentState::Open | SegmentState::Leaving);
             let was_open = state == SegmentState::Open;
             Ok(Found { state, items: 0, chained: 0, end, is_suspect, was_open })
         });
@@ -153,9 +175,15 @@ impl<'t> Survey<'t> {
         table: &Table,
         found: &[Found],
         buckets: usize,
+        pages: usize,
     ) -> Result<usize, Damaged> {
         let mut parts = 0;
         for (segment, found) in (0..).zip(found) {
+            if found.state == SegmentState::Pages
+                && !table.restore_part(segment, found.state, pages)
+            {
+                table.entry(segment).restore_state(SegmentState::Free);
+            }
             if let state @ (SegmentState::Buckets | SegmentState::Ghosts) = found.state {
                 if table.restore_part(segment, state, buckets) {
                     parts += 1;
@@ -163,6 +191,9 @@ impl<'t> Survey<'t> {
                     table.entry(segment).restore_state(SegmentState::Free);
                 }
             }
+        }
+        if !table.has_page_parts(pages) {
+            return Err(Damaged("a part of the table of pages is missing"));
         }
         table.has_parts(buckets).then_some(parts).ok_or(Damaged("a part of the index is missing"))
     }
@@ -214,6 +245,22 @@ impl<'t> Survey<'t> {
         header.key_len() > 0 && end <= self.found[segment as usize].end
     }
 
+    /// Whether an index word refers to something that may be an item.
+    fn is_valid_word(&self, slot: Slot) -> bool {
+        if slot.is_on_flash() { self.page_of(slot).is_some() } else { self.is_valid(slot.offset()) }
+    }
+
+    /// The page of an index word that refers to flash, if there are items in it.
+    fn page_of(&self, slot: Slot) -> Option<usize> {
+        let page = self.flash?.page_of(slot);
+        let is_used = self.pages.get(page).is_some_and(|_| {
+            let entry = Page::new(self.table, page);
+            let has_items = [PageState::Open, PageState::Full, PageState::Emptying];
+            entry.sequence() != 0 && has_items.contains(&entry.state())
+        });
+        is_used.then_some(page)
+    }
+
     /// Whether a record could be at `offset`, which may have been written behind those that count.
     fn may_be_record(&self, offset: usize) -> bool {
         let layout = &self.table.layout;
@@ -237,6 +284,14 @@ impl<'t> Survey<'t> {
     fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
         let mut references = Vec::new();
         index.retain_at_home(|word, slot| {
+            if slot.is_on_flash() {
+                let page = self.page_of(slot);
+                if let Some(page) = page {
+                    let (items, bytes) = &mut self.pages[page];
+                    (*items, *bytes) = (*items + 1, *bytes + span_len(slot.span()) as u64);
+                }
+                return page.is_some();
+            }
             let offset = slot.offset();
             let Some(segment) = self.segment_of(offset) else { return false };
             let found = &mut self.found[segment as usize];
@@ -262,6 +317,10 @@ impl<'t> Survey<'t> {
             let first = references.partition_point(|reference| reference.offset < place.start);
             let after = references.partition_point(|reference| reference.offset < place.end);
             let own = &references[first..after];
+            if found.state == SegmentState::Leaving {
+                self.restore_leaving(segment, own);
+                continue;
+            }
             let end = match (found.state, own.last()) {
                 (SegmentState::Open, None) => start,
                 (SegmentState::Open, Some(last)) if self.is_valid(last.offset) => {
@@ -291,6 +350,63 @@ impl<'t> Survey<'t> {
         }
     }
 
+    /// Makes a segment of items that leave ready to be written again. It ends behind the last record with an
+    /// index word, and records without one are marked dead. It is free if there are none, or no flash.
+    fn restore_leaving(&mut self, segment: u32, references: &[Reference<'_>]) {
+        let start = self.table.layout.start(segment);
+        let found = self.found[segment as usize];
+        let mut wanted = references.iter().peekable();
+        let (mut at, mut end) = (start, None);
+        while let (Some(format), true) = (self.flash, wanted.peek().is_some()) {
+            if !self.is_valid(at) {
+                break;
+            }
+            let record = self.record(at);
+            if wanted.next_if(|reference| reference.offset == at).is_none() {
+                record.restore_dead();
+            }
+            at += format.len_of(record.header);
+            end = wanted.peek().is_none().then_some(at);
+        }
+        let end = end.filter(|end| *end <= found.end);
+        let entry = self.entry(segment);
+        let found = &mut self.found[segment as usize];
+        if let Some(end) = end {
+            let written = u32::try_from(end - start).expect("a segment is short");
+            entry.written().store(written, Ordering::Relaxed);
+            entry.leases().store(0, Ordering::Relaxed);
+            found.end = end;
+        } else {
+            references.iter().for_each(|reference| reference.word.store(0, Ordering::Relaxed));
+            entry.restore_state(SegmentState::Free);
+            (found.state, found.items, found.end) = (SegmentState::Free, 0, start);
+        }
+    }
+
+    /// The pages of the flash, in the order in which they were written.
+    fn restore_pages(&self) -> Result<Lists, Damaged> {
+        let next = self.table.header_page().order.sequence.load(Ordering::Relaxed);
+        let (mut free, mut full) = (Vec::new(), Vec::new());
+        for (number, (items, bytes)) in self.pages.iter().enumerate().rev() {
+            let (page, number) = (Page::new(self.table, number), narrow(number));
+            page.restore(*items, *bytes);
+            match page.state() {
+                PageState::Free => free.push(number),
+                PageState::Bad => (),
+                _ => full.push((page.sequence(), number)),
+            }
+            if page.sequence() >= next {
+                return Err(Damaged("a page is of a later time"));
+            }
+        }
+        full.sort_unstable();
+        for (_, number) in &full {
+            Page::new(self.table, *number as usize).set_state(PageState::Full);
+        }
+        let full = full.into_iter().map(|(_, number)| number).collect();
+        Ok(Lists::restored(free, full))
+    }
+
     /// The bytes of dead records in a place that is full of records. Those without an index word are
     /// marked dead. `None` if there is something else than records, or a word refers to none.
     fn dead_bytes(&self, start: usize, end: usize, references: &[Reference<'_>]) -> Option<u32> {
@@ -317,7 +433,8 @@ impl<'t> Survey<'t> {
     }
 
     fn items(&self) -> usize {
-        self.found.iter().map(|found| found.items as usize).sum()
+        let in_memory: usize = self.found.iter().map(|found| found.items as usize).sum();
+        in_memory + self.pages.iter().map(|(items, _)| *items as usize).sum::<usize>()
     }
 
     /// Keeps the chains that items refer to, and frees the segments of others. Returns how many items were
@@ -424,7 +541,8 @@ impl<'t> Survey<'t> {
             .zip(&self.found)
             .map(|(segment, found)| match found.state {
                 SegmentState::Fresh => Use::Untouched,
-                SegmentState::Sealed | SegmentState::Chain => Use::Taken,
+                SegmentState::Sealed | SegmentState::Chain | SegmentState::Leaving => Use::Taken,
+                _ if table.entry(segment).is(SegmentState::Pages) => Use::Taken,
                 _ if table.entry(segment).is(SegmentState::Buckets) => Use::Taken,
                 _ if table.entry(segment).is(SegmentState::Ghosts) => Use::Taken,
                 _ => Use::Free,
@@ -496,6 +614,12 @@ impl<'t> Survey<'t> {
         if !is_known || off.unsigned_abs() > table.layout.blocks as u64 {
             sums.fill([0; 2]);
             index.retain(|_, slot| {
+                if slot.is_on_flash() {
+                    let [count, sum] = &mut sums[0];
+                    *count += 1;
+                    *sum += span_len(slot.span()) as u64;
+                    return true;
+                }
                 let record = self.record(slot.offset());
                 let (key_len, value_len) = (record.key().len(), record.value_len());
                 let bytes = config.classes.footprint(key_len, value_len, record.client_flags());

@@ -60,6 +60,10 @@ pub enum ConfigError {
         /// The most pages that there may be.
         max: usize,
     },
+    /// Memory that was used before has no room for what reads of flash need.
+    NoRoomForFlash,
+    /// The flash can't be written to.
+    Flash(std::io::Error),
     /// The file contains something else than the memory of a cache, or an image of it.
     Occupied,
     /// The system refused the memory.
@@ -75,6 +79,8 @@ impl fmt::Display for ConfigError {
             Self::Pages { max } => {
                 write!(f, "the flash has too many pages: at most {max} under this limit")
             }
+            Self::NoRoomForFlash => f.write_str("memory is too full for a flash tier"),
+            Self::Flash(error) => write!(f, "the flash can't be written to: {error}"),
             Self::Occupied => f.write_str(
                 "the file contains something else than a cache: give another one, or remove it",
             ),

@@ -17,7 +17,7 @@ const GROWTH_STEP: usize = 4;
 /// much.
 const INDEX_SHARE: usize = 45;
 /// The same where most items are on flash, of which memory has little but the index words.
-const INDEX_SHARE_FLASH: usize = 75;
+pub(super) const INDEX_SHARE_FLASH: usize = 75;
 /// How often a write whose buckets are full waits for another handle that grows the index.
 const WAITS_MAX: u32 = 160;
 

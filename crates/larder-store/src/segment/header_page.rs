@@ -6,6 +6,7 @@
 //!       256  sequence, flush generation, ghost epoch                           written once a segment
 //!       384  next CAS, CAS floor                                               written once a block
 //!       512  use by processes: running, panics, note, size classes, segments    written seldom
+//!       640  flash: its content's id, pages                                     written once
 //! ```
 //! Words that are written often are on other cache lines than those that every request reads.
 
@@ -17,7 +18,7 @@ use super::sync::{AtomicU64, Ordering};
 /// The first word of every region.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
 /// Changes with the meaning of any byte in the region.
-const LAYOUT_VERSION: u64 = 2;
+const LAYOUT_VERSION: u64 = 3;
 
 /// The header page. A new region is all zeroes.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub(super) struct HeaderPage {
     pub(super) order: Order,
     pub(super) cas: CasWords,
     pub(super) uses: Uses,
+    pub(super) flash: FlashWords,
 }
 
 const _: () = assert!(size_of::<HeaderPage>() <= HEADER_PAGE_LEN);
@@ -112,6 +114,46 @@ pub(super) struct Uses {
     pub(super) segments_seen: AtomicU64,
     /// 1 if handles have shared a block.
     pub(super) has_shared_block: AtomicU64,
+}
+
+/// What index words of items on flash refer to.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(super) struct FlashWords {
+    id: [AtomicU64; 2],
+    pages: AtomicU64,
+    page_len: AtomicU64,
+}
+
+/// The content of a flash device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlashContent {
+    /// What tells it from others; 0 if there is none.
+    pub(super) id: u128,
+    pub(super) pages: u64,
+    pub(super) page_len: u64,
+}
+
+impl FlashWords {
+    pub(super) fn read(&self) -> FlashContent {
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let [low, high] = self.id.each_ref().map(word);
+        let id = u128::from(low) | u128::from(high) << 64;
+        FlashContent { id, pages: word(&self.pages), page_len: word(&self.page_len) }
+    }
+
+    pub(super) fn store(&self, content: FlashContent) {
+        let FlashContent { id, pages, page_len } = content;
+        for (word, value) in [
+            (&self.id[0], id as u64),
+            (&self.id[1], (id >> 64) as u64),
+            (&self.pages, pages),
+            (&self.page_len, page_len),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What a region was made for: it never changes.

@@ -48,6 +48,10 @@ impl Shared {
     /// Writes an image of the region while nobody changes it; `note` is for whoever reads it.
     pub(super) fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
         let (table, layout) = (self.table(), &self.table().layout);
+        if let Some(flash) = &self.flash {
+            // Index words refer to it.
+            flash.device.sync()?;
+        }
         let header = [MAGIC, VERSION, layout.region_len() as u64, note];
         let sum = checksum(&header);
         write_words(to, &header)?;

@@ -1,9 +1,12 @@
 //! Opening a region in a file: a new one, or the one that an earlier process has left there.
 
 use super::alloc::Use;
-use super::attach::{Damaged, attach};
+use super::attach::{Attached, Damaged, attach};
 use super::config::{Config, ConfigError};
-use super::header_page::{Foreign, MAGIC, Made};
+use super::flash::format::Format;
+use super::flash::tier::Flash;
+use super::grow::INDEX_SHARE_FLASH;
+use super::header_page::{FlashContent, Foreign, MAGIC, Made};
 use super::layout::{HEADER_PAGE_LEN, Layout, Shape};
 use super::raw::{Region, page_len};
 use super::shared::Shared;
@@ -38,6 +41,8 @@ pub enum Unusable {
     OtherCas,
     /// Its index and bookkeeping do not fit under this limit.
     LimitTooLow,
+    /// It is too full for what a flash tier needs beside items, which it was made without.
+    NoRoomForFlash,
     /// Two processes in succession have panicked soon after they began to use it, or three have ended before.
     Panics,
     /// It contradicts itself.
@@ -52,6 +57,7 @@ impl fmt::Display for Unusable {
             Self::OtherBoot => "the machine was started again since it was made",
             Self::OtherCas => "it was made with another setting of -C",
             Self::LimitTooLow => "the index in it does not fit under this memory limit",
+            Self::NoRoomForFlash => "it has no room for a flash tier",
             Self::Panics => "processes that used it have failed at their start or soon after it",
             Self::Damaged(what) => return write!(f, "it is damaged: {what}"),
         })
@@ -185,7 +191,6 @@ pub(super) fn reuse(
     }
     // A limit above what the table has room for is lowered to that.
     config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
-    config.seed = made.seed;
     let mut layout = Layout::new(shape, config.limit_bytes, page_len());
     if config.classes.count() > made.classes {
         return Err(Unusable::Damaged("it counts items in fewer classes"));
@@ -198,15 +203,55 @@ pub(super) fn reuse(
         layout = Layout::new(shape, config.limit_bytes, page_len());
     }
     let table = Table::new(region, layout);
-    let attached =
-        attach(table, &made, &config, free).map_err(|Damaged(what)| Unusable::Damaged(what))?;
+    let seed = config.seed;
+    config.seed = made.seed;
+    let content = table.header_page().flash.read();
+    let format = config.flash.as_ref().map(|flash| {
+        Format::new(flash, layout.segment_len, made.cas, flash.device.id().unwrap_or(0))
+    });
+    let is_known = content.id != 0 && format.is_some_and(|format| format.content() == content);
+    let mut attached = attach(table, &made, &config, free, (format, is_known))
+        .map_err(|Damaged(what)| Unusable::Damaged(what))?;
+    if config.flash.is_some() {
+        attached.alloc.index_share_max = INDEX_SHARE_FLASH;
+    }
     if attached.alloc.limit_min() > layout.segments_first {
         return Err(Unusable::LimitTooLow);
     }
+    let flash = reopen_flash(&config, seed, &mut attached, format.filter(|_| is_known))?;
     let table = &attached.index.buckets;
     table.header_page().uses.attempts.store(0, Ordering::Relaxed);
     let restart = if attached.was_repaired { Restart::Repaired } else { Restart::Warm };
-    Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, None), restart))
+    Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
+}
+
+/// The flash tier of a region that was used before: with what is known to be there, in the format `known`, or
+/// empty.
+fn reopen_flash(
+    config: &Config,
+    seed: u64,
+    attached: &mut Attached,
+    known: Option<Format>,
+) -> Result<Option<Flash>, Unusable> {
+    let table = &attached.index.buckets;
+    let Some(flash) = &config.flash else {
+        table.header_page().flash.store(FlashContent { id: 0, pages: 0, page_len: 0 });
+        return Ok(None);
+    };
+    let no_room = |_| Unusable::NoRoomForFlash;
+    let tier = match (known, attached.pages.take()) {
+        (Some(format), Some(lists)) => {
+            let buffers = Shared::begin_buffers(table, &mut attached.alloc).map_err(no_room)?;
+            Flash::new(flash, format, lists, buffers)
+        }
+        _ => {
+            // The id of what is written from now on is new.
+            let config = Config { seed, ..config.clone() };
+            Shared::begin_flash(flash, &config, table, &mut attached.alloc).map_err(no_room)?
+        }
+    };
+    attached.leaving.iter().for_each(|segment| tier.queue.push(*segment));
+    Ok(Some(tier))
 }
 
 /// Whether the file system has room for what belongs to all segments of a layout.

@@ -188,13 +188,15 @@ impl Shared {
     }
 
     /// An empty flash tier, whose table of pages is in segments.
-    fn begin_flash(
+    pub(super) fn begin_flash(
         flash: &FlashConfig,
         config: &Config,
         table: &Table,
         alloc: &mut Alloc,
     ) -> Result<Flash, ConfigError> {
-        let format = Format::new(flash, table.layout.segment_len, config.cas, config.seed);
+        // Whoever starts a cache draws the seed at random: no earlier content has this id.
+        let id = u128::from(config.seed) << 64 | 1;
+        let format = Format::new(flash, table.layout.segment_len, config.cas, id);
         let segments = table.segments_for_pages(format.pages);
         if segments * 4 > table.layout.segments_first {
             return Err(ConfigError::Pages {
@@ -202,20 +204,22 @@ impl Shared {
             });
         }
         for part in 0..segments {
-            let segment = alloc.take(0).expect("a quarter of the segments are fewer than all");
+            let segment = alloc.take(0).ok_or(ConfigError::NoRoomForFlash)?;
             table.commit(segment).map_err(ConfigError::Map)?;
             table.extend_pages(part, segment);
         }
         let buffers = Self::begin_buffers(table, alloc)?;
+        table.header_page().flash.store(format.content());
+        flash.device.begin(id).map_err(ConfigError::Flash)?;
         Ok(Flash::new(flash, format, Lists::new(narrow(format.pages)), buffers))
     }
 
     /// The segments for reads of items, and the one for blocks.
-    fn begin_buffers(table: &Table, alloc: &mut Alloc) -> Result<(Buffers, u32), ConfigError> {
+    pub(super) fn begin_buffers(table: &Table, alloc: &mut Alloc) -> Result<(Buffers, u32), ConfigError> {
         let count = segments_for(&table.layout, table.layout.segments_first) + 1;
         let mut segments = Vec::new();
         for _ in 0..count {
-            let segment = alloc.take(0).expect("a few of the segments are fewer than all");
+            let segment = alloc.take(0).ok_or(ConfigError::NoRoomForFlash)?;
             table.commit(segment).map_err(ConfigError::Map)?;
             let kind = Kind { queue: Queue::Main, lifetime: 0, size: SizeClass::of(0) };
             table.entry(segment).open_for_buffers(kind, Seconds(0));
@@ -342,7 +346,10 @@ impl Shared {
     }
 
     fn reserve_of(&self, segments: usize) -> usize {
-        (2 + 2 * self.config.threads).min(segments / 8)
+        let each = 2 + 2 * self.config.threads;
+        // Whatever is evicted to flash takes memory before it frees any.
+        let wanted = if self.flash.is_some() { 2 * each } else { each };
+        wanted.min(segments / 8)
     }
 
     /// Segments from this number on were never within the limit.

@@ -554,6 +554,12 @@ impl Table {
         })
     }
 
+    /// Whether all parts of the table of pages were entered.
+    pub(super) fn has_page_parts(&self, pages: usize) -> bool {
+        let parts = self.page_segments.starts.get(..self.page_segments.parts(pages));
+        parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
+    }
+
     /// Empties a bucket and its ghosts, if there is memory for them.
     pub(super) fn clear_bucket(&self, bucket: usize) {
         if self.wants(bucket) == 0 {

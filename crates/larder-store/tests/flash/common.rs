@@ -24,7 +24,7 @@ pub(crate) fn config(limit_bytes: usize, device: &Memory, settings: FlashSetting
         seed: 0x5eed,
         evict: true,
         item_size_max: limit_bytes / 2,
-        threads: 2,
+        threads: 4,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
         flash: Some(FlashConfig {
             device: Arc::new(device.clone()),

@@ -5,5 +5,6 @@
 mod common;
 mod faults;
 mod meaning;
+mod restart;
 mod space;
 mod threads;

@@ -9,6 +9,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use super::super::header::{Header, State};
+use super::super::header_page::FlashContent;
 use super::super::slot::{PLACE_BITS, Slot};
 use crate::FlashConfig;
 
@@ -61,7 +62,7 @@ pub(in super::super) struct Format {
     /// Whether items have a CAS.
     cas: bool,
     /// What tells this content of the device from earlier ones.
-    pub(in super::super) id: u64,
+    pub(in super::super) id: u128,
 }
 
 /// Where an item is, and what its bytes have to agree with.
@@ -78,7 +79,7 @@ impl Format {
         config: &FlashConfig,
         block_len: usize,
         cas: bool,
-        id: u64,
+        id: u128,
     ) -> Self {
         let len = config.device.len();
         let page_shift = config.page_len.ilog2();
@@ -86,6 +87,11 @@ impl Format {
         let unit_shift = len.div_ceil(1 << PLACE_BITS).next_power_of_two().ilog2().max(3);
         let pages = (len >> page_shift) as usize;
         Self { unit_shift, page_shift, block_len, pages, cas, id }
+    }
+
+    /// What the region keeps of it.
+    pub(in super::super) fn content(&self) -> FlashContent {
+        FlashContent { id: self.id, pages: self.pages as u64, page_len: self.page_len() }
     }
 
     pub(in super::super) fn page_len(&self) -> u64 {
@@ -132,7 +138,8 @@ impl Format {
         // Readers may change these while the item is written.
         let fixed = header.with_access_code(0).with(State::Fetched, false).with(State::Dead, false);
         let content = rapidhash::v3::rapidhash_v3(rest);
-        [fixed.0, origin.offset, origin.sequence, self.id].into_iter().fold(content, mix)
+        let (low, high) = (self.id as u64, (self.id >> 64) as u64);
+        [fixed.0, origin.offset, origin.sequence, low, high].into_iter().fold(content, mix)
     }
 }
 

@@ -70,7 +70,8 @@ impl Handle {
             std::thread::yield_now();
             return false;
         }
-        let Some(segment) = shared.take(0) else { return false };
+        let Some(segment) = self.take_for_leaving() else { return false };
+        let (shared, writer) = self.writer();
         let table = shared.table();
         let entry = table.entry(segment);
         let lifetime = u8::try_from(bucket).expect("few buckets");
@@ -83,6 +84,18 @@ impl Handle {
             Open { segment, kind, sequence, base, at, end, noted: None, chained: 0, items: 0 };
         writer.writing.leaving[bucket] = Some(open);
         true
+    }
+}
+
+impl Handle {
+    /// Takes any free segment, from the reserve if need be: it will be free again soon.
+    fn take_for_leaving(&mut self) -> Option<u32> {
+        let taken = self.shared.take(0);
+        if taken.is_none() {
+            self.pin.renew(&self.shared.epoch);
+            self.shared.collect();
+        }
+        taken.or_else(|| self.shared.take(0))
     }
 }
 

@@ -155,8 +155,6 @@ pub(in super::super) struct Lists {
     full: VecDeque<u32>,
     /// The page of each bucket that blocks are written to, and the next block.
     open: [Option<(u32, u32)>; BUCKETS],
-    /// Pages that are not used any more.
-    bad: usize,
 }
 
 impl Lists {
@@ -166,16 +164,12 @@ impl Lists {
     }
 
     /// The lists after a restart: `full` are in order.
-    pub(in super::super) fn restored(free: Vec<u32>, full: VecDeque<u32>, bad: usize) -> Self {
-        Self { free, full, open: [None; BUCKETS], bad }
+    pub(in super::super) fn restored(free: Vec<u32>, full: VecDeque<u32>) -> Self {
+        Self { free, full, open: [None; BUCKETS] }
     }
 
     pub(in super::super) fn free(&self) -> usize {
         self.free.len()
-    }
-
-    pub(in super::super) fn bad(&self) -> usize {
-        self.bad
     }
 
     pub(in super::super) fn full(&self) -> impl Iterator<Item = u32> {
@@ -245,7 +239,6 @@ impl Lists {
         let entry = Page::new(table, page as usize);
         if is_bad {
             entry.set_state(PageState::Bad);
-            self.bad += 1;
         } else {
             entry.free();
             // The page that was freed last is written to last, so that all wear alike.
