@@ -12,6 +12,7 @@ pub mod controls;
 pub mod conversation;
 pub mod dialect;
 pub mod driver;
+pub mod flash;
 pub mod gate;
 mod holdings;
 mod host;

@@ -11,7 +11,9 @@ use larder_server::pid_file::PidFile;
 use larder_server::server::{Guards, Server};
 use larder_server::tls::Tls;
 use larder_server::verbosity::Verbosity;
-use larder_server::{activation, auth, driver, listener, platform, slab_classes, udp, version};
+use larder_server::{
+    activation, auth, driver, flash, listener, platform, slab_classes, udp, version,
+};
 use larder_session::Settings;
 use larder_store::cache::Cache;
 use larder_store::{LimitRefused, delayed, segment};
@@ -96,12 +98,6 @@ fn fail(status: u8, message: impl Display) -> ExitCode {
 }
 
 fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
-    if !options.suboptions.flash.files.is_empty() {
-        // If it were ignored, the operator would notice only after items were lost.
-        return Err(failure(EX_USAGE)(
-            &"-o ext_path is not supported yet: leave it out to keep items in memory alone",
-        ));
-    }
     let classes = slab_classes::size_classes(!options.disable_cas);
     let (limit_bytes, cas) = (Memory::new(options.memory_limit).items, !options.disable_cas);
     let seed = rand::random();
@@ -116,7 +112,7 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 item_size_max: options.max_item_size,
                 threads: options.threads,
                 size_exponent: options.size_exponent(),
-                flash: None,
+                flash: flash::open(&options).map_err(|error| failure(EX_OSERR)(&error))?,
             };
             // Locked memory must not exceed the limit that was given.
             let machine = platform::memory().filter(|_| !options.lock_memory);

@@ -16,7 +16,16 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("larder-store", &["larder-device"]),
     ("larder-operations", &["larder-store"]),
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
-    ("larder-server", &["larder-session", "larder-operations", "larder-store", "larder-protocol"]),
+    (
+        "larder-server",
+        &[
+            "larder-session",
+            "larder-operations",
+            "larder-store",
+            "larder-protocol",
+            "larder-device",
+        ],
+    ),
     ("larder-model", &["larder-protocol"]),
     ("larder-target", &["larder-protocol"]),
     ("larder-trace", &[]),

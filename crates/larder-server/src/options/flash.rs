@@ -132,7 +132,9 @@ impl FlashOptions {
         let reason = |name: &&'static str| match *name {
             name if self.files.is_empty() => Some((name, NO_PATH)),
             "ext_wbuf_size" => Some(("ext_wbuf_size", "segments of memory are the write buffers")),
-            "ext_max_sleep" => Some(("ext_max_sleep", "no thread of its own writes or compacts")),
+            "ext_max_sleep" => {
+                Some(("ext_max_sleep", "threads that write sleep until there is work"))
+            }
             _ => None,
         };
         let buckets = self.files.iter().filter_map(|file| file.bucket.suffix());

@@ -1,0 +1,69 @@
+//! The files of the flash tier (`-o ext_path`).
+
+use crate::options::Options;
+use larder_device::{Device, FileSpec, Files, FilesError, Opening};
+use larder_store::FlashConfig;
+use nix::unistd::User;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why there is no flash tier. The message says what to do.
+#[derive(Debug)]
+pub enum FlashError {
+    /// A file can't be used.
+    Files(FilesError),
+    /// A header can't be written.
+    Begin(io::Error),
+}
+
+impl fmt::Display for FlashError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files(error) => write!(f, "-o ext_path: {error}"),
+            Self::Begin(error) => write!(f, "-o ext_path: a header can't be written: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FlashError {}
+
+/// Opens the files and block devices that the options name, for a cache that begins empty; `None` if
+/// they name none. They stay locked as long as the cache exists.
+///
+/// # Errors
+/// [`FlashError`]: a file can't be used.
+pub fn open(options: &Options) -> Result<Option<FlashConfig>, FlashError> {
+    let flash = &options.suboptions.flash;
+    if flash.files.is_empty() {
+        return Ok(None);
+    }
+    let spec = |(path, bytes)| FileSpec { path, bytes };
+    let named = flash.files.iter().map(|file| (file.path.clone(), file.bytes));
+    let specs: Vec<FileSpec> = named.map(spec).collect();
+    let page_len = flash.page_len();
+    let opening = Opening { owner: later_user(options), ..Opening::default() };
+    let files = Files::open(&specs, page_len, &opening).map_err(FlashError::Files)?;
+    files.begin(rand::random()).map_err(FlashError::Begin)?;
+    if !files.is_direct() {
+        tracing::warn!(
+            "-o ext_path: the file system does not support O_DIRECT, so the page cache takes memory \
+             beside -m for what is read and written"
+        );
+    }
+    let settings = flash.settings_for(files.len() / page_len);
+    Ok(Some(FlashConfig {
+        device: Arc::new(files),
+        page_len,
+        threads: flash.threads,
+        depth: flash.depth,
+        settings,
+    }))
+}
+
+/// The user that the server becomes (`-u`), if it can.
+fn later_user(options: &Options) -> Option<u32> {
+    let name = options.user.as_deref().filter(|_| nix::unistd::geteuid().is_root())?;
+    let user = User::from_name(name).ok()??;
+    Some(user.uid.as_raw())
+}
