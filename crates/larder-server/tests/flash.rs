@@ -1,0 +1,172 @@
+//! The flash tier as operators and clients see it: `-o ext_path`, `extstore`, statistics.
+
+mod common;
+
+use common::{Scratch, Server, larderd, stat, stderr, wait_for};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A server with little memory and a file of `mib` MiB, which goes with the first part; `more` are other
+/// options of the list.
+fn server(mib: usize, more: &str) -> (Scratch, Server) {
+    let scratch = Scratch::new("flash");
+    let list = format!("ext_path={}:{mib}m{more}", scratch.path("items").display());
+    let server = Server::larderd(&["-t", "2", "-m", "16", "-v", "-o", &list]);
+    (scratch, server)
+}
+
+fn page(server: &Server, name: &str) -> String {
+    server.ask_text(&format!("stats{name}\r\n")).replace('\r', "")
+}
+
+fn number(server: &Server, name: &str) -> u64 {
+    stat(&page(server, ""), name).parse().unwrap()
+}
+
+fn value(key: usize) -> String {
+    format!("{key:08} ").repeat(200)
+}
+
+const ITEMS: usize = 20_000;
+
+/// Twice as much as fits in memory, not faster than it is written.
+fn fill(server: &Server) {
+    for keys in (0..ITEMS).collect::<Vec<_>>().chunks(500) {
+        let set = |key: &usize| format!("set key{key} 7 0 1800 noreply\r\n{}\r\n", value(*key));
+        let sets: String = keys.iter().map(set).collect();
+        assert_eq!(server.ask_text(&format!("{sets}mn\r\n")), "MN\r\n");
+    }
+}
+
+#[test]
+fn items_that_leave_memory_are_found_on_flash() {
+    let (_scratch, server) = server(256, "");
+    // What is written depends on the speed of the disk: what it has no time for is dropped.
+    wait_for("writes", || {
+        fill(&server);
+        number(&server, "extstore_objects_written") > 200
+    });
+    let mut found = 0;
+    for key in (0..ITEMS).step_by(7) {
+        let answer = server.ask_text(&format!("get key{key}\r\n"));
+        let hit = format!("VALUE key{key} 7 1800\r\n{}\r\nEND\r\n", value(key));
+        assert!(answer == hit || answer == "END\r\n", "{key}: {answer}");
+        found += usize::from(answer == hit);
+    }
+    assert!(found > 0 && number(&server, "get_extstore") > 0, "{found}: {}", page(&server, ""));
+    assert_eq!(number(&server, "badcrc_from_extstore"), 0);
+    let used: u64 = number(&server, "extstore_pages_used");
+    let free: u64 = number(&server, "extstore_pages_free");
+    assert_eq!((used + free, used > 0), (128, true));
+    assert_eq!(number(&server, "extstore_limit_maxbytes"), 256 << 20);
+    let pages = page(&server, " extstore");
+    let versions = (0..128).filter(|n| stat(&pages, &format!("{n}:version")) != "0").count();
+    assert!(versions > 0, "{pages}");
+    assert_eq!(page(&server, " e"), pages);
+}
+
+/// Names of lines that only a server with flash has.
+fn names(server: &Server, name: &str) -> Vec<String> {
+    let page = page(server, name);
+    let names = page.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());
+    names.filter(|name| name.contains("ext")).map(str::to_owned).collect()
+}
+
+/// Names that 1.6.45 has, and Debian's 1.6.18 has not.
+const NEWER: [&str; 3] =
+    ["extstore_memory_pressure", "extstore_compact_resc_cold", "extstore_compact_resc_old"];
+
+#[test]
+fn names_are_memcacheds() {
+    let scratch = Scratch::new("flash-memcached");
+    // Debian's 1.6.18 wants the length of a page first.
+    let list = format!("ext_page_size=4,ext_path={}:512m", scratch.path("items").display());
+    let theirs = Server::memcached(&["-o", &list]).expect("memcached; scripts/test installs it");
+    let (_scratch, ours) = server(512, ",ext_page_size=4");
+    for name in ["", " settings"] {
+        let theirs = names(&theirs, name);
+        let is_there = |name: &String| !NEWER.contains(&name.as_str()) || theirs.contains(name);
+        let ours: Vec<_> = names(&ours, name).into_iter().filter(is_there).collect();
+        assert_eq!(ours, theirs, "stats{name}");
+    }
+    let sorted = |server: &Server| -> Vec<String> {
+        page(server, " extstore")
+            .lines()
+            .map(|l| l.split(' ').nth(1).unwrap_or(l).to_owned())
+            .collect()
+    };
+    let pages = sorted(&ours);
+    assert_eq!(pages, sorted(&theirs));
+    assert_eq!(pages.iter().collect::<BTreeSet<_>>().len(), 4 * 128 + 1);
+    assert!(names(&Server::larderd(&[]), "").is_empty());
+}
+
+#[test]
+fn settings_begin_with_the_number_of_pages_and_can_be_changed() {
+    let (_scratch, server) = server(512, ",ext_page_size=1,ext_drop_under=9,ext_max_sleep=5");
+    let settings = page(&server, " settings");
+    assert_eq!(stat(&settings, "ext_compact_under"), "5");
+    assert_eq!(stat(&settings, "ext_drop_under"), "9");
+    let changes = "extstore compact_under 6\r\nextstore item_size 600\r\nextstore max_frag 0.5\r\n";
+    assert_eq!(server.ask_text(changes), "OK\r\nOK\r\nOK\r\n");
+    let settings = page(&server, " settings");
+    assert_eq!(stat(&settings, "ext_compact_under"), "6");
+    assert_eq!(stat(&settings, "ext_item_size"), "600");
+    assert_eq!(stat(&settings, "ext_max_frag"), "0.50");
+    let said = server.said();
+    assert!(said.contains("-o ext_max_sleep has no effect: "), "{said}");
+    assert!(!said.contains("-o ext_drop_under has no effect"), "{said}");
+}
+
+/// Items below `ext_item_size` are evicted from memory as they would be without flash.
+#[test]
+fn small_items_are_not_written() {
+    let (_scratch, server) = server(128, ",ext_item_size=4096");
+    fill(&server);
+    wait_for("evictions", || number(&server, "evictions") > 0);
+    assert_eq!(number(&server, "extstore_objects_written"), 0);
+    assert_eq!(server.ask_text("extstore item_size 512\r\n"), "OK\r\n");
+    wait_for("writes", || {
+        fill(&server);
+        number(&server, "extstore_objects_written") > 0
+    });
+}
+
+fn refused(list: &str) -> (Option<i32>, String) {
+    let output = larderd(&["-l", "127.0.0.1", "-p", "-1", "-m", "16", "-o", list]);
+    (output.status.code(), stderr(&output))
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let scratch = Scratch::new("flash-foreign");
+    let text = "letters to nobody ".repeat(1000);
+    let path = scratch.file("letters", &text);
+    let list = format!("ext_path={path}:64m");
+    let (status, said) = refused(&list);
+    assert_eq!(status, Some(71), "{said}");
+    assert!(said.contains(&path), "{said}");
+    assert_eq!(scratch.read("letters"), text);
+    let link = scratch.path("link");
+    std::os::unix::fs::symlink(Path::new("/nowhere"), &link).unwrap();
+    let (status, said) = refused(&format!("ext_path={}:64m", link.display()));
+    assert_eq!(status, Some(71), "{said}");
+    assert!(said.contains("symbolic link"), "{said}");
+}
+
+#[test]
+fn the_file_is_as_long_as_was_said_and_belongs_to_one_user() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::new("flash-length");
+    let path = scratch.path("items");
+    let server = Server::larderd(&["-o", &format!("ext_path={}:64m", path.display())]);
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
+    let about = path.metadata().unwrap();
+    assert_eq!((about.len(), about.mode() & 0o777), ((64 << 20) + 4096, 0o600));
+    assert!(about.blocks() * 512 >= 64 << 20, "{} blocks", about.blocks());
+}
+
+#[test]
+fn all_of_it_under_tokio() {
+    common::again_under_tokio(&[]);
+}
