@@ -45,10 +45,10 @@ fn what_can_not_be_had_is_refused_with_a_reason() {
         (&["-t", "10000"], 1, threads),
         (&["-m", "16777217"], 64, memory),
         (&["-m", "9999999999"], 64, memory),
-        (&["-o", "ext_path=/nowhere:1g", "-U", "-1"], 64, udp),
-        (&["-o", "ext_item_size=512,ext_path=/nowhere:1g", "-m", "15"], 64, little),
-        (&["-o", "ext_path=/nowhere:1g", "--engine", "moka"], 64, engine),
-        (&["-o", "ext_path=/nowhere:1g", "-e", "/nowhere"], 64, restart),
+        (&["-o", "ext_path=/nowhere/file:1g", "-U", "-1"], 64, udp),
+        (&["-o", "ext_item_size=512,ext_path=/nowhere/file:1g", "-m", "15"], 64, little),
+        (&["-o", "ext_path=/nowhere/file:1g", "--engine", "moka"], 64, engine),
+        (&["-o", "ext_path=/nowhere/file:1g", "-e", "/nowhere"], 64, restart),
         (&["-o", "ext_path=/nowhere/file:1g"], 71, nowhere),
     ] {
         let refused = refused(Scratch::new("refused"), options);
