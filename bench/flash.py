@@ -5,6 +5,7 @@ in memory, and nothing is copied back to memory (`ext_recache_rate=0`). The file
 memory of most machines, so their pages are dropped from the page cache while reads are measured, as if
 the file were much larger than memory; reads that bypass the page cache are not affected."""
 
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.servers import EXAMPLES, LOAD_CORE, ROOT, SERVER_CORE, Server, on_core, run
+from bench.servers import EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server, on_core, run
 
 MEMORY_MB = 64
 MEMORY_WITHOUT_FLASH_MB = 3072
@@ -48,6 +49,7 @@ def measure():
         found["reads"] = {f"{length} B": {name: reads(name, place, length) for name in servers} for length in READ}
         found["device"] = device(place)
         found["without_flash"] = {name: without_flash(name) for name in one_of_each(servers)}
+        found["restarts"] = restarts() if "larder" in servers else []
         found["steady"] = {name: steady(name, place) for name in one_of_each(servers)}
         found["idle"] = idle_costs(place) if "larder" in servers else None
     return found
@@ -124,7 +126,6 @@ def reads(name, place, length):
                     load = server.load(*keys(read_keys, length), "-t", 1, "-c", clients, "--pipeline", depth, "--ratio",
                                        "0:1", "--distinct-client-seed", "--test-time", TEST_SECS)
                 found[what].append(figures(load))
-        found["page_cache_bytes"] = page_cache_bytes(file)
         for _ in range(ROUNDS):
             with uncached(file):
                 found["overwrites"].append(figures(overwrites(server, read_keys, length)))
@@ -166,6 +167,24 @@ def steady(name, place):
 def load_sets(server, number, length, sets):
     server.load(*keys(number, length), "-t", 1, "-c", 16, "--ratio", "1:0", "--distinct-client-seed", "--rate", 20_000,
                 "-n", sets // 16)
+
+
+def restarts():
+    """Restarts under load of the servers of suites/restart.toml, in its short form: for each trial, when
+    the first key was found, and what was kept."""
+    folder = ROOT / "compare/restart-quick"
+    # The exit status is 1 if a trial failed, which is part of the result.
+    run([LARDER, "compare", "suites/restart.toml", "--quick", "--fresh"], check=False, stdout=subprocess.DEVNULL)
+    cells = json.loads((folder / "results.json").read_text())["cells"]
+    return [
+        {
+            "server": one["cell"]["server"],
+            "end": one["cell"]["workload"],
+            "failed": one["found"].get("failed", {}).get("reason"),
+            **(one.get("restart") or {}),
+        }
+        for one in cells
+    ]
 
 
 def idle_costs(place):
@@ -274,39 +293,37 @@ def drop_pages(file, ended):
 
 def device(place):
     """What the bare device does with reads of the same lengths, at the depths of the loads; None without
-    the example."""
+    the example of larder-device."""
     program = EXAMPLES / "reads"
     if not program.exists():
         return None
     found = {}
     for length, (_, number, _, _) in READ.items():
-        # A record, from sector to sector.
-        read_len = -(-(length + KEY_BYTES + 32) // 512) * 512
         for what, (clients, depth) in LOADS.items():
-            options = ["--file", place / "reads", "--bytes", number * length // 4096 * 4096, "--len", read_len, "--depth",
-                       clients * depth, "--seconds", TEST_SECS, "--ring"]
-            rounds = [run(on_core(SERVER_CORE, [program, *options]), stdout=subprocess.PIPE).stdout for _ in range(ROUNDS)]
-            found[f"{length} B, {what}"] = [device_figures(text) for text in rounds]
+            options = ["--file", place / "reads", "--bytes", -(-number * length // 2**20) * 2**20, "--depth", clients * depth,
+                       "--seconds", TEST_SECS, "--ring"]
+            found[f"{length} B, {what}"] = [device_read(program, options, length) for _ in range(ROUNDS)]
         (place / "reads").unlink(missing_ok=True)
     return found
 
 
+def device_read(program, options, length):
+    """Reads a record from one sector to another; devices with large sectors refuse small reads."""
+    for sector in (512, 4096):
+        read_len = -(-(length + KEY_BYTES + 32) // sector) * sector
+        command = on_core(SERVER_CORE, [program, *options, "--len", read_len])
+        ended = run(command, check=False, capture_output=True)
+        if ended.returncode == 0:
+            return device_figures(ended.stdout)
+    raise RuntimeError(f"{command}: {ended.stderr}")
+
+
 def device_figures(text):
-    """Reads a line such as `90000 reads/s, p50 300 µs, p99 900 µs, 5.9 µs CPU per read`."""
-    number = r"([\d,_.]+)"
-    patterns = {
-        "per_second": [number + r" *reads/s", r"reads/s[ :=]+" + number],
-        "p50": [r"p50[ :=]+" + number, number + r" *(?:µs|us)? *p50"],
-        "p99": [r"p99[ :=]+" + number, number + r" *(?:µs|us)? *p99"],
-        "cpu_micros": [r"(?i)" + number + r" *(?:µs|us)?[ of]*CPU", r"(?i)cpu[^\d\n]*" + number],
-    }
-    found = {}
-    for name, alternatives in patterns.items():
-        matches = (re.search(pattern, text) for pattern in alternatives)
-        match = next((match for match in matches if match), None)
-        assert match, f"no {name} in: {text}"
-        found[name] = float(match.group(1).strip(",_.").replace(",", "").replace("_", ""))
-    return found
+    """The figures of a line such as `ring, depth 32, 1536 bytes: 90000 reads/s, p50 300 us, p99 900 us,
+    5.90 us of CPU each`."""
+    found = re.search(r"([\d.]+) reads/s, p50 ([\d.]+) us, p99 ([\d.]+) us, ([\d.]+) us of CPU", text)
+    assert found, f"no figures in: {text}"
+    return dict(zip(("per_second", "p50", "p99", "cpu_micros"), map(float, found.groups())))
 
 
 def middle(rounds, name):

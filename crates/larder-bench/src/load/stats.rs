@@ -1,6 +1,5 @@
 //! Counters and latency histograms of one worker thread.
 
-use super::answers::PendingRequest;
 use super::outage::Outage;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -178,17 +177,17 @@ impl LoadStats {
         self.fault("never answered", 1);
     }
 
-    /// Counts a lost connection that is to be opened again, with its outstanding requests. They are no
-    /// faults.
+    /// Counts a lost connection that is to be opened again, with its outstanding requests and
+    /// how long each has waited, in nanoseconds. They are no faults.
     #[cold]
     pub(crate) fn lost_connection(
         &mut self,
         now: u64,
-        outstanding: impl IntoIterator<Item = PendingRequest>,
+        outstanding: impl IntoIterator<Item = (Kind, u64)>,
     ) {
         let mut requests = 0;
-        for request in outstanding {
-            self.lost_request(request.kind(), request.waited(now));
+        for (kind, waited) in outstanding {
+            self.lost_request(kind, waited);
             requests += 1;
         }
         let outage = self.outage.get_or_insert(Outage::begin(now));
@@ -200,7 +199,13 @@ impl LoadStats {
     #[cold]
     pub(crate) fn answered_again(&mut self, now: u64, before: ServerStats) {
         let after = self.of_all_servers();
-        self.outage.get_or_insert(Outage::begin(now)).answered(now, before, after);
+        let outage = self.outage.get_or_insert(Outage::begin(now));
+        outage.answered(
+            now,
+            after.answered - before.answered,
+            after.hits - before.hits,
+            after.misses - before.misses,
+        );
     }
 
     /// Counts a request that was outstanding on a lost connection and has waited for `waited`

@@ -644,7 +644,9 @@ impl<'l> Worker<'l> {
         self.reopening.push((index, server, elapsed + REOPEN_AFTER));
         // A connection that could not be opened again was counted before.
         if was_open {
-            self.stats.lost_connection(nanos(elapsed), lost);
+            let now = nanos(elapsed);
+            let waited = lost.iter().map(|request| (request.kind(), request.waited(now)));
+            self.stats.lost_connection(now, waited);
         }
     }
 
