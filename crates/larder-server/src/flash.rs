@@ -5,7 +5,6 @@ use larder_device::{Device, FileSpec, Files, FilesError, Opening};
 use larder_store::FlashConfig;
 use nix::unistd::User;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 /// Why there is no flash tier. The message says what to do.
@@ -13,23 +12,19 @@ use std::sync::Arc;
 pub enum FlashError {
     /// A file can't be used.
     Files(FilesError),
-    /// A header can't be written.
-    Begin(io::Error),
 }
 
 impl fmt::Display for FlashError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Files(error) => write!(f, "-o ext_path: {error}"),
-            Self::Begin(error) => write!(f, "-o ext_path: a header can't be written: {error}"),
         }
     }
 }
 
 impl std::error::Error for FlashError {}
 
-/// Opens the files and block devices that the options name, for a cache that begins empty; `None` if
-/// they name none. They stay locked as long as the cache exists.
+/// Opens the files and block devices that the options name; `None` if they name none. They stay locked as long as the cache exists.
 ///
 /// # Errors
 /// [`FlashError`]: a file can't be used.
@@ -44,7 +39,6 @@ pub fn open(options: &Options) -> Result<Option<FlashConfig>, FlashError> {
     let page_len = flash.page_len();
     let opening = Opening { owner: later_user(options), ..Opening::default() };
     let files = Files::open(&specs, page_len, &opening).map_err(FlashError::Files)?;
-    files.begin(rand::random()).map_err(FlashError::Begin)?;
     if !files.is_direct() {
         tracing::warn!(
             "-o ext_path: the file system does not support O_DIRECT, so the page cache takes memory \

@@ -36,8 +36,6 @@ fn what_can_not_be_had_is_refused_with_a_reason() {
     let memory = "The memory limit must be 1 to 16777216 MiB (-m)\n";
     let udp = "Cannot use UDP with extstore enabled (-U 0 to disable)\n";
     let little = "-o ext_path needs at least 16 MiB of memory (-m), for buffers and the index\n";
-    let restart = "-o ext_path: items on flash are not found again after a restart yet: leave out \
-                   -e and -o memory_image\n";
     let nowhere = "-o ext_path: /nowhere/file: No such file or directory (os error 2)\n";
     let engine = "-o ext_path: only --engine segment writes items to files\n";
     for (options, status, reason) in [
@@ -48,7 +46,6 @@ fn what_can_not_be_had_is_refused_with_a_reason() {
         (&["-o", "ext_path=/nowhere/file:1g", "-U", "-1"], 64, udp),
         (&["-o", "ext_item_size=512,ext_path=/nowhere/file:1g", "-m", "15"], 64, little),
         (&["-o", "ext_path=/nowhere/file:1g", "--engine", "moka"], 64, engine),
-        (&["-o", "ext_path=/nowhere/file:1g", "-e", "/nowhere"], 64, restart),
         (&["-o", "ext_path=/nowhere/file:1g"], 71, nowhere),
     ] {
         let refused = refused(Scratch::new("refused"), options);

@@ -145,12 +145,6 @@ impl Options {
                 self.engine != EngineKind::Segment,
                 "-o ext_path: only --engine segment writes items to files".to_owned(),
             ),
-            (
-                self.memory_file.is_some() || self.suboptions.memory_image.is_some(),
-                "-o ext_path: items on flash are not found again after a restart yet: leave out -e \
-                 and -o memory_image"
-                    .to_owned(),
-            ),
         ];
         match refused.into_iter().find(|refused| refused.0) {
             Some((_, message)) => Err(Misuse { message, status: USAGE }),

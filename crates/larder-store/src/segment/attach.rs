@@ -137,9 +137,8 @@ pub(super) fn attach(
     let was_repaired = repaired > 0 || was_running;
     survey.restore_counts(config, items, &index);
     let pages = is_known.then(|| survey.restore_pages()).transpose()?;
-    let is_leaving = |(segment, found): (u32, &Found)| {
-        (found.state == SegmentState::Leaving).then_some(segment)
-    };
+    let is_leaving =
+        |(segment, found): (u32, &Found)| (found.state == SegmentState::Leaving).then_some(segment);
     let leaving = (0..).zip(&survey.found).filter_map(is_leaving).collect();
     drop(references);
     Ok(Attached { index, alloc, items, was_repaired, pages, leaving })

@@ -215,7 +215,10 @@ impl Shared {
     }
 
     /// The segments for reads of items, and the one for blocks.
-    pub(super) fn begin_buffers(table: &Table, alloc: &mut Alloc) -> Result<(Buffers, u32), ConfigError> {
+    pub(super) fn begin_buffers(
+        table: &Table,
+        alloc: &mut Alloc,
+    ) -> Result<(Buffers, u32), ConfigError> {
         let count = segments_for(&table.layout, table.layout.segments_first) + 1;
         let mut segments = Vec::new();
         for _ in 0..count {

@@ -75,7 +75,8 @@ fn without_flash_only_what_was_in_memory_is_there() {
         let (cache, restart) = open(&without, &file, 13);
         assert_eq!(restart, Restart::Warm);
         let mut client = Client::new(&cache, &clock());
-        let there = (0..60_000).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000))).count();
+        let there =
+            (0..60_000).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000))).count();
         assert!(there > 1_000 && cache.gauges().items == there as u64, "{there}");
         client.set(&key(5), b"new");
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Each thread has keys of its own, for which it knows what has to be found, and reads those of others.
 fn threads(device_len: usize, faults: Faults) -> Cache {
     const THREADS: usize = 4;
-    const KEYS: usize = 8_000;
+    const KEYS: usize = 16_000;
     let device = Memory::new(device_len, 11);
     device.set_faults(faults);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
@@ -23,7 +23,7 @@ fn threads(device_len: usize, faults: Faults) -> Cache {
                 let mut client = Client::new(cache, &now);
                 let mut random = SmallRng::seed_from_u64(thread as u64);
                 let mut versions = vec![0_u64; KEYS];
-                for request in 1..40_000_u64 {
+                for request in 1..60_000_u64 {
                     let own = random.random_range(0..KEYS);
                     let i = thread * KEYS + own;
                     match random.random_range(0..10) {
