@@ -23,7 +23,7 @@
 use super::alloc::{Alloc, Queued, Use};
 use super::block::Block;
 use super::config::Config;
-use super::flash::format::{Format, span_len};
+use super::flash::format::{Format, counted_len};
 use super::flash::pages::{Lists, Page, PageState};
 use super::header::{Header, State};
 use super::header_page::Made;
@@ -287,7 +287,7 @@ impl<'t> Survey<'t> {
                 let page = self.page_of(slot);
                 if let Some(page) = page {
                     let (items, bytes) = &mut self.pages[page];
-                    (*items, *bytes) = (*items + 1, *bytes + span_len(slot.span()) as u64);
+                    (*items, *bytes) = (*items + 1, *bytes + counted_len(slot.span()) as u64);
                 }
                 return page.is_some();
             }
@@ -616,7 +616,7 @@ impl<'t> Survey<'t> {
                 if slot.is_on_flash() {
                     let [count, sum] = &mut sums[0];
                     *count += 1;
-                    *sum += span_len(slot.span()) as u64;
+                    *sum += counted_len(slot.span()) as u64;
                     return true;
                 }
                 let record = self.record(slot.offset());

@@ -45,9 +45,15 @@ pub(in super::super) fn span_of(len: usize) -> u8 {
     SPANS.partition_point(|span| (*span as usize) < len) as u8
 }
 
-/// The length of a span in bytes: an item with this span counts for so many.
+/// The length of a span in bytes.
 pub(in super::super) fn span_len(span: u8) -> usize {
     SPANS[usize::from(span)] as usize
+}
+
+/// The bytes that an item with this span counts for: the middle of those that it may have.
+pub(in super::super) fn counted_len(span: u8) -> usize {
+    let shortest = span.checked_sub(1).map_or(0, span_len);
+    usize::midpoint(shortest, span_len(span))
 }
 
 /// Sizes on flash.

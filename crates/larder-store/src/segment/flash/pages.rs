@@ -7,7 +7,7 @@
 
 use super::super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::super::table::{Sequence, Table};
-use super::format::span_len;
+use super::format::counted_len;
 use crate::{Expiry, Seconds};
 use std::collections::VecDeque;
 
@@ -88,7 +88,8 @@ impl<'t> Page<'t> {
         self.half(9)
     }
 
-    /// Reads of it that are under way or in use. It is not written to again before they have ended.
+    /// Reads of it that are under way or in use, and writes to it that have not landed. It is not written to
+    /// again before they have ended.
     pub(in super::super) fn reads(&self) -> &'t AtomicU32 {
         self.half(10)
     }
@@ -110,12 +111,12 @@ impl<'t> Page<'t> {
         };
         self.half(8).fetch_max(last, Ordering::Relaxed);
         self.half(4).fetch_add(1, Ordering::AcqRel);
-        self.word(3).fetch_add(span_len(span) as u64, Ordering::Relaxed);
+        self.word(3).fetch_add(counted_len(span) as u64, Ordering::Relaxed);
     }
 
     /// Counts an index word out.
     pub(in super::super) fn remove(&self, span: u8) {
-        self.word(3).fetch_sub(span_len(span) as u64, Ordering::Relaxed);
+        self.word(3).fetch_sub(counted_len(span) as u64, Ordering::Relaxed);
         self.half(4).fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -193,7 +194,10 @@ impl Lists {
             return None;
         }
         self.open[bucket] = Some((page, block + 1));
-        Page::new(table, page as usize).blocks().store(block + 1, Ordering::Relaxed);
+        let entry = Page::new(table, page as usize);
+        entry.blocks().store(block + 1, Ordering::Relaxed);
+        // It is not emptied before the block has landed.
+        entry.reads().fetch_add(1, Ordering::AcqRel);
         Some((page, block))
     }
 

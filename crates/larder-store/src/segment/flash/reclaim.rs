@@ -10,7 +10,7 @@ use super::super::record::{OwnedSegment, Record, Witness};
 use super::super::shared::{AbortOnUnwind, Shared};
 use super::super::slot::Slot;
 use super::super::sync::{Ordering, fence};
-use super::format::{CHECKSUM_LEN, Origin, span_len};
+use super::format::{CHECKSUM_LEN, Origin, counted_len};
 use super::pages::Page;
 use super::tier::Flash;
 use crate::Seconds;
@@ -131,7 +131,12 @@ impl Handle {
                 self.read_block(&shared, flash, &mut emptying, block);
             }
         }
-        let evicted = if page.items() > 0 { self.sweep(&shared, flash, &emptying) } else { 0 };
+        let mut evicted = self.sweep(&shared, flash, &emptying);
+        self.flush_slot_delta();
+        self.end_writing();
+        self.wait_for_readers_of(flash, page, &emptying);
+        // Blocks have landed that were on their way when it was chosen.
+        evicted += self.sweep(&shared, flash, &emptying);
         self.flush_slot_delta();
         self.end_writing();
         let counts = &flash.counts;
@@ -232,7 +237,7 @@ impl Handle {
         let wanted = |slot: Slot| slot.is_on_flash() && slot.place() == place;
         let keeps = |slot: Slot, left: u64| {
             let is_unread_kept = matches!(emptying.reason, Reason::Compact { unread: true });
-            (is_unread_kept || slot.freq() > 0) && left >= span_len(slot.span()) as u64
+            (is_unread_kept || slot.freq() > 0) && left >= counted_len(slot.span()) as u64
         };
         let known = shared.index.lookup_in_any_tier(hash, |_, slot| wanted(slot).then_some(slot));
         if !known.is_some_and(|slot| keeps(slot, emptying.budget)) || record.is_past(self.now) {
@@ -256,7 +261,7 @@ impl Handle {
         if let Some(offset) = writer.copy_for_leaving(shared, &record, bucket) {
             stripe.replace(&found, offset, 0);
             writer.count_back_in_memory(shared, found.slot, &record);
-            emptying.budget -= (span_len(found.slot.span()) as u64).min(emptying.budget);
+            emptying.budget -= (counted_len(found.slot.span()) as u64).min(emptying.budget);
             emptying.rescued += 1;
         }
         std::mem::forget(whole);
@@ -299,7 +304,7 @@ impl Handle {
         let stripe = shared.index.lock(bucket as u64);
         let mut removed = 0;
         for place in stripe.words_of(bucket).filter(|place| is_wanted(place.slot)) {
-            let bytes = span_len(place.slot.span()) as u64;
+            let bytes = counted_len(place.slot.span()) as u64;
             writer.remove_from_flash(shared, &stripe, &place);
             flash.counts.objects_evicted.add(1);
             flash.counts.bytes_evicted.add(bytes);

@@ -7,7 +7,7 @@ use super::super::sync::Ordering;
 use super::super::table::{Sequence, Table};
 use super::buffers::{Buffer, Buffers};
 use super::counts::Counts;
-use super::format::{Format, span_len};
+use super::format::{Format, counted_len};
 use super::pages::{Lists, Page, PageState};
 use super::queue::Queue;
 use super::reading::Reading;
@@ -298,11 +298,13 @@ impl Flash {
         }
     }
 
-    /// Counts a thread of the tier in; false if so many are there.
-    pub(in super::super) fn begin_thread(&self, wanted: usize) -> bool {
+    /// Counts the threads of the tier in; false if there are any.
+    pub(in super::super) fn begin_threads(&self, count: usize) -> bool {
         let mut threads = lock(&self.threads);
-        let begins = *threads < wanted;
-        *threads += usize::from(begins);
+        let begins = *threads == 0;
+        if begins {
+            *threads = count;
+        }
         begins
     }
 
@@ -386,6 +388,6 @@ impl Shared {
         if let Some(flash) = &self.flash {
             Page::new(self.table(), flash.format.page_of(slot)).remove(slot.span());
         }
-        span_len(slot.span())
+        counted_len(slot.span())
     }
 }

@@ -1,6 +1,6 @@
-//! The thread that writes leaving segments to flash, and has index words refer to what was written.
+//! The threads that write leaving segments to flash, and have index words refer to what was written.
 //!
-//! A write blocks the thread, and no other. If writes are slower than evictions, the queue fills up, and
+//! A write blocks its thread, and no other. If writes are slower than evictions, the queue fills up, and
 //! what is evicted meanwhile is dropped.
 
 use super::super::handle::{Handle, liveness};
@@ -9,13 +9,16 @@ use super::super::record::{OwnedSegment, Record, Witness};
 use super::super::shared::{AbortOnUnwind, Shared};
 use super::super::sync::Ordering;
 use super::super::table::SegmentState;
-use super::format::{Origin, span_len, span_of};
+use super::format::{Origin, counted_len, span_of};
 use super::pages::Page;
 use super::reclaim;
 use super::tier::Flash;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The number of threads that write. Most devices take several blocks at once faster than one after the
+/// other.
+const WRITERS: usize = 4;
 /// How long the last handle waits for the threads of the tier to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait for a free page before looking again whether one is wanted still.
@@ -34,11 +37,9 @@ impl Shared {
     pub(in super::super) fn start_flash(shared: &Arc<Self>) {
         let Some(flash) = &shared.flash else { return };
         flash.queue.set_stopping(false);
-        if flash.begin_thread(1) {
-            spawn(shared, "flash-write", run);
-            if flash.begin_thread(2) {
-                spawn(shared, "flash-reclaim", reclaim::run);
-            }
+        if flash.begin_threads(WRITERS + 1) {
+            (0..WRITERS).for_each(|_| spawn(shared, "flash-write", run));
+            spawn(shared, "flash-reclaim", reclaim::run);
         }
     }
 
@@ -87,6 +88,11 @@ impl Handle {
         let owned = OwnedSegment(segment);
         let written = self.write_block(&shared, flash, &owned);
         let evicted = self.land(&shared, flash, &owned, written);
+        if let Some(written) = written {
+            // Until here the page was not emptied.
+            let page = Page::new(shared.table(), written.page as usize);
+            page.reads().fetch_sub(1, Ordering::AcqRel);
+        }
         self.flush_slot_delta();
         self.end_writing();
         shared.table().entry(segment).set_state(SegmentState::Retired);
@@ -148,6 +154,7 @@ impl Handle {
         flash.note_write(result.is_err());
         if result.is_err() {
             flash.note_error(None);
+            Page::new(table, page as usize).reads().fetch_sub(1, Ordering::AcqRel);
             Page::new(table, page as usize).errors().store(u32::MAX / 2, Ordering::Relaxed);
             flash.lists().abandon(table, page);
             flash.queue.notify();
@@ -196,7 +203,7 @@ impl Handle {
                 Page::new(table, written.page as usize).add(span, record.expiry());
                 let block = writer.member.block;
                 block.remove_item(table, class, footprint);
-                block.add_item(table, 0, span_len(span));
+                block.add_item(table, 0, counted_len(span));
                 flash.counts.objects_written.add(1);
             } else {
                 writer.evict(shared, &stripe, &place, &record, hash);
