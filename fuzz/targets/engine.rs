@@ -214,6 +214,7 @@ fuzz_target!(|steps: Vec<Step>| {
         item_size_max: LIMIT_BYTES / 2,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     };
     let engine = segment::Cache::new(config).expect("enough memory").handle();
     let (now, stored) = (Seconds(START), HashMap::new());

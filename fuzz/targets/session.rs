@@ -23,6 +23,7 @@ fn ours() -> segment::Handle {
         item_size_max: 64 << 10,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
     };
     segment::Cache::new(config).expect("enough memory").handle()
 }

@@ -36,7 +36,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
 ];
 
 /// The only files with unsafe code.
-const UNSAFE: [&str; 14] = [
+const UNSAFE: [&str; 18] = [
     "raw.rs",
     "mapped.rs",
     "memory.rs",
@@ -51,6 +51,10 @@ const UNSAFE: [&str; 14] = [
     "attach.rs",
     "image.rs",
     "crash_tests.rs",
+    "leave.rs",
+    "read.rs",
+    "reclaim.rs",
+    "write.rs",
 ];
 
 /// How literals of replies begin, or end, that only the protocol may contain.

@@ -165,7 +165,7 @@ impl<B: Buckets> Index<B> {
     }
 
     /// Calls `f` with each word that is not empty, without a lock.
-    pub(super) fn for_each_in<'i>(&'i self, bucket: usize, mut f: impl FnMut(Slot)) {
+    pub(super) fn for_each_in(&self, bucket: usize, mut f: impl FnMut(Slot)) {
         for word in self.buckets.bucket(bucket) {
             let slot = Slot(word.load(Ordering::Acquire));
             if !slot.is_empty() {

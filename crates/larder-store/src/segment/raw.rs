@@ -1,6 +1,7 @@
 //! The region: memory that is addressed by offsets. All access to it goes through the functions of
 //! [`Region`]. Other files contain `unsafe` too: `record`, `chain`, `staging`, `open`, `update`, `shrink`,
-//! `attach` and `image` call the unsafe ones to read, write and discard bytes, each with the reason why it may.
+//! `attach`, `image` and `flash` call the unsafe ones to read, write and discard bytes, each with the reason
+//! why it may.
 //!
 //! The safety of all this depends on three rules.
 //! 1. *Words*: headers, CAS and expiries of items, the index and the segment table are read and written

@@ -47,7 +47,7 @@ fn threads(device_len: usize, faults: Faults) -> Cache {
                             }
                         }
                     }
-                    pace(cache, request as usize);
+                    pace(cache, usize::try_from(request).unwrap());
                     if request % 1_000 == 0 {
                         client.handle.maintain(client.now());
                     }

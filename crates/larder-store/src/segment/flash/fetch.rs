@@ -35,7 +35,9 @@ impl Handle {
             shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
                 if slot.is_on_flash() && flash.readable(shared.table(), slot, now).is_some() {
                     // More than one is another key's with the same 20 bits.
-                    places.next().map(|place| *place = Some(slot));
+                    if let Some(place) = places.next() {
+                        *place = Some(slot);
+                    }
                 }
                 None
             });

@@ -5,6 +5,7 @@ use super::read::Read;
 use super::reading::{Reading, find};
 use super::tier::Flash;
 use larder_device::Reader;
+#[cfg(unix)]
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ impl Fetching {
 
     /// The descriptor that becomes readable when reads have ended, for a caller that calls
     /// [`Fetching::turn`] then; `None` where threads read.
+    #[cfg(unix)]
     pub(in super::super) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
         self.is_polled = true;
         let fd = self.reader(flash).fd().map(|fd| fd.as_raw_fd());

@@ -12,6 +12,7 @@ use super::super::shared::Shared;
 use super::super::slot::{FREQ_MAX, Slot};
 use super::super::sync::Ordering;
 use super::super::table::Table;
+use super::format::counted_len;
 use super::pages::Page;
 use super::reading::{Reading, find};
 use crate::engine::Liveness;
@@ -168,8 +169,10 @@ impl Writer<'_> {
 
     /// Counts out an item whose index word does not refer to flash any more.
     pub(in super::super) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
-        let bytes = shared.count_off_flash(slot);
-        self.member.block.remove_item(shared.table(), 0, bytes);
+        if let Some(flash) = &shared.flash {
+            Page::new(shared.table(), flash.format.page_of(slot)).remove(slot.span());
+        }
+        self.member.block.remove_item(shared.table(), 0, counted_len(slot.span()));
     }
 
     /// Counts an item that has come back to memory from flash.

@@ -1,13 +1,12 @@
 //! What all handles share of the flash tier.
 
 use super::super::layout::Layout;
-use super::super::shared::Shared;
 use super::super::slot::Slot;
 use super::super::sync::Ordering;
 use super::super::table::{Sequence, Table};
 use super::buffers::{Buffer, Buffers};
 use super::counts::Counts;
-use super::format::{Format, counted_len};
+use super::format::Format;
 use super::pages::{Lists, Page, PageState};
 use super::queue::Queue;
 use super::reading::Reading;
@@ -378,16 +377,5 @@ impl Flash {
             io_queue: counts.reading.get() + self.queue.len() as u64,
             is_off: self.is_off(),
         }
-    }
-}
-
-impl Shared {
-    /// Counts out an item whose index word refers to flash no more: the block of a handle has counted it in
-    /// the first class, by its span.
-    pub(in super::super) fn count_off_flash(&self, slot: Slot) -> usize {
-        if let Some(flash) = &self.flash {
-            Page::new(self.table(), flash.format.page_of(slot)).remove(slot.span());
-        }
-        counted_len(slot.span())
     }
 }

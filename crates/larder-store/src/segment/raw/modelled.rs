@@ -77,6 +77,10 @@ impl Region {
         &self.bucket(offset & !63)[offset % 64 / 8]
     }
 
+    pub(in super::super) fn place(&self, _: usize, _: usize) -> *mut u8 {
+        unreachable!("no model has flash")
+    }
+
     pub(in super::super) fn offset_of(&self, _: &AtomicU64) -> usize {
         unreachable!("no model announces its look-ups")
     }
