@@ -1,13 +1,16 @@
 //! The operations of a handle: the segment engine's part of [`Engine`].
 
 use super::chain::{ChainLease, Upload};
+use super::epoch::Pinned;
 use super::flash::fetching::Fetch;
+use super::flash::reading::{self, Reading};
+use super::flash::tier::Flash;
 use super::handle::{Handle, Hint, lend, liveness, value};
 use super::index::{count_hit, scan};
 use super::raw::{CACHE_LINE, Region};
 use super::record::{Record, Witness};
 use super::shared::Shared;
-use super::slot::{Slot, tag};
+use super::slot::{FREQ_MAX, Slot, tag};
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
@@ -135,14 +138,13 @@ impl Engine for Handle {
         key: HashedKey<'_>,
         read: impl FnOnce(&Content<'_, ChainLease>) -> R,
     ) -> Lookup<R> {
-        let looked = self.find(key, |shared, found, now| {
+        self.sample_read(key);
+        self.find(key, |shared, found, now| {
             found.count_access(shared, now);
             let record = &found.record;
             let (client_flags, cas) = (record.client_flags(), record.cas());
             read(&Content { client_flags, cas, value: value(shared, record) })
-        });
-        self.sample_unless_pending(key, &looked);
-        looked
+        })
     }
 
     fn update<'v, R>(
@@ -328,7 +330,7 @@ impl Handle {
     ) -> Lookup<R> {
         let hint = self.hint(key.hash);
         let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.word);
-        let looked = self.pinned(|shared, guard, now| {
+        let (looked, second_hit) = self.pinned_beside_reads(|shared, guard, now, delivered| {
             let witness = Witness::pinned(guard);
             if let Some(word) = ahead {
                 prefetch_rest(shared, word, witness);
@@ -342,15 +344,25 @@ impl Handle {
                 let slot = Slot(word.load(Ordering::Acquire));
                 if slot.is_in_memory_with(tag(key.hash)) { verify(word, slot) } else { None }
             });
-            let found = hinted.or_else(|| shared.index.lookup(key.hash, verify));
-            let Some(found) = found else { return Err(read) };
-            Ok(liveness(shared, &found.record, now).lookup(|| read(shared, &found, now)))
+            let found = match hinted.or_else(|| shared.index.lookup(key.hash, verify)) {
+                Some(found) => found,
+                None if shared.flash.is_none() => return (Lookup::Miss, None),
+                None => match find_elsewhere(shared, delivered, key, guard, now) {
+                    Elsewhere::Found(found) => found,
+                    Elsewhere::Pending => return (Lookup::Pending, None),
+                    Elsewhere::Flushed => return (Lookup::Flushed, None),
+                    Elsewhere::Nothing => return (Lookup::Miss, None),
+                },
+            };
+            let looked = liveness(shared, &found.record, now).lookup(|| read(shared, &found, now));
+            let second_hit =
+                if found.slot.is_on_flash() { found.second_hit(shared) } else { None };
+            (looked, second_hit)
         });
-        match looked {
-            Ok(looked) => looked,
-            Err(read) if self.shared.flash.is_some() => self.find_on_flash(key, read),
-            Err(_) => Lookup::Miss,
+        if let Some(slot) = second_hit {
+            self.recache(key.hash, slot);
         }
+        looked
     }
 
     #[inline]
@@ -402,6 +414,48 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
 }
 
+/// The outcome of a look-up for a key that is not in memory.
+enum Elsewhere<'p> {
+    Found(Found<'p>),
+    /// It may be on flash, where nothing was read yet.
+    Pending,
+    Flushed,
+    Nothing,
+}
+
+/// Looks a key up that was not found in memory. It may have come back meanwhile.
+#[cold]
+#[inline(never)]
+fn find_elsewhere<'p>(
+    shared: &'p Shared,
+    delivered: &'p [Arc<dyn Reading>],
+    key: HashedKey<'_>,
+    guard: Pinned<'p>,
+    now: Seconds,
+) -> Elsewhere<'p> {
+    let Some(flash) = &shared.flash else { return Elsewhere::Nothing };
+    let mut is_pending = false;
+    let found = shared.index.lookup_in_any_tier(key.hash, |word, slot| {
+        let mut is_flushed = false;
+        let record = if !slot.is_on_flash() {
+            shared.record(slot, Witness::pinned(guard))
+        } else if let Some(read) = reading::find(delivered, slot) {
+            is_flushed = read.origin().sequence < shared.flush_floor();
+            shared.record_in_buffer(&**read)
+        } else {
+            is_pending |= flash.readable(shared.table(), slot, now).is_some();
+            return None;
+        };
+        (record.key() == key.bytes).then_some((Found { word, slot, record }, is_flushed))
+    });
+    match found {
+        Some((_, true)) => Elsewhere::Flushed,
+        Some((found, false)) => Elsewhere::Found(found),
+        None if is_pending => Elsewhere::Pending,
+        None => Elsewhere::Nothing,
+    }
+}
+
 /// An item that a look-up has found, and its index word.
 pub(super) struct Found<'p> {
     pub(super) word: &'p AtomicU64,
@@ -419,6 +473,17 @@ impl Found<'_> {
         self.record.note_access(now);
     }
 
+    /// The index word, if the item is on flash, was just hit there again, and is to be copied to memory.
+    #[cold]
+    #[inline(never)]
+    fn second_hit(&self, shared: &Shared) -> Option<Slot> {
+        let freq = Slot(self.word.load(Ordering::Relaxed)).freq();
+        let was_hit = self.slot.freq() > 0 && (freq > self.slot.freq() || freq == FREQ_MAX);
+        let is_recached = was_hit && shared.flash.as_ref().is_some_and(Flash::is_recached);
+        is_recached.then_some(self.slot)
+    }
+
+    #[inline]
     fn count_first_hit(&self, shared: &Shared) {
         if self.slot.is_on_flash() {
             shared.count_first_hit_on_flash(self.slot);

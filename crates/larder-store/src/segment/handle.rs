@@ -4,6 +4,7 @@ use super::chain::ChainLease;
 use super::crawl::Crawl;
 use super::epoch::{Pin, Pinned};
 use super::flash::fetching::Fetching;
+use super::flash::reading::Reading;
 use super::header::State;
 use super::member::{Member, Own, Writing};
 use super::mrc::Sampler;
@@ -82,6 +83,16 @@ impl Handle {
     ) -> R {
         let reading = self.pin.read(&self.shared.epoch);
         f(&self.shared, reading.witness(), self.now)
+    }
+
+    /// The same, with what was read from flash for this batch.
+    #[inline]
+    pub(super) fn pinned_beside_reads<R>(
+        &mut self,
+        f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Seconds, &[Arc<dyn Reading>]) -> R,
+    ) -> R {
+        let reading = self.pin.read(&self.shared.epoch);
+        f(&self.shared, reading.witness(), self.now, &self.fetching.delivered)
     }
 }
 

@@ -311,9 +311,9 @@ impl<'r> Entry<'r> {
         self.set_state(SegmentState::Leaving);
     }
 
-    /// Resets the entry for a segment of buffers.
+    /// Resets the entry for a segment of buffers. No flush reaches it: pages have sequences of their own.
     pub(super) fn open_for_buffers(&self, kind: Kind, now: Seconds) {
-        self.reset(kind, 0, now);
+        self.reset(kind, OWNED - 1, now);
         self.close();
         self.set_state(SegmentState::Buffers);
     }

@@ -3,13 +3,12 @@
 //! A key whose index word refers to flash is `Pending` until what is there was delivered. Only then it is
 //! known whether the item is the key's: index words are compared in 20 bits.
 
-use super::super::engine::Found;
-use super::super::handle::{Handle, liveness};
+use super::super::handle::Handle;
 use super::super::index::{Locked, Place};
 use super::super::open::Writer;
 use super::super::record::{NewRecord, Record, Witness};
 use super::super::shared::Shared;
-use super::super::slot::{FREQ_MAX, Slot};
+use super::super::slot::Slot;
 use super::super::sync::Ordering;
 use super::super::table::Table;
 use super::format::counted_len;
@@ -17,7 +16,7 @@ use super::pages::Page;
 use super::reading::{Reading, find};
 use crate::engine::Liveness;
 use crate::eviction::Queue;
-use crate::{HashedKey, Lookup, Seconds};
+use crate::{HashedKey, Seconds};
 use std::sync::Arc;
 
 /// What an update has found on flash.
@@ -48,57 +47,13 @@ pub(in super::super) fn liveness_on_flash(
 }
 
 impl Handle {
-    /// Looks a key up that is not in memory. It may have come back meanwhile.
+    /// Copies an item that was hit again to memory, if there is room without waiting.
     #[cold]
     #[inline(never)]
-    pub(in super::super) fn find_on_flash<R>(
-        &mut self,
-        key: HashedKey<'_>,
-        read: impl FnOnce(&Arc<Shared>, &Found<'_>, Seconds) -> R,
-    ) -> Lookup<R> {
-        let delivered = std::mem::take(&mut self.fetching.delivered);
-        let mut second_hit = None;
-        let looked = self.pinned(|shared, guard, now| {
-            let Some(flash) = &shared.flash else { return Lookup::Miss };
-            let mut is_pending = false;
-            let found = shared.index.lookup_in_any_tier(key.hash, |word, slot| {
-                if !slot.is_on_flash() {
-                    let record = shared.record(slot, Witness::pinned(guard));
-                    return (record.key() == key.bytes).then_some((word, slot, record, None));
-                }
-                let Some(read) = find(&delivered, slot) else {
-                    is_pending |= flash.readable(shared.table(), slot, now).is_some();
-                    return None;
-                };
-                let record = shared.record_in_buffer(&**read);
-                (record.key() == key.bytes).then_some((word, slot, record, Some(read)))
-            });
-            let Some((word, slot, record, source)) = found else {
-                return if is_pending { Lookup::Pending } else { Lookup::Miss };
-            };
-            let state = match source {
-                Some(source) => liveness_on_flash(shared, &**source, &record, now),
-                None => liveness(shared, &record, now),
-            };
-            let looked = state.lookup(|| read(shared, &Found { word, slot, record }, now));
-            if let (Some(source), Lookup::Hit(_)) = (source, &looked) {
-                let freq = Slot(word.load(Ordering::Relaxed)).freq();
-                let was_hit = slot.freq() > 0 && (freq > slot.freq() || freq == FREQ_MAX);
-                second_hit = (was_hit && flash.is_recached()).then(|| Arc::clone(source));
-            }
-            looked
-        });
-        if let Some(read) = second_hit {
-            self.recache(key.hash, &*read);
-        }
-        self.fetching.delivered = delivered;
-        looked
-    }
-
-    /// Copies an item that was hit again to memory, if there is room without waiting.
-    fn recache(&mut self, hash: u64, read: &dyn Reading) {
+    pub(in super::super) fn recache(&mut self, hash: u64, slot: Slot) {
+        let Some(read) = self.fetching.find(slot).map(Arc::clone) else { return };
         self.evacuate_before_write();
-        self.copy_to_memory(hash, read);
+        self.copy_to_memory(hash, &*read);
         self.evacuate_after_write();
         self.flush_slot_delta();
         if !self.pin.is_in_batch() {
