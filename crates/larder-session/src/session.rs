@@ -11,7 +11,7 @@ use larder_protocol::{
     FastGet, FastSet, Fault, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store, Streams,
     reply,
 };
-use larder_store::{Begun, Engine, HashedKey};
+use larder_store::{Begun, Delivery, Engine, HashedKey, Wanted};
 
 /// The protocol state of one connection. It holds no heap memory between requests, except for a large
 /// value that is received or sent.
@@ -57,7 +57,16 @@ pub struct Session<E: Engine> {
 }
 
 /// Boxed, because hardly any session has them.
-struct Fetches<F>(Vec<(u64, F)>);
+struct Fetches<F>(Vec<Fetching<F>>);
+
+/// A read that was begun.
+struct Fetching<F> {
+    /// The hash of the key for which it was begun.
+    hash: u64,
+    fetch: F,
+    /// What was said of it in this turn.
+    delivery: Delivery,
+}
 
 /// The state of a session, for `stats conns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,9 +215,10 @@ impl<E: Engine> Session<E> {
         }
         cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();
-        if let Some(mut fetches) = self.fetches.take() {
-            fetches.0.retain(|(_, fetch)| !cx.operations.engine.deliver(fetch));
-            self.fetches = (!fetches.0.is_empty()).then_some(fetches);
+        if let Some(fetches) = &mut self.fetches {
+            fetches.0.iter_mut().for_each(|fetching| {
+                fetching.delivery = cx.operations.engine.deliver(&fetching.fetch);
+            });
         }
         let mut scratch = [0; KEY_LEN_MAX];
         let before = output.len();
@@ -216,9 +226,12 @@ impl<E: Engine> Session<E> {
         let position =
             if output.len() > before { cx.operations.engine.ack_position() } else { None };
         cx.operations.engine.end_batch();
-        if let Next::Read { .. } = next {
+        match next {
             // All requests are answered, so nothing waits for what is still being read.
-            self.fetches = None;
+            Next::Read { .. } => self.fetches = None,
+            // A request may need several reads, which end in different turns.
+            Next::Wait => (),
+            _ => self.keep_fetches(|fetching| fetching.delivery == Delivery::UnderWay),
         }
         let hold = position.is_some_and(|position| self.hold(cx, position));
         self.ends = next == Next::Close;
@@ -310,15 +323,26 @@ impl<E: Engine> Session<E> {
         hashes: impl Iterator<Item = u64>,
     ) -> Next {
         let (engine, mut next) = (&mut *cx.operations.engine, Next::Yield);
+        let hashes: ArrayVec<u64, BATCH_MAX> = hashes.collect();
         let mut fetches = self.fetches.take().unwrap_or_else(|| Box::new(Fetches(Vec::new())));
+        fetches.0.retain(|fetching| {
+            fetching.delivery != Delivery::Gone && hashes.contains(&fetching.hash)
+        });
         let (waker, mut begun) = ((cx.waker)(), Vec::new());
-        for (i, hash) in hashes.enumerate() {
-            let is_under_way = fetches.0.iter().any(|(other, _)| *other == hash);
-            let answer = match is_under_way {
-                true => Begun::Begun,
-                false => engine.fetch(hash, &waker, &mut begun),
+        for (i, hash) in hashes.into_iter().enumerate() {
+            let is_waited_for = |fetching: &Fetching<E::Fetch>| {
+                fetching.hash == hash && fetching.delivery == Delivery::UnderWay
             };
-            fetches.0.extend(begun.drain(..).map(|fetch| (hash, fetch)));
+            let wanted = Wanted { hash, is_ahead: i > 0 };
+            let answer = match fetches.0.iter().any(is_waited_for) {
+                true => Begun::Begun,
+                false => engine.fetch(wanted, &waker, &mut begun),
+            };
+            let begun = begun.drain(..);
+            fetches.0.extend(begun.map(|fetch| {
+                let delivery = Delivery::UnderWay;
+                Fetching { hash, fetch, delivery }
+            }));
             if i == 0 && answer != Begun::Nothing {
                 next = Next::Wait;
             }
@@ -330,6 +354,15 @@ impl<E: Engine> Session<E> {
         engine.submit();
         self.fetches = (!fetches.0.is_empty()).then_some(fetches);
         next
+    }
+
+    fn keep_fetches(&mut self, is_kept: impl Fn(&Fetching<E::Fetch>) -> bool) {
+        if let Some(fetches) = &mut self.fetches {
+            fetches.0.retain(is_kept);
+            if fetches.0.is_empty() {
+                self.fetches = None;
+            }
+        }
     }
 
     /// Parses the next requests, and prefetches the memory that they will look up.

@@ -10,8 +10,8 @@
 use crate::cache::CacheControl;
 use crate::segment::MissRatioCurve;
 use crate::{
-    Access, Begun, Change, Content, Engine, EvictionObserver, Gauges, HashedKey, Item, Lease,
-    LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated,
+    Access, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges, HashedKey, Item,
+    Lease, LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated, Wanted,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -303,7 +303,8 @@ impl<E: Engine> Engine for Handle<E> {
         updated
     }
 
-    fn fetch(&mut self, hash: u64, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+        let Wanted { hash, .. } = wanted;
         if self.delivered.contains(&hash) || self.storage.draw().is_multiple_of(8) {
             return Begun::Nothing;
         }
@@ -316,12 +317,12 @@ impl<E: Engine> Engine for Handle<E> {
         }
     }
 
-    fn deliver(&mut self, fetch: &Fetch) -> bool {
+    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
         let is_done = fetch.read.is_done.load(Ordering::Acquire);
         if is_done {
             self.delivered.push(fetch.hash);
         }
-        is_done
+        if is_done { Delivery::Delivered } else { Delivery::UnderWay }
     }
 
     fn submit(&mut self) {

@@ -281,6 +281,27 @@ pub enum Refusal {
     Pending,
 }
 
+/// An item that [`Engine::fetch`] reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The hash of its key.
+    pub hash: u64,
+    /// Other requests are answered before the one that needs it. Where there is no room for its read, it is
+    /// not waited for.
+    pub is_ahead: bool,
+}
+
+/// The result of [`Engine::deliver`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The read is still under way.
+    UnderWay,
+    /// Look-ups find the item until the batch ends.
+    Delivered,
+    /// There is nothing to wait for any more: the read has failed, or was given up for another.
+    Gone,
+}
+
 /// The result of [`Engine::fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
@@ -440,17 +461,17 @@ pub trait Engine {
         self.update(key, upload, decide)
     }
 
-    /// Begins to read the item with this `hash` from slower storage, after a request was answered with
+    /// Begins to read an item from slower storage, after a request was answered with
     /// `Pending`. `waker` is called when the read has ended, also if it failed. The read is pushed to
     /// `into`.
-    fn fetch(&mut self, _hash: u64, _waker: &Waker, _into: &mut Vec<Self::Fetch>) -> Begun {
+    fn fetch(&mut self, _wanted: Wanted, _waker: &Waker, _into: &mut Vec<Self::Fetch>) -> Begun {
         Begun::Nothing
     }
 
     /// Makes the result of a read visible, if the read has ended: look-ups find the item until the
-    /// batch ends. False if the read is still under way.
-    fn deliver(&mut self, _fetch: &Self::Fetch) -> bool {
-        true
+    /// batch ends. It may be called in each batch as long as a request waits for this or another read.
+    fn deliver(&mut self, _fetch: &Self::Fetch) -> Delivery {
+        Delivery::Gone
     }
 
     /// Submits the reads that were begun to the device. It is called once for the reads of a batch.

@@ -345,6 +345,8 @@ impl<E: Engine + 'static> EventLoop<E> {
             if self.worker.server.life.phase() == Phase::Draining {
                 self.drain(now);
             }
+            // The turns since then may have begun reads, too.
+            self.worker.turn_reads();
         }
     }
 

@@ -14,8 +14,8 @@ use super::slot::{FREQ_MAX, Slot, tag};
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
-    Access, Begun, Change, Content, Engine, Gauges, HashedKey, Item, Lookup, Overheld, Refusal,
-    Seconds, Updated,
+    Access, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lookup, Overheld,
+    Refusal, Seconds, Updated, Wanted,
 };
 use std::num::NonZeroUsize;
 #[cfg(unix)]
@@ -165,11 +165,11 @@ impl Engine for Handle {
         self.update_shown(key, upload, false, decide)
     }
 
-    fn fetch(&mut self, hash: u64, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
-        self.fetch_item(hash, waker, into)
+    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+        self.fetch_item(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &Fetch) -> bool {
+    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
         self.deliver_item(fetch)
     }
 
@@ -245,6 +245,9 @@ impl Engine for Handle {
     }
 
     fn shrink(&mut self) -> bool {
+        if let Some(flash) = &self.shared.flash {
+            flash.note_time(self.now);
+        }
         let limits = self.shared.limits.load(Ordering::Acquire);
         if std::mem::replace(&mut self.limits, limits) != limits {
             self.seal_all();
@@ -355,8 +358,7 @@ impl Handle {
                 },
             };
             let looked = liveness(shared, &found.record, now).lookup(|| read(shared, &found, now));
-            let second_hit =
-                if found.slot.is_on_flash() { found.second_hit(shared) } else { None };
+            let second_hit = if found.slot.is_on_flash() { found.second_hit(shared) } else { None };
             (looked, second_hit)
         });
         if let Some(slot) = second_hit {

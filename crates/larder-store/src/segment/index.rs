@@ -151,7 +151,7 @@ impl<B: Buckets> Index<B> {
                 self.retain_in(bucket, &mut |_, slot| {
                     is_valid(slot)
                         && fold(self.home_of(bucket, slot, [len; 2], &rehash), len) == bucket
-                        && found.insert(slot.offset())
+                        && found.insert((slot.is_on_flash(), slot.offset()))
                 });
             }
             stripe.unlock();
@@ -162,6 +162,11 @@ impl<B: Buckets> Index<B> {
     /// Whether another bucket can be added without reading keys again.
     pub(super) fn can_grow_without_keys(&self) -> bool {
         (self.len() as u64) < 1 << (self.growth_shift + GROWTH_BITS)
+    }
+
+    /// Whether moving a word may take its key.
+    pub(super) fn has_forgotten_bits(&self) -> bool {
+        self.len() as u64 > 1 << (self.growth_shift + GROWTH_BITS)
     }
 
     /// Calls `f` with each word that is not empty, without a lock.

@@ -212,6 +212,9 @@ pub(super) fn reuse(
     let is_known = content.id != 0 && format.is_some_and(|format| format.content() == content);
     let mut attached = attach(table, &made, &config, free, (format, is_known))
         .map_err(|Damaged(what)| Unusable::Damaged(what))?;
+    if config.flash.is_some() && attached.index.has_forgotten_bits() {
+        return Err(Unusable::NoRoomForFlash);
+    }
     if config.flash.is_some() {
         attached.alloc.index_share_max = INDEX_SHARE_FLASH;
     }

@@ -318,6 +318,11 @@ impl<'r> Entry<'r> {
         self.set_state(SegmentState::Buffers);
     }
 
+    /// Has access times in a segment of buffers that are all free count from now on.
+    pub(super) fn begin_buffers(&self, now: Seconds) {
+        self.half(2).store(now.0, Ordering::Relaxed);
+    }
+
     fn reset(&self, kind: Kind, sequence: Sequence, now: Seconds) {
         self.half(2).store(now.0.saturating_sub(1), Ordering::Relaxed);
         for (word, value) in [

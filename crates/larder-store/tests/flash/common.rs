@@ -3,8 +3,8 @@
 use larder_device::Memory;
 use larder_store::segment::{Cache, Config, Handle};
 use larder_store::{
-    Access, Attributes, Begun, Change, Engine, Expiry, FlashConfig, FlashSettings, HashedKey, Item,
-    Lease, Lookup, NewCas, NewValue, Refusal, Seconds, SizeClasses, Value,
+    Access, Attributes, Begun, Change, Delivery, Engine, Expiry, FlashConfig, FlashSettings,
+    HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal, Seconds, SizeClasses, Value, Wanted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -80,12 +80,18 @@ impl Client {
         let mut fetches = Vec::new();
         loop {
             self.handle.begin_batch(self.now());
-            fetches.retain(|fetch| !self.handle.deliver(fetch));
+            let mut under_way = 0;
+            fetches.retain(|fetch| {
+                let delivery = self.handle.deliver(fetch);
+                under_way += usize::from(delivery == Delivery::UnderWay);
+                delivery != Delivery::Gone
+            });
             let hashed = HashedKey { bytes: key, hash: self.handle.hash(key) };
             let done = request(&mut self.handle, hashed);
             let begins = match done {
-                None if fetches.is_empty() => {
-                    self.handle.fetch(hashed.hash, &self.waker, &mut fetches)
+                None if under_way == 0 => {
+                    let wanted = Wanted { hash: hashed.hash, is_ahead: false };
+                    self.handle.fetch(wanted, &self.waker, &mut fetches)
                 }
                 _ => Begun::Begun,
             };

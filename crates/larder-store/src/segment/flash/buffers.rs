@@ -31,6 +31,8 @@ struct Part {
     len: usize,
     /// The free ones, by their numbers.
     free: Vec<u32>,
+    /// None of them is taken, so that buffers of another length come here when all are free.
+    is_draining: bool,
 }
 
 /// All buffers.
@@ -46,21 +48,32 @@ pub(in super::super) fn segments_for(layout: &Layout, limit: usize) -> usize {
 
 impl Buffers {
     pub(in super::super) fn new(segments: impl Iterator<Item = u32>) -> Self {
-        Self { parts: segments.map(|segment| Part { segment, len: 0, free: Vec::new() }).collect() }
+        Self {
+            parts: segments
+                .map(|segment| Part { segment, len: 0, free: Vec::new(), is_draining: false })
+                .collect(),
+        }
     }
 
     /// Takes a buffer of at least `wanted` bytes, which fit into a segment.
-    pub(in super::super) fn take(&mut self, layout: &Layout, wanted: usize) -> Option<Buffer> {
+    /// `begin` is called for a segment of which no buffer was in use.
+    pub(in super::super) fn take(
+        &mut self,
+        layout: &Layout,
+        wanted: usize,
+        begin: impl Fn(u32),
+    ) -> Option<Buffer> {
         let len = wanted.next_power_of_two().max(LEN_MIN);
         let is_long = len > layout.segment_len / LONG_PART;
         let unused = self.parts.iter().filter(|part| part.len == 0).count();
         let may_begin = is_long || unused > 1;
-        let fits = |part: &Part| part.len == len && !part.free.is_empty();
+        let fits = |part: &Part| part.len == len && !part.free.is_empty() && !part.is_draining;
         let begins = |part: &Part| part.len == 0 && may_begin;
         let found = self.parts.iter().position(fits);
         let found = found.or_else(|| self.parts.iter().position(begins))?;
         let part = &mut self.parts[found];
         if part.len == 0 {
+            begin(part.segment);
             let count = u32::try_from(layout.segment_len / len).expect("a segment is short");
             (part.len, part.free) = (len, (0..count).rev().collect());
         }
@@ -76,7 +89,19 @@ impl Buffers {
         let number = (buffer.offset - layout.start(segment)) / buffer.len;
         part.free.push(u32::try_from(number).expect("a segment is short"));
         if part.free.len() * part.len == layout.segment_len {
-            (part.len, part.free) = (0, Vec::new());
+            (part.len, part.free, part.is_draining) = (0, Vec::new(), false);
+        }
+    }
+
+    /// Has the segment with the most free bytes emptied for buffers of another length, unless one is already.
+    pub(in super::super) fn make_room(&mut self, layout: &Layout, wanted: usize) {
+        let len = wanted.next_power_of_two().max(LEN_MIN);
+        let is_long = len > layout.segment_len / LONG_PART;
+        if is_long || self.parts.iter().any(|part| part.is_draining || part.len == len) {
+            return;
+        }
+        if let Some(part) = self.parts.iter_mut().max_by_key(|part| part.free.len() * part.len) {
+            part.is_draining = part.len != 0;
         }
     }
 }
@@ -92,21 +117,21 @@ mod tests {
         let segment_len = layout.segment_len;
         let mut buffers = Buffers::new(0..3);
         let mut taken = Vec::new();
-        while let Some(buffer) = buffers.take(&layout, 1500) {
+        while let Some(buffer) = buffers.take(&layout, 1500, |_| ()) {
             assert_eq!(buffer.len, 2048);
             taken.push(buffer.offset);
         }
         assert_eq!(taken.len(), 2 * segment_len / 2048, "all but the last segment");
         taken.sort_unstable();
         assert!(taken.windows(2).all(|two| two[1] - two[0] >= 2048));
-        let long = buffers.take(&layout, segment_len).unwrap();
-        assert_eq!(buffers.take(&layout, segment_len), None);
+        let long = buffers.take(&layout, segment_len, |_| ()).unwrap();
+        assert_eq!(buffers.take(&layout, segment_len, |_| ()), None);
         buffers.give(&layout, long);
         for offset in taken {
             buffers.give(&layout, Buffer { offset, len: 2048 });
         }
         assert!(
-            (0..3).all(|_| buffers.take(&layout, segment_len).is_some()),
+            (0..3).all(|_| buffers.take(&layout, segment_len, |_| ()).is_some()),
             "all are unused again"
         );
     }

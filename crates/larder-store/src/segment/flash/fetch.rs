@@ -8,7 +8,7 @@ use super::fetching::Fetch;
 use super::format::Origin;
 use super::read::Read;
 use super::reading::{Asked, Reading};
-use crate::Begun;
+use crate::{Begun, Delivery, Wanted};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -24,7 +24,7 @@ impl Handle {
     /// Begins to read what may be the item with this hash.
     pub(in super::super) fn fetch_item(
         &mut self,
-        hash: u64,
+        Wanted { hash, is_ahead }: Wanted,
         waker: &Waker,
         into: &mut Vec<Fetch>,
     ) -> Begun {
@@ -47,7 +47,7 @@ impl Handle {
             if self.fetching.find(slot).is_some() {
                 continue;
             }
-            match self.begin_read(hash, slot, waker) {
+            match self.begin_read((hash, slot), is_ahead, waker) {
                 Attempt::Begun(read) => {
                     into.push(Fetch(read));
                     begun = Begun::Begun;
@@ -59,7 +59,7 @@ impl Handle {
         begun
     }
 
-    fn begin_read(&mut self, hash: u64, slot: Slot, waker: &Waker) -> Attempt {
+    fn begin_read(&mut self, (hash, slot): (u64, Slot), is_ahead: bool, waker: &Waker) -> Attempt {
         let shared = Arc::clone(&self.shared);
         let Some(flash) = &shared.flash else { return Attempt::Gone };
         if let Some(read) = flash.known_read(slot)
@@ -70,14 +70,17 @@ impl Handle {
         let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now) else {
             return Attempt::Gone;
         };
-        let align = flash.device.align();
-        let (start, end) = flash.format.extent(slot, align);
-        let len = usize::try_from(end - start).expect("an item fits a segment");
-        let now = self.now;
-        let buffer = flash.take_buffer(&shared.table().layout, len);
+        // Nothing is taken that those who wait for it need first.
+        let is_refused = is_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
+        let extent = flash.format.extent(slot, flash.device.align());
+        let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
+        let take = || flash.take_buffer(shared.table(), len, self.now, is_ahead);
+        let buffer = if is_refused { None } else { take() };
         let Some(buffer) = buffer else {
             flash.counts.without_buffer.add(1);
-            flash.wait_for_reads(waker);
+            if !is_ahead {
+                flash.wait_for_reads(waker);
+            }
             return Attempt::Later;
         };
         // Either this thread sees that the word has changed, or the thread that empties the page sees the
@@ -93,33 +96,39 @@ impl Handle {
             flash.end_read(shared.table(), slot, buffer);
             return Attempt::Gone;
         }
-        let times = (page.base(), now);
-        let read =
-            Arc::new(Read::new(&shared, (hash, slot), origin, (start, len), buffer, times, waker));
-        flash.counts.reading.add(1);
-        if self.fetching.reader(flash).begin(Arc::clone(&read)).is_err() {
-            flash.counts.reading.take_off(1);
+        let (times, extent) = ((page.base(), self.now), (extent.0, len));
+        let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, buffer, times, waker));
+        // Another thread may have begun to read it meanwhile.
+        let own: Arc<dyn Reading> = Arc::clone(&read) as Arc<dyn Reading>;
+        if let Some(other) = flash.note_read(&own) {
+            if other.join(waker) {
+                return Attempt::Begun(other);
+            }
             flash.wait_for_reads(waker);
             return Attempt::Later;
         }
+        flash.counts.reading.add(1);
         flash.counts.reads.add(1);
-        let read: Arc<dyn Reading> = read;
-        flash.note_read(&read);
-        Attempt::Begun(read)
+        let begun = self.fetching.reader(flash).begin(read);
+        assert!(begun.is_ok(), "there was room for it");
+        Attempt::Begun(own)
     }
 
-    /// Has look-ups find what was read, until the batch ends; false if the read is still under way.
-    pub(in super::super) fn deliver_item(&mut self, fetch: &Fetch) -> bool {
+    /// Has look-ups find what was read, until the batch ends.
+    pub(in super::super) fn deliver_item(&mut self, fetch: &Fetch) -> Delivery {
         let read = &fetch.0;
         match read.ask() {
-            Asked::UnderWay => return false,
+            Asked::UnderWay => return Delivery::UnderWay,
             Asked::Whole if self.fetching.find(read.slot()).is_some() => read.leave(),
             Asked::Whole => self.fetching.delivered.push(Arc::clone(read)),
             // The request is repeated, and the item read again.
-            Asked::Aborted => (),
-            Asked::Failed => self.remove_lost(&**read),
+            Asked::Aborted => return Delivery::Gone,
+            Asked::Failed => {
+                self.remove_lost(&**read);
+                return Delivery::Gone;
+            }
         }
-        true
+        Delivery::Delivered
     }
 
     /// Removes the index word of an item that could not be read.

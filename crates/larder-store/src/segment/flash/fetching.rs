@@ -64,6 +64,11 @@ impl Fetching {
         find(&self.delivered, slot)
     }
 
+    /// Whether another read can be begun.
+    pub(in super::super) fn has_room(&mut self, flash: &Flash) -> bool {
+        self.reader(flash).under_way() < flash.depth
+    }
+
     /// Ends the use of what was delivered.
     pub(in super::super) fn end_batch(&mut self) {
         self.delivered.drain(..).for_each(|read| read.leave());

@@ -147,6 +147,10 @@ impl Reading for Read {
         }
     }
 
+    fn can_be_joined(&self) -> bool {
+        matches!(*self.progress(), Progress::UnderWay(_) | Progress::Whole { .. })
+    }
+
     fn ask(&self) -> Asked {
         match &mut *self.progress() {
             Progress::UnderWay(_) => Asked::UnderWay,
@@ -208,7 +212,9 @@ unsafe impl Target for Read {
             counts.bytes_read.add(self.len as u64);
         } else {
             counts.bad_checksums.add((!failed).into());
-            flash.note_error(Some(Page::new(self.shared.table(), flash.format.page_of(self.slot))));
+            let table = self.shared.table();
+            let page = Page::new(table, flash.format.page_of(self.slot));
+            flash.note_error(table, Some(page));
         }
         let ended = if is_whole { Progress::Whole { users: 0 } } else { Progress::Failed };
         let wakers = {

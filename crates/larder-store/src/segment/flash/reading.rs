@@ -37,6 +37,9 @@ pub(in super::super) trait Reading: Send + Sync + fmt::Debug {
     /// Has another waker called when it ends, or at once; false if it was aborted or has failed.
     fn join(&self, waker: &Waker) -> bool;
 
+    /// Whether [`Reading::join`] would be true.
+    fn can_be_joined(&self) -> bool;
+
     /// Asks for the item, to use it for a batch.
     fn ask(&self) -> Asked;
 

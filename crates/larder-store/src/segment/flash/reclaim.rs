@@ -73,7 +73,9 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
     let (table, settings) = (shared.table(), flash.settings());
     let mut lists = flash.lists();
     let page = |number: u32| Page::new(table, number as usize);
-    let failing = lists.full().find(|number| Flash::is_failing(page(*number)));
+    // What can't be read any more takes index words alone.
+    let is_lost = |number: &u32| flash.is_off() || Flash::is_failing(page(*number));
+    let failing = lists.full().find(is_lost);
     let free = lists.free();
     // One free page is kept for what is rewritten.
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
@@ -131,6 +133,11 @@ impl Handle {
                 self.read_block(&shared, flash, &mut emptying, block);
             }
         }
+        if flash.queue.is_stopping() {
+            // What could not be kept for lack of threads is found by the next process.
+            self.end_writing();
+            return flash.lists().put_back(shared.table(), emptying.page);
+        }
         let mut evicted = self.sweep(&shared, flash, &emptying);
         self.flush_slot_delta();
         self.end_writing();
@@ -170,7 +177,7 @@ impl Handle {
         fence(Ordering::SeqCst);
         while page.reads().load(Ordering::Acquire) > 0 && !flash.queue.is_stopping() {
             // Some may have ended, while the request that waits for them can't go on.
-            flash.abort_reads(Some(emptying.page as usize));
+            flash.abort_reads(Seconds(u32::MAX), Some(emptying.page as usize));
             flash.queue.wait(SHORT_PATIENCE);
         }
     }
@@ -191,7 +198,7 @@ impl Handle {
         let into = table.region.place(start, len);
         // SAFETY: the segment is this thread's alone.
         if unsafe { flash.device.read(offset, into, len) }.is_err() {
-            flash.note_error(None);
+            flash.note_error(table, None);
             return;
         }
         let end = start + len;

@@ -1,8 +1,8 @@
 //! What all handles share of the flash tier.
 
-use super::super::layout::Layout;
+use super::super::header_page::FlashContent;
 use super::super::slot::Slot;
-use super::super::sync::Ordering;
+use super::super::sync::{Ordering, fence};
 use super::super::table::{Sequence, Table};
 use super::buffers::{Buffer, Buffers};
 use super::counts::Counts;
@@ -12,7 +12,7 @@ use super::queue::Queue;
 use super::reading::Reading;
 use crate::{Admit, FlashConfig, FlashGauges, FlashPage, FlashSettings, Seconds};
 use larder_device::{Device, Pool};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
@@ -39,7 +39,7 @@ pub(in super::super) struct Flash {
     /// Where blocks are read again.
     pub(in super::super) block_segment: u32,
     /// Those that were told to ask again later.
-    waiters: Mutex<Vec<Waker>>,
+    waiters: Mutex<VecDeque<Waker>>,
     has_waiters: AtomicBool,
     /// The reads that there are, by their places.
     reads: [Mutex<HashMap<u64, Weak<dyn Reading>>>; READ_MAPS],
@@ -167,6 +167,8 @@ impl Flash {
                 reads.iter().filter(late).for_each(|read| read.give_up());
             }
         }
+        // One that was woken may have gone away without waking the next.
+        self.wake(usize::MAX);
         self.queue.notify();
     }
 
@@ -175,7 +177,7 @@ impl Flash {
     }
 
     /// Counts a failed read of a page, or a failed write.
-    pub(in super::super) fn note_error(&self, page: Option<Page<'_>>) {
+    pub(in super::super) fn note_error(&self, table: &Table, page: Option<Page<'_>>) {
         self.counts.errors.add(1);
         if let Some(page) = page
             && page.errors().fetch_add(1, Relaxed) + 1 == PAGE_ERRORS_MAX
@@ -183,16 +185,25 @@ impl Flash {
             self.queue.notify();
         }
         if self.counts.errors.get() >= ERRORS_MAX {
-            self.is_off.store(true, Relaxed);
+            self.turn_off(table);
         }
     }
 
     /// Counts a write that has failed, or has not.
-    pub(in super::super) fn note_write(&self, has_failed: bool) {
+    pub(in super::super) fn note_write(&self, table: &Table, has_failed: bool) {
         if !has_failed {
             self.failed_writes.store(0, Relaxed);
         } else if self.failed_writes.fetch_add(1, Relaxed) + 1 >= FAILED_WRITES_MAX {
-            self.is_off.store(true, Relaxed);
+            self.turn_off(table);
+        }
+    }
+
+    /// Has nothing be written or read any more. What is on flash is not found by a later process either,
+    /// because it may be deleted or replaced until then without being read.
+    fn turn_off(&self, table: &Table) {
+        if !self.is_off.swap(true, Relaxed) {
+            let none = FlashContent { id: 0, pages: 0, page_len: 0 };
+            table.header_page().flash.store(none);
         }
     }
 
@@ -242,31 +253,54 @@ impl Flash {
         lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
     }
 
-    pub(in super::super) fn note_read(&self, read: &Arc<dyn Reading>) {
+    /// Has others join a read, unless there is one of the same item already: that is returned.
+    pub(in super::super) fn note_read(&self, read: &Arc<dyn Reading>) -> Option<Arc<dyn Reading>> {
         let slot = read.slot();
-        lock(self.reads_of(slot)).insert(slot.place(), Arc::downgrade(read));
+        let mut reads = lock(self.reads_of(slot));
+        let other = reads.get(&slot.place()).and_then(Weak::upgrade);
+        if other.as_ref().is_none_or(|other| !other.can_be_joined()) {
+            reads.insert(slot.place(), Arc::downgrade(read));
+            drop(reads);
+            return None;
+        }
+        drop(reads);
+        other
     }
 
-    /// Has reads that have ended, and whose items nobody asks for, give up their buffers: all of them, or
-    /// those of a page. True if there were any.
-    pub(in super::super) fn abort_reads(&self, page: Option<usize>) -> bool {
-        let is_wanted = |read: &Arc<dyn Reading>| {
-            page.is_none_or(|page| self.format.page_of(read.slot()) == page)
+    /// Has reads that have ended, and whose items nobody uses, give up their buffers: those that were begun
+    /// before `before`, of one page or of all. True if there were any.
+    pub(in super::super) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
+        let is_wanted = |read: &&Arc<dyn Reading>| {
+            read.begun() < before
+                && page.is_none_or(|page| self.format.page_of(read.slot()) == page)
         };
         let mut any = false;
         for map in &self.reads {
             // They are dropped after the lock, which dropping takes, too.
             let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
-            any |=
-                reads.iter().filter(|read| is_wanted(read)).filter(|read| read.abort()).count() > 0;
+            any |= reads.iter().filter(is_wanted).filter(|read| read.abort()).count() > 0;
         }
         any
     }
 
-    /// Takes a buffer. If there is none, reads that nobody asks for lose theirs.
-    pub(in super::super) fn take_buffer(&self, layout: &Layout, len: usize) -> Option<Buffer> {
-        let take = || lock(&self.buffers).take(layout, len);
-        take().or_else(|| if self.abort_reads(None) { take() } else { None })
+    /// Takes a buffer. If there is none, whoever is not ahead of other requests takes one from a read whose
+    /// item nobody has asked for since an earlier second, because the requests that need it can't go on; and a
+    /// segment with other buffers is emptied for it.
+    pub(in super::super) fn take_buffer(
+        &self,
+        table: &Table,
+        len: usize,
+        now: Seconds,
+        is_ahead: bool,
+    ) -> Option<Buffer> {
+        let begin = |segment| table.entry(segment).begin_buffers(now);
+        let take = || lock(&self.buffers).take(&table.layout, len, begin);
+        let taken = take();
+        if taken.is_some() || is_ahead {
+            return taken;
+        }
+        lock(&self.buffers).make_room(&table.layout, len);
+        if self.abort_reads(now, None) { take() } else { None }
     }
 
     /// Gives the buffer of a read back, and its hold on the page.
@@ -276,25 +310,40 @@ impl Flash {
         self.wake_waiters();
     }
 
-    /// Has `waker` called when a read has ended.
+    /// Has `waker` called when a read has ended, after those that waited before.
     pub(in super::super) fn wait_for_reads(&self, waker: &Waker) {
-        lock(&self.waiters).push(waker.clone());
+        lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         // The last one may have ended before the waker was there.
         if self.counts.reading.get() == 0 {
             self.wake_waiters();
         }
     }
 
+    pub(in super::super) fn has_waiters(&self) -> bool {
+        self.has_waiters.load(Relaxed)
+    }
+
+    /// Wakes the one that has waited longest, or all if no read is under way whose end would wake others.
     pub(in super::super) fn wake_waiters(&self) {
-        if self.has_waiters.load(Ordering::SeqCst) {
-            let waiters = {
-                let mut waiters = lock(&self.waiters);
-                self.has_waiters.store(false, Relaxed);
-                std::mem::take(&mut *waiters)
-            };
-            waiters.into_iter().for_each(Waker::wake);
+        fence(Ordering::SeqCst);
+        if !self.has_waiters.load(Ordering::SeqCst) {
+            return;
         }
+        let count = if self.counts.reading.get() == 0 { usize::MAX } else { 1 };
+        self.wake(count);
+    }
+
+    fn wake(&self, count: usize) {
+        let woken: Vec<Waker> = {
+            let mut waiters = lock(&self.waiters);
+            let count = count.min(waiters.len());
+            let woken = waiters.drain(..count).collect();
+            self.has_waiters.store(!waiters.is_empty(), Ordering::SeqCst);
+            woken
+        };
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Counts the threads of the tier in; false if there are any.

@@ -32,6 +32,16 @@ struct Written {
     page: u32,
 }
 
+/// What has become of a block.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Written(Written),
+    /// It could not be written, or nothing in it is wanted any more.
+    Failed,
+    /// The tier stops.
+    Stopped,
+}
+
 impl Shared {
     /// Starts the threads of the flash tier, unless they are there.
     pub(in super::super) fn start_flash(shared: &Arc<Self>) {
@@ -86,7 +96,12 @@ impl Handle {
         let shared = Arc::clone(&self.shared);
         self.now = flash.now();
         let owned = OwnedSegment(segment);
-        let written = self.write_block(&shared, flash, &owned);
+        let written = match self.write_block(&shared, flash, &owned) {
+            Outcome::Written(written) => Some(written),
+            Outcome::Failed => None,
+            // The next process finds it as it is, or the next threads of this one.
+            Outcome::Stopped => return flash.queue.push(segment),
+        };
         let evicted = self.land(&shared, flash, &owned, written);
         if let Some(written) = written {
             // Until here the page was not emptied.
@@ -103,20 +118,15 @@ impl Handle {
         }
     }
 
-    /// Writes a segment to the next block; `None` if that failed, or nothing in it is wanted any more.
-    fn write_block(
-        &self,
-        shared: &Shared,
-        flash: &Flash,
-        segment: &OwnedSegment,
-    ) -> Option<Written> {
+    /// Writes a segment to the next block.
+    fn write_block(&self, shared: &Shared, flash: &Flash, segment: &OwnedSegment) -> Outcome {
         let (table, layout) = (shared.table(), &shared.table().layout);
         let entry = table.entry(segment.0);
         let bucket = usize::from(entry.kind().lifetime);
         let (page, block, sequence) = loop {
             let floor = shared.flush_floor();
             if flash.is_off() || entry.sequence().load(Ordering::Relaxed) < floor {
-                return None;
+                return Outcome::Failed;
             }
             let blocks = flash.format.blocks_of_page();
             let next = flash.lists().next_block(table, bucket, blocks, floor);
@@ -128,7 +138,7 @@ impl Handle {
                 flash.counts.page_allocs.add(1);
                 flash.queue.notify();
             } else if !flash.queue.wait(PAGE_PATIENCE) {
-                return None;
+                return Outcome::Stopped;
             }
         };
         let offset = flash.format.block_offset(page, block);
@@ -151,17 +161,17 @@ impl Handle {
         // SAFETY: the place is in the region, all of which is initialised; others change headers alone, through
         // atomics.
         let result = unsafe { flash.device.write(offset, from, len) };
-        flash.note_write(result.is_err());
+        flash.note_write(table, result.is_err());
         if result.is_err() {
-            flash.note_error(None);
+            flash.note_error(table, None);
             Page::new(table, page as usize).reads().fetch_sub(1, Ordering::AcqRel);
             Page::new(table, page as usize).errors().store(u32::MAX / 2, Ordering::Relaxed);
             flash.lists().abandon(table, page);
             flash.queue.notify();
-            return None;
+            return Outcome::Failed;
         }
         flash.counts.bytes_written.add(len as u64);
-        Some(Written { offset, page })
+        Outcome::Written(Written { offset, page })
     }
 
     /// Has the index words of a segment's items refer to flash, or evicts the items if they were not written.
@@ -183,10 +193,12 @@ impl Handle {
             table.header_page().cas.raise_floor(cas.max().unwrap_or(0));
         }
         for (at, header) in records(shared, flash, segment) {
+            let hash = shared.hash(Record::at(table, at, cas, Witness::owner(segment)).key());
             if header.has(State::Dead) {
+                // Whoever has marked it holds the stripe until its bytes are counted as dead, in this segment.
+                drop(shared.index.lock(hash));
                 continue;
             }
-            let hash = shared.hash(Record::at(table, at, cas, Witness::owner(segment)).key());
             let (_, mut writer) = self.writer();
             let stripe = shared.index.lock(hash);
             let Some(place) = stripe.find(|slot| slot.offset() == at) else { continue };
@@ -199,8 +211,9 @@ impl Handle {
                 let (class, footprint) = shared.class_of(&record);
                 let offset = written.offset + (at - start) as u64;
                 let span = span_of(flash.format.len_of(header));
-                stripe.move_to_flash(&place, flash.format.place_of(offset), span);
+                // Whoever finds the word finds a page with items.
                 Page::new(table, written.page as usize).add(span, record.expiry());
+                stripe.move_to_flash(&place, flash.format.place_of(offset), span);
                 let block = writer.member.block;
                 block.remove_item(table, class, footprint);
                 block.add_item(table, 0, counted_len(span));
