@@ -33,13 +33,23 @@ impl Handle {
             shared.alloc().decommission(segment);
             return true;
         }
+        if shared.waits_for_writes() {
+            // The thread that writes may wait for this core alone.
+            std::thread::yield_now();
+            return true;
+        }
         // One record may own many segments, so this is checked before each.
         let enough = || {
             let alloc = shared.alloc();
             alloc.free_or_pending() >= alloc.excess() + shared.reserve()
         };
         let mut records = 0;
-        while records < STEP && !enough() && self.begin_evacuation() && self.evacuate_next() {
+        while records < STEP
+            && !enough()
+            && !shared.waits_for_writes()
+            && self.begin_evacuation()
+            && self.evacuate_next()
+        {
             records += 1;
         }
         self.pin.renew(&shared.epoch);

@@ -1,9 +1,11 @@
 //! Memory and pages: what the tier takes, and what it gives back.
 
 use crate::common::*;
-use larder_device::Memory;
+use larder_device::{Faults, Memory};
 use larder_store::Engine;
 use larder_store::segment::Cache;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 #[test]
 fn pages_are_used_again_when_their_items_are_gone() {
@@ -44,4 +46,40 @@ fn counts_agree_with_what_is_there() {
     assert_eq!((cache.gauges().items, cache.gauges().bytes), (0, 0));
     let gauges = cache.flash_gauges().unwrap();
     assert_eq!((gauges.objects_used, gauges.bytes_used), (0, 0), "{gauges:?}");
+}
+
+#[test]
+fn a_lower_limit_loses_no_items() {
+    let device = Memory::new(128 * MIB, 3);
+    let cache = Cache::new(config(64 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..40_000, 0);
+    device.set_faults(Faults { delay_max: Duration::from_millis(2), ..Faults::default() });
+    cache.set_limit(16 * MIB).unwrap();
+    let begun = Instant::now();
+    while cache.flash_gauges().unwrap().objects_written < 14_000 {
+        client.handle.maintain(client.now());
+        assert!(begun.elapsed() < PATIENCE, "{:?}", cache.flash_gauges());
+    }
+    assert_eq!(cache.flash_gauges().unwrap().dropped, 0);
+    assert_eq!(cache.gauges().items, 40_000);
+}
+
+#[test]
+fn a_lower_limit_is_reached_with_a_device_that_hangs() {
+    let device = Memory::new(128 * MIB, 3);
+    let cache = Cache::new(config(64 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..40_000, 0);
+    device.set_faults(Faults { hangs: true, ..Faults::default() });
+    cache.set_limit(16 * MIB).unwrap();
+    let begun = Instant::now();
+    while cache.gauges().items > 30_000 {
+        client.handle.maintain(client.now());
+        now.fetch_add(1, Relaxed);
+        assert!(begun.elapsed() < PATIENCE, "{:?}", cache.gauges());
+    }
+    device.set_faults(Faults::default());
 }

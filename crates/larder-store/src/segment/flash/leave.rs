@@ -39,6 +39,14 @@ impl Shared {
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
+    /// Whether maintenance had better evict nothing now: but for the one that is filled, as many segments wait
+    /// to be written as may, and the device takes writes.
+    pub(in super::super) fn waits_for_writes(&self) -> bool {
+        let Some(flash) = &self.flash else { return false };
+        let (waiting, max) = self.leaving();
+        waiting + 1 >= max && !flash.is_off() && flash.is_writing()
+    }
+
     /// Queues a segment of items that leave.
     pub(in super::super) fn send_off(&self, open: &Open) {
         let written = open.at - self.table().layout.start(open.segment);

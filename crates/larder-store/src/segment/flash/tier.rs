@@ -50,6 +50,8 @@ pub(in super::super) struct Flash {
     is_off: AtomicBool,
     /// Writes that have failed in succession.
     failed_writes: AtomicU32,
+    /// When the last write ended, or there was nothing to write.
+    written_at: AtomicU32,
     /// The number of the tier's threads.
     threads: Mutex<usize>,
     threads_ended: Condvar,
@@ -63,6 +65,8 @@ const PAGE_ERRORS_MAX: u32 = 16;
 const ERRORS_MAX: u64 = 256;
 /// After this many failed writes in succession, too.
 const FAILED_WRITES_MAX: u32 = 3;
+/// A device that ends no write for so many seconds has stopped.
+const WRITE_SECONDS_MAX: u32 = 2;
 /// A read that takes longer than so many seconds has failed.
 const READ_SECONDS_MAX: u32 = 5;
 
@@ -107,6 +111,7 @@ impl Flash {
             now: AtomicU32::new(0),
             is_off: AtomicBool::new(false),
             failed_writes: AtomicU32::new(0),
+            written_at: AtomicU32::new(0),
             threads: Mutex::new(0),
             threads_ended: Condvar::new(),
         };
@@ -155,6 +160,9 @@ impl Flash {
         if before == now.0 {
             return;
         }
+        if before == 0 || self.queue.len() == 0 {
+            self.written_at.store(now.0, Relaxed);
+        }
         if before / 60 != now.0 / 60 {
             self.counts.errors.set(0);
         }
@@ -191,6 +199,7 @@ impl Flash {
 
     /// Counts a write that has failed, or has not.
     pub(in super::super) fn note_write(&self, table: &Table, has_failed: bool) {
+        self.written_at.store(self.now.load(Relaxed), Relaxed);
         if !has_failed {
             self.failed_writes.store(0, Relaxed);
         } else if self.failed_writes.fetch_add(1, Relaxed) + 1 >= FAILED_WRITES_MAX {
@@ -205,6 +214,11 @@ impl Flash {
             let none = FlashContent { id: 0, pages: 0, page_len: 0 };
             table.header_page().flash.store(none);
         }
+    }
+
+    /// Whether a write has ended a short while ago.
+    pub(in super::super) fn is_writing(&self) -> bool {
+        self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
 
     /// Whether a page has failed so often that it is not used any more.
