@@ -1,0 +1,314 @@
+"""Rounds of a crash test with flash: most items are on flash when the server is killed.
+
+Beside what `rounds` does, some rounds end with a planned shutdown, and some servers begin without flash,
+with a flash file of another length, or with a new one. What was on flash is gone then, and must not come
+back; what was in memory may be there.
+"""
+
+import math
+import random
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from bulk import CHUNK, Bulk
+from crash_load import LAST, POOL, Player, Script
+from items import look_up
+from model import Key, describe_all
+from region import end, state
+from rounds import (
+    NUMBERS,
+    ROUNDS_PER_CAMPAIGN,
+    THREADS,
+    WORKERS,
+    Campaign,
+    Kind,
+    Lazy,
+    Totals,
+    read_flush,
+)
+from server import LARDERD, TIMEOUT_SECS, Server
+
+LOAD_SECS_MAX = 0.2
+# Chunks of `FlashBulk` that are there at the same time: about 90 MB, beside 2.5 MB of the workers' keys.
+WINDOW = 800
+PRELOADED = 500
+# No item is shorter, so that all are longer than `ext_item_size`, but for numbers.
+LENGTHS = [(0.5, (100, 800)), (0.95, (800, 4000)), (1, (4000, 9000))]
+LIMITS = [16, 16, 20, 24, 32, 64]
+SIZES_MIB = [256, 320]
+# Chunks are sent this far apart, so that evictions do not outrun writes.
+BULK_PACE_SECS, PACE_SECS = 0.006, 0.001
+POLL_SECS = 0.003
+PACED = Kind("flash", LIMITS, False, 1500, 300, False, 2000, 0)
+FLUSHED = PACED._replace(name="flash and flushes", flush_share=0.1)
+# As fast as the server reads: items may be evicted without being written.
+HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
+KINDS = [PACED, HEAVY, FLUSHED]
+# What may never be counted: all reads succeed.
+FAULTS = ["badcrc_from_extstore", "miss_from_extstore", "flash_off"]
+
+
+class FlashBulk(Bulk):
+    """Items of which each chunk also deletes the one that was stored `WINDOW` chunks before."""
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        # Items that were found missing: they must not come back.
+        self.missing = set()
+
+    def value(self, number):
+        return super().value(number) + POOL[: 200 + number % 1000]
+
+    def chunk(self, chunk):
+        wire = super().chunk(chunk).removesuffix(LAST)
+        old = range((chunk - WINDOW) * CHUNK, (chunk - WINDOW + 1) * CHUNK) if chunk >= WINDOW else ()
+        return wire + b"".join(b"delete %s noreply\r\n" % self.key(number) for number in old) + LAST
+
+    def expected(self, number):
+        last = number // CHUNK + WINDOW
+        if number in self.missing or (last < self.next and last not in self.torn):
+            return "gone"
+        if last < self.next:
+            return "unsure"
+        return super().expected(number)
+
+    def all(self):
+        """Those that may be there, and as many of the deleted ones."""
+        return range(max(self.flushed_from, self.next - 2 * WINDOW) * CHUNK, self.next * CHUNK)
+
+    def check(self, server, numbers):
+        for number, checked in zip(numbers, list(super().check(server, numbers))):
+            _, _, expected, item = checked
+            if item is None and expected != "gone":
+                self.missing.add(number)
+            yield checked
+
+
+class Quiet(Totals):
+    """Counts failures and prints none."""
+
+    def fail(self, round_number, what):
+        self.failures += 1
+
+
+class PacedPlayer(Player):
+    """Waits so many seconds between chunks."""
+
+    def __init__(self, server, chunks, go, pace):
+        super().__init__(server, chunks, go)
+        self.pace = pace
+
+    def play(self, wire):
+        time.sleep(self.pace)
+        return super().play(wire)
+
+
+class FlashCampaign(Campaign):
+    """Rounds with one region file and one flash file, which is in `folder`."""
+
+    def __init__(self, totals, seed, kind, binary=LARDERD, runtime=None, folder=None):
+        super().__init__(totals, seed, kind, binary, runtime)
+        self.flash_folder = folder
+        self.bulk = FlashBulk(self.rng.randrange(2**32), kind.longest, kind.evicts)
+        self.item_size = self.rng.choice([0, 64])
+        self.scripts = [self.flash_script(worker) for worker in range(WORKERS)]
+        self.size_mib = SIZES_MIB[0]
+        # How many items were evicted, as far as is known, and were not found missing yet.
+        self.evicted = 0
+        self.on_flash = 0
+        # Whether flash has hardly any items.
+        self.is_empty = True
+
+    def flash_script(self, worker):
+        # Numbers are shorter than 64 bytes.
+        evicts = self.kind.evicts
+        keys = [Key(b"key-%d-%d" % (worker, n), evicts) for n in range(self.kind.keys)]
+        numbers = [Key(b"number-%d-%d" % (worker, n), evicts or self.item_size > 0) for n in range(NUMBERS)]
+        return Script(random.Random(self.rng.randrange(2**32)), keys, numbers, LENGTHS)
+
+    def run(self, first, count):
+        with tempfile.TemporaryDirectory(prefix="larder-flash-", dir=self.flash_folder) as folder:
+            self.flash_file = Path(folder) / "flash"
+            super().run(first, count)
+
+    def limit(self):
+        return ["-m", str(self.rng.choice(self.kind.limits)), "-t", str(self.rng.choice(THREADS))]
+
+    def options(self):
+        path = f"ext_path={self.flash_file}:{self.size_mib}m"
+        # While the keys are looked at, they are not copied to memory.
+        return [*self.limit(), "-o", f"{path},ext_item_size={self.item_size},ext_recache_rate=0"]
+
+    def start(self, is_first):
+        change = None
+        if not is_first:
+            drawn = self.rng.random()
+            changes = [(0.03, "no flash"), (0.06, "other size"), (0.08, "new file")]
+            change = next((what for share, what in changes if drawn < share), None)
+        if change == "no flash":
+            self.start_without_flash()
+        elif change == "other size":
+            self.size_mib = next(size for size in SIZES_MIB if size != self.size_mib)
+        elif change == "new file":
+            self.flash_file.unlink()
+        if change:
+            self.evicted = math.inf
+        super().start(is_first)
+        self.is_empty |= is_first or change is not None
+
+    def start_without_flash(self):
+        """A server that has only what was in memory; the next one has the same."""
+        most = str(max(self.kind.limits))
+        self.server = self.region.start("-m", most, **self.more)
+        if (shown := state(self.server)) == "cold":
+            self.totals.fail(self.number, f"without flash, restart_state is {shown}")
+        self.evicted = math.inf
+        self.check_keys()
+        self.check_bulk(())
+        end(self.server, "SIGKILL")
+
+    def round(self, is_first):
+        self.start(is_first)
+        self.check_keys()
+        self.check_bulk(self.bulk.sample(self.rng, 4, 300))
+        if self.is_empty:
+            self.fill()
+        self.load()
+
+    def fill(self):
+        """Stores as much as memory has no room for."""
+        go = threading.Event()
+        go.set()
+        player = PacedPlayer(self.server, self.bulk.chunks(PRELOADED), go, BULK_PACE_SECS)
+        player.run()
+        self.bulk.played(player.played, None)
+        shown = self.server.stats()
+        self.evicted = int(shown["evictions"])
+        self.on_flash = max(self.on_flash, int(shown["extstore_objects_used"]))
+
+    def check_keys(self):
+        """The keys and, if something may be missing, all others."""
+        keys = [key for script in self.scripts for key in (*script.keys, *script.numbers)]
+        begin = time.monotonic()
+        found = look_up(self.server, [key.name.decode() for key in keys])
+        end = time.monotonic()
+        # A lower limit of memory may have the server evict items.
+        self.evicted += int(self.server.stats()["evictions"])
+        for key in keys:
+            name, possible = key.name.decode(), key.states
+            item = found[name]
+            verdict = key.judge(item, begin, end)
+            self.count(verdict, name, Lazy(describe_all, possible), item)
+
+    def count(self, verdict, key, expected, item):
+        if verdict == "lost" and self.evicted > 0:
+            self.evicted -= 1
+            verdict = "evicted"
+        self.totals.count(verdict, self.number, key, expected, item)
+
+    def check_bulk(self, numbers):
+        checked = list(self.bulk.check(self.server, self.bulk.all() if self.evicted else numbers))
+        shown = self.server.stats()
+        self.evicted = max(self.evicted, int(shown["evictions"]))
+        for verdict, key, expected, item in checked:
+            self.count(verdict, key, expected, item)
+        self.evicted = 0
+        self.on_flash = max(self.on_flash, int(shown.get("extstore_objects_used", 0)))
+        for name in FAULTS:
+            if int(shown.get(name, 0)):
+                self.totals.fail(self.number, f"{name} is {shown[name]}")
+
+    def load(self):
+        with self.server.connect() as sock:
+            sock.sendall(b"extstore recache_rate %d\r\n" % self.rng.choice([0, 1, 5]))
+            assert sock.recv(100) == b"OK\r\n"
+        self.signal = "USR1" if self.rng.random() < 0.1 else "KILL"
+        seconds = self.rng.uniform(0, self.rng.choice([LOAD_SECS_MAX / 4, LOAD_SECS_MAX]))
+        count = 20 + int(seconds * self.kind.pace)
+        go = threading.Event()
+        chunks = [[script.chunk() for _ in range(count)] for script in self.scripts]
+        players = [
+            PacedPlayer(
+                self.server,
+                [b"".join(request.wire for _, request in chunk) + LAST for chunk in made],
+                go,
+                0 if self.kind.evicts else PACE_SECS,
+            )
+            for made in chunks
+        ]
+        pace = 0 if self.kind.evicts else BULK_PACE_SECS
+        sent = self.bulk.chunks(10 + int(seconds / (pace or 0.001)))
+        bulk = PacedPlayer(self.server, sent, go, pace)
+        polls = 10 + int(seconds / POLL_SECS)
+        poll = PacedPlayer(self.server, polls * [b"stats\r\n" + LAST], go, POLL_SECS)
+        everyone = [*players, bulk, poll, Player(self.server, self.reads(count), go)]
+        flushing = []
+        if self.rng.random() < self.kind.flush_share:
+            delay = self.rng.uniform(0, seconds)
+            flushing = [Player(self.server, [b"flush_all\r\n" + LAST], go, delay)]
+        everyone += flushing
+        for player in everyone:
+            player.start()
+        self.killer.send(seconds, self.signal, self.server.pid)
+        go.set()
+        for player in everyone:
+            player.join(TIMEOUT_SECS)
+        self.await_end(everyone)
+        flush = read_flush(flushing[0].played) if flushing else None
+        self.is_empty = flush is not None
+        self.bulk.played(bulk.played, flush)
+        evicted = max(map(evictions, poll.played), default=0)
+        self.evicted = max(self.evicted, evicted)
+        for script, made, player in zip(self.scripts, chunks, players):
+            self.follow(script, made, player.played, flush)
+
+    def follow(self, script, chunks, played, flush):
+        """Computes the states that the keys of a worker may have. If an item was missing under load, it was
+        evicted; that counts as a loss, unless evictions were seen."""
+        keys = [*script.keys, *script.numbers]
+        states = {key: set(key.states) for key in keys}
+        if not self.evicted:
+            totals, self.totals = self.totals, Quiet(self.totals.seed)
+            super().follow(script, chunks, played, flush)
+            failures, self.totals = self.totals.failures, totals
+            if not failures:
+                return
+            self.totals.verdicts["lost"] += 1
+        evicts = {key: key.evicts for key in keys}
+        for key in keys:
+            key.states, key.evicts = states[key], True
+        super().follow(script, chunks, played, flush)
+        for key in keys:
+            key.evicts = evicts[key]
+
+    def finish(self):
+        self.number += 1
+        self.start(False)
+        self.check_keys()
+        self.check_bulk(self.bulk.all())
+        self.server.stop()
+        if not self.on_flash:
+            self.totals.fail(self.number, "no item was on flash")
+
+
+def evictions(poll):
+    """The number of evictions that an answer to `stats` shows."""
+    lines = poll.received.split(b"\r\n")
+    return next((int(line.split()[2]) for line in lines if line.startswith(b"STAT evictions ")), 0)
+
+
+def run(rounds, seed, binary=LARDERD, runtime=None, progress=None):
+    """Runs rounds in campaigns, with the flash file by turns on tmpfs and where temporary files are; returns
+    the totals."""
+    totals, done, campaigns = Totals(seed), 0, 0
+    while done < rounds:
+        count = min(ROUNDS_PER_CAMPAIGN, rounds - done)
+        kind = KINDS[campaigns % len(KINDS)]
+        folder = "/dev/shm" if campaigns % 2 else None
+        FlashCampaign(totals, f"{seed}-{done}", kind, binary, runtime, folder).run(done, count)
+        done, campaigns = done + count, campaigns + 1
+        if progress:
+            progress(done, totals)
+    return totals
