@@ -35,8 +35,7 @@ pub enum Admit {
 pub struct FlashSettings {
     /// Items of fewer bytes are not written.
     pub item_size: usize,
-    /// Items that were not used for so many seconds are written before they are evicted; `None`: when
-    /// they are evicted.
+    /// Kept for the caller: items are written when they are evicted.
     pub item_age: Option<u32>,
     /// Items that expire within so many seconds share pages.
     pub low_ttl: u32,

@@ -61,7 +61,6 @@ pub struct FlashShown {
 const MIB: u64 = 1 << 20;
 /// The default length of a page is in this range, in bytes.
 const PAGE_DEFAULT_MIN: u64 = MIB;
-const PAGE_DEFAULT_MAX: u64 = 64 * MIB;
 const PAGE_MAX: u64 = 1 << 30;
 /// By default there are at least so many pages, if they are not shorter than [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
@@ -92,7 +91,7 @@ impl FlashOptions {
         self.page_size.unwrap_or_else(|| {
             let total = self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
             let shortest = self.files.iter().map(|file| file.bytes).min().unwrap_or(0);
-            let wanted = (total / PAGES_MIN).clamp(PAGE_DEFAULT_MIN, PAGE_DEFAULT_MAX);
+            let wanted = (total / PAGES_MIN).clamp(PAGE_DEFAULT_MIN, PAGE_MAX);
             1 << wanted.min(shortest).max(PAGE_DEFAULT_MIN).ilog2()
         })
     }
@@ -132,6 +131,7 @@ impl FlashOptions {
         let reason = |name: &&'static str| match *name {
             name if self.files.is_empty() => Some((name, NO_PATH)),
             "ext_wbuf_size" => Some(("ext_wbuf_size", "segments of memory are the write buffers")),
+            "ext_item_age" => Some(("ext_item_age", "items are written when they are evicted")),
             "ext_max_sleep" => {
                 Some(("ext_max_sleep", "threads that write sleep until there is work"))
             }

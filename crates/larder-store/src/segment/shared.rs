@@ -623,6 +623,9 @@ impl Shared {
         self.members().iter().for_each(|member| member.stats.reset());
         self.departed.reset();
         self.mrc.reset();
+        if let Some(flash) = &self.flash {
+            flash.counts.reset();
+        }
     }
 
     pub(super) fn gauges(&self) -> Gauges {

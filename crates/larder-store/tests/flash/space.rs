@@ -2,9 +2,10 @@
 
 use crate::common::*;
 use larder_device::{Faults, Memory};
-use larder_store::Engine;
 use larder_store::segment::Cache;
+use larder_store::{Begun, Engine, Wanted};
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -82,4 +83,36 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
         assert!(begun.elapsed() < PATIENCE, "{:?}", cache.gauges());
     }
     device.set_faults(Faults::default());
+}
+
+#[test]
+fn reads_that_nobody_asks_for_do_not_keep_others_waiting() {
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..60_000, 0);
+    // A peer that has asked for many items, and does not read what it gets: its requests do not go on.
+    let mut stalled = cache.handle();
+    let mut held = Vec::new();
+    let mut refused = 0;
+    for i in 0..60_000 {
+        stalled.begin_batch(client.now());
+        let wanted = Wanted { hash: stalled.hash(&key(i)), is_ahead: false };
+        if stalled.fetch(wanted, Waker::noop(), &mut held) == Begun::Later {
+            refused += 1;
+            if refused > 1_000 && cache.flash_gauges().unwrap().io_queue == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        stalled.submit();
+        stalled.end_batch();
+    }
+    assert!(refused > 1_000, "all buffers are in use: {}", held.len());
+    now.store(now.load(Relaxed) + 1, Relaxed);
+    for i in (0..60_000).step_by(60) {
+        assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)), "{i}");
+    }
+    assert!(cache.flash_gauges().unwrap().get_aborted > 0);
 }

@@ -66,8 +66,8 @@ fn own_items_are_the_last_that_were_set() {
 
 #[test]
 fn pages_are_emptied_under_those_who_read_them() {
-    let gauges = threads(16 * MIB, Faults::default()).flash_gauges().unwrap();
-    assert!(gauges.page_evictions + gauges.page_reclaims > 10, "{gauges:?}");
+    let gauges = threads(8 * MIB, Faults::default()).flash_gauges().unwrap();
+    assert!(gauges.page_evictions + gauges.page_reclaims > 1, "{gauges:?}");
     assert_eq!(gauges.badcrc, 0, "{gauges:?}");
 }
 

@@ -28,6 +28,8 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(in super::super) struct Counts {
     pub(in super::super) reads: Counter,
+    /// Of these, those before the last reset.
+    pub(in super::super) reads_before: Counter,
     pub(in super::super) aborted: Counter,
     pub(in super::super) without_buffer: Counter,
     pub(in super::super) recached: Counter,
@@ -49,4 +51,17 @@ pub(in super::super) struct Counts {
     pub(in super::super) reading: Counter,
     /// Reads and writes that have failed since the last minute began.
     pub(in super::super) errors: Counter,
+}
+
+impl Counts {
+    /// Zeroes what `stats reset` zeroes in memcached: what look-ups and rewrites have counted.
+    pub(in super::super) fn reset(&self) {
+        self.reads_before.set(self.reads.get());
+        let Self { aborted, without_buffer, recached, missed, bad_checksums, .. } = self;
+        let Self { compact_lost, compact_rescues, compact_skipped, .. } = self;
+        [aborted, without_buffer, recached, missed, bad_checksums]
+            .into_iter()
+            .chain([compact_lost, compact_rescues, compact_skipped])
+            .for_each(|counter| counter.set(0));
+    }
 }

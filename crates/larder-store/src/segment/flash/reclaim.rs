@@ -1,6 +1,6 @@
 //! Emptying pages when few are free, on a thread of its own.
 //!
-//! A page of which no item was hit is given up without being read: its index words are removed in one walk
+//! A page of which nothing is wanted any more is emptied at once. A page of which no item was hit is given up without being read: its index words are removed in one walk
 //! over the index. Otherwise the page is read again, block by block, and items that are kept are copied to
 //! leaving segments, from where they are written to another page.
 
@@ -98,12 +98,12 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
         let reason = Reason::Compact { unread: !settings.drop_unread };
         is_sparse.then_some((reason, least))
     };
-    let chosen = failing.map(|number| (Reason::Failing, number)).or_else(|| {
+    let void = || lists.full().find(is_void).map(|number| (Reason::Void, number));
+    let chosen = failing.map(|number| (Reason::Failing, number)).or_else(void).or_else(|| {
         if free >= drops_under.max(settings.compact_under as usize) {
             return None;
         }
-        let void = lists.full().find(is_void).map(|number| (Reason::Void, number));
-        void.or_else(compacts).or_else(|| {
+        compacts().or_else(|| {
             let oldest = lists.full().next().filter(|_| free < drops_under)?;
             Some((Reason::Drop, oldest))
         })

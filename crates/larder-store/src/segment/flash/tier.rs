@@ -391,7 +391,8 @@ impl Flash {
     pub(in super::super) fn pages(&self, table: &Table) -> Vec<FlashPage> {
         let page = |number| {
             let page = Page::new(table, number);
-            let bucket = u8::try_from(page.bucket().load(Relaxed)).unwrap_or_default();
+            // memcached's number for short-lived items is 3.
+            let bucket = if page.bucket().load(Relaxed) == 0 { 0 } else { 3 };
             FlashPage { version: page.sequence(), bytes: page.bytes(), bucket }
         };
         (0..self.format.pages).map(page).collect()
@@ -411,7 +412,7 @@ impl Flash {
         }
         let page_size = self.format.page_len();
         FlashGauges {
-            get_extstore: counts.reads.get(),
+            get_extstore: counts.reads.get() - counts.reads_before.get(),
             get_aborted: counts.aborted.get(),
             get_oom: counts.without_buffer.get(),
             recache: counts.recached.get(),

@@ -10,7 +10,7 @@ use super::super::shared::{AbortOnUnwind, Shared};
 use super::super::sync::Ordering;
 use super::super::table::SegmentState;
 use super::format::{Origin, counted_len, span_of};
-use super::pages::Page;
+use super::pages::{BUCKETS, Page};
 use super::reclaim;
 use super::tier::Flash;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Handle {
     fn write_block(&self, shared: &Shared, flash: &Flash, segment: &OwnedSegment) -> Outcome {
         let (table, layout) = (shared.table(), &shared.table().layout);
         let entry = table.entry(segment.0);
-        let bucket = usize::from(entry.kind().lifetime);
+        let mut bucket = usize::from(entry.kind().lifetime);
         let (page, block, sequence) = loop {
             let floor = shared.flush_floor();
             if flash.is_off() || entry.sequence().load(Ordering::Relaxed) < floor {
@@ -137,8 +137,17 @@ impl Handle {
             if flash.lists().open(table, bucket, sequence, self.now) {
                 flash.counts.page_allocs.add(1);
                 flash.queue.notify();
-            } else if !flash.queue.wait(PAGE_PATIENCE) {
-                return Outcome::Stopped;
+            } else {
+                // With so few pages that no other will be free, all items share one.
+                let patience = if flash.lists().full().next().is_some() {
+                    PAGE_PATIENCE
+                } else {
+                    bucket = (bucket + 1) % BUCKETS;
+                    PAGE_PATIENCE / 100
+                };
+                if !flash.queue.wait(patience) {
+                    return Outcome::Stopped;
+                }
             }
         };
         let offset = flash.format.block_offset(page, block);
