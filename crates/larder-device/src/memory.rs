@@ -71,6 +71,22 @@ impl Memory {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Another device, with the content that this one has now, and without faults.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let bytes = self.shared.bytes.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let shared = Shared {
+            id: Mutex::new(self.id()),
+            bytes: RwLock::new(bytes),
+            faults: Mutex::default(),
+            changed: Condvar::new(),
+            random: AtomicU64::new(self.shared.draw()),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
     /// The faults of now.
     pub fn faults(&self) -> Faults {
         *self.shared.faults()

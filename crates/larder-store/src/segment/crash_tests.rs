@@ -20,6 +20,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+mod on_flash;
+
 const NOW: Seconds = Seconds(1_000_000);
 
 /// What clients know of a key: its value, its flags and when it expires.
@@ -150,6 +152,9 @@ fn check_books(cache: &Cache) {
     let mut live = vec![0; segments as usize];
     let mut chained = 0;
     shared.index.retain(|_, slot| {
+        if slot.is_on_flash() {
+            return true;
+        }
         let record = shared.record(slot, Witness::alone(table));
         live[record.segment() as usize] += record.len();
         chained += record.chain_segments(table.layout.segment_len);

@@ -68,6 +68,20 @@ pub(in super::super) fn run(handle: &mut Handle, flash: &Flash) {
     }
 }
 
+/// Empties a page on the calling thread, if one has to be. `before` is told whether items may be lost.
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+pub(in super::super) fn empty_next(
+    handle: &mut Handle,
+    flash: &Flash,
+    before: impl FnOnce(bool),
+) -> bool {
+    let shared = Arc::clone(&handle.shared);
+    let Some(emptying) = choose(&shared, flash, handle.now) else { return false };
+    before(matches!(emptying.reason, Reason::Drop | Reason::Failing));
+    handle.empty(flash, emptying);
+    true
+}
+
 /// The page that is emptied next, if one has to be.
 fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
     let (table, settings) = (shared.table(), flash.settings());

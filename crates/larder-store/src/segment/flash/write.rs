@@ -90,6 +90,17 @@ fn run(handle: &mut Handle, flash: &Flash) {
     }
 }
 
+/// Writes the next segment of the queue on the calling thread; false if there is none.
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+pub(in super::super) fn write_next(handle: &mut Handle, flash: &Flash) -> bool {
+    let next = flash.queue.try_next();
+    if let Some(segment) = next {
+        handle.write_out(flash, segment);
+        flash.queue.finish();
+    }
+    next.is_some()
+}
+
 impl Handle {
     /// Writes a leaving segment, and frees it.
     fn write_out(&mut self, flash: &Flash, segment: u32) {

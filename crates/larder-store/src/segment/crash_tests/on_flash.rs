@@ -1,0 +1,391 @@
+//! The same with flash. Segments are written and pages emptied by the thread of the test, so that it may die
+//! before each of their stores. The copy of the region is opened with a copy of the device.
+
+use super::*;
+use crate::segment::flash::{reclaim, write};
+use larder_device::Memory;
+use std::task::{Wake, Waker};
+use std::thread::Thread;
+
+const PAGE_LEN: usize = 64 << 10;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// A scenario with flash.
+#[derive(Clone, Copy)]
+struct Scenario {
+    seed: u64,
+    /// Bytes beyond the lowest limit.
+    room: usize,
+    pages: usize,
+    keys: u16,
+    /// Changes during which the process does not die.
+    warm_up: usize,
+    changes: usize,
+    recache_rate: u32,
+    compact_under: u32,
+    /// Of the keys that are not being changed, one in so many is looked up before each store.
+    checked: usize,
+}
+
+fn flash_config(scenario: Scenario, device: &Memory) -> Config {
+    let settings = FlashSettings {
+        item_size: 0,
+        low_ttl: 1000,
+        recache_rate: scenario.recache_rate,
+        compact_under: scenario.compact_under,
+        drop_under: 2,
+        ..FlashSettings::default()
+    };
+    let device = Arc::new(device.clone());
+    let flash = FlashConfig { device, page_len: PAGE_LEN as u64, threads: 1, depth: 8, settings };
+    Config { flash: Some(flash), ..config(limit_min(3) + scenario.room) }
+}
+
+/// A handle that starts no threads.
+fn handle_of(cache: &Cache) -> Handle {
+    Handle::new(Arc::clone(&cache.shared))
+}
+
+/// Repeats a request until it does not wait for flash.
+fn until_done<R>(
+    handle: &mut Handle,
+    key: &[u8],
+    mut request: impl FnMut(&mut Handle, HashedKey<'_>) -> Option<R>,
+) -> R {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let key = hashed(handle, key);
+    let mut fetches = Vec::new();
+    loop {
+        handle.begin_batch(NOW);
+        fetches.retain(|fetch| !handle.deliver(fetch));
+        let done = request(handle, key);
+        let waits = done.is_none()
+            && (!fetches.is_empty()
+                || handle.fetch(key.hash, &waker, &mut fetches) != Begun::Nothing);
+        handle.submit();
+        handle.end_batch();
+        if let Some(done) = done {
+            return done;
+        }
+        if waits {
+            std::thread::park_timeout(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+fn look(handle: &mut Handle, key: &[u8], access: Access) -> Known {
+    until_done(handle, key, |handle, key| {
+        let found = handle.get(key, access, |item| {
+            let Value::Whole(bytes) = &item.value else { panic!("no value is large") };
+            (bytes.to_vec(), item.attributes.client_flags, item.attributes.expiry)
+        });
+        match found {
+            Lookup::Hit(known) => Some(Some(known)),
+            Lookup::Pending => None,
+            _ => Some(None),
+        }
+    })
+}
+
+/// The live cache of a scenario, and what is known of it.
+struct Live {
+    cache: Cache,
+    handle: Handle,
+    oracle: Rc<RefCell<Oracle>>,
+    evicted: Arc<std::sync::Mutex<Vec<Vec<u8>>>>,
+    rng: StdRng,
+    scenario: Scenario,
+}
+
+/// What was seen before the stores of a scenario.
+#[derive(Default)]
+struct Seen {
+    stores: usize,
+    on_flash: u64,
+    leaving: usize,
+    emptied: usize,
+}
+
+impl Live {
+    fn new(scenario: Scenario, config: Config) -> Self {
+        let cache = Cache::new(config).unwrap();
+        let oracle = Rc::new(RefCell::new(Oracle::default()));
+        let evicted = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let evictions = Arc::clone(&evicted);
+        cache.observe_evictions(Box::new(move |eviction| {
+            evictions.lock().unwrap().push(eviction.key.to_vec());
+        }));
+        let handle = handle_of(&cache);
+        let rng = StdRng::seed_from_u64(scenario.seed);
+        Self { cache, handle, oracle, evicted, rng, scenario }
+    }
+
+    /// A change of one key, or what the threads of the tier do.
+    fn operate(&mut self) {
+        let key = self.rng.random_range(0..self.scenario.keys).to_be_bytes().to_vec();
+        self.oracle.borrow_mut().known.entry(key.clone()).or_default();
+        match self.rng.random_range(0..20) {
+            0..=2 => self.change(&key, None),
+            3..=5 => {
+                // The second look-up copies the item to memory.
+                for _ in 0..3 {
+                    look(&mut self.handle, &key, Access::Tracked);
+                }
+            }
+            6 => self.extend(&key),
+            _ => {
+                let len = [60, 300, 700, 1500][self.rng.random_range(0..4)];
+                let (byte, flags): (u8, u32) = (self.rng.random(), self.rng.random());
+                let value: Vec<u8> = (0..len).map(|i| byte ^ (i as u8)).collect();
+                let expiry = match self.rng.random_range(0..3) {
+                    0 => Expiry::At(Seconds(NOW.0 + self.rng.random_range(100..200_000))),
+                    _ => Expiry::Never,
+                };
+                self.change(&key, Some((value, flags, expiry)));
+            }
+        }
+        self.note_evictions();
+        self.handle.begin_batch(NOW);
+        self.handle.maintain(NOW);
+        self.handle.end_batch();
+        self.write();
+        self.note_evictions();
+    }
+
+    /// Sets a key or removes it. Half of the removals do not ask whether it is there.
+    fn change(&mut self, key: &[u8], after: Known) {
+        self.oracle.borrow_mut().changing = HashMap::from([(key.to_vec(), after.clone())]);
+        let done = until_done(&mut self.handle, key, |handle, key| {
+            let change = match &after {
+                None => Change::Remove,
+                Some((value, flags, expiry)) => Change::Put {
+                    attributes: Attributes {
+                        client_flags: *flags,
+                        expiry: *expiry,
+                        ..Attributes::default()
+                    },
+                    cas: NewCas::Fresh,
+                    value: NewValue::Bytes(value),
+                    fetched: false,
+                },
+            };
+            match handle.update(key, &mut None, |_| (change, ())) {
+                Err(Refusal::Pending) => None,
+                done => Some(done.is_ok()),
+            }
+        });
+        self.changed(done);
+    }
+
+    /// Appends to an item.
+    fn extend(&mut self, key: &[u8]) {
+        let known = self.oracle.borrow().known[key].clone();
+        let Some((mut value, flags, expiry)) = known else { return };
+        if value.len() > 3000 {
+            return;
+        }
+        value.extend_from_slice(b"more");
+        let after = Some((value, flags, expiry));
+        self.oracle.borrow_mut().changing = HashMap::from([(key.to_vec(), after)]);
+        let attributes = Attributes { client_flags: flags, expiry, ..Attributes::default() };
+        let done = until_done(&mut self.handle, key, |handle, key| {
+            let decide = |found: Lookup<&Item<'_, ChainLease>>| match found {
+                Lookup::Hit(_) => {
+                    let value = NewValue::Append(b"more");
+                    let cas = NewCas::Fresh;
+                    (Change::Put { attributes, cas, value, fetched: false }, true)
+                }
+                _ => (Change::Keep, false),
+            };
+            match handle.update(key, &mut None, decide) {
+                Err(Refusal::Pending) => None,
+                done => Some(done.is_ok_and(|done| done.result)),
+            }
+        });
+        self.changed(done);
+    }
+
+    fn changed(&self, done: bool) {
+        let mut oracle = self.oracle.borrow_mut();
+        let changed = std::mem::take(&mut oracle.changing);
+        if done {
+            oracle.known.extend(changed);
+        }
+    }
+
+    /// Does the work of the threads of the tier.
+    fn write(&mut self) {
+        let shared = Arc::clone(&self.cache.shared);
+        let flash = shared.flash.as_ref().unwrap();
+        flash.note_time(NOW);
+        loop {
+            let oracle = Rc::clone(&self.oracle);
+            let may_lose = |may_lose: bool| {
+                let mut oracle = oracle.borrow_mut();
+                if may_lose {
+                    oracle.may_miss = oracle.known.keys().cloned().collect();
+                }
+            };
+            let empties = reclaim::empty_next(&mut self.handle, flash, may_lose);
+            if !self.oracle.borrow().may_miss.is_empty() {
+                self.note_evictions();
+            }
+            if !write::write_next(&mut self.handle, flash) && !empties {
+                break;
+            }
+        }
+    }
+
+    /// Looks up what may have been evicted.
+    fn note_evictions(&mut self) {
+        let mut may_miss = std::mem::take(&mut self.oracle.borrow_mut().may_miss);
+        may_miss.extend(self.evicted.lock().unwrap().drain(..));
+        // What the test itself asks is no part of the scenario.
+        let oracle = Rc::clone(&self.oracle);
+        let mut oracle = oracle.borrow_mut();
+        for key in may_miss {
+            let found = look(&mut self.handle, &key, Access::Untracked);
+            assert!(
+                found.is_none() || oracle.known.get(&key) == Some(&found),
+                "the live cache is right"
+            );
+            oracle.known.insert(key, found);
+        }
+    }
+}
+
+/// Compares a cache after a restart with what is known: the keys that are being changed, and others.
+fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
+    let mut handle = handle_of(cache);
+    for (i, (key, known)) in oracle.known.iter().enumerate() {
+        let is_changing = oracle.changing.contains_key(key);
+        if !is_changing && !(i + oracle.stores).is_multiple_of(checked) {
+            continue;
+        }
+        let found = look(&mut handle, key, Access::Untracked);
+        let missed = found.is_none() && oracle.may_miss.contains(key);
+        let is_right = &found == known || oracle.changing.get(key) == Some(&found) || missed;
+        let short = |known: &Known| known.as_ref().map(|(value, ..)| value.len());
+        assert!(
+            is_right,
+            "store {}, key {key:?}: {:?}, known {:?}, changing to {:?}",
+            oracle.stores,
+            short(&found),
+            short(known),
+            oracle.changing.get(key).map(short)
+        );
+    }
+    let flash = cache.shared.flash.as_ref().unwrap();
+    assert_eq!([flash.counts.bad_checksums.get(), flash.counts.missed.get()], [0, 0]);
+    let words = cache.shared.slots_used.load(Ordering::Relaxed);
+    assert_eq!(cache.gauges().items, words as u64, "items are counted");
+}
+
+/// Has a process that was restarted write what was leaving, and go on.
+fn go_on(oracle: &Oracle, cache: &Cache) {
+    let mut handle = handle_of(cache);
+    let flash = cache.shared.flash.as_ref().unwrap();
+    flash.note_time(NOW);
+    let mut may_lose = false;
+    while reclaim::empty_next(&mut handle, flash, |lossy| may_lose |= lossy)
+        || write::write_next(&mut handle, flash)
+    {}
+    drop(handle);
+    check_books(cache);
+    if !may_lose {
+        check(oracle, cache, 1);
+    }
+}
+
+fn run(scenario: Scenario) -> Seen {
+    let device = Memory::new(scenario.pages * PAGE_LEN, scenario.seed);
+    let config = flash_config(scenario, &device);
+    let mut live = Live::new(scenario, config);
+    for _ in 0..scenario.warm_up {
+        live.operate();
+    }
+    let seen = Rc::new(RefCell::new(Seen::default()));
+    let look = {
+        let shared = Arc::clone(&live.cache.shared);
+        let (oracle, evicted) = (Rc::clone(&live.oracle), Arc::clone(&live.evicted));
+        let seen = Rc::clone(&seen);
+        move || {
+            // The test asks the live cache something.
+            let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
+            oracle.stores += 1;
+            oracle.may_miss.extend(evicted.lock().unwrap().drain(..));
+            let config = flash_config(scenario, &device.copy());
+            let (copy, restart) = reopened(&shared, &config);
+            assert_eq!(restart, Restart::Repaired);
+            check_books(&copy);
+            let flash = copy.shared.flash.as_ref().unwrap();
+            let mut seen = seen.borrow_mut();
+            seen.stores += 1;
+            seen.on_flash = seen.on_flash.max(copy.flash_gauges().unwrap().objects_used);
+            seen.leaving += usize::from(flash.queue.len() > 0);
+            let checks_all = oracle.stores.is_multiple_of(50);
+            check(&oracle, &copy, if checks_all { 1 } else { scenario.checked });
+            if oracle.stores.is_multiple_of(101) {
+                go_on(&oracle, &copy);
+            }
+        }
+    };
+    at_each_store(Some(Box::new(look)));
+    for _ in 0..scenario.changes {
+        live.operate();
+    }
+    at_each_store(None);
+    let gauges = live.cache.flash_gauges().unwrap();
+    drop(live);
+    let mut seen = Rc::into_inner(seen).unwrap().into_inner();
+    seen.emptied = (gauges.page_reclaims + gauges.page_evictions) as usize;
+    seen
+}
+
+const ROOMY: Scenario = Scenario {
+    seed: 1,
+    room: 128 << 10,
+    pages: 48,
+    keys: 1100,
+    warm_up: 2500,
+    changes: 60,
+    recache_rate: 1,
+    compact_under: 0,
+    checked: 1,
+};
+
+const CROWDED: Scenario = Scenario {
+    pages: 6,
+    keys: 1500,
+    warm_up: 6000,
+    changes: 100,
+    compact_under: 3,
+    checked: 29,
+    ..ROOMY
+};
+
+/// Items leave memory, are written, overwritten, removed, and copied back.
+#[test]
+fn a_process_may_die_while_items_leave_for_flash() {
+    for seed in [1, 2] {
+        let seen = run(Scenario { seed, ..ROOMY });
+        assert!(seen.stores > 600, "{} points of death", seen.stores);
+        assert!(seen.on_flash > 50 && seen.leaving > 50);
+    }
+}
+
+/// Pages are rewritten and given up.
+#[test]
+fn a_process_may_die_while_pages_are_emptied() {
+    for (seed, compact_under) in [(3, 3), (4, 0)] {
+        let seen = run(Scenario { seed, compact_under, ..CROWDED });
+        assert!(seen.emptied > 0 && seen.on_flash > 50);
+    }
+}
