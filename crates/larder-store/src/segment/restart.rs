@@ -210,6 +210,11 @@ pub(super) fn reuse(
         Format::new(flash, layout.segment_len, made.cas, flash.device.id().unwrap_or(0))
     });
     let is_known = content.id != 0 && format.is_some_and(|format| format.content() == content);
+    if !is_known {
+        // Its words and its table of pages are given up. If this process dies then, the next one must not look
+        // for them.
+        table.header_page().flash.store(FlashContent { id: 0, pages: 0, page_len: 0 });
+    }
     let mut attached = attach(table, &made, &config, free, (format, is_known))
         .map_err(|Damaged(what)| Unusable::Damaged(what))?;
     if config.flash.is_some() && attached.index.has_forgotten_bits() {
@@ -237,10 +242,7 @@ fn reopen_flash(
     known: Option<Format>,
 ) -> Result<Option<Flash>, Unusable> {
     let table = &attached.index.buckets;
-    let Some(flash) = &config.flash else {
-        table.header_page().flash.store(FlashContent { id: 0, pages: 0, page_len: 0 });
-        return Ok(None);
-    };
+    let Some(flash) = &config.flash else { return Ok(None) };
     let no_room = |_| Unusable::NoRoomForFlash;
     let tier = match (known, attached.pages.take()) {
         (Some(format), Some(lists)) => {

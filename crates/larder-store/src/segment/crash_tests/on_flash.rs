@@ -4,6 +4,8 @@
 use super::*;
 use crate::segment::flash::{reclaim, write};
 use larder_device::Memory;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::fs::File;
 use std::task::{Wake, Waker};
 use std::thread::Thread;
 
@@ -388,4 +390,60 @@ fn a_process_may_die_while_pages_are_emptied() {
         let seen = run(Scenario { seed, compact_under, ..CROWDED });
         assert!(seen.emptied > 0 && seen.on_flash > 50);
     }
+}
+
+/// A start without flash gives up what was there. If the process dies then, the next one, with the flash of
+/// before, has all items of memory.
+#[test]
+fn a_process_may_die_while_it_gives_up_flash() {
+    let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);
+    let config = flash_config(ROOMY, &device);
+    let mut live = Live::new(ROOMY, config.clone());
+    for _ in 0..ROOMY.warm_up {
+        live.operate();
+    }
+    let Live { cache, handle, oracle, .. } = live;
+    let shared = Arc::clone(&cache.shared);
+    let len = shared.table().layout.region_len();
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    // SAFETY: no other thread uses the region.
+    let bytes = unsafe { shared.table().region.bytes(0, len) };
+    let region = restart::begin_file(&file, len).unwrap();
+    // SAFETY: nobody else knows the copy.
+    unsafe { region.write(0, bytes) };
+    let in_memory = cache.gauges().items - cache.flash_gauges().unwrap().objects_used;
+    // Those that are about to leave are given up, too.
+    let kept_min = in_memory / 2;
+    drop((handle, cache, shared));
+
+    let deaths = Rc::new(RefCell::new(0));
+    let look = {
+        let (oracle, deaths) = (Rc::clone(&oracle), Rc::clone(&deaths));
+        let seen = Region::of_file(file, len).unwrap();
+        move || {
+            let copy = Region::new(len).unwrap();
+            // SAFETY: the thread that uses it waits.
+            let bytes = unsafe { seen.bytes(0, len) };
+            // SAFETY: nobody else knows the copy.
+            unsafe { copy.write(0, bytes) };
+            let config = flash_config(ROOMY, &device.copy());
+            let (shared, restart) =
+                restart::reuse(config, copy, len, 0, Use::Free).expect("it is no damage");
+            assert_ne!(restart, Restart::Cold(None));
+            let cache = Cache { shared: Arc::new(shared) };
+            check_books(&cache);
+            assert!(cache.gauges().items >= kept_min);
+            *deaths.borrow_mut() += 1;
+            let mut handle = handle_of(&cache);
+            for (key, known) in oracle.borrow().known.iter().step_by(9) {
+                let found = look(&mut handle, key, Access::Untracked);
+                assert!(found.is_none() || &found == known, "{key:?}");
+            }
+        }
+    };
+    at_each_store(Some(Box::new(look)));
+    let without = Config { flash: None, ..config };
+    restart::reuse(without, region, len, 0, Use::Free).expect("it is no damage");
+    at_each_store(None);
+    assert!(*deaths.borrow() > 100, "{} points of death", deaths.borrow());
 }
