@@ -357,7 +357,7 @@ const ROOMY: Scenario = Scenario {
     pages: 48,
     keys: 1100,
     warm_up: 2500,
-    changes: 60,
+    changes: 40,
     recache_rate: 1,
     compact_under: 0,
     checked: 1,
