@@ -36,7 +36,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
 ];
 
 /// The only files with unsafe code.
-const UNSAFE: [&str; 18] = [
+const UNSAFE: [&str; 19] = [
     "raw.rs",
     "mapped.rs",
     "memory.rs",
@@ -51,6 +51,7 @@ const UNSAFE: [&str; 18] = [
     "attach.rs",
     "image.rs",
     "crash_tests.rs",
+    "on_flash.rs",
     "leave.rs",
     "read.rs",
     "reclaim.rs",

@@ -66,11 +66,17 @@ fn until_done<R>(
     let mut fetches = Vec::new();
     loop {
         handle.begin_batch(NOW);
-        fetches.retain(|fetch| !handle.deliver(fetch));
+        let mut is_under_way = false;
+        fetches.retain(|fetch| {
+            let delivery = handle.deliver(fetch);
+            is_under_way |= delivery == Delivery::UnderWay;
+            delivery != Delivery::Gone
+        });
         let done = request(handle, key);
         let waits = done.is_none()
-            && (!fetches.is_empty()
-                || handle.fetch(key.hash, &waker, &mut fetches) != Begun::Nothing);
+            && (is_under_way
+                || handle.fetch(Wanted { hash: key.hash, is_ahead: false }, &waker, &mut fetches)
+                    != Begun::Nothing);
         handle.submit();
         handle.end_batch();
         if let Some(done) = done {
