@@ -10,6 +10,8 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 
 const PAGE_LEN: usize = 64 << 10;
+/// How many pages are emptied and segments written after a change.
+const ROUNDS_MAX: usize = 8;
 
 struct Unpark(Thread);
 
@@ -66,17 +68,17 @@ fn until_done<R>(
     let mut fetches = Vec::new();
     loop {
         handle.begin_batch(NOW);
-        let mut is_under_way = false;
+        let mut waits = false;
         fetches.retain(|fetch| {
             let delivery = handle.deliver(fetch);
-            is_under_way |= delivery == Delivery::UnderWay;
+            waits |= delivery == Delivery::UnderWay;
             delivery != Delivery::Gone
         });
         let done = request(handle, key);
-        let waits = done.is_none()
-            && (is_under_way
-                || handle.fetch(Wanted { hash: key.hash, is_ahead: false }, &waker, &mut fetches)
-                    != Begun::Nothing);
+        if done.is_none() && !waits {
+            let wanted = Wanted { hash: key.hash, is_ahead: false };
+            waits = handle.fetch(wanted, &waker, &mut fetches) != Begun::Nothing;
+        }
         handle.submit();
         handle.end_batch();
         if let Some(done) = done {
@@ -233,7 +235,8 @@ impl Live {
         let shared = Arc::clone(&self.cache.shared);
         let flash = shared.flash.as_ref().unwrap();
         flash.note_time(NOW);
-        loop {
+        // The threads of the tier would go on as long as pages are sparse.
+        for _ in 0..ROUNDS_MAX {
             let oracle = Rc::clone(&self.oracle);
             let may_lose = |may_lose: bool| {
                 let mut oracle = oracle.borrow_mut();
@@ -302,9 +305,12 @@ fn go_on(oracle: &Oracle, cache: &Cache) {
     let flash = cache.shared.flash.as_ref().unwrap();
     flash.note_time(NOW);
     let mut may_lose = false;
-    while reclaim::empty_next(&mut handle, flash, |lossy| may_lose |= lossy)
-        || write::write_next(&mut handle, flash)
-    {}
+    for _ in 0..ROUNDS_MAX {
+        let empties = reclaim::empty_next(&mut handle, flash, |lossy| may_lose |= lossy);
+        if !write::write_next(&mut handle, flash) && !empties {
+            break;
+        }
+    }
     drop(handle);
     check_books(cache);
     if !may_lose {

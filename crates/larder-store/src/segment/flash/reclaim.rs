@@ -98,7 +98,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
         page.items() == 0 || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0
     };
     let compacts = || {
-        if free >= settings.compact_under as usize || flash.is_off() {
+        if free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
         let least = lists.full().min_by_key(|number| page(*number).bytes())?;
@@ -123,6 +123,9 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
         })
     });
     let (reason, number) = chosen?;
+    if matches!(reason, Reason::Compact { .. }) {
+        flash.note_rewriting();
+    }
     lists.take(table, number);
     let budget = match reason {
         Reason::Drop => flash.format.page_len() * KEPT_SHARE / 100,

@@ -13,7 +13,7 @@ use super::reading::Reading;
 use crate::{Admit, FlashConfig, FlashGauges, FlashPage, FlashSettings, Seconds};
 use larder_device::{Device, Pool};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub(in super::super) struct Flash {
     has_waiters: AtomicBool,
     /// The reads that there are, by their places.
     reads: [Mutex<HashMap<u64, Weak<dyn Reading>>>; READ_MAPS],
+    /// How many pages had been opened when one was last rewritten.
+    rewritten_at: AtomicU64,
     /// Second hits, of which one in so many is copied to memory.
     second_hits: AtomicU32,
     /// The time, for threads that serve no requests.
@@ -107,6 +109,7 @@ impl Flash {
             waiters: Mutex::default(),
             has_waiters: AtomicBool::new(false),
             reads: Default::default(),
+            rewritten_at: AtomicU64::new(0),
             second_hits: AtomicU32::new(0),
             now: AtomicU32::new(0),
             is_off: AtomicBool::new(false),
@@ -178,6 +181,16 @@ impl Flash {
         // One that was woken may have gone away without waking the next.
         self.wake(usize::MAX);
         self.queue.notify();
+    }
+
+    /// Whether a page may be rewritten: no more than one for each page that is opened. What is rewritten fills
+    /// less than a page, so rewriting comes to an end.
+    pub(in super::super) fn may_rewrite(&self) -> bool {
+        self.counts.page_allocs.get() > self.rewritten_at.load(Relaxed)
+    }
+
+    pub(in super::super) fn note_rewriting(&self) {
+        self.rewritten_at.store(self.counts.page_allocs.get(), Relaxed);
     }
 
     pub(in super::super) fn is_off(&self) -> bool {
