@@ -307,7 +307,7 @@ mod tests {
             ("ext_path=/a:256m", 2),
             ("ext_path=/a:1g", 8),
             ("ext_path=/a:8g", 64),
-            ("ext_path=/a:1t", 64),
+            ("ext_path=/a:1t", 1024),
             ("ext_path=/a:1t,ext_path=/b:5m", 4),
             ("ext_path=/a:1t,ext_page_size=128", 128),
         ] {
