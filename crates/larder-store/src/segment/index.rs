@@ -420,7 +420,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
     }
 
     /// The words of this hash whose items are on flash: nearly always one at most, which may be another
-    /// key's, because only 20 bits are compared.
+    /// key's, because only 14 to 20 bits are compared.
     pub(super) fn on_flash(&self) -> impl Iterator<Item = Place<'i>> + use<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);

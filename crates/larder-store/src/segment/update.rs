@@ -552,7 +552,7 @@ impl<'u> Update<'u, '_> {
             None if let Some(place) = &unread => {
                 self.stripe.replace(place, offset, freq);
                 self.writer.count_off_flash(shared, place.slot);
-                // Others are of keys that are the same in 20 bits, or of none.
+                // Others are of keys that agree in all bits of the word, or of none.
                 for place in self.stripe.on_flash() {
                     self.writer.remove_from_flash(shared, self.stripe, &place);
                 }

@@ -34,7 +34,7 @@ impl Handle {
             let mut places = wanted.iter_mut();
             shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
                 if slot.is_on_flash() && flash.readable(shared.table(), slot, now).is_some() {
-                    // More than one is another key's with the same 20 bits.
+                    // More than one is another key's that agrees in the bits that words keep.
                     if let Some(place) = places.next() {
                         *place = Some(slot);
                     }

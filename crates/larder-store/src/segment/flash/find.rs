@@ -1,7 +1,7 @@
 //! Items on flash in look-ups and updates.
 //!
 //! A key whose index word refers to flash is `Pending` until what is there was delivered. Only then it is
-//! known whether the item is the key's: index words are compared in 20 bits.
+//! known whether the item is the key's: index words are compared in 14 to 20 bits.
 
 use super::super::handle::Handle;
 use super::super::index::{Locked, Place};
