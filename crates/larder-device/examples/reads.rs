@@ -122,7 +122,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fill(&files)?;
     let pool = Pool::new(options.depth);
     let device: Arc<dyn Device> = files;
-    let reader: Reader<Read> = if options.wants_ring {
+    let reader: Reader = if options.wants_ring {
         Reader::new(Arc::clone(&device), options.depth, &pool)
     } else {
         Reader::threaded(Arc::clone(&device), options.depth, &pool)
@@ -163,7 +163,7 @@ fn draw(weyl: &mut u64) -> u64 {
 fn measure(
     options: &Options,
     device: &dyn Device,
-    mut reader: Reader<Read>,
+    mut reader: Reader,
 ) -> Result<(), Box<dyn Error>> {
     let (ended, all_ended) = channel();
     let mut idle: Vec<_> =
@@ -209,7 +209,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(reader: &Reader<Read>) -> io::Result<Self> {
+    fn new(reader: &Reader) -> io::Result<Self> {
         let Some(fd) = reader.fd() else { return Ok(Self { poll: None }) };
         let poll = mio::Poll::new()?;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&fd);
@@ -220,7 +220,7 @@ impl Waiting {
 
     fn wait(
         &mut self,
-        reader: &mut Reader<Read>,
+        reader: &mut Reader,
         all_ended: &Receiver<Ended>,
         mut take: impl FnMut(Ended) -> io::Result<()>,
     ) -> Result<(), Box<dyn Error>> {

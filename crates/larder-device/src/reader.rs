@@ -13,26 +13,25 @@ use std::sync::Arc;
 /// told on the thread that calls it; otherwise threads of a pool read, and tell them.
 ///
 /// Dropping it waits until all reads have ended, because their targets' bytes are written until then.
-pub struct Reader<T: Target> {
-    kind: Kind<T>,
+pub struct Reader {
+    kind: Kind,
 }
 
-enum Kind<T: Target> {
+enum Kind {
     #[cfg(target_os = "linux")]
-    Ring(Box<Ring<T>>),
-    Threads(Threads<T>),
+    Ring(Box<Ring>),
+    Threads(Threads),
 }
 
-struct Threads<T> {
+struct Threads {
     device: Arc<dyn Device>,
     depth: usize,
     pool: Arc<pool::Shared>,
     under_way: Arc<UnderWay>,
     begun: Vec<Job>,
-    targets: std::marker::PhantomData<Arc<T>>,
 }
 
-impl<T: Target> Reader<T> {
+impl Reader {
     /// A reader of at most `depth` reads at a time, with a ring if the device and the system allow one, else
     /// with threads of the pool.
     pub fn new(device: Arc<dyn Device>, depth: usize, pool: &Pool) -> Self {
@@ -53,7 +52,6 @@ impl<T: Target> Reader<T> {
             pool: pool.shared(),
             under_way: Arc::default(),
             begun: Vec::new(),
-            targets: std::marker::PhantomData,
         };
         Self { kind: Kind::Threads(threads) }
     }
@@ -62,7 +60,7 @@ impl<T: Target> Reader<T> {
     ///
     /// # Errors
     /// The target is handed back if as many reads are under way as there may be.
-    pub fn begin(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
+    pub fn begin<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
         match &mut self.kind {
             #[cfg(target_os = "linux")]
             Kind::Ring(ring) => ring.begin(target),
@@ -116,7 +114,7 @@ impl<T: Target> Reader<T> {
     }
 }
 
-impl<T: Target> fmt::Debug for Reader<T> {
+impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
             .field("uses_ring", &self.uses_ring())
@@ -125,8 +123,8 @@ impl<T: Target> fmt::Debug for Reader<T> {
     }
 }
 
-impl<T: Target> Threads<T> {
-    fn begin(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
+impl Threads {
+    fn begin<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
         if !self.under_way.begin_one(self.depth) {
             return Err(target);
         }
@@ -136,7 +134,7 @@ impl<T: Target> Threads<T> {
     }
 }
 
-impl<T> Drop for Threads<T> {
+impl Drop for Threads {
     fn drop(&mut self) {
         self.pool.submit(&mut self.begun);
         self.under_way.wait_for_all();

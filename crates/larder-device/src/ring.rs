@@ -21,12 +21,12 @@ const FILES_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reads of one thread.
-pub(crate) struct Ring<T: Target> {
+pub(crate) struct Ring {
     /// Above the device, whose descriptors it uses, because fields are dropped in this order.
     ring: IoUring,
     device: Arc<dyn Device>,
     /// The number of an entry is what the ring returns when its read has ended.
-    slots: Vec<Slot<T>>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     /// Descriptors in the order in which they were registered.
     files: Vec<RawFd>,
@@ -35,15 +35,15 @@ pub(crate) struct Ring<T: Target> {
     is_behind: bool,
 }
 
-struct Slot<T> {
+struct Slot {
     /// `None`: the slot is free.
-    target: Option<Arc<T>>,
+    target: Option<Arc<dyn Target>>,
     /// The bytes that were read.
     done: usize,
     retries: u32,
 }
 
-impl<T: Target> Ring<T> {
+impl Ring {
     /// # Errors
     /// The system has no rings, or does not allow this process to use them.
     pub(crate) fn new(device: Arc<dyn Device>, depth: usize) -> io::Result<Self> {
@@ -70,7 +70,7 @@ impl<T: Target> Ring<T> {
         })
     }
 
-    pub(crate) fn begin(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
+    pub(crate) fn begin<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
         let Some(slot) = self.free.pop() else { return Err(target) };
         self.slots[slot as usize] = Slot { target: Some(target), done: 0, retries: 0 };
         self.push(slot);
@@ -204,7 +204,7 @@ impl<T: Target> Ring<T> {
     }
 }
 
-impl<T: Target> Drop for Ring<T> {
+impl Drop for Ring {
     fn drop(&mut self) {
         while self.under_way() > 0 {
             if self.reap() == 0 && self.enter(1).is_err_and(|error| !is_interrupted(&error)) {

@@ -14,7 +14,7 @@ use support::{Buffer, LONG, PAGE_LEN, Random, Read, filled, folder, specs};
 const DEPTH: usize = 32;
 
 /// Runs a test with a ring, where there are rings, and with threads.
-fn with_readers(device: &Arc<dyn Device>, test: impl Fn(Reader<Read>)) {
+fn with_readers(device: &Arc<dyn Device>, test: impl Fn(Reader)) {
     let pool = Pool::new(4);
     let reader = Reader::new(Arc::clone(device), DEPTH, &pool);
     assert_eq!(reader.fd().is_some(), reader.uses_ring());
@@ -27,7 +27,7 @@ fn with_readers(device: &Arc<dyn Device>, test: impl Fn(Reader<Read>)) {
 }
 
 /// Waits until all reads have ended.
-fn end_all(reader: &mut Reader<Read>) {
+fn end_all(reader: &mut Reader) {
     let begun = Instant::now();
     while reader.under_way() > 0 {
         reader.reap();
@@ -228,7 +228,7 @@ fn the_end_of_a_read_can_be_polled_for() {
 
     let folder = folder();
     let files: Arc<Files> = filled(&specs(folder.path(), &[8 * PAGE_LEN]));
-    let mut reader: Reader<Read> = Reader::new(files, DEPTH, &Pool::new(1));
+    let mut reader: Reader = Reader::new(files, DEPTH, &Pool::new(1));
     let Some(fd) = reader.fd().map(|fd| fd.as_raw_fd()) else { return };
     let mut poll = Poll::new().unwrap();
     poll.registry().register(&mut SourceFd(&fd), Token(7), Interest::READABLE).unwrap();

@@ -16,7 +16,7 @@ pub struct Fetch(pub(in super::super) Arc<dyn Reading>);
 /// What a handle has under way.
 #[derive(Debug, Default)]
 pub(in super::super) struct Fetching {
-    reader: Option<Reader<Read>>,
+    reader: Option<Reader>,
     /// What was read, and is used until the batch ends.
     pub(in super::super) delivered: Vec<Arc<dyn Reading>>,
     /// The caller polls the reader's descriptor.
