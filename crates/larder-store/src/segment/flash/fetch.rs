@@ -70,6 +70,7 @@ impl Handle {
         let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now) else {
             return Attempt::Gone;
         };
+        let openings = flash.openings();
         // Nothing is taken that those who wait for it need first.
         let is_refused = is_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
         let extent = flash.format.extent(slot, flash.device.align());
@@ -79,7 +80,7 @@ impl Handle {
         let Some(buffer) = buffer else {
             flash.counts.without_buffer.add(1);
             if !is_ahead {
-                flash.wait_for_reads(waker);
+                flash.wait_for_reads(waker, openings);
             }
             return Attempt::Later;
         };
@@ -104,7 +105,7 @@ impl Handle {
             if other.join(waker) {
                 return Attempt::Begun(other);
             }
-            flash.wait_for_reads(waker);
+            flash.wait_for_reads(waker, openings);
             return Attempt::Later;
         }
         flash.counts.reading.add(1);

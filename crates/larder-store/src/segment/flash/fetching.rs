@@ -1,7 +1,6 @@
 //! The reads of a handle: those that it has begun, and what it uses until its batch ends.
 
 use super::super::slot::Slot;
-use super::read::Read;
 use super::reading::{Reading, find};
 use super::tier::Flash;
 use larder_device::Reader;
@@ -24,7 +23,7 @@ pub(in super::super) struct Fetching {
 }
 
 impl Fetching {
-    pub(in super::super) fn reader(&mut self, flash: &Flash) -> &mut Reader<Read> {
+    pub(in super::super) fn reader(&mut self, flash: &Flash) -> &mut Reader {
         let is_polled = self.is_polled;
         self.reader.get_or_insert_with(|| {
             let device = Arc::clone(&flash.device);

@@ -41,6 +41,8 @@ pub(in super::super) struct Flash {
     /// Those that were told to ask again later.
     waiters: Mutex<VecDeque<Waker>>,
     has_waiters: AtomicBool,
+    /// How often a read has ended, or a buffer was given back.
+    openings: AtomicU64,
     /// The reads that there are, by their places.
     reads: [Mutex<HashMap<u64, Weak<dyn Reading>>>; READ_MAPS],
     /// How many pages had been opened when one was last rewritten.
@@ -108,6 +110,7 @@ impl Flash {
             block_segment,
             waiters: Mutex::default(),
             has_waiters: AtomicBool::new(false),
+            openings: AtomicU64::new(0),
             reads: Default::default(),
             rewritten_at: AtomicU64::new(0),
             second_hits: AtomicU32::new(0),
@@ -337,14 +340,20 @@ impl Flash {
         self.wake_waiters();
     }
 
-    /// Has `waker` called when a read has ended, after those that waited before.
-    pub(in super::super) fn wait_for_reads(&self, waker: &Waker) {
+    /// How often there was room for another read since the start.
+    pub(in super::super) fn openings(&self) -> u64 {
+        self.openings.load(Ordering::SeqCst)
+    }
+
+    /// Has `waker` called when there is room for another read, after those that waited before. `seen` is
+    /// [`Flash::openings`] from before an attempt that found no room.
+    pub(in super::super) fn wait_for_reads(&self, waker: &Waker, seen: u64) {
         lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // The last one may have ended before the waker was there.
-        if self.counts.reading.get() == 0 {
-            self.wake_waiters();
+        // There may have been room before the waker was there.
+        if self.openings() != seen {
+            self.wake_next();
         }
     }
 
@@ -352,8 +361,14 @@ impl Flash {
         self.has_waiters.load(Relaxed)
     }
 
-    /// Wakes the one that has waited longest, or all if no read is under way whose end would wake others.
+    /// There is room for another read: wakes the one that has waited longest, or all if no read is under way
+    /// whose end would wake others.
     pub(in super::super) fn wake_waiters(&self) {
+        self.openings.fetch_add(1, Ordering::SeqCst);
+        self.wake_next();
+    }
+
+    fn wake_next(&self) {
         fence(Ordering::SeqCst);
         if !self.has_waiters.load(Ordering::SeqCst) {
             return;
