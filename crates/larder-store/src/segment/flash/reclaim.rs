@@ -163,18 +163,9 @@ impl Handle {
         evicted += self.sweep(&shared, flash, &emptying);
         self.flush_slot_delta();
         self.end_writing();
-        let counts = &flash.counts;
-        match emptying.reason {
-            Reason::Compact { .. } => {
-                counts.page_reclaims.add(1);
-                counts.compact_rescues.add(emptying.rescued);
-                counts.compact_lost.add(evicted);
-            }
-            Reason::Drop => {
-                counts.page_evictions.add(1);
-                counts.compact_rescues.add(emptying.rescued);
-            }
-            Reason::Void | Reason::Failing => counts.page_reclaims.add(1),
+        flash.counts.compact_rescues.add(emptying.rescued);
+        if matches!(emptying.reason, Reason::Compact { .. }) {
+            flash.counts.compact_lost.add(evicted);
         }
         if evicted > 0 {
             shared.age_ghosts(evicted);
@@ -182,6 +173,13 @@ impl Handle {
         self.wait_for_readers_of(flash, page, &emptying);
         let is_bad = emptying.reason == Reason::Failing;
         if page.reads().load(Ordering::Acquire) == 0 {
+            // One that is put back is emptied again, and counts then.
+            match emptying.reason {
+                Reason::Drop => flash.counts.page_evictions.add(1),
+                Reason::Compact { .. } | Reason::Void | Reason::Failing => {
+                    flash.counts.page_reclaims.add(1);
+                }
+            }
             flash.lists().give_back(shared.table(), emptying.page, is_bad);
         } else {
             flash.lists().put_back(shared.table(), emptying.page);
