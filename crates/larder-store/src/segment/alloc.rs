@@ -13,6 +13,8 @@ use std::collections::{BTreeSet, VecDeque};
 /// The share of all segments that index and ghosts may have after the limit was lowered, in percent.
 /// The index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
+/// The same with flash, where index words are most of what memory is for. The index grows up to it.
+pub(super) const INDEX_SHARE_FLASH: usize = 75;
 
 /// The number of levels of the dead share of a segment. With 35, level 6 begins at 17 %.
 pub(super) const DEAD_LEVELS: usize = 35;

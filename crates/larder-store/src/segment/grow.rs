@@ -1,6 +1,6 @@
 //! Growing the index, and making room in it for a key whose buckets are full.
 
-use super::alloc::Alloc;
+use super::alloc::{Alloc, INDEX_SHARE_FLASH};
 use super::handle::Handle;
 use super::index::BUCKET_SLOTS;
 use super::record::Witness;
@@ -16,8 +16,6 @@ const GROWTH_STEP: usize = 4;
 /// The share of all segments that index and ghosts may have, in percent. The smallest items need this
 /// much.
 const INDEX_SHARE: usize = 45;
-/// The same where most items are on flash, of which memory has little but the index words.
-pub(super) const INDEX_SHARE_FLASH: usize = 75;
 /// How often a write whose buckets are full waits for another handle that grows the index.
 const WAITS_MAX: u32 = 160;
 

@@ -1,11 +1,10 @@
 //! Opening a region in a file: a new one, or the one that an earlier process has left there.
 
-use super::alloc::Use;
+use super::alloc::{INDEX_SHARE_FLASH, Use};
 use super::attach::{Attached, Damaged, attach};
 use super::config::{Config, ConfigError};
 use super::flash::format::Format;
 use super::flash::tier::Flash;
-use super::grow::INDEX_SHARE_FLASH;
 use super::header_page::{FlashContent, Foreign, MAGIC, Made};
 use super::layout::{HEADER_PAGE_LEN, Layout, Shape};
 use super::raw::{Region, page_len};

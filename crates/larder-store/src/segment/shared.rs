@@ -1,6 +1,6 @@
 //! What all handles of a cache share.
 
-use super::alloc::{Alloc, Retired, dead_level};
+use super::alloc::{Alloc, INDEX_SHARE_FLASH, Retired, dead_level};
 use super::block::Block;
 use super::config::{Config, ConfigError};
 use super::epoch::Epoch;
@@ -209,6 +209,7 @@ impl Shared {
             table.extend_pages(part, segment);
         }
         let buffers = Self::begin_buffers(table, alloc)?;
+        alloc.index_share_max = INDEX_SHARE_FLASH;
         table.header_page().flash.store(format.content());
         flash.device.begin(id).map_err(ConfigError::Flash)?;
         Ok(Flash::new(flash, format, Lists::new(narrow(format.pages)), buffers))
