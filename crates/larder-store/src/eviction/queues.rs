@@ -162,6 +162,12 @@ impl Queues {
         self.totals[entry.queue as usize].chained -= u64::from(removed);
     }
 
+    /// The segments of all large values.
+    #[must_use]
+    pub fn chained(&self) -> u64 {
+        self.totals.iter().map(|totals| totals.chained).sum()
+    }
+
     /// The segment to evict next; none if no segment is queued. `hit_bytes` says how many bytes of a
     /// segment's items (records and chains) were hit since it was written; it is asked for one
     /// segment of each queue at most.

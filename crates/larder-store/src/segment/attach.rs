@@ -23,7 +23,7 @@
 use super::alloc::{Alloc, Queued, Use};
 use super::block::Block;
 use super::config::Config;
-use super::flash::format::{Format, counted_len};
+use super::flash::format::Format;
 use super::flash::pages::{Lists, Page, PageState};
 use super::header::{Header, State};
 use super::header_page::Made;
@@ -85,8 +85,8 @@ pub(super) struct Attached {
     pub(super) was_repaired: bool,
     /// The pages of the flash, if its content is known.
     pub(super) pages: Option<Lists>,
-    /// Segments that are to be written to flash.
-    pub(super) leaving: Vec<u32>,
+    /// Segments that are to be written to flash, each with the number of those of its large value.
+    pub(super) leaving: Vec<(u32, usize)>,
 }
 
 /// Puts a region in order that nobody uses. `free` says what its free segments are: in a copy, their memory
@@ -137,9 +137,11 @@ pub(super) fn attach(
     let was_repaired = repaired > 0 || was_running;
     survey.restore_counts(config, items, &index);
     let pages = is_known.then(|| survey.restore_pages()).transpose()?;
-    let is_leaving =
-        |(segment, found): (u32, &Found)| (found.state == SegmentState::Leaving).then_some(segment);
-    let leaving = (0..).zip(&survey.found).filter_map(is_leaving).collect();
+    let leaving = (0..)
+        .zip(&survey.found)
+        .filter(|(_, found)| found.state == SegmentState::Leaving)
+        .map(|(segment, found)| (segment, found.chained as usize))
+        .collect();
     drop(references);
     Ok(Attached { index, alloc, items, was_repaired, pages, leaving })
 }
@@ -286,8 +288,9 @@ impl<'t> Survey<'t> {
             if slot.is_on_flash() {
                 let page = self.page_of(slot);
                 if let Some(page) = page {
+                    let len = self.flash.map_or(0, |format| format.counted_len(slot));
                     let (items, bytes) = &mut self.pages[page];
-                    (*items, *bytes) = (*items + 1, *bytes + counted_len(slot.span()) as u64);
+                    (*items, *bytes) = (*items + 1, *bytes + len as u64);
                 }
                 return page.is_some();
             }
@@ -616,7 +619,7 @@ impl<'t> Survey<'t> {
                 if slot.is_on_flash() {
                     let [count, sum] = &mut sums[0];
                     *count += 1;
-                    *sum += counted_len(slot.span()) as u64;
+                    *sum += self.flash.map_or(0, |format| format.counted_len(slot)) as u64;
                     return true;
                 }
                 let record = self.record(slot.offset());

@@ -90,7 +90,15 @@ impl Upload {
 
     /// Links the segments that become the chain, and returns the first of them.
     pub(super) fn link_chain(&self) -> Option<u32> {
-        let chain = self.segments.get(..self.chain_len())?;
+        self.link(self.segments.get(..self.chain_len())?)
+    }
+
+    /// Links all segments, of which the last need not be full, and returns the first of them.
+    pub(super) fn link_all(&self) -> Option<u32> {
+        self.link(&self.segments)
+    }
+
+    fn link(&self, chain: &[u32]) -> Option<u32> {
         let table = self.shared.table();
         let nexts = chain.iter().skip(1).map(|next| next + 1).chain([0]);
         for (&segment, next) in chain.iter().zip(nexts) {
@@ -110,11 +118,30 @@ impl Upload {
 
     /// Gives up the chain, which an item owns now, and frees the other segments; returns the number of
     /// segments in the chain.
-    pub(super) fn release_chain(mut self) -> usize {
+    pub(super) fn release_chain(self) -> usize {
         let chain_len = self.chain_len();
-        self.segments.drain(..chain_len);
-        self.shared.alloc().uploading -= chain_len;
-        chain_len
+        self.release(chain_len)
+    }
+
+    /// The same for one that [`Upload::link_all`] has linked.
+    pub(super) fn release_all(self) -> usize {
+        let len = self.segments.len();
+        self.release(len)
+    }
+
+    fn release(mut self, count: usize) -> usize {
+        self.segments.drain(..count);
+        self.shared.alloc().uploading -= count;
+        count
+    }
+
+    /// Says that its segments were filled with `len` bytes in another way, and frees those that are not
+    /// needed. There are as many as are needed.
+    pub(super) fn fill_with(&mut self, len: usize) {
+        (self.len, self.filled) = (len, len);
+        let unused = self.segments.split_off(self.segments_wanted());
+        self.shared.alloc().uploading -= unused.len();
+        self.shared.free(&unused);
     }
 }
 

@@ -448,7 +448,15 @@ fn find_elsewhere<'p>(
             is_pending |= flash.readable(shared.table(), slot, now).is_some();
             return None;
         };
-        (record.key() == key.bytes).then_some((Found { word, slot, record }, is_flushed))
+        if record.key() != key.bytes {
+            return None;
+        }
+        let has_value = !slot.is_on_flash()
+            || reading::find(delivered, slot).is_none_or(|read| read.has_value());
+        if !has_value {
+            flash.counts.without_buffer.add(1);
+        }
+        has_value.then_some((Found { word, slot, record }, is_flushed))
     });
     match found {
         Some((_, true)) => Elsewhere::Flushed,

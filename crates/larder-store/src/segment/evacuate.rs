@@ -139,15 +139,16 @@ impl Handle {
         }
     }
 
-    /// Evacuates up to `records` records, but evicts no large items: dropping one frees many segments,
-    /// which may not be needed.
+    /// Evacuates up to `records` records, but drops no large items: that frees many segments, which may not be
+    /// needed. They do leave for flash.
     fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
             let Some(evacuation) = self.evacuation() else { return };
             let (at, end, reason) = (evacuation.at, evacuation.end, evacuation.reason);
             if at < end && matches!(reason, Reason::Evict(_)) {
                 let header = Header(self.shared.table().region.word(at).load(Ordering::Relaxed));
-                if header.has(State::Chain) && !header.has(State::Dead) {
+                let is_large = header.has(State::Chain) && !header.has(State::Dead);
+                if is_large && !self.shared.lets_large_leave() {
                     return;
                 }
             }
@@ -236,6 +237,7 @@ impl Handle {
             Reason::Evict(_) => Queue::Main,
         };
         let (expiry, item_len) = (record.expiry(), record.item_len());
+        let chained = self.shared.chain_segments_of(&record);
         let leaves = match evacuation.reason {
             Reason::Clean => None,
             Reason::Evict(_) => self.shared.bucket_for(&record, self.now),
@@ -245,9 +247,7 @@ impl Handle {
         let kind = writer.kind(shared, queue, expiry, item_len);
         // The copy may need 4 bytes more for an exact expiry, rounded up to 8.
         let room = self.reserve_room(kind, len + 8);
-        if let Some(bucket) = leaves {
-            self.prepare_to_leave(bucket, len);
-        }
+        let can_leave = leaves.is_some_and(|bucket| self.prepare_to_leave(bucket, len, chained));
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
@@ -299,8 +299,10 @@ impl Handle {
             return None;
         }
         if let Some(bucket) = leaves {
-            if let Some(offset) = writer.copy_for_leaving(shared, &record, bucket) {
-                stripe.replace(&place, offset, place.freq());
+            if can_leave && writer.leave(shared, &stripe, &place, &record, bucket) {
+                if chained > 0 {
+                    shared.take_chain_off(record.segment(), chained);
+                }
                 shared.mark_dead(&record, true);
                 return Some(len);
             }

@@ -442,11 +442,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
         })
     }
 
-    /// Has a found word refer to the item's place on flash.
-    pub(super) fn move_to_flash(&self, found: &Place<'i>, place: u64, span: u8) -> Slot {
-        let slot = found.slot.on_flash(place, span);
+    /// Has a found word become that of the same item on flash.
+    pub(super) fn move_to_flash(&self, found: &Place<'i>, slot: Slot) {
         found.word.store(slot.0, Ordering::Release);
-        slot
     }
 
     /// The first candidate bucket.

@@ -30,8 +30,8 @@ pub(super) struct Member {
 pub(super) struct Writing {
     /// The open segments, at most one of each kind.
     pub(super) open: Vec<Open>,
-    /// The segments for items that leave for flash: one for each bucket of pages.
-    pub(super) leaving: [Option<Open>; BUCKETS],
+    /// The segments for items that leave for flash: one for each bucket of pages, and one for a large item.
+    pub(super) leaving: [Option<Open>; BUCKETS + 1],
     /// The segment that is being emptied.
     pub(super) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,

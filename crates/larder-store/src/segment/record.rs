@@ -172,6 +172,12 @@ impl<'p> Record<'p> {
         })
     }
 
+    /// Says where the chain of an item is that was read from flash, and that nobody else knows yet.
+    pub(super) fn set_chain(&self, first: u32) {
+        let at = self.wide_at() + 4 * usize::from(self.header.has(State::Wide));
+        self.half(at).store(first, Ordering::Relaxed);
+    }
+
     /// Whether the item has expired.
     #[inline]
     pub(super) fn is_past(&self, now: Seconds) -> bool {

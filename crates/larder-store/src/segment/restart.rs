@@ -254,7 +254,9 @@ fn reopen_flash(
             Shared::begin_flash(flash, &config, table, &mut attached.alloc).map_err(no_room)?
         }
     };
-    attached.leaving.iter().for_each(|segment| tier.queue.push(*segment));
+    for (segment, chained) in &attached.leaving {
+        tier.queue.push(*segment, *chained);
+    }
     Ok(Some(tier))
 }
 

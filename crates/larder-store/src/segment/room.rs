@@ -89,9 +89,7 @@ impl Handle {
         }
         let (free_or_pending, reserve) =
             (self.shared.alloc().free_or_pending(), self.shared.reserve());
-        // What leaves for flash is free when it was written. Until then other memory has to be.
-        let (leaving, leaving_max) = self.shared.leaving();
-        if free_or_pending + leaving <= reserve + leaving_max {
+        if self.shared.needs_evictions() {
             self.begin_evacuation();
         } else {
             self.begin_early_cleaning();

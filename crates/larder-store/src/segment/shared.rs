@@ -5,7 +5,7 @@ use super::block::Block;
 use super::config::{Config, ConfigError};
 use super::epoch::Epoch;
 use super::flash::buffers::{Buffers, segments_for};
-use super::flash::format::{Format, counted_len};
+use super::flash::format::Format;
 use super::flash::pages::Lists;
 use super::flash::tier::Flash;
 use super::free_lists::{Pool, age_max};
@@ -334,7 +334,7 @@ impl Shared {
     pub(super) fn count_lost_on_flash(&self, slot: Slot) {
         if let Some(flash) = &self.flash {
             flash.counts.objects_evicted.add(1);
-            flash.counts.bytes_evicted.add(counted_len(slot.span()) as u64);
+            flash.counts.bytes_evicted.add(flash.format.counted_len(slot) as u64);
         }
     }
 

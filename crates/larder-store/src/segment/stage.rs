@@ -33,7 +33,7 @@ impl Handle {
         Ok(())
     }
 
-    fn segments_for(&mut self, len: usize) -> Result<Upload, Refusal> {
+    pub(super) fn segments_for(&mut self, len: usize) -> Result<Upload, Refusal> {
         let mut upload = Upload::new(&self.shared, len);
         while upload.segments.len() < upload.segments_wanted() {
             self.extend_segments(&mut upload)?;

@@ -5,6 +5,7 @@ use super::chain::{ChainLease, Upload};
 use super::shared::{AbortOnUnwind, Shared};
 
 use super::flash::find::{OnFlash, liveness_on_flash};
+use super::flash::reading::Reading;
 use super::handle::{Handle, lend, liveness};
 use super::header::State;
 use super::index::{Locked, Place};
@@ -124,17 +125,19 @@ impl Writer<'_> {
             let liveness = liveness(shared, &record, self.now);
             Found { place, record, liveness }
         });
-        let (mut is_unread, read);
-        is_unread = false;
+        let (mut is_unread, mut read) = (false, None);
+        let source;
         if found.is_none() && shared.flash.is_some() {
             match self.find_on_flash(shared, stripe, key, is_shown) {
                 OnFlash::Nothing => (),
                 OnFlash::Pending => return Err(Shortage::Refused(Refusal::Pending)),
+                OnFlash::NoRoom => return Err(Shortage::Refused(Refusal::OutOfMemory)),
                 OnFlash::Unread => is_unread = true,
-                OnFlash::Item(place, source) => {
-                    read = source;
-                    let record = shared.record_in_buffer(&*read);
-                    let liveness = liveness_on_flash(shared, &*read, &record, self.now);
+                OnFlash::Item(place, item) => {
+                    source = item;
+                    read = Some(&*source);
+                    let record = shared.record_in_buffer(&*source);
+                    let liveness = liveness_on_flash(shared, &*source, &record, self.now);
                     found = Some(Found { place, record, liveness });
                 }
             }
@@ -156,7 +159,7 @@ impl Writer<'_> {
         let whole = AbortOnUnwind;
         let cas_before = self.writing.cas;
         let mut update =
-            Update { shared, stripe, key, witness, found, is_live, is_unread, writer: self };
+            Update { shared, stripe, key, witness, found, read, is_live, is_unread, writer: self };
         let applied = update.apply(change, upload);
         if applied.is_err() {
             // The CAS was not published, so it can be used again.
@@ -174,6 +177,8 @@ struct Update<'u, 'h> {
     key: HashedKey<'u>,
     witness: Witness<'u>,
     found: Option<Found<'u>>,
+    /// What has read the item that was found, if that is on flash.
+    read: Option<&'u dyn Reading>,
     /// Whether the item that was found is live.
     is_live: bool,
     /// The item may be on flash, and need not be read.
@@ -595,6 +600,9 @@ impl<'u> Update<'u, '_> {
             self.writer.count_reclaimed(shared, &found.record, false);
         }
         if found.is_on_flash() {
+            if let Some(read) = self.read.filter(|_| keep_chain) {
+                read.give_value_away();
+            }
             member.block.add_item(table, class, footprint);
             return self.writer.count_off_flash(shared, found.place.slot);
         }

@@ -4,6 +4,7 @@
 
 mod common;
 mod faults;
+mod large;
 mod meaning;
 mod restart;
 mod space;

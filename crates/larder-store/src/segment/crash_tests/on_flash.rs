@@ -32,6 +32,8 @@ struct Scenario {
     /// Changes during which the process does not die.
     warm_up: usize,
     changes: usize,
+    /// The lengths of values.
+    lens: [usize; 4],
     recache_rate: u32,
     compact_under: u32,
     /// Of the keys that are not being changed, one in so many is looked up before each store.
@@ -93,8 +95,16 @@ fn until_done<R>(
 fn look(handle: &mut Handle, key: &[u8], access: Access) -> Known {
     until_done(handle, key, |handle, key| {
         let found = handle.get(key, access, |item| {
-            let Value::Whole(bytes) = &item.value else { panic!("no value is large") };
-            (bytes.to_vec(), item.attributes.client_flags, item.attributes.expiry)
+            let mut bytes = Vec::new();
+            match &item.value {
+                Value::Whole(whole) => bytes.extend_from_slice(whole),
+                Value::Large(lease) => {
+                    while bytes.len() < lease.len() {
+                        bytes.extend_from_slice(lease.piece(bytes.len()));
+                    }
+                }
+            }
+            (bytes, item.attributes.client_flags, item.attributes.expiry)
         });
         match found {
             Lookup::Hit(known) => Some(Some(known)),
@@ -151,7 +161,7 @@ impl Live {
             }
             6 => self.extend(&key),
             _ => {
-                let len = [60, 300, 700, 1500][self.rng.random_range(0..4)];
+                let len = self.scenario.lens[self.rng.random_range(0..4)];
                 let (byte, flags): (u8, u32) = (self.rng.random(), self.rng.random());
                 let value: Vec<u8> = (0..len).map(|i| byte ^ (i as u8)).collect();
                 let expiry = match self.rng.random_range(0..3) {
@@ -198,7 +208,7 @@ impl Live {
     fn extend(&mut self, key: &[u8]) {
         let known = self.oracle.borrow().known[key].clone();
         let Some((mut value, flags, expiry)) = known else { return };
-        if value.len() > 3000 {
+        if value.len() > 2 * self.scenario.lens[3] {
             return;
         }
         value.extend_from_slice(b"more");
@@ -370,6 +380,7 @@ const ROOMY: Scenario = Scenario {
     keys: 1100,
     warm_up: 2500,
     changes: 40,
+    lens: [60, 300, 700, 1500],
     recache_rate: 1,
     compact_under: 0,
     checked: 1,
@@ -385,6 +396,10 @@ const CROWDED: Scenario = Scenario {
     ..ROOMY
 };
 
+/// Most values have segments of their own.
+const LARGE: Scenario =
+    Scenario { keys: 60, warm_up: 300, changes: 40, lens: [300, 9_000, 14_000, 20_000], ..ROOMY };
+
 /// Items leave memory, are written, overwritten, removed, and copied back.
 #[test]
 fn a_process_may_die_while_items_leave_for_flash() {
@@ -392,6 +407,17 @@ fn a_process_may_die_while_items_leave_for_flash() {
         let seen = run(Scenario { seed, ..ROOMY });
         assert!(seen.stores > 600, "{} points of death", seen.stores);
         assert!(seen.on_flash > 50 && seen.leaving > 50);
+    }
+}
+
+/// The same with large items, which have a chain in memory and blocks of their own on flash.
+#[test]
+fn a_process_may_die_while_large_items_leave_for_flash() {
+    for (seed, pages) in [(5, 48), (6, 8)] {
+        let seen = run(Scenario { seed, pages, ..LARGE });
+        assert!(seen.stores > 600, "{} points of death", seen.stores);
+        assert!(seen.on_flash > 10 && seen.leaving > 10, "{} {}", seen.on_flash, seen.leaving);
+        assert!(seen.emptied > 0 || pages == 48, "pages are emptied");
     }
 }
 

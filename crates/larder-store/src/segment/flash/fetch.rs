@@ -2,12 +2,15 @@
 //! until their batch ends.
 
 use super::super::handle::Handle;
+use super::super::shared::Shared;
 use super::super::slot::Slot;
 use super::super::sync::{Ordering, fence};
 use super::fetching::Fetch;
-use super::format::Origin;
+use super::format::{LARGE, Origin};
+use super::large::LargeValue;
 use super::read::Read;
 use super::reading::{Asked, Reading};
+use super::tier::Flash;
 use crate::{Begun, Delivery, Wanted};
 use std::sync::Arc;
 use std::task::Waker;
@@ -75,6 +78,9 @@ impl Handle {
         let is_refused = is_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
         let extent = flash.format.extent(slot, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
+        let large =
+            (slot.span() == LARGE).then(|| self.begin_value(&shared, flash, slot, is_ahead));
+        let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
         let take = || flash.take_buffer(shared.table(), len, self.now, is_ahead);
         let buffer = if is_refused { None } else { take() };
         let Some(buffer) = buffer else {
@@ -98,7 +104,8 @@ impl Handle {
             return Attempt::Gone;
         }
         let (times, extent) = ((page.base(), self.now), (extent.0, len));
-        let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, buffer, times, waker));
+        let parts = (buffer, large.flatten());
+        let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, parts, times, waker));
         // Another thread may have begun to read it meanwhile.
         let own: Arc<dyn Reading> = Arc::clone(&read) as Arc<dyn Reading>;
         if let Some(other) = flash.note_read(&own) {
@@ -110,16 +117,51 @@ impl Handle {
         }
         flash.counts.reading.add(1);
         flash.counts.reads.add(1);
-        let begun = self.fetching.reader(flash).begin(read);
+        let reader = self.fetching.reader(flash);
+        let begun = reader.begin(read);
         assert!(begun.is_ok(), "there was room for it");
+        Arc::clone(&own).begin_more(reader);
         Attempt::Begun(own)
+    }
+
+    /// Takes segments for a large value; `None` if that has to wait until other reads have ended. If there
+    /// would be no memory then either, the value is not read.
+    fn begin_value(
+        &mut self,
+        shared: &Arc<Shared>,
+        flash: &Flash,
+        slot: Slot,
+        is_ahead: bool,
+    ) -> Option<LargeValue> {
+        let (start, len) = flash.format.value_extent(slot);
+        if is_ahead {
+            // It would take memory from items that others use.
+            return None;
+        }
+        self.evacuate_before_write();
+        let upload = self.segments_for(len);
+        self.evacuate_after_write();
+        self.flush_slot_delta();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        self.pin.resume(&shared.epoch);
+        if upload.is_err() && flash.counts.reading.get() > 0 {
+            return None;
+        }
+        Some(LargeValue::new((start, len), upload.ok()))
     }
 
     /// Has look-ups find what was read, until the batch ends.
     pub(in super::super) fn deliver_item(&mut self, fetch: &Fetch) -> Delivery {
         let read = &fetch.0;
         match read.ask() {
-            Asked::UnderWay => return Delivery::UnderWay,
+            Asked::UnderWay => {
+                if let Some(flash) = &self.shared.flash {
+                    Arc::clone(read).begin_more(self.fetching.reader(flash));
+                }
+                return Delivery::UnderWay;
+            }
             Asked::Whole if self.fetching.find(read.slot()).is_some() => read.leave(),
             Asked::Whole => self.fetching.delivered.push(Arc::clone(read)),
             // The request is repeated, and the item read again.

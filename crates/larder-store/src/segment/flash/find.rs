@@ -11,7 +11,6 @@ use super::super::shared::Shared;
 use super::super::slot::Slot;
 use super::super::sync::Ordering;
 use super::super::table::Table;
-use super::format::counted_len;
 use super::pages::Page;
 use super::reading::{Reading, find};
 use crate::engine::Liveness;
@@ -26,6 +25,8 @@ pub(in super::super) enum OnFlash<'i> {
     Pending,
     /// Index words that may be the key's, which need not be read.
     Unread,
+    /// The item, but there was no memory for its value.
+    NoRoom,
     /// The item.
     Item(Place<'i>, Arc<dyn Reading>),
 }
@@ -67,7 +68,7 @@ impl Handle {
         let record = shared.record_in_buffer(read);
         let (len, expiry) = (record.len(), record.expiry());
         let (_, mut writer) = self.writer();
-        let kind = writer.kind(&shared, Queue::Main, expiry, len);
+        let kind = writer.kind(&shared, Queue::Main, expiry, record.item_len());
         if !writer.has_room(&shared, kind, len + 8) {
             let Ok(segment) = self.try_segment() else { return };
             let (_, mut writer) = self.writer();
@@ -84,7 +85,12 @@ impl Handle {
         }
         let copy = NewRecord::copy_of(&record);
         if let Some(offset) = writer.write(&shared, kind, &copy) {
+            shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
             stripe.replace(&place, offset, 0);
+            if copy.chain.is_some() {
+                writer.count_chain(&shared, offset, shared.chain_segments_of(&record));
+                read.give_value_away();
+            }
             writer.count_back_in_memory(&shared, place.slot, &record);
             if let Some(flash) = &shared.flash {
                 flash.counts.recached.add(1);
@@ -110,7 +116,9 @@ impl Writer<'_> {
             }
             match find(self.delivered, place.slot) {
                 Some(read) if shared.record_in_buffer(&**read).key() == key.bytes => {
-                    return OnFlash::Item(place, Arc::clone(read));
+                    let has_value = read.has_value();
+                    let item = || OnFlash::Item(place, Arc::clone(read));
+                    return if has_value { item() } else { OnFlash::NoRoom };
                 }
                 Some(_) => (),
                 None if flash.readable(shared.table(), place.slot, self.now).is_some() => {
@@ -124,10 +132,10 @@ impl Writer<'_> {
 
     /// Counts out an item whose index word does not refer to flash any more.
     pub(in super::super) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
-        if let Some(flash) = &shared.flash {
-            Page::new(shared.table(), flash.format.page_of(slot)).remove(slot.span());
-        }
-        self.member.block.remove_item(shared.table(), 0, counted_len(slot.span()));
+        let Some(flash) = &shared.flash else { return };
+        let bytes = flash.format.counted_len(slot);
+        Page::new(shared.table(), flash.format.page_of(slot)).remove(bytes);
+        self.member.block.remove_item(shared.table(), 0, bytes);
     }
 
     /// Counts an item that has come back to memory from flash.

@@ -6,6 +6,17 @@
 //!
 //! The *place* of an item is its offset on the device in units, of 8 bytes up to a TiB. Its *span* is a
 //! class of lengths: so much is read to get it.
+//!
+//! A large value, whose front has segments of its own in memory, is written apart, in blocks of its own:
+//!
+//! ```text
+//! ┌─────────────────────────────────────────┬──────────────────┬────────┐
+//! │ head: the record without its value, and │ the whole value  │ unused │
+//! │ the checksums of the value and of both  │                  │        │
+//! └─────────────────────────────────────────┴──────────────────┴────────┘
+//!  512 bytes, or a sector if that is longer
+//! ```
+//! It begins a block, so the lower bits of its place are free: they say how long it is.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use super::super::header::{Header, State};
@@ -20,8 +31,14 @@ pub(in super::super) const CHECKSUM_LEN: usize = 8;
 /// what is left of its last unit.
 pub(in super::super) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 
-/// The length of each span in bytes.
-const SPANS: [u32; 16] = [
+/// The span of large items, whose place says how long they are.
+pub(in super::super) const LARGE: u8 = 15;
+
+/// The shortest head of a large item in bytes: longer than any record without a value.
+const HEAD_LEN_MIN: usize = 512;
+
+/// The length of each other span in bytes.
+const SPANS: [u32; LARGE as usize] = [
     512,
     1 << 10,
     3 << 9,
@@ -35,7 +52,6 @@ const SPANS: [u32; 16] = [
     24 << 10,
     32 << 10,
     64 << 10,
-    128 << 10,
     256 << 10,
     1 << 20,
 ];
@@ -46,14 +62,8 @@ pub(in super::super) fn span_of(len: usize) -> u8 {
 }
 
 /// The length of a span in bytes.
-pub(in super::super) fn span_len(span: u8) -> usize {
+fn span_len(span: u8) -> usize {
     SPANS[usize::from(span)] as usize
-}
-
-/// The bytes that an item with this span counts for: the middle of those that it may have.
-pub(in super::super) fn counted_len(span: u8) -> usize {
-    let shortest = span.checked_sub(1).map_or(0, span_len);
-    usize::midpoint(shortest, span_len(span))
 }
 
 /// Sizes on flash.
@@ -61,6 +71,8 @@ pub(in super::super) fn counted_len(span: u8) -> usize {
 pub(in super::super) struct Format {
     unit_shift: u32,
     page_shift: u32,
+    /// The length of the head of a large item.
+    pub(in super::super) head_len: usize,
     /// The length of a block, which is that of a segment of memory.
     pub(in super::super) block_len: usize,
     /// The number of pages.
@@ -92,7 +104,8 @@ impl Format {
         // The first unit of 8 bytes or more with which places reach the end.
         let unit_shift = len.div_ceil(1 << PLACE_BITS).next_power_of_two().ilog2().max(3);
         let pages = (len >> page_shift) as usize;
-        Self { unit_shift, page_shift, block_len, pages, cas, id }
+        let head_len = config.device.align().max(HEAD_LEN_MIN);
+        Self { unit_shift, page_shift, head_len, block_len, pages, cas, id }
     }
 
     /// What the region keeps of it.
@@ -118,7 +131,58 @@ impl Format {
     }
 
     pub(in super::super) fn offset_of(&self, slot: Slot) -> u64 {
-        slot.place() << self.unit_shift
+        let len_mask = if slot.span() == LARGE { (1 << self.large_bits()) - 1 } else { 0 };
+        (slot.place() & !len_mask) << self.unit_shift
+    }
+
+    /// The bits of a place that are 0 where a block begins.
+    fn large_bits(&self) -> u32 {
+        self.block_len.ilog2().saturating_sub(self.unit_shift)
+    }
+
+    /// log2 of the steps in which the length of a large item is known, in bytes.
+    fn large_shift(&self) -> u32 {
+        self.page_shift.saturating_sub(self.large_bits()).max(self.head_len.ilog2())
+    }
+
+    /// The bytes that a large item with a value of `value_len` bytes takes, if it fits a page and its length
+    /// can be told.
+    pub(in super::super) fn large_len(&self, value_len: usize) -> Option<usize> {
+        let len = (self.head_len + value_len).next_multiple_of(1 << self.large_shift());
+        let is_possible =
+            len as u64 <= self.page_len() && (len >> self.large_shift()) < 1 << self.large_bits();
+        is_possible.then_some(len)
+    }
+
+    /// The place of a large item of `len` bytes, which begins a block.
+    pub(in super::super) fn large_place(&self, offset: u64, len: usize) -> u64 {
+        self.place_of(offset) | (len >> self.large_shift()) as u64
+    }
+
+    /// The offset on the device of the value of a large item, and how many bytes it has at most.
+    pub(in super::super) fn value_extent(&self, slot: Slot) -> (u64, usize) {
+        let len = self.large_len_of(slot).saturating_sub(self.head_len);
+        (self.offset_of(slot) + self.head_len as u64, len)
+    }
+
+    fn large_len_of(&self, slot: Slot) -> usize {
+        let steps = slot.place() & ((1 << self.large_bits()) - 1);
+        (steps as usize) << self.large_shift()
+    }
+
+    /// The bytes that an item counts for: those of a large one, or the middle of those that one with its span
+    /// may have.
+    pub(in super::super) fn counted_len(&self, slot: Slot) -> usize {
+        if slot.span() == LARGE {
+            return self.large_len_of(slot);
+        }
+        let shortest = slot.span().checked_sub(1).map_or(0, span_len);
+        usize::midpoint(shortest, span_len(slot.span()))
+    }
+
+    /// The bytes that are read first for an item.
+    pub(in super::super) fn read_len(&self, slot: Slot) -> usize {
+        if slot.span() == LARGE { self.head_len } else { span_len(slot.span()) }
     }
 
     pub(in super::super) fn page_of(&self, slot: Slot) -> usize {
@@ -130,11 +194,11 @@ impl Format {
     pub(in super::super) fn extent(&self, slot: Slot, align: usize) -> (u64, u64) {
         let (offset, align, block) = (self.offset_of(slot), align as u64, self.block_len as u64);
         let block_end = (offset / block + 1) * block;
-        let end = (offset + span_len(slot.span()) as u64).next_multiple_of(align).min(block_end);
+        let end = (offset + self.read_len(slot) as u64).next_multiple_of(align).min(block_end);
         (offset / align * align, end)
     }
 
-    /// The bytes that a record takes on flash.
+    /// The bytes that a record takes on flash, unless it is large.
     pub(in super::super) fn len_of(&self, header: Header) -> usize {
         (header.record_len(self.cas) + CHECKSUM_LEN).next_multiple_of(1 << self.unit_shift)
     }
@@ -149,6 +213,12 @@ impl Format {
     }
 }
 
+/// The checksum of a large value, from that of the pieces before and the next one. All but the last are as
+/// long as a block.
+pub(in super::super) fn add_piece(sum: u64, piece: &[u8]) -> u64 {
+    mix(sum, rapidhash::v3::rapidhash_v3(piece))
+}
+
 /// Mixes two words (the folded multiplication of wyhash, Wang Yi 2019).
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
@@ -157,6 +227,7 @@ fn mix(a: u64, b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::slot::{Pattern, tag};
     use super::*;
 
     #[test]
@@ -168,10 +239,42 @@ mod tests {
     }
 
     #[test]
+    fn the_place_of_a_large_item_says_where_and_how_long_it_is() {
+        for (unit_shift, page_shift, block_shift) in
+            [(3, 24, 16), (3, 26, 20), (7, 26, 16), (3, 20, 14)]
+        {
+            let format = Format {
+                unit_shift,
+                page_shift,
+                head_len: 512,
+                block_len: 1 << block_shift,
+                pages: 4,
+                cas: true,
+                id: 7,
+            };
+            for value_len in [1, 50_000, 100_000, 300_000, (1 << 20) - 512] {
+                let Some(len) = format.large_len(value_len) else {
+                    assert!(value_len + 512 > (1 << page_shift) / 2, "{value_len}");
+                    continue;
+                };
+                let offset = 3 << block_shift;
+                let pattern = Pattern::new(tag(u64::MAX), 0);
+                let place = format.large_place(offset, len);
+                let slot = Slot::new(pattern, 8, 0).on_flash(place, LARGE);
+                assert_eq!((format.offset_of(slot), format.counted_len(slot)), (offset, len));
+                assert_eq!(format.value_extent(slot), (offset + 512, len - 512));
+                assert_eq!(format.extent(slot, 512), (offset, offset + 512));
+                assert!(len >= value_len + 512 && len <= value_len + 512 + len / 4 + (128 << 10));
+            }
+        }
+    }
+
+    #[test]
     fn a_checksum_depends_on_all_but_what_readers_change() {
         let format = Format {
             unit_shift: 3,
             page_shift: 20,
+            head_len: 512,
             block_len: 1 << 16,
             pages: 4,
             cas: true,

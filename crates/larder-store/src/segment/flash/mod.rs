@@ -11,12 +11,13 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `reclaim` | emptying pages, when few are free |
-//! | `write` | the thread that writes blocks, and has index words refer to them |
+//! | `write`, `leaving_value` | the threads that write blocks, and have index words refer to them; writing a large item |
 //! | `find` | items on flash in look-ups and updates |
 //! | `fetch` | reads: beginning, delivering |
 //! | `leave` | copying items to leaving segments |
 //! | `tier` | what all handles share |
 //! | `fetching`, `read`, `reading` | the reads of a handle; one read; a read as others see it |
+//! | `large` | the value of a large item that is read |
 //! | `buffers`, `queue`, `counts` | where reads go to; segments that wait to be written; counters |
 //! | `pages`, `format` | the pages; items as they lie there |
 //!
@@ -37,7 +38,9 @@ pub(super) mod fetch;
 pub(super) mod fetching;
 pub(super) mod find;
 pub(super) mod format;
+pub(super) mod large;
 pub(super) mod leave;
+mod leaving_value;
 pub(super) mod pages;
 pub(super) mod queue;
 pub(super) mod read;

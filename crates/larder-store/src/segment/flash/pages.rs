@@ -7,7 +7,6 @@
 
 use super::super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::super::table::{Sequence, Table};
-use super::format::counted_len;
 use crate::{Expiry, Seconds};
 use std::collections::VecDeque;
 
@@ -104,19 +103,19 @@ impl<'t> Page<'t> {
     }
 
     /// Counts an index word that refers to it.
-    pub(in super::super) fn add(&self, span: u8, expiry: Expiry) {
+    pub(in super::super) fn add(&self, bytes: usize, expiry: Expiry) {
         let last = match expiry {
             Expiry::Never => u32::MAX,
             Expiry::At(at) => at.0,
         };
         self.half(8).fetch_max(last, Ordering::Relaxed);
         self.half(4).fetch_add(1, Ordering::AcqRel);
-        self.word(3).fetch_add(counted_len(span) as u64, Ordering::Relaxed);
+        self.word(3).fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Counts an index word out.
-    pub(in super::super) fn remove(&self, span: u8) {
-        self.word(3).fetch_sub(counted_len(span) as u64, Ordering::Relaxed);
+    pub(in super::super) fn remove(&self, bytes: usize) {
+        self.word(3).fetch_sub(bytes as u64, Ordering::Relaxed);
         self.half(4).fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -177,26 +176,26 @@ impl Lists {
         self.full.iter().copied()
     }
 
-    /// The next block of the open page of a bucket, unless that page has none left or is older than
-    /// `floor`: then it is full.
-    pub(in super::super) fn next_block(
+    /// The next `count` blocks of the open page of a bucket, and the first of them, unless that page has fewer
+    /// left of its `blocks` or is older than `floor`: then it is full.
+    pub(in super::super) fn next_blocks(
         &mut self,
         table: &Table,
         bucket: usize,
-        blocks: u32,
+        (count, blocks): (u32, u32),
         floor: Sequence,
     ) -> Option<(u32, u32)> {
         let (page, block) = self.open[bucket]?;
-        if block == blocks || Page::new(table, page as usize).sequence() < floor {
+        if block + count > blocks || Page::new(table, page as usize).sequence() < floor {
             Page::new(table, page as usize).set_state(PageState::Full);
             self.full.push_back(page);
             self.open[bucket] = None;
             return None;
         }
-        self.open[bucket] = Some((page, block + 1));
+        self.open[bucket] = Some((page, block + count));
         let entry = Page::new(table, page as usize);
-        entry.blocks().store(block + 1, Ordering::Relaxed);
-        // It is not emptied before the block has landed.
+        entry.blocks().store(block + count, Ordering::Relaxed);
+        // It is not emptied before they have landed.
         entry.reads().fetch_add(1, Ordering::AcqRel);
         Some((page, block))
     }

@@ -13,9 +13,12 @@ pub(in super::super) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<u32>,
+    /// The segments, each with the number of those of its large value.
+    waiting: VecDeque<(u32, usize)>,
     /// Taken and not yet done.
     under_way: usize,
+    /// The segments of large values of those that wait or are under way.
+    large: usize,
     is_stopping: bool,
 }
 
@@ -31,21 +34,30 @@ impl Queue {
         state.waiting.len() + state.under_way
     }
 
-    pub(in super::super) fn push(&self, segment: u32) {
-        self.state().waiting.push_back(segment);
+    /// The segments of large values that are not written yet.
+    pub(in super::super) fn large(&self) -> usize {
+        self.state().large
+    }
+
+    /// Queues a segment, and with it the `chained` segments of its large value.
+    pub(in super::super) fn push(&self, segment: u32, chained: usize) {
+        let mut state = self.state();
+        state.waiting.push_back((segment, chained));
+        state.large += chained;
+        drop(state);
         self.changed.notify_all();
     }
 
     /// The next segment, when there is one; `None` when the queue is stopped.
-    pub(in super::super) fn next(&self) -> Option<u32> {
+    pub(in super::super) fn next(&self) -> Option<(u32, usize)> {
         let mut state = self.state();
         loop {
             if state.is_stopping {
                 return None;
             }
-            if let Some(segment) = state.waiting.pop_front() {
+            if let Some(next) = state.waiting.pop_front() {
                 state.under_way += 1;
-                return Some(segment);
+                return Some(next);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -53,16 +65,19 @@ impl Queue {
 
     /// The next segment if there is one now.
     #[cfg(all(test, not(any(loom, shuttle, miri))))]
-    pub(in super::super) fn try_next(&self) -> Option<u32> {
+    pub(in super::super) fn try_next(&self) -> Option<(u32, usize)> {
         let mut state = self.state();
-        let segment = state.waiting.pop_front()?;
+        let next = state.waiting.pop_front()?;
         state.under_way += 1;
-        Some(segment)
+        Some(next)
     }
 
-    /// A segment that was taken is done.
-    pub(in super::super) fn finish(&self) {
-        self.state().under_way -= 1;
+    /// A segment that was taken is done, and so are the `chained` segments of its large value.
+    pub(in super::super) fn finish(&self, chained: usize) {
+        let mut state = self.state();
+        state.under_way -= 1;
+        state.large -= chained;
+        drop(state);
         self.changed.notify_all();
     }
 

@@ -1,19 +1,26 @@
 //! One read of an item from flash.
 
 use super::super::header::{Header, State, access_code};
+use super::super::record::{Record, Witness};
 use super::super::shared::Shared;
 use super::super::slot::Slot;
 use super::super::sync::Ordering;
 use super::buffers::Buffer;
-use super::format::{CHECKSUM_LEN, Origin, span_len};
+use super::format::{CHECKSUM_LEN, Origin};
+use super::large::{Ended, LargeValue};
 use super::pages::Page;
 use super::reading::{Asked, Reading};
 use crate::Seconds;
-use larder_device::{Place, Target};
+use larder_device::{Place, Reader, Target};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+
+/// A read that takes longer than so many seconds has failed.
+const SECONDS_MAX: u32 = 5;
+/// Large items have a second more for each of so many bytes.
+const LEN_PER_SECOND: usize = 16 << 20;
 
 /// A read of an item.
 pub(in super::super) struct Read {
@@ -29,6 +36,8 @@ pub(in super::super) struct Read {
     /// What is read from the device.
     start: u64,
     len: usize,
+    /// The value, if the item is large: then only the head goes to the buffer.
+    large: Option<LargeValue>,
     progress: Mutex<Progress>,
 }
 
@@ -60,13 +69,13 @@ impl Read {
         (hash, slot): (u64, Slot),
         origin: Origin,
         (start, len): (u64, usize),
-        buffer: Buffer,
+        (buffer, large): (Buffer, Option<LargeValue>),
         (base, begun): (Seconds, Seconds),
         waker: &Waker,
     ) -> Self {
         let progress = Mutex::new(Progress::UnderWay(vec![waker.clone()]));
         let shared = Arc::clone(shared);
-        Self { shared, hash, slot, origin, base, begun, buffer, start, len, progress }
+        Self { shared, hash, slot, origin, base, begun, buffer, start, len, large, progress }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -79,24 +88,28 @@ impl Read {
         self.buffer.offset + skipped
     }
 
-    /// Whether what was read is the item that was written there.
+    /// Whether what was read is the item that was written there. A large item gets its chain.
     fn is_whole(&self) -> bool {
         let Some(flash) = &self.shared.flash else { return false };
         let (table, at) = (self.shared.table(), self.record_offset());
         let header = Header(table.region.word(at).load(Ordering::Relaxed));
-        let record_len = header.record_len(self.shared.config.cas);
-        let end = record_len + CHECKSUM_LEN;
+        let checked_len = header.record_len(self.shared.config.cas)
+            + self.large.as_ref().map_or(0, |_| CHECKSUM_LEN);
+        let end = checked_len + CHECKSUM_LEN;
         if header.key_len() == 0
-            || header.has(State::Chain)
-            || end > span_len(self.slot.span())
+            || header.has(State::Chain) != self.large.is_some()
+            || end > flash.format.read_len(self.slot)
             || at + end > self.buffer.offset + self.len
         {
             return false;
         }
         // SAFETY: the buffer belongs to this read, the device is done with it, and it is inside of it.
-        let rest = unsafe { table.region.bytes(at + 8, record_len - 8) };
-        let sum = table.region.word(at + record_len).load(Ordering::Relaxed);
+        let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
+        let sum = table.region.word(at + checked_len).load(Ordering::Relaxed);
         if sum != flash.format.checksum(header, rest, self.origin) {
+            return false;
+        }
+        if self.large.as_ref().is_some_and(|large| !self.has_whole_value(large)) {
             return false;
         }
         // Accesses are relative to the base of a segment, and the item was not in this one.
@@ -107,6 +120,72 @@ impl Read {
             .with(State::Fetched, header.has(State::Fetched) || self.slot.freq() > 0);
         table.region.word(at).store(header.0, Ordering::Release);
         true
+    }
+
+    /// Whether a large value is the one that belongs to the head. It becomes the chain of the item.
+    fn has_whole_value(&self, large: &LargeValue) -> bool {
+        let (table, at) = (self.shared.table(), self.record_offset());
+        let record = Record::at(table, at, self.shared.config.cas, Witness::buffered(&self.buffer));
+        if !large.has_memory() {
+            return true;
+        }
+        let sum = table.region.word(at + record.len()).load(Ordering::Relaxed);
+        if record.header.inline_len() > 0 || large.checksum(record.value_len()) != Some(sum) {
+            return false;
+        }
+        let first = large.link();
+        first.inspect(|first| record.set_chain(*first)).is_some()
+    }
+
+    /// Notes that a read of `len` bytes has ended.
+    fn end_part(self: &Arc<Self>, result: io::Result<()>, len: usize) {
+        let Some(flash) = &self.shared.flash else { return };
+        let counts = &flash.counts;
+        counts.reading.take_off(1);
+        if result.is_ok() {
+            counts.bytes_read.add(len as u64);
+        }
+        let has_failed = match &self.large {
+            None => result.is_err(),
+            Some(large) => match large.end_one(result.is_err()) {
+                Ended::Last(is_there) => !is_there,
+                Ended::UnderWay => return flash.wake_waiters(),
+                // Whoever waits begins the others.
+                Ended::GoOn => {
+                    if let Progress::UnderWay(wakers) = &*self.progress() {
+                        wakers.iter().for_each(Waker::wake_by_ref);
+                    }
+                    return flash.wake_waiters();
+                }
+            },
+        };
+        let is_whole = !has_failed && self.is_whole();
+        if !is_whole {
+            counts.bad_checksums.add((!has_failed).into());
+            let table = self.shared.table();
+            let page = Page::new(table, flash.format.page_of(self.slot));
+            flash.note_error(table, Some(page));
+        }
+        let ended = if is_whole { Progress::Whole { users: 0 } } else { Progress::Failed };
+        let wakers = {
+            let mut progress = self.progress();
+            match std::mem::replace(&mut *progress, ended) {
+                Progress::UnderWay(wakers) => wakers,
+                // Nobody waits any more, and the word was removed.
+                _ => {
+                    *progress = Progress::Failed;
+                    Vec::new()
+                }
+            }
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        flash.wake_waiters();
+    }
+
+    fn free_value(&self) {
+        if let Some(large) = &self.large {
+            large.free(&self.shared);
+        }
     }
 }
 
@@ -125,6 +204,39 @@ impl Reading for Read {
 
     fn begun(&self) -> Seconds {
         self.begun
+    }
+
+    fn is_late(&self, now: Seconds) -> bool {
+        let len = self.large.as_ref().map_or(0, LargeValue::len);
+        let patience = SECONDS_MAX + u32::try_from(len / LEN_PER_SECOND).unwrap_or(u32::MAX);
+        now.0.saturating_sub(self.begun.0) > patience
+    }
+
+    fn has_value(&self) -> bool {
+        self.large.as_ref().is_none_or(LargeValue::has_memory)
+    }
+
+    fn give_value_away(&self) {
+        if let Some(large) = &self.large {
+            large.give_away();
+        }
+    }
+
+    fn begin_more(self: Arc<Self>, reader: &mut Reader) {
+        let (Some(flash), Some(large)) = (&self.shared.flash, &self.large) else { return };
+        let openings = flash.openings();
+        while reader.under_way() < flash.depth
+            && let Some(place) = large.begin_next(self.shared.table())
+        {
+            flash.counts.reading.add(1);
+            let begun = reader.begin(Arc::new(Piece { read: Arc::clone(&self), place }));
+            assert!(begun.is_ok(), "there was room for it");
+        }
+        if large.is_stalled()
+            && let Progress::UnderWay(wakers) = &*self.progress()
+        {
+            wakers.iter().for_each(|waker| flash.wait_for_reads(waker, openings));
+        }
     }
 
     fn item(&self) -> (usize, &Buffer) {
@@ -176,6 +288,7 @@ impl Reading for Read {
         }
         *progress = Progress::Aborted;
         drop(progress);
+        self.free_value();
         if let Some(flash) = &self.shared.flash {
             flash.counts.aborted.add(1);
             flash.end_read(self.shared.table(), self.slot, self.buffer);
@@ -203,33 +316,27 @@ unsafe impl Target for Read {
     }
 
     fn finish(self: Arc<Self>, result: io::Result<()>) {
-        let Some(flash) = &self.shared.flash else { return };
-        let counts = &flash.counts;
-        counts.reading.take_off(1);
-        let failed = result.is_err();
-        let is_whole = !failed && self.is_whole();
-        if is_whole {
-            counts.bytes_read.add(self.len as u64);
-        } else {
-            counts.bad_checksums.add((!failed).into());
-            let table = self.shared.table();
-            let page = Page::new(table, flash.format.page_of(self.slot));
-            flash.note_error(table, Some(page));
-        }
-        let ended = if is_whole { Progress::Whole { users: 0 } } else { Progress::Failed };
-        let wakers = {
-            let mut progress = self.progress();
-            match std::mem::replace(&mut *progress, ended) {
-                Progress::UnderWay(wakers) => wakers,
-                // Nobody waits any more, and the word was removed.
-                _ => {
-                    *progress = Progress::Failed;
-                    Vec::new()
-                }
-            }
-        };
-        wakers.into_iter().for_each(Waker::wake);
-        flash.wake_waiters();
+        self.end_part(result, self.len);
+    }
+}
+
+/// The read of one piece of a large value: where it is on the device, the offset in the region that it goes to,
+/// and its length.
+struct Piece {
+    read: Arc<Read>,
+    place: (u64, usize, usize),
+}
+
+// SAFETY: the segment belongs to the value of the read, which keeps it until all of its reads have ended, and
+// this keeps the read.
+unsafe impl Target for Piece {
+    fn place(&self) -> Place {
+        let (offset, at, len) = self.place;
+        Place { offset, into: self.read.shared.table().region.place(at, len), len }
+    }
+
+    fn finish(self: Arc<Self>, result: io::Result<()>) {
+        self.read.end_part(result, self.place.2);
     }
 }
 
@@ -237,6 +344,7 @@ impl Drop for Read {
     fn drop(&mut self) {
         let Some(flash) = &self.shared.flash else { return };
         let was_aborted = matches!(*self.progress(), Progress::Aborted);
+        self.free_value();
         flash.forget(self.slot, std::ptr::from_ref(self).cast());
         if !was_aborted {
             flash.end_read(self.shared.table(), self.slot, self.buffer);

@@ -4,6 +4,7 @@ use super::super::slot::Slot;
 use super::buffers::Buffer;
 use super::format::Origin;
 use crate::Seconds;
+use larder_device::Reader;
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -30,6 +31,18 @@ pub(in super::super) trait Reading: Send + Sync + fmt::Debug {
 
     /// When it was begun.
     fn begun(&self) -> Seconds;
+
+    /// Whether it takes too long.
+    fn is_late(&self, now: Seconds) -> bool;
+
+    /// Whether the value is there: there may have been no memory for a large one.
+    fn has_value(&self) -> bool;
+
+    /// The index has an item now with the chain of this one, if it is large.
+    fn give_value_away(&self);
+
+    /// Begins reads of further pieces of a large value, as many as `reader` has room for.
+    fn begin_more(self: Arc<Self>, reader: &mut Reader);
 
     /// The offset of the item in the region, and the buffer that it is in.
     fn item(&self) -> (usize, &Buffer);

@@ -4,13 +4,15 @@
 //! over the index. Otherwise the page is read again, block by block, and items that are kept are copied to
 //! leaving segments, from where they are written to another page.
 
+use super::super::chain::Upload;
 use super::super::handle::Handle;
 use super::super::header::{Header, State};
 use super::super::record::{OwnedSegment, Record, Witness};
 use super::super::shared::{AbortOnUnwind, Shared};
 use super::super::slot::Slot;
 use super::super::sync::{Ordering, fence};
-use super::format::{CHECKSUM_LEN, Origin, counted_len};
+use super::format::{CHECKSUM_LEN, Origin, add_piece};
+use super::leave::LARGE_BUCKET;
 use super::pages::Page;
 use super::tier::Flash;
 use crate::Seconds;
@@ -146,8 +148,9 @@ impl Handle {
             Reason::Compact { .. } => true,
         };
         if keeps {
-            for block in 0..page.blocks().load(Ordering::Relaxed) {
-                self.read_block(&shared, flash, &mut emptying, block);
+            let (mut block, blocks) = (0, page.blocks().load(Ordering::Relaxed));
+            while block < blocks {
+                block += self.read_block(&shared, flash, &mut emptying, block);
             }
         }
         if flash.queue.is_stopping() {
@@ -197,14 +200,15 @@ impl Handle {
         }
     }
 
-    /// Reads a block again and copies what is kept of it.
+    /// Reads a block again and copies what is kept of it, or of the large item that begins there. Returns how
+    /// many blocks that were.
     fn read_block(
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
         emptying: &mut Emptying,
         block: u32,
-    ) {
+    ) -> u32 {
         let segment = flash.block_segment;
         let (table, cas) = (shared.table(), shared.config.cas);
         let start = table.layout.start(segment);
@@ -214,79 +218,159 @@ impl Handle {
         // SAFETY: the segment is this thread's alone.
         if unsafe { flash.device.read(offset, into, len) }.is_err() {
             flash.note_error(table, None);
-            return;
+            return 1;
         }
         let end = start + len;
         let mut at = start;
         while at + 16 <= end {
             let header = Header(table.region.word(at).load(Ordering::Relaxed));
-            let record_len = header.record_len(cas);
-            if header.key_len() == 0
-                || header.has(State::Chain)
-                || at + record_len + CHECKSUM_LEN > end
-            {
-                return;
+            let is_large = header.has(State::Chain);
+            let checked_len = header.record_len(cas) + if is_large { CHECKSUM_LEN } else { 0 };
+            if header.key_len() == 0 || at + checked_len + CHECKSUM_LEN > end {
+                return 1;
             }
             let origin =
                 Origin { offset: offset + (at - start) as u64, sequence: emptying.sequence };
             // SAFETY: as above, and it is inside of the segment.
-            let rest = unsafe { table.region.bytes(at + 8, record_len - 8) };
-            let sum = table.region.word(at + record_len).load(Ordering::Relaxed);
+            let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
+            let sum = table.region.word(at + checked_len).load(Ordering::Relaxed);
             if sum != flash.format.checksum(header, rest, origin) {
                 // What is behind it is found by the walk over the index.
-                return;
+                return 1;
             }
             table.region.word(at).store(header.with(State::Dead, false).0, Ordering::Relaxed);
-            self.keep_item(shared, flash, emptying, (&OwnedSegment(segment), at), origin);
+            let item = (&OwnedSegment(segment), at);
+            if is_large {
+                return self.keep_large(shared, flash, emptying, item, origin);
+            }
+            let place = flash.format.place_of(origin.offset);
+            self.keep_item(shared, flash, emptying, item, (place, 0));
             at += flash.format.len_of(header);
         }
+        1
     }
 
-    /// Copies an item to a leaving segment if it is kept. Otherwise its index word stays, for
-    /// [`Handle::sweep`].
-    fn keep_item(
+    /// The same for a large item, of which only the head was read.
+    fn keep_large(
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
         emptying: &mut Emptying,
         (segment, at): (&OwnedSegment, usize),
         origin: Origin,
-    ) {
+    ) -> u32 {
         let (table, cas) = (shared.table(), shared.config.cas);
         let record = Record::at(table, at, cas, Witness::owner(segment));
-        let place = flash.format.place_of(origin.offset);
-        let hash = shared.hash(record.key());
-        let wanted = |slot: Slot| slot.is_on_flash() && slot.place() == place;
-        let keeps = |slot: Slot, left: u64| {
-            let is_unread_kept = matches!(emptying.reason, Reason::Compact { unread: true });
-            (is_unread_kept || slot.freq() > 0) && left >= counted_len(slot.span()) as u64
-        };
-        let known = shared.index.lookup_in_any_tier(hash, |_, slot| wanted(slot).then_some(slot));
-        if !known.is_some_and(|slot| keeps(slot, emptying.budget)) || record.is_past(self.now) {
-            return;
+        let value_len = record.value_len();
+        let Some(len) = flash.format.large_len(value_len) else { return 1 };
+        let blocks = u32::try_from(len.div_ceil(flash.format.block_len)).unwrap_or(1);
+        let place = flash.format.large_place(origin.offset, len);
+        if !self.is_kept(shared, flash, emptying, &record, place) {
+            return blocks;
         }
-        let left = record.expiry().left(self.now);
-        let bucket = usize::from(left.is_some_and(|left| left < flash.low_ttl()));
-        while !self.prepare_to_leave(bucket, record.len()) {
-            emptying.waits += 1;
-            if emptying.waits > WAITS_MAX || !flash.queue.wait(SHORT_PATIENCE) {
-                return;
+        let sum = table.region.word(at + record.len()).load(Ordering::Relaxed);
+        let value = origin.offset + flash.format.head_len as u64;
+        let read = self.read_value(shared, flash, (value, value_len), sum);
+        let Some(upload) = read else { return blocks };
+        let Some(first) = upload.link_all() else { return blocks };
+        record.set_chain(first);
+        if self.keep_item(shared, flash, emptying, (segment, at), (place, upload.segments.len())) {
+            upload.release_all();
+        }
+        blocks
+    }
+
+    /// Reads a large value into segments of its own; `None` if there is no memory for it, or if it is not
+    /// what was written there.
+    fn read_value(
+        &mut self,
+        shared: &Shared,
+        flash: &Flash,
+        (offset, len): (u64, usize),
+        sum: u64,
+    ) -> Option<Upload> {
+        let (table, align) = (shared.table(), flash.device.align());
+        let mut upload = self.segments_for(len).ok()?;
+        self.pin.resume(&shared.epoch);
+        upload.fill_with(len);
+        for (i, segment) in upload.segments.iter().enumerate() {
+            let at = i * table.layout.segment_len;
+            let len = (len - at).min(table.layout.segment_len).next_multiple_of(align);
+            let into = table.region.place(table.layout.start(*segment), len);
+            // SAFETY: the segment belongs to the upload.
+            if unsafe { flash.device.read(offset + at as u64, into, len) }.is_err() {
+                flash.note_error(table, None);
+                return None;
             }
         }
+        let pieces = (0..upload.segments.len()).map(|i| upload.piece(i));
+        (pieces.fold(0, add_piece) == sum).then_some(upload)
+    }
+
+    /// Whether the item at a place is kept.
+    fn is_kept(
+        &self,
+        shared: &Shared,
+        flash: &Flash,
+        emptying: &Emptying,
+        record: &Record<'_>,
+        place: u64,
+    ) -> bool {
+        let hash = shared.hash(record.key());
+        let known = shared.index.lookup_in_any_tier(hash, |_, slot| {
+            (slot.is_on_flash() && slot.place() == place).then_some(slot)
+        });
+        known.is_some_and(|slot| {
+            let is_unread_kept = matches!(emptying.reason, Reason::Compact { unread: true });
+            let len = flash.format.counted_len(slot) as u64;
+            (is_unread_kept || slot.freq() > 0) && emptying.budget >= len
+        }) && !record.is_past(self.now)
+    }
+
+    /// Copies an item to a leaving segment if it is kept, along with its chain of `chained` segments; true if
+    /// it was. Otherwise its index word stays, for [`Handle::sweep`].
+    fn keep_item(
+        &mut self,
+        shared: &Arc<Shared>,
+        flash: &Flash,
+        emptying: &mut Emptying,
+        (segment, at): (&OwnedSegment, usize),
+        (place, chained): (u64, usize),
+    ) -> bool {
+        let (table, cas) = (shared.table(), shared.config.cas);
+        let record = Record::at(table, at, cas, Witness::owner(segment));
+        if !self.is_kept(shared, flash, emptying, &record, place) {
+            return false;
+        }
+        let left = record.expiry().left(self.now);
+        let bucket = match chained {
+            0 => usize::from(left.is_some_and(|left| left < flash.low_ttl())),
+            _ => LARGE_BUCKET,
+        };
+        while !self.prepare_to_leave(bucket, record.len(), chained) {
+            emptying.waits += 1;
+            if emptying.waits > WAITS_MAX || !flash.queue.wait(SHORT_PATIENCE) {
+                return false;
+            }
+        }
+        let hash = shared.hash(record.key());
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let Some(found) = stripe.on_flash().find(|found| wanted(found.slot)) else { return };
+        let is_its = |slot: Slot| slot.is_on_flash() && slot.place() == place;
+        let Some(found) = stripe.on_flash().find(|found| is_its(found.slot)) else { return false };
         if emptying.sequence < shared.flush_floor() {
-            return;
+            return false;
         }
         let whole = AbortOnUnwind;
-        if let Some(offset) = writer.copy_for_leaving(shared, &record, bucket) {
-            stripe.replace(&found, offset, 0);
+        let is_kept = writer.leave(shared, &stripe, &found, &record, bucket);
+        if is_kept {
             writer.count_back_in_memory(shared, found.slot, &record);
-            emptying.budget -= (counted_len(found.slot.span()) as u64).min(emptying.budget);
+            let len = flash.format.counted_len(found.slot) as u64;
+            emptying.budget -= len.min(emptying.budget);
             emptying.rescued += 1;
         }
         std::mem::forget(whole);
+        is_kept
     }
 
     /// Removes all index words that refer to a page, and returns how many there were.
@@ -326,7 +410,7 @@ impl Handle {
         let stripe = shared.index.lock(bucket as u64);
         let mut removed = 0;
         for place in stripe.words_of(bucket).filter(|place| is_wanted(place.slot)) {
-            let bytes = counted_len(place.slot.span()) as u64;
+            let bytes = flash.format.counted_len(place.slot) as u64;
             writer.remove_from_flash(shared, &stripe, &place);
             flash.counts.objects_evicted.add(1);
             flash.counts.bytes_evicted.add(bytes);

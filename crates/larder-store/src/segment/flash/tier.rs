@@ -71,8 +71,6 @@ const ERRORS_MAX: u64 = 256;
 const FAILED_WRITES_MAX: u32 = 3;
 /// A device that ends no write for so many seconds has stopped.
 const WRITE_SECONDS_MAX: u32 = 2;
-/// A read that takes longer than so many seconds has failed.
-const READ_SECONDS_MAX: u32 = 5;
 
 impl std::fmt::Debug for Flash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -175,10 +173,7 @@ impl Flash {
         if self.counts.reading.get() > 0 {
             for map in &self.reads {
                 let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
-                let late = |read: &&Arc<dyn Reading>| {
-                    now.0.saturating_sub(read.begun().0) > READ_SECONDS_MAX
-                };
-                reads.iter().filter(late).for_each(|read| read.give_up());
+                reads.iter().filter(|read| read.is_late(now)).for_each(|read| read.give_up());
             }
         }
         // One that was woken may have gone away without waking the next.

@@ -8,8 +8,10 @@ use super::super::header::{Header, State};
 use super::super::record::{OwnedSegment, Record, Witness};
 use super::super::shared::{AbortOnUnwind, Shared};
 use super::super::sync::Ordering;
-use super::super::table::SegmentState;
-use super::format::{Origin, counted_len, span_of};
+use super::super::table::{SegmentState, Sequence};
+use super::format::{LARGE, Origin, span_of};
+use super::leave::LARGE_BUCKET;
+use super::leaving_value::LeavingValue;
 use super::pages::{BUCKETS, Page};
 use super::reclaim;
 use super::tier::Flash;
@@ -30,6 +32,16 @@ struct Written {
     /// Its first byte on the device.
     offset: u64,
     page: u32,
+}
+
+/// Blocks that are written to.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    page: u32,
+    /// The first byte on the device.
+    offset: u64,
+    /// The sequence of the page.
+    sequence: Sequence,
 }
 
 /// What has become of a block.
@@ -84,9 +96,9 @@ fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce(&mut Handle, &Flash)
 }
 
 fn run(handle: &mut Handle, flash: &Flash) {
-    while let Some(segment) = flash.queue.next() {
-        handle.write_out(flash, segment);
-        flash.queue.finish();
+    while let Some((segment, chained)) = flash.queue.next() {
+        handle.write_out(flash, (segment, chained));
+        flash.queue.finish(chained);
     }
 }
 
@@ -94,24 +106,30 @@ fn run(handle: &mut Handle, flash: &Flash) {
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(in super::super) fn write_next(handle: &mut Handle, flash: &Flash) -> bool {
     let next = flash.queue.try_next();
-    if let Some(segment) = next {
-        handle.write_out(flash, segment);
-        flash.queue.finish();
+    if let Some((segment, chained)) = next {
+        handle.write_out(flash, (segment, chained));
+        flash.queue.finish(chained);
     }
     next.is_some()
 }
 
 impl Handle {
     /// Writes a leaving segment, and frees it.
-    fn write_out(&mut self, flash: &Flash, segment: u32) {
+    fn write_out(&mut self, flash: &Flash, (segment, chained): (u32, usize)) {
         let shared = Arc::clone(&self.shared);
         self.now = flash.now();
         let owned = OwnedSegment(segment);
-        let written = match self.write_block(&shared, flash, &owned) {
+        let outcome = if usize::from(shared.table().entry(segment).kind().lifetime) == LARGE_BUCKET
+        {
+            self.write_large(&shared, flash, &owned)
+        } else {
+            self.write_block(&shared, flash, &owned)
+        };
+        let written = match outcome {
             Outcome::Written(written) => Some(written),
             Outcome::Failed => None,
             // The next process finds it as it is, or the next threads of this one.
-            Outcome::Stopped => return flash.queue.push(segment),
+            Outcome::Stopped => return flash.queue.push(segment, chained),
         };
         let evicted = self.land(&shared, flash, &owned, written);
         if let Some(written) = written {
@@ -129,20 +147,27 @@ impl Handle {
         }
     }
 
-    /// Writes a segment to the next block.
-    fn write_block(&self, shared: &Shared, flash: &Flash, segment: &OwnedSegment) -> Outcome {
-        let (table, layout) = (shared.table(), &shared.table().layout);
-        let entry = table.entry(segment.0);
-        let mut bucket = usize::from(entry.kind().lifetime);
-        let (page, block, sequence) = loop {
+    /// The next `count` blocks for a segment of items that leave.
+    fn next_blocks(
+        &self,
+        shared: &Shared,
+        flash: &Flash,
+        segment: &OwnedSegment,
+        (mut bucket, count): (usize, u32),
+    ) -> Result<Blocks, Outcome> {
+        let table = shared.table();
+        loop {
             let floor = shared.flush_floor();
-            if flash.is_off() || entry.sequence().load(Ordering::Relaxed) < floor {
-                return Outcome::Failed;
+            let written = table.entry(segment.0).sequence().load(Ordering::Relaxed);
+            if flash.is_off() || written < floor {
+                return Err(Outcome::Failed);
             }
             let blocks = flash.format.blocks_of_page();
-            let next = flash.lists().next_block(table, bucket, blocks, floor);
+            let next = flash.lists().next_blocks(table, bucket, (count, blocks), floor);
             if let Some((page, block)) = next {
-                break (page, block, Page::new(table, page as usize).sequence());
+                let sequence = Page::new(table, page as usize).sequence();
+                let offset = flash.format.block_offset(page, block);
+                return Ok(Blocks { page, offset, sequence });
             }
             let sequence = table.header_page().next_sequence(&mut shared.alloc());
             if flash.lists().open(table, bucket, sequence, self.now) {
@@ -157,11 +182,22 @@ impl Handle {
                     PAGE_PATIENCE / 100
                 };
                 if !flash.queue.wait(patience) {
-                    return Outcome::Stopped;
+                    return Err(Outcome::Stopped);
                 }
             }
+        }
+    }
+
+    /// Writes a segment to the next block.
+    fn write_block(&self, shared: &Shared, flash: &Flash, segment: &OwnedSegment) -> Outcome {
+        let (table, layout) = (shared.table(), &shared.table().layout);
+        let entry = table.entry(segment.0);
+        let bucket = usize::from(entry.kind().lifetime);
+        let blocks = match self.next_blocks(shared, flash, segment, (bucket, 1)) {
+            Ok(blocks) => blocks,
+            Err(outcome) => return outcome,
         };
-        let offset = flash.format.block_offset(page, block);
+        let Blocks { offset, sequence, .. } = blocks;
         let start = layout.start(segment.0);
         let end = start + entry.written().load(Ordering::Acquire) as usize;
         for (at, header) in records(shared, flash, segment) {
@@ -181,17 +217,45 @@ impl Handle {
         // SAFETY: the place is in the region, all of which is initialised; others change headers alone, through
         // atomics.
         let result = unsafe { flash.device.write(offset, from, len) };
-        flash.note_write(table, result.is_err());
-        if result.is_err() {
-            flash.note_error(table, None);
-            Page::new(table, page as usize).reads().fetch_sub(1, Ordering::AcqRel);
-            Page::new(table, page as usize).errors().store(u32::MAX / 2, Ordering::Relaxed);
-            flash.lists().abandon(table, page);
-            flash.queue.notify();
-            return Outcome::Failed;
+        self.end_write(shared, flash, blocks, len, result.is_ok())
+    }
+
+    /// Writes the large item of a segment to the next blocks.
+    fn write_large(&self, shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Outcome {
+        let Some(item) = LeavingValue::of(shared, flash, segment) else { return Outcome::Failed };
+        let expires = item.expiry.left(self.now);
+        let bucket = usize::from(expires.is_some_and(|left| left < flash.low_ttl()));
+        let count = item.len.div_ceil(flash.format.block_len);
+        let count = u32::try_from(count).expect("a page has few blocks");
+        let blocks = match self.next_blocks(shared, flash, segment, (bucket, count)) {
+            Ok(blocks) => blocks,
+            Err(outcome) => return outcome,
+        };
+        let Blocks { offset, sequence, .. } = blocks;
+        let result = item.write(shared, flash, segment, Origin { offset, sequence });
+        self.end_write(shared, flash, blocks, item.len, result.is_ok())
+    }
+
+    fn end_write(
+        &self,
+        shared: &Shared,
+        flash: &Flash,
+        Blocks { page, offset, .. }: Blocks,
+        len: usize,
+        is_written: bool,
+    ) -> Outcome {
+        let table = shared.table();
+        flash.note_write(table, !is_written);
+        if is_written {
+            flash.counts.bytes_written.add(len as u64);
+            return Outcome::Written(Written { offset, page });
         }
-        flash.counts.bytes_written.add(len as u64);
-        Outcome::Written(Written { offset, page })
+        flash.note_error(table, None);
+        Page::new(table, page as usize).reads().fetch_sub(1, Ordering::AcqRel);
+        Page::new(table, page as usize).errors().store(u32::MAX / 2, Ordering::Relaxed);
+        flash.lists().abandon(table, page);
+        flash.queue.notify();
+        Outcome::Failed
     }
 
     /// Has the index words of a segment's items refer to flash, or evicts the items if they were not written.
@@ -230,13 +294,23 @@ impl Handle {
             } else if let Some(written) = written {
                 let (class, footprint) = shared.class_of(&record);
                 let offset = written.offset + (at - start) as u64;
-                let span = span_of(flash.format.len_of(header));
+                let large_len =
+                    record.chain().and_then(|_| flash.format.large_len(record.value_len()));
+                let (on_flash, span) = match large_len {
+                    Some(len) => (flash.format.large_place(offset, len), LARGE),
+                    None => (flash.format.place_of(offset), span_of(flash.format.len_of(header))),
+                };
+                let slot = place.slot.on_flash(on_flash, span);
+                let bytes = flash.format.counted_len(slot);
                 // Whoever finds the word finds a page with items.
-                Page::new(table, written.page as usize).add(span, record.expiry());
-                stripe.move_to_flash(&place, flash.format.place_of(offset), span);
+                Page::new(table, written.page as usize).add(bytes, record.expiry());
+                stripe.move_to_flash(&place, slot);
                 let block = writer.member.block;
                 block.remove_item(table, class, footprint);
-                block.add_item(table, 0, counted_len(span));
+                block.add_item(table, 0, bytes);
+                if large_len.is_some() {
+                    shared.mark_dead(&record, false);
+                }
                 flash.counts.objects_written.add(1);
             } else {
                 writer.evict(shared, &stripe, &place, &record, hash);

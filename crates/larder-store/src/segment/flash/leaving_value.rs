@@ -1,0 +1,114 @@
+//! Writing a large item to flash: its head, and its value out of the segments that it has in memory.
+
+use super::super::chain::ChainLease;
+use super::super::header::{Header, INLINE_LEN_MAX};
+use super::super::record::{OwnedSegment, Record, Witness};
+use super::super::shared::Shared;
+use super::super::sync::Ordering;
+use super::format::{CHECKSUM_LEN, Origin, add_piece};
+use super::tier::Flash;
+use crate::{Expiry, Lease};
+use std::io;
+use std::sync::Arc;
+
+/// A large item that leaves, with a lease on its value.
+pub(super) struct LeavingValue {
+    value: ChainLease,
+    pub(super) expiry: Expiry,
+    /// The bytes that it takes on flash.
+    pub(super) len: usize,
+}
+
+impl LeavingValue {
+    /// The item of a leaving segment; `None` if its key has another item by now, or none.
+    pub(super) fn of(shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Option<Self> {
+        let (table, cas) = (shared.table(), shared.config.cas);
+        let start = table.layout.start(segment.0);
+        if table.entry(segment.0).written().load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let hash = shared.hash(Record::at(table, start, cas, Witness::owner(segment)).key());
+        // While the stripe is locked, nobody frees the chain.
+        let stripe = shared.index.lock(hash);
+        stripe.find(|slot| slot.offset() == start)?;
+        let record = Record::at(table, start, cas, Witness::locked(&stripe));
+        let chain = record.chain()?;
+        let len = flash.format.large_len(record.value_len())?;
+        let (value, expiry) = (ChainLease::new(shared, &record, chain), record.expiry());
+        Some(Self { value, expiry, len })
+    }
+
+    /// Writes it to the blocks at `origin`.
+    pub(super) fn write(
+        &self,
+        shared: &Shared,
+        flash: &Flash,
+        segment: &OwnedSegment,
+        origin: Origin,
+    ) -> io::Result<()> {
+        let (table, align) = (shared.table(), flash.device.align());
+        let start = table.layout.start(segment.0);
+        let header = Header(table.region.word(start).load(Ordering::Relaxed));
+        let mut at = origin.offset + flash.format.head_len as u64;
+        let (mut sum, mut written) = (0, 0);
+        while written < self.value.len() {
+            let piece = self.value.piece(written);
+            sum = add_piece(sum, piece);
+            let len = piece.len().next_multiple_of(align);
+            // What is in the item's own segment is at any offset, and what is behind it is not its own.
+            let copy;
+            let bytes = if piece.as_ptr().addr().is_multiple_of(align) && len == piece.len() {
+                piece
+            } else {
+                copy = Sectors::of([piece], len, align);
+                copy.bytes()
+            };
+            write(flash, at, bytes)?;
+            (at, written) = (at + len as u64, written + piece.len());
+        }
+        let header = Header(header.0 & !(INLINE_LEN_MAX as u64));
+        let record_len = header.record_len(shared.config.cas);
+        let kept = header.extras_len(shared.config.cas) + header.key_len();
+        // SAFETY: the segment is this thread's, and but for the header nothing in it changes.
+        let rest = unsafe { table.region.bytes(start + 8, kept) };
+        let padding = [0; 8];
+        let padding = &padding[..record_len - 8 - kept];
+        let value_sum = sum.to_ne_bytes();
+        let checked = [rest, padding, &value_sum].concat();
+        let sum = flash.format.checksum(header, &checked, origin).to_ne_bytes();
+        debug_assert!(record_len + 2 * CHECKSUM_LEN <= flash.format.head_len);
+        let head = [&header.0.to_ne_bytes()[..], &checked, &sum];
+        let head = Sectors::of(head, flash.format.head_len, align);
+        write(flash, origin.offset, head.bytes())
+    }
+}
+
+fn write(flash: &Flash, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the bytes are initialised, and they do not change while they are borrowed.
+    unsafe { flash.device.write(offset, bytes.as_ptr(), bytes.len()) }
+}
+
+/// Bytes at an address that the device can be written from, with zeroes behind them.
+struct Sectors {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Sectors {
+    /// A copy of some pieces, followed by zeroes up to `len` bytes.
+    fn of<const N: usize>(pieces: [&[u8]; N], len: usize, align: usize) -> Self {
+        let mut memory = vec![0; len + align];
+        let start = memory.as_ptr().align_offset(align).min(align);
+        let mut at = start;
+        for piece in pieces {
+            memory[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        Self { memory, start, len }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+}
