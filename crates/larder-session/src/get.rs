@@ -92,12 +92,14 @@ pub(crate) fn get<E: Engine, H: Host>(
         output.truncate(mark);
         show(get, key.bytes, item, now, pending, output)
     });
+    if matches!(looked, Err(_) | Ok(Lookup::Pending)) {
+        // The item may have been written to the output before its change was refused, or has to wait.
+        *pending = Pending::Nothing;
+        output.truncate(mark);
+    }
     match looked {
         Ok(looked) => finish(cx, get, key.bytes, &looked, output),
         Err(_) => {
-            // The item may have been written to the output before its change was refused.
-            *pending = Pending::Nothing;
-            output.truncate(mark);
             reply::get_created_refused(get, output);
             Answered::Refused
         }

@@ -275,9 +275,17 @@ impl<E: Engine> Engine for Handle<E> {
         &mut self,
         key: HashedKey<'_>,
         upload: &mut Option<Self::Upload>,
-        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+        mut decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
         if self.is_away(key.hash) {
+            if self.storage.draw().is_multiple_of(2) {
+                // It goes there after it was shown, to make room for the change.
+                let _ = self.engine.update(key, upload, |found| {
+                    let shown = matches!(found, Lookup::Hit(_)).then(|| decide(found));
+                    drop(shown);
+                    (Change::Keep, ())
+                });
+            }
             return Err(Refusal::Pending);
         }
         let mut changes = false;

@@ -432,7 +432,8 @@ pub trait Engine {
 
     /// Shows `decide` the item under `key` (`Hit`), or why there is none, and applies its answer
     /// atomically: no other write to the key happens in between. `decide` is called again if room had
-    /// to be made first, so it must depend on nothing but what it is shown; its last answer counts.
+    /// to be made first, so it must depend on nothing but what it is shown; its last answer counts. The
+    /// update may still be refused, or have to wait because the item has gone to slower storage meanwhile.
     ///
     /// A `Put` of an uploaded value takes `upload`; otherwise it stays where it is.
     ///
