@@ -36,6 +36,8 @@ WINDOW = 800
 PRELOADED = 500
 # No item is shorter, so that all are longer than `ext_item_size`, but for numbers.
 LENGTHS = [(0.5, (100, 800)), (0.95, (800, 4000)), (1, (4000, 9000))]
+# Those from 12 KB on have segments of their own under the lowest limit.
+LARGE_LENGTHS = [(0.5, (100, 9000)), (0.9, (9000, 60_000)), (1, (60_000, 200_000))]
 LIMITS = [16, 16, 20, 24, 32, 64]
 SIZES_MIB = [256, 320]
 # Chunks are sent this far apart, so that evictions do not outrun writes.
@@ -43,9 +45,10 @@ BULK_PACE_SECS, PACE_SECS = 0.006, 0.001
 POLL_SECS = 0.003
 PACED = Kind("flash", LIMITS, False, 1500, 300, False, 2000, 0)
 FLUSHED = PACED._replace(name="flash and flushes", flush_share=0.1)
+LARGE = PACED._replace(name="flash and large values", large=True, keys=300)
 # As fast as the server reads: items may be evicted without being written.
 HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
-KINDS = [PACED, HEAVY, FLUSHED]
+KINDS = [PACED, HEAVY, FLUSHED, LARGE]
 # What may never be counted: all reads succeed.
 FAULTS = ["badcrc_from_extstore", "miss_from_extstore", "flash_off"]
 
@@ -126,7 +129,8 @@ class FlashCampaign(Campaign):
         evicts = self.kind.evicts
         keys = [Key(b"key-%d-%d" % (worker, n), evicts) for n in range(self.kind.keys)]
         numbers = [Key(b"number-%d-%d" % (worker, n), evicts or self.item_size > 0) for n in range(NUMBERS)]
-        return Script(random.Random(self.rng.randrange(2**32)), keys, numbers, LENGTHS)
+        lengths = LARGE_LENGTHS if self.kind.large else LENGTHS
+        return Script(random.Random(self.rng.randrange(2**32)), keys, numbers, lengths)
 
     def run(self, first, count):
         with tempfile.TemporaryDirectory(prefix="larder-flash-", dir=self.flash_folder) as folder:

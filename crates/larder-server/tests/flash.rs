@@ -65,6 +65,45 @@ fn items_that_leave_memory_are_found_on_flash() {
     assert_eq!(page(&server, " e"), pages);
 }
 
+/// A value that takes many segments of memory.
+fn large_value(key: usize) -> String {
+    format!("{key:08} ").repeat(5_000 + 197 * (key % 60))
+}
+
+#[test]
+fn large_values_are_found_on_flash() {
+    const LARGE: usize = 400;
+    let (_scratch, server) = server(256, ",ext_recache_rate=0");
+    // What is written depends on the speed of the disk: what it has no time for is dropped.
+    wait_for("writes", || {
+        for key in 0..LARGE {
+            let value = large_value(key);
+            let set = format!("set key{key} 7 0 {} noreply\r\n{value}\r\nmn\r\n", value.len());
+            assert_eq!(server.ask_text(&set), "MN\r\n");
+        }
+        number(&server, "extstore_objects_used") > 200
+    });
+    let (mut found, mut changed) = (0, 0);
+    for key in 0..LARGE {
+        let value = large_value(key);
+        let hit = |value: &str| format!("VALUE key{key} 7 {}\r\n{value}\r\nEND\r\n", value.len());
+        let answer = server.ask_text(&format!("get key{key}\r\n"));
+        assert!(answer == hit(&value) || answer == "END\r\n", "{key}: {} bytes", answer.len());
+        found += usize::from(answer == hit(&value));
+        if key % 5 == 0
+            && server.ask_text(&format!("append key{key} 0 0 2\r\n!!\r\n")) == "STORED\r\n"
+        {
+            let answer = server.ask_text(&format!("gat 1000 key{key}\r\n"));
+            assert!(answer == hit(&format!("{value}!!")) || answer == "END\r\n", "{key}");
+            changed += usize::from(answer != "END\r\n");
+        }
+    }
+    assert!(found > 200 && changed > 20, "{found} {changed}: {}", page(&server, ""));
+    assert!(number(&server, "get_extstore") > 100, "{}", page(&server, ""));
+    assert_eq!(number(&server, "badcrc_from_extstore"), 0);
+    assert_eq!(number(&server, "miss_from_extstore"), 0);
+}
+
 /// Names of lines that only a server with flash has.
 fn names(server: &Server, name: &str) -> Vec<String> {
     let page = page(server, name);
