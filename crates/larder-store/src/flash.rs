@@ -35,7 +35,8 @@ pub enum Admit {
 pub struct FlashSettings {
     /// Items of fewer bytes are not written.
     pub item_size: usize,
-    /// Kept for the caller: items are written when they are evicted.
+    /// Items that were idle for so many seconds leave for flash before they are evicted. `None`: they leave when
+    /// they are evicted.
     pub item_age: Option<u32>,
     /// Items that expire within so many seconds share pages.
     pub low_ttl: u32,

@@ -131,7 +131,6 @@ impl FlashOptions {
         let reason = |name: &&'static str| match *name {
             name if self.files.is_empty() => Some((name, NO_PATH)),
             "ext_wbuf_size" => Some(("ext_wbuf_size", "segments of memory are the write buffers")),
-            "ext_item_age" => Some(("ext_item_age", "items are written when they are evicted")),
             "ext_max_sleep" => {
                 Some(("ext_max_sleep", "threads that write sleep until there is work"))
             }

@@ -231,7 +231,7 @@ pub(super) const SETTINGS: &[Row] = &[
     Row::gauge(
         "ext_item_age",
         Server(|s| settings(s).item_age.unwrap_or(u32::MAX).into()),
-        "The setting `-o ext_item_age`, without effect; 4294967295: it was not given.",
+        "The setting `-o ext_item_age`, in seconds; 4294967295: it was not given.",
     )
     .unit(Seconds),
     Row::gauge(

@@ -419,6 +419,12 @@ impl Alloc {
         self.dequeue(segment)
     }
 
+    /// Takes a segment for which `may` is true, if there is one among the oldest of each kind.
+    pub(super) fn take_front_if(&mut self, may: impl Fn(u32) -> bool) -> Option<u32> {
+        let segment = self.queues.fronts().find(|segment| may(*segment))?;
+        self.dequeue(segment)
+    }
+
     /// Takes the segment that is evicted next. `hit_bytes` returns how many bytes of a segment's items
     /// were hit since they were written.
     pub(super) fn take_victim(&mut self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {

@@ -238,10 +238,11 @@ impl Engine for Handle {
         self.shared.collect();
         let crawling = self.crawl_on();
         let shrinking = self.shrink();
+        let aging = self.age_on();
         if !self.pin.is_in_batch() {
             self.end_writing();
         }
-        shrinking || crawling
+        shrinking || crawling || aging
     }
 
     fn shrink(&mut self) -> bool {

@@ -6,12 +6,14 @@
 
 use super::alloc::{Alloc, Queued};
 use super::evacuation::{Evacuation, Reason};
+use super::flash::tier::Flash;
 use super::handle::{Handle, liveness};
 use super::header::{Header, State};
 use super::record::{NewRecord, OwnedSegment, Record, Witness};
 use super::shared::{AbortOnUnwind, Shared};
 use super::sync::Ordering;
 use crate::eviction::{Kind, Queue, Verdict};
+use std::sync::Arc;
 
 /// The dead level (see `alloc`) from which a segment is cleaned before anything is evicted: 17 %. By
 /// measurement: with three overwrites in ten sets, live items have 90 % of the segments, and 83 % with
@@ -30,6 +32,9 @@ const CLEAN_LEVEL_AGED: usize = 17;
 /// if free segments run short.
 const RATE: usize = 2;
 const RATE_SHORT: usize = 8;
+
+/// Records of old segments that one step of maintenance looks at.
+const AGING_STEP: usize = 256;
 
 impl Handle {
     fn evacuation(&mut self) -> &mut Option<Evacuation> {
@@ -85,7 +90,7 @@ impl Handle {
         let end = at + table.entry(segment).written().load(Ordering::Relaxed) as usize;
         let segment = OwnedSegment(segment);
         let evacuation =
-            Evacuation { segment, at, hash: None, end, reason, rate: RATE, evicted: 0 };
+            Evacuation { segment, at, hash: None, end, reason, rate: RATE, evicted: 0, left: 0 };
         *self.evacuation() = Some(evacuation);
     }
 
@@ -104,6 +109,44 @@ impl Handle {
         Some((Reason::Evict(victim.queue), victim.segment))
     }
 
+    /// Has items leave for flash that were idle for as long as `ext_item_age` says, if it was given; true if
+    /// there is more to do.
+    pub(super) fn age_on(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let age = shared.flash.as_ref().filter(|flash| !flash.is_off()).and_then(Flash::item_age);
+        let Some(age) = age else { return false };
+        let is_aging = |evacuation: &Evacuation| matches!(evacuation.reason, Reason::Age(_));
+        if self.evacuation().is_none() && !shared.waits_for_writes() {
+            let base = |segment| shared.table().entry(segment).base().0;
+            let is_old = |segment| self.now.0.saturating_sub(base(segment)) > age;
+            let chosen = {
+                let mut alloc = shared.alloc();
+                let has_room = alloc.free_or_pending() > shared.reserve();
+                if has_room { alloc.take_front_if(is_old) } else { None }
+            };
+            if let Some(segment) = chosen {
+                self.begin(Reason::Age(age), segment);
+            }
+        }
+        let left = |handle: &mut Self| handle.evacuation().as_ref().map_or(0, |e| e.left);
+        let (mut records, mut leaving) = (0, 0);
+        while records < AGING_STEP
+            && self.evacuation().as_ref().is_some_and(is_aging)
+            && !shared.waits_for_writes()
+        {
+            let before = left(self);
+            if !self.evacuate_next() {
+                break;
+            }
+            leaving += left(self).saturating_sub(before);
+            records += 1;
+        }
+        self.pin.renew(&shared.epoch);
+        shared.collect();
+        // Where most items stay, the others are not worth more than a step now and then.
+        records > 0 && leaving * 2 >= records
+    }
+
     fn take_expired(&self, alloc: &mut Alloc) -> Option<u32> {
         let entry = |segment| self.shared.table().entry(segment);
         alloc.take_expired(
@@ -118,7 +161,7 @@ impl Handle {
         if let Some(evacuation) = self.evacuation() {
             let is_short = match evacuation.reason {
                 // Cleaning frees only a small part of what it reads.
-                Reason::Clean => free_or_pending <= reserve,
+                Reason::Clean | Reason::Age(_) => free_or_pending <= reserve,
                 Reason::Evict(_) => free_or_pending < reserve * 3 / 4,
             };
             evacuation.rate = if is_short { RATE_SHORT } else { RATE };
@@ -233,14 +276,15 @@ impl Handle {
             return Some(len);
         }
         let queue = match evacuation.reason {
-            Reason::Clean => record.entry().kind().queue,
+            Reason::Clean | Reason::Age(_) => record.entry().kind().queue,
             Reason::Evict(_) => Queue::Main,
         };
         let (expiry, item_len) = (record.expiry(), record.item_len());
         let chained = self.shared.chain_segments_of(&record);
         let leaves = match evacuation.reason {
             Reason::Clean => None,
-            Reason::Evict(_) => self.shared.bucket_for(&record, self.now),
+            Reason::Age(age) if self.now.0.saturating_sub(record.accessed().0) < age => None,
+            Reason::Evict(_) | Reason::Age(_) => self.shared.bucket_for(&record, self.now),
         };
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));
         let (shared, writer) = self.writer();
@@ -260,6 +304,7 @@ impl Handle {
         }
         let kept = match evacuation.reason {
             Reason::Clean => Some(place.freq()),
+            Reason::Age(_) => leaves.is_none().then(|| place.freq()),
             Reason::Evict(queue) => {
                 match writer.writing.keep_limit(shared.segment_len()).verdict(
                     queue,
@@ -304,9 +349,16 @@ impl Handle {
                     shared.take_chain_off(record.segment(), chained);
                 }
                 shared.mark_dead(&record, true);
+                evacuation.left += 1;
                 return Some(len);
             }
-            shared.count_dropped();
+            if !matches!(evacuation.reason, Reason::Age(_)) {
+                shared.count_dropped();
+            }
+        }
+        if matches!(evacuation.reason, Reason::Age(_)) {
+            // It stays until it is evicted.
+            return None;
         }
         writer.evict(shared, &stripe, &place, &record, hash);
         evacuation.evicted += 1;

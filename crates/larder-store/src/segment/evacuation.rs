@@ -17,6 +17,8 @@ pub(super) struct Evacuation {
     pub(super) rate: usize,
     /// Items that were evicted.
     pub(super) evicted: u64,
+    /// Items that have left for flash.
+    pub(super) left: usize,
 }
 
 /// Why a segment is emptied, which says what happens to its live items.
@@ -26,4 +28,6 @@ pub(super) enum Reason {
     Clean,
     /// It is the next victim of the policy, which says which items are moved; the others are evicted.
     Evict(Queue),
+    /// It is so many seconds old: items that were idle for as long leave for flash, the others are moved.
+    Age(u32),
 }

@@ -177,3 +177,35 @@ fn small_items_are_not_written() {
     assert_eq!(cache.flash_gauges().unwrap().objects_written, 0);
     assert!(cache.gauges().evictions > 0);
 }
+
+#[test]
+fn idle_items_leave_before_their_memory_is_needed() {
+    use larder_store::Engine;
+    let device = Memory::new(64 * MIB, 7);
+    let settings = FlashSettings { item_age: Some(60), ..any_size() };
+    let cache = Cache::new(config(16 * MIB, &device, settings)).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..6_000, 0);
+    let on_flash = || cache.flash_gauges().unwrap().objects_used;
+    assert_eq!(on_flash(), 0, "there is room in memory");
+    now.fetch_add(50, Ordering::Relaxed);
+    for i in 0..100 {
+        assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)));
+    }
+    now.fetch_add(20, Ordering::Relaxed);
+    wait_for("idle items leave", || {
+        client.handle.maintain(client.now());
+        settle(&cache);
+        on_flash() > 4_000
+    });
+    let reads = cache.flash_gauges().unwrap().get_extstore;
+    for i in 0..100 {
+        assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)));
+    }
+    assert_eq!(cache.flash_gauges().unwrap().get_extstore, reads, "what was read has stayed");
+    for i in 100..6_000 {
+        assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)), "{i}");
+    }
+    assert_eq!(cache.gauges().evictions, 0);
+}

@@ -32,6 +32,8 @@ pub(in super::super) struct Flash {
     /// What evictions and look-ups need of the settings.
     item_size: AtomicUsize,
     low_ttl: AtomicU32,
+    /// `u32::MAX` if there is none.
+    item_age: AtomicU32,
     recache_rate: AtomicU32,
     admits_all: AtomicBool,
     lists: Mutex<Lists>,
@@ -101,6 +103,7 @@ impl Flash {
             settings: Mutex::new(config.settings),
             item_size: AtomicUsize::new(0),
             low_ttl: AtomicU32::new(0),
+            item_age: AtomicU32::new(u32::MAX),
             recache_rate: AtomicU32::new(0),
             admits_all: AtomicBool::new(true),
             lists: Mutex::new(lists),
@@ -131,6 +134,7 @@ impl Flash {
         *lock(&self.settings) = settings;
         self.item_size.store(settings.item_size, Relaxed);
         self.low_ttl.store(settings.low_ttl, Relaxed);
+        self.item_age.store(settings.item_age.unwrap_or(u32::MAX), Relaxed);
         self.recache_rate.store(settings.recache_rate, Relaxed);
         self.admits_all.store(settings.admit == Admit::All, Relaxed);
         self.queue.notify();
@@ -142,6 +146,11 @@ impl Flash {
 
     pub(in super::super) fn low_ttl(&self) -> u32 {
         self.low_ttl.load(Relaxed)
+    }
+
+    /// After how many seconds without an access items leave.
+    pub(in super::super) fn item_age(&self) -> Option<u32> {
+        Some(self.item_age.load(Relaxed)).filter(|age| *age != u32::MAX)
     }
 
     pub(in super::super) fn admits_all(&self) -> bool {
