@@ -37,7 +37,7 @@ PRELOADED = 500
 # No item is shorter, so that all are longer than `ext_item_size`, but for numbers.
 LENGTHS = [(0.5, (100, 800)), (0.95, (800, 4000)), (1, (4000, 9000))]
 # Those from 12 KB on have segments of their own under the lowest limit.
-LARGE_LENGTHS = [(0.5, (100, 9000)), (0.9, (9000, 60_000)), (1, (60_000, 200_000))]
+LARGE_LENGTHS = [(0.6, (100, 9000)), (0.95, (9000, 40_000)), (1, (40_000, 120_000))]
 LIMITS = [16, 16, 20, 24, 32, 64]
 SIZES_MIB = [256, 320]
 # Chunks are sent this far apart, so that evictions do not outrun writes.
