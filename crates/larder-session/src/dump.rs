@@ -6,7 +6,7 @@ use crate::context::Context;
 use larder_protocol::dump::{self, Dumped};
 use larder_protocol::reply;
 use larder_protocol::{Classic, ReplyFormat, Selection};
-use larder_store::{Engine, Expiry, Item, Lease, SizeClasses};
+use larder_store::{Engine, Expiry, Item, Lease, SizeClasses, WalkState};
 use std::collections::BTreeMap;
 
 /// What a dump shows of each item.
@@ -67,15 +67,16 @@ impl<E: Engine> Dump<E> {
         matches!(self.style, Style::Meta | Style::Keys)
     }
 
-    /// Writes the next items. Returns true once the dump and its end are written.
+    /// Writes the next items, and after the last of them the end of the dump.
     pub(crate) fn proceed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         output: &mut Vec<u8>,
-    ) -> bool {
+    ) -> WalkState {
         let Self { walk, style, selection, items_left, bytes_left, sizes, format } = self;
         let classes = &cx.operations.limits.classes;
-        let more = cx.operations.engine.walk_on(walk, ITEMS_PER_TURN, |key, item| {
+        let waker = (cx.waker)();
+        let mut state = cx.operations.engine.walk_on(walk, ITEMS_PER_TURN, &waker, |key, item| {
             let item = describe(key, item, classes);
             if *items_left == 0 || !selection.includes(item.class.into()) {
                 return;
@@ -95,8 +96,10 @@ impl<E: Engine> Dump<E> {
                 *items_left -= 1;
             }
         });
-        let done = !more || *items_left == 0;
-        if done {
+        if *items_left == 0 {
+            state = WalkState::End;
+        }
+        if state == WalkState::End {
             for (step, items) in &*sizes {
                 let size = (step * SIZE_STEP).to_string();
                 reply::stat(format, &size, &items.to_string(), output);
@@ -106,7 +109,7 @@ impl<E: Engine> Dump<E> {
                 Style::Meta | Style::Cache | Style::Sizes => reply::stats_end(format, output),
             }
         }
-        done
+        state
     }
 }
 

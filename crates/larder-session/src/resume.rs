@@ -6,7 +6,7 @@ use crate::pending::{Arriving, Body, Pending, Sending};
 use crate::session::Session;
 use crate::{Host, store};
 use larder_protocol::{KEY_LEN_MAX, Request, Store};
-use larder_store::{Engine, HashedKey, Refusal};
+use larder_store::{Engine, HashedKey, Refusal, WalkState};
 
 /// The longest value, in bytes, that is received as a whole in the input buffer of the connection.
 const BUFFERED_BODY_MAX: u64 = 64 << 10;
@@ -139,15 +139,22 @@ impl<E: Engine> Session<E> {
         mut dump: Box<Dump<E>>,
         output: &mut Vec<u8>,
     ) -> Step {
-        let full = output.len() > cx.settings.output_max;
-        if !full && dump.proceed(cx, output) {
-            if dump.is_crawl() {
-                cx.host.note_dump(false);
+        let next = if output.len() > cx.settings.output_max {
+            Next::Write
+        } else {
+            match dump.proceed(cx, output) {
+                WalkState::More => Next::Yield,
+                WalkState::Waiting => Next::Wait,
+                WalkState::End => {
+                    if dump.is_crawl() {
+                        cx.host.note_dump(false);
+                    }
+                    return Step::go_on(0);
+                }
             }
-            return Step::go_on(0);
-        }
+        };
         self.pending = Pending::Dumping(dump);
-        Step::end(0, if full { Next::Write } else { Next::Yield })
+        Step::end(0, next)
     }
 
     fn resume_arriving<H: Host>(

@@ -2,16 +2,16 @@
 //! to its callers it behaves like an engine with a flash tier and replicas. Tests use it to show that
 //! requests which wait are answered like others.
 //!
-//! A look-up of a key that was not delivered in this batch is `Pending` every other time, and two batches
-//! of three that change something have to be acknowledged. Reads and acknowledgements end when the test
-//! says so ([`Storage::complete`]) or, for a server, on a thread of their own within two milliseconds,
-//! in any order.
+//! A look-up of a key that was not delivered in this batch is `Pending` every other time, every other step of
+//! a walk has to wait, and two batches of three that change something have to be acknowledged. Reads and
+//! acknowledgements end when the test says so ([`Storage::complete`]) or, for a server, on a thread of their
+//! own within two milliseconds, in any order.
 
 use crate::cache::CacheControl;
 use crate::segment::MissRatioCurve;
 use crate::{
     Access, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges, HashedKey, Item,
-    Lease, LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated, Wanted,
+    Lease, LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated, WalkState, Wanted,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -175,6 +175,13 @@ pub struct Fetch {
     read: Arc<Wait>,
 }
 
+/// A walk, and the read that it waits for.
+#[derive(Debug)]
+pub struct Walk<W> {
+    walk: W,
+    wait: Option<Arc<Wait>>,
+}
+
 /// Changes that are to be acknowledged; asked for at the first look.
 #[derive(Debug, Default)]
 pub struct Position(OnceLock<Arc<Wait>>);
@@ -205,7 +212,7 @@ impl<E: Engine> Handle<E> {
 impl<E: Engine> Engine for Handle<E> {
     type Lease = E::Lease;
     type Upload = E::Upload;
-    type Walk = E::Walk;
+    type Walk = Walk<E::Walk>;
     type Fetch = Fetch;
     type Position = Position;
 
@@ -387,16 +394,26 @@ impl<E: Engine> Engine for Handle<E> {
     }
 
     fn walk(&self) -> Self::Walk {
-        self.engine.walk()
+        Walk { walk: self.engine.walk(), wait: None }
     }
 
     fn walk_on(
         &mut self,
         walk: &mut Self::Walk,
         items: usize,
+        waker: &Waker,
         visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
-    ) -> bool {
-        self.engine.walk_on(walk, items, visit)
+    ) -> WalkState {
+        let is_under_way = |wait: &Arc<Wait>| !wait.is_done.load(Ordering::Acquire);
+        if walk.wait.as_ref().is_some_and(is_under_way) {
+            return WalkState::Waiting;
+        }
+        walk.wait = None;
+        if self.storage.draw().is_multiple_of(2) {
+            walk.wait = self.storage.begin(waker);
+            return WalkState::Waiting;
+        }
+        self.engine.walk_on(&mut walk.walk, items, waker, visit)
     }
 
     fn gauges(&self) -> Gauges {

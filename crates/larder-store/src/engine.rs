@@ -314,6 +314,18 @@ pub enum Begun {
     Later,
 }
 
+/// The result of [`Engine::walk_on`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalkState {
+    /// There may be more to show: continue the walk.
+    More,
+    /// The next items are being read from slower storage. The waker will be called when there is something
+    /// to show; continuing earlier does no harm.
+    Waiting,
+    /// All items were shown.
+    End,
+}
+
 /// An evicted item, as an [`EvictionObserver`] sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction<'e> {
@@ -543,9 +555,10 @@ pub trait Engine {
     /// Begins a walk over all items, which ends when it is dropped.
     fn walk(&self) -> Self::Walk;
 
-    /// Shows the next live items to `visit`, about `items` of them; false when all were shown. This
-    /// counts as no access. An item that is there during the whole walk is shown at least once, and only
-    /// once unless writes move items meanwhile.
+    /// Shows the next live items to `visit`, about `items` of them. This counts as no access. An item that
+    /// is there during the whole walk is shown at least once, and only once unless writes move items
+    /// meanwhile. Items on slower storage are read for it, some at a time, and shown in a later call.
+    /// After [`WalkState::Waiting`], `waker` is called or that of an earlier call.
     ///
     /// # Panics
     /// An engine may panic if the walk belongs to another cache.
@@ -553,8 +566,9 @@ pub trait Engine {
         &mut self,
         walk: &mut Self::Walk,
         items: usize,
+        waker: &Waker,
         visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
-    ) -> bool;
+    ) -> WalkState;
 
     /// The cache's totals, the same from each handle.
     fn gauges(&self) -> Gauges;

@@ -34,11 +34,12 @@ pub use upload::Upload;
 use crate::cache::CacheControl;
 use crate::{
     Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup,
-    Refusal, Seconds, Updated,
+    Refusal, Seconds, Updated, WalkState,
 };
 use record::LARGE_LEN_MIN;
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 use step::Step;
 
 /// A map of another crate, with the [`Core`] of the cache whose items it holds. The maps are
@@ -240,15 +241,17 @@ impl<M: Map> Engine for Handle<M> {
         &mut self,
         walk: &mut M::Walk,
         items: usize,
+        _waker: &Waker,
         mut visit: impl FnMut(&[u8], &Item<'_, SharedLease>),
-    ) -> bool {
+    ) -> WalkState {
         let Self { map, now } = self;
         let mut show = |key: &[u8], record: &Record| {
             if map.core().liveness(record, *now).is_live() {
                 visit(key, &record.lend());
             }
         };
-        (0..items).all(|_| map.walk_on(walk, &mut show))
+        let has_more = (0..items).all(|_| map.walk_on(walk, &mut show));
+        if has_more { WalkState::More } else { WalkState::End }
     }
 
     fn gauges(&self) -> Gauges {

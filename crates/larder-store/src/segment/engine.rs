@@ -15,7 +15,7 @@ use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
     Access, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lookup, Overheld,
-    Refusal, Seconds, Updated, Wanted,
+    Refusal, Seconds, Updated, WalkState, Wanted,
 };
 use std::num::NonZeroUsize;
 #[cfg(unix)]
@@ -272,9 +272,10 @@ impl Engine for Handle {
         &mut self,
         walk: &mut Walk,
         items: usize,
+        _waker: &Waker,
         visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
-    ) -> bool {
-        self.walk_step(walk, items, visit)
+    ) -> WalkState {
+        if self.walk_step(walk, items, visit) { WalkState::More } else { WalkState::End }
     }
 
     fn gauges(&self) -> Gauges {

@@ -40,12 +40,13 @@ use super::sync::{AtomicU32, Ordering};
 use super::{Cache, Config, Handle};
 use crate::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, NewValue, Refusal,
-    Seconds, SizeClasses, Value,
+    Seconds, SizeClasses, Value, WalkState,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::Waker;
 
 /// Orders that are tried, at random and by PCT each.
 fn schedules(default: usize) -> usize {
@@ -617,7 +618,10 @@ fn a_walk_misses_nothing_while_others_insert() {
         });
         let mut walk = handle.walk();
         let mut shown = Vec::new();
-        while handle.walk_on(&mut walk, 16, |key, _| shown.push(key.to_vec())) {
+        let mut step = |shown: &mut Vec<_>| {
+            handle.walk_on(&mut walk, 16, Waker::noop(), |key, _| shown.push(key.to_vec()))
+        };
+        while step(&mut shown) == WalkState::More {
             thread::yield_now();
         }
         writer.join().unwrap();

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::*;
+use std::task::Waker;
 
 const NOW: Seconds = Seconds(1_000_000);
 
@@ -387,10 +388,10 @@ fn a_walk_that_was_told_too_much_begins_its_stripe_again() {
     let mut shown = std::collections::HashMap::new();
     let mut walk = handle.walk();
     for step in 0.. {
-        let more = handle.walk_on(&mut walk, 50, |key, _| {
+        let state = handle.walk_on(&mut walk, 50, Waker::noop(), |key, _| {
             *shown.entry(key.to_vec()).or_insert(0) += 1;
         });
-        if !more {
+        if state == WalkState::End {
             break;
         }
         if step == 2 {

@@ -1,8 +1,9 @@
 //! Going through all items.
 
 use crate::common::*;
-use larder_store::{Engine, Expiry};
+use larder_store::{Engine, Expiry, WalkState};
 use std::collections::HashMap;
+use std::task::Waker;
 
 for_every_engine! {
     a_walk_shows_every_live_item_once
@@ -21,13 +22,13 @@ fn walked<E: Engine>(
     let mut walk = engine.walk();
     loop {
         let mut seen = 0;
-        let more = engine.walk_on(&mut walk, 100, |key, _| {
+        let state = engine.walk_on(&mut walk, 100, Waker::noop(), |key, _| {
             *shown.entry(key.to_vec()).or_insert(0) += 1;
             seen += 1;
         });
         assert!(seen < 200, "{seen} items in one step");
         steps += 1;
-        if !more {
+        if state == WalkState::End {
             return (shown, steps);
         }
         between(engine);
@@ -57,11 +58,14 @@ fn a_walk_shows_every_live_item_once<S: Subject>() {
     let mut ends = Vec::new();
     engine.begin_batch(after(4));
     let mut walk = engine.walk();
-    while engine.walk_on(&mut walk, 1000, |key, item| {
-        if key == b"mortal" {
-            ends.push((item.attributes.expiry, item.value.len()));
-        }
-    }) {}
+    let mut step = || {
+        engine.walk_on(&mut walk, 1000, Waker::noop(), |key, item| {
+            if key == b"mortal" {
+                ends.push((item.attributes.expiry, item.value.len()));
+            }
+        })
+    };
+    while step() == WalkState::More {}
     assert_eq!(ends, [(Expiry::At(after(5)), 1)]);
     engine.begin_batch(after(5));
     assert!(!walked(&mut engine, |_| ()).0.contains_key(&b"mortal"[..]), "it has ended");

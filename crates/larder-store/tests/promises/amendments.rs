@@ -2,8 +2,11 @@
 
 use crate::common::*;
 use larder_store::segment::{Cache, Handle};
-use larder_store::{Access, Attributes, Change, Engine, Expiry, Lookup, NewCas, NewValue};
+use larder_store::{
+    Access, Attributes, Change, Engine, Expiry, Lookup, NewCas, NewValue, WalkState,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -98,10 +101,13 @@ fn a_plain_look_up_sees_flags_and_cas_of_one_moment() {
 fn a_walk_sees_attributes_and_cas_of_one_moment() {
     check(&cache(MIB), amend_to, |engine| {
         let mut walk = engine.walk();
-        while engine.walk_on(&mut walk, 100, |key, item| {
-            assert_eq!(key, KEY);
-            assert_eq!(item.attributes, attributes(item.cas), "with CAS {}", item.cas);
-        }) {}
+        let mut step = || {
+            engine.walk_on(&mut walk, 100, Waker::noop(), |key, item| {
+                assert_eq!(key, KEY);
+                assert_eq!(item.attributes, attributes(item.cas), "with CAS {}", item.cas);
+            })
+        };
+        while step() == WalkState::More {}
     });
 }
 

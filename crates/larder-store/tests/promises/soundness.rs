@@ -1,13 +1,15 @@
 //! Misuse of the interface, and panics in the closures of callers, do not damage other items.
 
 use crate::common::*;
-use larder_store::segment::{Cache, Handle, Upload};
+use larder_store::segment::{Cache, ChainLease, Handle, Upload};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, NewValue, Refusal,
+    WalkState,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 const KEYS: u64 = 200;
@@ -216,7 +218,8 @@ fn check_by_walking(engine: &mut Handle, len: usize) {
         let id = key.try_into().map(u64::from_le_bytes).ok();
         wrong += u32::from(id.is_none_or(|id| value != pattern(id, len)));
     };
-    while engine.walk_on(&mut walk, 100, |key, item| visit(key, copied(item))) {}
+    let mut show = |key: &[u8], item: &larder_store::Item<'_, ChainLease>| visit(key, copied(item));
+    while engine.walk_on(&mut walk, 100, Waker::noop(), &mut show) == WalkState::More {}
     assert_eq!(wrong, 0, "items that are no items");
 }
 
@@ -286,12 +289,10 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
             let read = |_: &larder_store::Content<'_, _>| -> () { panic!("the caller's own") };
             assert!(tried(|| engine.content(key, read)).is_none());
             let mut walk = engine.walk();
-            let walked =
-                tried(
-                    || {
-                        while engine.walk_on(&mut walk, 100, |_, _| panic!("the caller's own")) {}
-                    },
-                );
+            let walked = tried(|| {
+                let show = |_: &[u8], _: &larder_store::Item<'_, _>| panic!("the caller's own");
+                while engine.walk_on(&mut walk, 100, Waker::noop(), show) == WalkState::More {}
+            });
             assert!(walked.is_none());
             engine.end_batch();
         }

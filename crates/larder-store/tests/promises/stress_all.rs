@@ -11,10 +11,11 @@ use crate::common::*;
 use larder_store::segment::{Cache, ChainLease, Config, Handle, Upload};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, Item, Lease, Lookup, NewCas, NewValue, Refusal,
-    Seconds, Value,
+    Seconds, Value, WalkState,
 };
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -190,7 +191,8 @@ impl Test {
         engine.begin_batch(self.now());
         let mut shown = 0;
         let mut walk = engine.walk();
-        while engine.walk_on(&mut walk, 1000, |_, _| shown += 1) {}
+        let mut step = || engine.walk_on(&mut walk, 1000, Waker::noop(), |_, _| shown += 1);
+        while step() == WalkState::More {}
         assert!(shown <= gauges.items, "{shown} items, but {} are counted", gauges.items);
         if !scenario.evict {
             assert_eq!(gauges.evictions, 0, "{scenario:?}");
@@ -526,7 +528,7 @@ impl<'t> Worker<'t> {
             self.test.shared.iter().map(|key| key.floor.load(Ordering::SeqCst)).collect();
         let mut walk = self.engine.walk();
         for _ in 0..1 + self.random.below(20) {
-            let more = self.engine.walk_on(&mut walk, 100, |key, item| {
+            let state = self.engine.walk_on(&mut walk, 100, Waker::noop(), |key, item| {
                 let id = u64::from_le_bytes(key.try_into().expect("a key of ours"));
                 if id >= COUNTER {
                     number(&copied(item));
@@ -537,7 +539,7 @@ impl<'t> Worker<'t> {
                     Self::check_version(shared, version, floors[shared]);
                 }
             });
-            if !more {
+            if state == WalkState::End {
                 break;
             }
         }

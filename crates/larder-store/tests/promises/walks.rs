@@ -3,9 +3,10 @@
 
 use crate::common::*;
 use larder_store::segment::Handle;
-use larder_store::{Access, Engine, Lookup};
+use larder_store::{Access, Engine, Lookup, WalkState};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -52,12 +53,12 @@ fn walked(
     let mut walk = engine.walk();
     loop {
         engine.begin_batch(START);
-        let more = engine.walk_on(&mut walk, items, |key, _| {
+        let state = engine.walk_on(&mut walk, items, Waker::noop(), |key, _| {
             let id = u32::from_le_bytes(key.try_into().expect("a key of this test"));
             *shown.entry(id).or_default() += 1;
         });
         engine.end_batch();
-        if !more {
+        if state == WalkState::End {
             break;
         }
         between(engine);
@@ -126,5 +127,5 @@ fn a_walk_misses_nothing_while_another_thread_inserts() {
 #[should_panic(expected = "the walk belongs to another cache")]
 fn a_walk_does_not_go_on_in_another_cache() {
     let mut walk = cache(MIB).handle().walk();
-    cache(2 * MIB).handle().walk_on(&mut walk, 100, |_, _| ());
+    cache(2 * MIB).handle().walk_on(&mut walk, 100, Waker::noop(), |_, _| ());
 }
