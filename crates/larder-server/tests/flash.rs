@@ -5,6 +5,7 @@ mod common;
 use common::{Scratch, Server, larderd, stat, stderr, wait_for};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A server with little memory and a file of `mib` MiB, which goes with the first part; `more` are other
 /// options of the list.
@@ -155,6 +156,67 @@ fn settings_begin_with_the_number_of_pages_and_can_be_changed() {
     let said = server.said();
     assert!(said.contains("-o ext_max_sleep has no effect: "), "{said}");
     assert!(!said.contains("-o ext_drop_under has no effect"), "{said}");
+}
+
+/// Dumps show items in memory and on flash, and keep no other client waiting for what they read.
+#[test]
+fn dumps_show_all_items() {
+    // Items stay where they are, so that dumps and look-ups can be compared.
+    let (_scratch, server) = server(256, ",ext_recache_rate=0,track_sizes");
+    wait_for("writes", || {
+        fill(&server);
+        number(&server, "extstore_objects_used") > 1_000
+    });
+    wait_for("the last write", || number(&server, "extstore_io_queue") == 0);
+    let dump = |command: &str| -> Vec<String> {
+        let text = server.ask_text(&format!("{command}\r\n"));
+        text.lines().map(|line| line.trim().to_owned()).collect()
+    };
+    let has_ended = AtomicBool::new(false);
+    let (meta, keys, cached, sizes, answers) = std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut answers = 0;
+            while !has_ended.load(Ordering::Relaxed) {
+                let key = answers * 97 % ITEMS;
+                let answer = server.ask_text(&format!("mn\r\nmg key{key} q k v\r\nmn\r\n"));
+                let hit = format!("MN\r\nVA 1800 kkey{key}\r\n{}\r\nMN\r\n", value(key));
+                assert!(answer == hit || answer == "MN\r\nMN\r\n", "{key}: {answer}");
+                answers += 1;
+            }
+            answers
+        });
+        let meta = dump("lru_crawler metadump all");
+        let class = meta[1].split(' ').find_map(|word| word.strip_prefix("cls="));
+        let cached = dump(&format!("stats cachedump {} 0", class.unwrap()));
+        let (keys, sizes) = (dump("lru_crawler mgdump all"), dump("stats sizes"));
+        has_ended.store(true, Ordering::Relaxed);
+        (meta, keys, cached, sizes, others.join().unwrap())
+    });
+    assert!(answers > 10, "{answers} answers beside the dumps");
+    let asked: String = (0..ITEMS).map(|key| format!("mg key{key} k q\r\n")).collect();
+    let answers = dump(&asked);
+    let listed = |lines: &[String], prefix: &str| -> BTreeSet<String> {
+        let keys = lines.iter().filter_map(|line| line.strip_prefix(prefix)?.split(' ').next());
+        let keys: Vec<_> = keys.map(str::to_owned).collect();
+        let distinct: BTreeSet<_> = keys.iter().cloned().collect();
+        assert_eq!(keys.len(), distinct.len(), "each key once");
+        distinct
+    };
+    let found = listed(&answers, "HD k");
+    let on_flash = number(&server, "extstore_objects_used");
+    assert!(on_flash > 1_000 && found.len() > 2_000, "{on_flash} of {}", found.len());
+    for (lines, prefix, end) in
+        [(&meta, "key=", "END"), (&keys, "mg ", "EN"), (&cached, "ITEM ", "END")]
+    {
+        assert_eq!(lines.last().unwrap(), end);
+        let shown = listed(lines, prefix);
+        let differing: Vec<_> = shown.symmetric_difference(&found).take(10).collect();
+        assert!(differing.is_empty(), "{prefix}: {differing:?}, {} shown", shown.len());
+    }
+    assert!(meta.iter().all(|line| !line.starts_with("key=") || line.ends_with(" flags=7")));
+    let counts = sizes.iter().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').nth(1));
+    let counted: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
+    assert_eq!(counted, found.len(), "{sizes:?}");
 }
 
 /// Items below `ext_item_size` are evicted from memory as they would be without flash.

@@ -200,7 +200,10 @@ fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -
 /// Whether a class has items. If not, a walk over all items would show nothing.
 fn has_items(engine: &impl Engine, class: u32) -> bool {
     let class = (class as usize).checked_sub(1);
-    class.is_some_and(|class| engine.gauges().classes.get(class).is_some_and(|c| c.items > 0))
+    let classes = engine.gauges().classes;
+    // Items on flash are counted in the first class, whatever their size.
+    let is_there = |class: usize| classes.get(class).is_some_and(|gauges| gauges.items > 0);
+    class.is_some_and(|class| class < classes.len() && (is_there(class) || is_there(0)))
 }
 
 fn may_dump(host: &impl Host, selection: Selection, style: Style) -> Done {

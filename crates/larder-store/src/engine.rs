@@ -557,8 +557,9 @@ pub trait Engine {
 
     /// Shows the next live items to `visit`, about `items` of them. This counts as no access. An item that
     /// is there during the whole walk is shown at least once, and only once unless writes move items
-    /// meanwhile. Items on slower storage are read for it, some at a time, and shown in a later call.
-    /// After [`WalkState::Waiting`], `waker` is called or that of an earlier call.
+    /// meanwhile. Items on slower storage are read for it, some at a time, and shown in a later call, unless
+    /// there is no memory for a large value. After [`WalkState::Waiting`], `waker` is called or that of an
+    /// earlier call.
     ///
     /// # Panics
     /// An engine may panic if the walk belongs to another cache.

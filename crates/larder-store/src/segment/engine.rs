@@ -272,10 +272,10 @@ impl Engine for Handle {
         &mut self,
         walk: &mut Walk,
         items: usize,
-        _waker: &Waker,
+        waker: &Waker,
         visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> WalkState {
-        if self.walk_step(walk, items, visit) { WalkState::More } else { WalkState::End }
+        self.walk_step(walk, items, waker, visit)
     }
 
     fn gauges(&self) -> Gauges {

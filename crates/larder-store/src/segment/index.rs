@@ -298,6 +298,12 @@ impl<B: Buckets> Index<B> {
         drop(self.lock(stripe as u64));
     }
 
+    /// A hash that has the tag and the two buckets of the key of a word in `bucket`, at any length of the
+    /// index, as long as it can grow without keys.
+    pub(super) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
+        slot.hash_with(self.home_of(bucket, slot, [self.len(); 2], &|_| 0))
+    }
+
     /// The home of the bucket that a word is in while there are `len` buckets, with as many bits as
     /// choose among `wanted_len` buckets. `rehash` is called if bucket and word do not have these
     /// bits.
@@ -457,6 +463,11 @@ impl<'i, B: Buckets> Locked<'i, B> {
         place.word.store(place.slot.with_place(offset, freq).0, Ordering::Release);
     }
 
+    /// Tells walks that the key may have moved to an earlier bucket.
+    pub(super) fn report_to_walks(&self) {
+        self.index.walks.report(self.index.stripe_number(self.hash), || self.hash);
+    }
+
     /// Counts a found item as read; true if this was the first counted hit.
     pub(super) fn count_hit(&self, place: &Place<'i>) -> bool {
         count_hit(place.word, Slot(place.word.load(Ordering::Relaxed)))
@@ -554,11 +565,13 @@ impl<'i, B: Buckets> Locked<'i, B> {
             let growth = self.index.growth(self.index.other_home(home, slot.tag()));
             room.store(slot.with_growth(growth).0, Ordering::Release);
             self.stripe.count_move();
-            // Walks show items in memory alone.
-            if visit.bucket < from.bucket && !slot.is_on_flash() {
+            if visit.bucket < from.bucket {
                 // Before the caller or the next move overwrites the old place.
                 let stripe = self.index.stripe_number(self.hash);
-                self.index.walks.report(stripe, || rehash(slot));
+                self.index.walks.report(stripe, || match slot.is_on_flash() {
+                    true => slot.hash_with(home),
+                    false => rehash(slot),
+                });
             }
             room = word;
             if usize::from(visit.from) < 2 {
@@ -723,6 +736,78 @@ mod tests {
             assert_eq!(first & 7, second & 7, "they share the stripe");
             assert_ne!(fold(first, 64), fold(second, 64));
         }
+    }
+
+    #[test]
+    fn from_a_word_and_its_bucket_the_buckets_of_its_key_follow() {
+        let index = Index::new(Plain::new(1024), 16, 4);
+        for id in 1..7_000 {
+            let _ = put(&index, id);
+            if index.len() < 1024 && id % 6 == 0 {
+                index.grow(rehash, |_, _| ());
+            }
+        }
+        assert_eq!(index.len(), 64 * 16, "words have no more bits than for this length");
+        let mut words = 0;
+        for bucket in 0..index.len() {
+            index.for_each_in(bucket, |slot| {
+                let [hash, like] = [rehash(slot), index.hash_like(bucket, slot)];
+                let sorted = |mut two: [usize; 2]| {
+                    two.sort_unstable();
+                    two
+                };
+                assert_eq!(sorted(index.candidates_of(hash)), sorted(index.candidates_of(like)));
+                let found = index.lookup(like, |_, other| (other == slot).then_some(()));
+                assert_eq!(found, Some(()));
+                words += 1;
+            });
+        }
+        assert!(words > 6_000, "{words}");
+    }
+
+    #[test]
+    fn walks_are_told_of_words_on_flash_that_move_to_an_earlier_bucket() {
+        let index = Index::new(Plain::new(256), 256, 1);
+        let words = || {
+            let mut words = HashMap::new();
+            for bucket in 0..index.len() {
+                index.for_each_in(bucket, |slot| {
+                    words.insert((slot.is_on_flash(), slot.place()), bucket);
+                });
+            }
+            words
+        };
+        let walk = index.walks.begin();
+        index.enter_stripe(walk, 0);
+        let rehash = |slot: Slot| {
+            assert!(!slot.is_on_flash(), "its key is not in memory");
+            rehash(slot)
+        };
+        let mut moved = 0;
+        for id in 1..1_900 {
+            let before = words();
+            let locked = index.lock(hash(id));
+            locked.insert(usize::try_from(id).unwrap() * 8, 0, rehash).unwrap();
+            let place = locked.find(|slot| slot.offset() as u64 == id * 8).unwrap();
+            if id % 4 > 0 {
+                locked.move_to_flash(&place, place.slot.on_flash(id, 0));
+            }
+            drop(locked);
+            let mut hashes = Vec::new();
+            index.walks.take(walk, &mut hashes).unwrap();
+            for (word, bucket) in words() {
+                if before.get(&word).is_some_and(|before| *before > bucket) {
+                    let is_it = |slot: Slot| (slot.is_on_flash(), slot.place()) == word;
+                    let finds = |hash: &u64| {
+                        index.lookup_in_any_tier(*hash, |_, slot| is_it(slot).then_some(()))
+                    };
+                    assert!(hashes.iter().any(|hash| finds(hash).is_some()), "{word:?}");
+                    moved += u32::from(word.0);
+                }
+            }
+        }
+        index.walks.end(walk);
+        assert!(moved > 20, "{moved}");
     }
 
     #[test]

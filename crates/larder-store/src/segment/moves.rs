@@ -6,7 +6,11 @@
 //! Such a move is *reported* before the item's old place is cleared. Hence, when a walk has found the
 //! old place cleared, the report is there.
 //!
-//! Reports are hashes, because locations and keys may be gone when the walk looks at them.
+//! Reports are hashes, because locations and keys may be gone when the walk looks at them. Those of items on
+//! flash, whose keys are not in memory, are other hashes with the same tag and the same buckets.
+//!
+//! An update that removes one of several index words on flash that look the same, without reading, reports
+//! its key, too: the new item may be in the bucket of another of them.
 
 use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;

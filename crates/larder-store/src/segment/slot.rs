@@ -115,6 +115,11 @@ impl Slot {
         self.0 & mask == u64::from(tag) << TAG_SHIFT
     }
 
+    /// A hash with the tag of the word, and with these bits that choose its buckets.
+    pub(super) fn hash_with(self, home: u32) -> u64 {
+        self.0 & (u64::MAX << TAG_SHIFT) | u64::from(home)
+    }
+
     #[inline]
     pub(super) fn tag(self) -> u16 {
         (self.0 >> TAG_SHIFT) as u16

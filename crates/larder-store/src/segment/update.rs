@@ -559,6 +559,7 @@ impl<'u> Update<'u, '_> {
                 self.writer.count_off_flash(shared, place.slot);
                 // Others are of keys that agree in all bits of the word, or of none.
                 for place in self.stripe.on_flash() {
+                    self.stripe.report_to_walks();
                     self.writer.remove_from_flash(shared, self.stripe, &place);
                 }
             }

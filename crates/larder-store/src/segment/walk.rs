@@ -1,18 +1,19 @@
 //! The walk over all items, a few buckets at a time and without a lock.
 //!
 //! An item that is there during the whole walk is shown at least once, because the walk is told of the
-//! items that move behind it; see `moves`. Items that move may be shown twice.
+//! items that move behind it; see `moves`. Items that move may be shown twice. Items on flash are read while
+//! the walk goes on (`flash::walk`), some at a time; what the walk has not shown is bounded.
 
 use super::chain::ChainLease;
+use super::flash::walk::{SOUGHT_MAX, Seeking};
 use super::handle::{Handle, lend, liveness};
-use super::index::{BUCKET_SLOTS, Buckets};
+use super::index::BUCKET_SLOTS;
 use super::moves::{Lost, WalkId};
 use super::record::{Record, Witness};
 use super::shared::Shared;
-use super::slot::Slot;
-use super::sync::Ordering;
-use crate::{Item, Seconds};
+use crate::{Item, Seconds, WalkState};
 use std::sync::Arc;
+use std::task::Waker;
 
 /// How far a walk over all items is.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct Walk {
     stripe: usize,
     /// The hashes of moved items that are still to be shown.
     moved: Vec<u64>,
+    /// The items on flash that are still to be shown.
+    pub(super) seeking: Seeking,
 }
 
 /// The maximum number of buckets in one step, for an index that is nearly empty.
@@ -35,7 +38,8 @@ const BUCKETS_AHEAD: usize = 4;
 impl Walk {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let id = shared.index.walks.begin();
-        Self { shared: Arc::clone(shared), id, bucket: None, stripe: 0, moved: Vec::new() }
+        let (shared, seeking) = (Arc::clone(shared), Seeking::default());
+        Self { shared, id, bucket: None, stripe: 0, moved: Vec::new(), seeking }
     }
 
     /// Enters the next stripe; false if there is none.
@@ -76,6 +80,11 @@ impl Walk {
         self.bucket = Some(self.stripe);
         self.moved.clear();
     }
+
+    /// So much is to be read that nothing is added before some of it was.
+    fn is_full(&self) -> bool {
+        self.seeking.len() >= SOUGHT_MAX
+    }
 }
 
 impl Drop for Walk {
@@ -85,28 +94,52 @@ impl Drop for Walk {
 }
 
 impl Handle {
-    /// Shows the next items, until about `items` were shown or [`BUCKETS_MAX`] buckets were read; false
-    /// at the end.
+    /// Shows the next items, until about `items` were shown or [`BUCKETS_MAX`] buckets were read, or others
+    /// have to be read from flash first.
     pub(super) fn walk_step(
         &mut self,
         walk: &mut Walk,
         items: usize,
+        waker: &Waker,
         mut visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
-    ) -> bool {
+    ) -> WalkState {
         assert!(Arc::ptr_eq(&self.shared, &walk.shared), "the walk belongs to another cache");
+        walk.seeking.wake_later(waker);
         walk.take_reports();
+        let mut shown = self.show_read(&mut walk.seeking, &mut visit);
         // Half of the step is left for buckets, so that each step advances. A stripe is begun again each
         // time that more items move than are reported, without limit.
-        let mut shown = self.show_moved(walk, items / 2, &mut visit);
+        shown += self.show_moved(walk, items / 2, &mut visit);
+        let state = self.go_through_buckets(walk, items, shown, &mut visit);
+        let will_be_woken = self.begin_walk_reads(&mut walk.seeking, &mut visit);
+        match state {
+            WalkState::End if walk.seeking.len() == 0 => WalkState::End,
+            WalkState::End | WalkState::Waiting if will_be_woken => WalkState::Waiting,
+            _ => WalkState::More,
+        }
+    }
+
+    /// The part of a step in which buckets are read; `shown` items were shown before. `Waiting`: not until some
+    /// items were read from flash.
+    fn go_through_buckets(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        mut shown: usize,
+        visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
+    ) -> WalkState {
         let mut read = 0;
         loop {
+            if walk.is_full() {
+                return WalkState::Waiting;
+            }
             let Some(bucket) = walk.bucket else {
-                shown += self.show_moved(walk, items.saturating_sub(shown).max(1), &mut visit);
+                shown += self.show_moved(walk, items.saturating_sub(shown).max(1), visit);
                 if !walk.moved.is_empty() {
-                    return true;
+                    return WalkState::More;
                 }
                 if !walk.enter() {
-                    return false;
+                    return WalkState::End;
                 }
                 continue;
             };
@@ -120,31 +153,45 @@ impl Handle {
             }
             let (count, stripes) = (left.min(BUCKETS_AHEAD), index.stripes());
             let next = bucket + count * stripes;
-            shown += self.show_buckets((bucket..next).step_by(stripes), &mut visit);
+            let buckets = (bucket..next).step_by(stripes);
+            shown += self.show_buckets(&mut walk.seeking, buckets, visit);
             walk.bucket = Some(next);
             read += count;
             if shown >= items || read >= BUCKETS_MAX {
-                return true;
+                return WalkState::More;
             }
         }
     }
 
+    /// Shows the items of these buckets that are in memory, and adds those on flash to what is sought.
     fn show_buckets(
         &mut self,
+        seeking: &mut Seeking,
         buckets: impl Iterator<Item = usize> + Clone,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {
         self.pinned(|shared, pinned, now| {
-            let table = shared.table();
-            let slots = || {
-                let words = buckets.clone().flat_map(|bucket| table.bucket(bucket));
-                let slots = words.map(|word| Slot(word.load(Ordering::Acquire)));
-                slots.filter(|slot| !slot.is_empty() && !slot.is_on_flash())
-            };
+            let (table, index) = (shared.table(), &shared.index);
             buckets.clone().for_each(|bucket| table.region.prefetch(table.bucket_offset(bucket)));
-            slots().for_each(|slot| table.region.prefetch(slot.offset()));
-            let records = slots().map(|slot| shared.record(slot, Witness::pinned(pinned)));
-            records.filter(|record| show(shared, record, now, visit)).count()
+            for bucket in buckets.clone() {
+                index.for_each_in(bucket, |slot| {
+                    if !slot.is_on_flash() {
+                        table.region.prefetch(slot.offset());
+                    }
+                });
+            }
+            let mut shown = 0;
+            for bucket in buckets {
+                index.for_each_in(bucket, |slot| {
+                    if slot.is_on_flash() {
+                        seeking.add(shared, index.hash_like(bucket, slot), slot, now);
+                    } else {
+                        let record = shared.record(slot, Witness::pinned(pinned));
+                        shown += usize::from(show(shared, &record, now, visit));
+                    }
+                });
+            }
+            shown
         })
     }
 
@@ -156,20 +203,35 @@ impl Handle {
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {
         let rest = walk.moved.len().saturating_sub(hashes);
+        let mut shown = 0;
+        while walk.moved.len() > rest
+            && !walk.is_full()
+            && let Some(hash) = walk.moved.pop()
+        {
+            shown += self.show_matching(&mut walk.seeking, hash, visit);
+        }
+        shown
+    }
+
+    /// Shows the items in memory whose words match a hash, and adds those on flash to what is sought. Of two
+    /// keys that match both may be wanted, so the look-up never ends early.
+    pub(super) fn show_matching(
+        &mut self,
+        seeking: &mut Seeking,
+        hash: u64,
+        visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
+    ) -> usize {
         self.pinned(|shared, pinned, now| {
             let mut shown = 0;
-            while walk.moved.len() > rest
-                && let Some(hash) = walk.moved.pop()
-            {
-                // Of two keys with the same hash both may have moved: the look-up never ends early.
-                shared.index.lookup(hash, |_, slot| -> Option<()> {
+            shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
+                if slot.is_on_flash() {
+                    seeking.add(shared, hash, slot, now);
+                } else {
                     let record = shared.record(slot, Witness::pinned(pinned));
-                    if shared.hash(record.key()) == hash && show(shared, &record, now, visit) {
-                        shown += 1;
-                    }
-                    None
-                });
-            }
+                    shown += usize::from(show(shared, &record, now, visit));
+                }
+                None
+            });
             shown
         })
     }

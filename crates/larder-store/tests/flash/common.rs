@@ -1,13 +1,14 @@
 //! A client that waits for reads, as a session does.
 
 use larder_device::Memory;
-use larder_store::segment::{Cache, Config, Handle};
+use larder_store::segment::{Cache, Config, Handle, Walk};
 use larder_store::{
     Access, Attributes, Begun, Change, Delivery, Engine, Expiry, FlashConfig, FlashSettings,
-    HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal, Seconds, SizeClasses, Value, Wanted,
+    HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal, Seconds, SizeClasses, Value,
+    WalkState, Wanted,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -45,6 +46,8 @@ pub(crate) fn any_size() -> FlashSettings {
 pub(crate) struct Client {
     pub(crate) handle: Handle,
     waker: Waker,
+    /// Whether a walk was woken.
+    woken: Arc<Woken>,
     now: Arc<AtomicU32>,
 }
 
@@ -56,14 +59,28 @@ impl Wake for Unpark {
     }
 }
 
+struct Woken {
+    is_woken: AtomicBool,
+    thread: Thread,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
 pub(crate) fn clock() -> Arc<AtomicU32> {
     Arc::new(AtomicU32::new(1_000))
 }
 
 impl Client {
     pub(crate) fn new(cache: &Cache, now: &Arc<AtomicU32>) -> Self {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        Self { handle: cache.handle(), waker, now: Arc::clone(now) }
+        let thread = std::thread::current();
+        let waker = Waker::from(Arc::new(Unpark(thread.clone())));
+        let woken = Arc::new(Woken { is_woken: AtomicBool::new(false), thread });
+        Self { handle: cache.handle(), waker, woken, now: Arc::clone(now) }
     }
 
     pub(crate) fn now(&self) -> Seconds {
@@ -168,6 +185,32 @@ impl Client {
             let updated = handle.update_unread(hashed, &mut None, |_| (put, ()));
             Some(updated.expect("a cache that evicts has room").cas)
         })
+    }
+
+    /// A step of a walk, which shows keys and values.
+    pub(crate) fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> WalkState {
+        self.handle.begin_batch(self.now());
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let state = self.handle.walk_on(walk, items, &waker, |key, item| {
+            visit(key, &copied(&item.value));
+        });
+        self.handle.end_batch();
+        state
+    }
+
+    /// Waits until a walk that waits is woken.
+    pub(crate) fn wait_for_walk(&mut self) {
+        let begun = Instant::now();
+        while !self.woken.is_woken.swap(false, Ordering::Acquire) {
+            assert!(begun.elapsed() < PATIENCE, "a walk hangs");
+            std::thread::park_timeout(Duration::from_millis(100));
+            self.handle.maintain(self.now());
+        }
     }
 
     /// Whether there was something to remove.

@@ -9,3 +9,4 @@ mod meaning;
 mod restart;
 mod space;
 mod threads;
+mod walks;

@@ -28,7 +28,7 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(in super::super) struct Counts {
     pub(in super::super) reads: Counter,
-    /// Of these, those before the last reset.
+    /// Of these, those before the last reset, and those for walks.
     pub(in super::super) reads_before: Counter,
     pub(in super::super) aborted: Counter,
     pub(in super::super) without_buffer: Counter,

@@ -11,16 +11,25 @@ use super::large::LargeValue;
 use super::read::Read;
 use super::reading::{Asked, Reading};
 use super::tier::Flash;
-use crate::{Begun, Delivery, Wanted};
+use crate::{Begun, Delivery, Seconds, Wanted};
 use std::sync::Arc;
 use std::task::Waker;
 
 /// The outcome of an attempt to read.
-enum Attempt {
+pub(super) enum Attempt {
     Begun(Arc<dyn Reading>),
     /// The item is not there any more.
     Gone,
     Later,
+}
+
+/// What an item is read for.
+#[derive(Clone, Copy)]
+pub(super) struct Purpose {
+    /// There is something else to wait for: see [`Wanted::is_ahead`].
+    pub(super) is_ahead: bool,
+    /// It is read for a walk, whose reads give way to those of requests.
+    pub(super) is_walk: bool,
 }
 
 impl Handle {
@@ -50,7 +59,7 @@ impl Handle {
             if self.fetching.find(slot).is_some() {
                 continue;
             }
-            match self.begin_read((hash, slot), is_ahead, waker) {
+            match self.begin_read((hash, slot), Purpose { is_ahead, is_walk: false }, waker) {
                 Attempt::Begun(read) => {
                     into.push(Fetch(read));
                     begun = Begun::Begun;
@@ -62,7 +71,13 @@ impl Handle {
         begun
     }
 
-    fn begin_read(&mut self, (hash, slot): (u64, Slot), is_ahead: bool, waker: &Waker) -> Attempt {
+    pub(super) fn begin_read(
+        &mut self,
+        (hash, slot): (u64, Slot),
+        purpose: Purpose,
+        waker: &Waker,
+    ) -> Attempt {
+        let Purpose { is_ahead, is_walk } = purpose;
         let shared = Arc::clone(&self.shared);
         let Some(flash) = &shared.flash else { return Attempt::Gone };
         if let Some(read) = flash.known_read(slot)
@@ -84,7 +99,7 @@ impl Handle {
         let take = || flash.take_buffer(shared.table(), len, self.now, is_ahead);
         let buffer = if is_refused { None } else { take() };
         let Some(buffer) = buffer else {
-            flash.counts.without_buffer.add(1);
+            flash.counts.without_buffer.add((!is_walk).into());
             if !is_ahead {
                 flash.wait_for_reads(waker, openings);
             }
@@ -103,7 +118,9 @@ impl Handle {
             flash.end_read(shared.table(), slot, buffer);
             return Attempt::Gone;
         }
-        let (times, extent) = ((page.base(), self.now), (extent.0, len));
+        // A request may take the buffer as soon as the item was read.
+        let begun = Seconds(self.now.0.saturating_sub(is_walk.into()));
+        let (times, extent) = ((page.base(), begun), (extent.0, len));
         let parts = (buffer, large.flatten());
         let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, parts, times, waker));
         // Another thread may have begun to read it meanwhile.
@@ -117,6 +134,7 @@ impl Handle {
         }
         flash.counts.reading.add(1);
         flash.counts.reads.add(1);
+        flash.counts.reads_before.add(is_walk.into());
         let reader = self.fetching.reader(flash);
         let begun = reader.begin(read);
         assert!(begun.is_ok(), "there was room for it");
@@ -175,7 +193,7 @@ impl Handle {
     }
 
     /// Removes the index word of an item that could not be read.
-    fn remove_lost(&mut self, read: &dyn Reading) {
+    pub(super) fn remove_lost(&mut self, read: &dyn Reading) {
         let shared = Arc::clone(&self.shared);
         let (_, mut writer) = self.writer();
         if writer.remove_word(&shared, read.hash(), read.slot())

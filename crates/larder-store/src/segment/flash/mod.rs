@@ -14,6 +14,7 @@
 //! | `write`, `leaving_value` | the threads that write blocks, and have index words refer to them; writing a large item |
 //! | `find` | items on flash in look-ups and updates |
 //! | `fetch` | reads: beginning, delivering |
+//! | `walk` | items on flash in walks |
 //! | `leave` | copying items to leaving segments |
 //! | `tier` | what all handles share |
 //! | `fetching`, `read`, `reading` | the reads of a handle; one read; a read as others see it |
@@ -47,4 +48,5 @@ pub(super) mod read;
 pub(super) mod reading;
 pub(super) mod reclaim;
 pub(super) mod tier;
+pub(super) mod walk;
 pub(super) mod write;
