@@ -138,6 +138,15 @@ impl Client {
         })
     }
 
+    /// Begins to read an item, and does not wait for it.
+    pub(crate) fn begin(&mut self, key: &[u8], into: &mut Vec<<Handle as Engine>::Fetch>) {
+        self.handle.begin_batch(self.now());
+        let wanted = Wanted { hash: self.handle.hash(key), is_ahead: false };
+        self.handle.fetch(wanted, &self.waker, into);
+        self.handle.submit();
+        self.handle.end_batch();
+    }
+
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         match self.look(key, |item| copied(&item.value)) {
             Lookup::Hit(value) => Some(value),

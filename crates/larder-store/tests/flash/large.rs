@@ -329,3 +329,32 @@ fn without_memory_for_a_large_value_a_get_is_a_miss_and_the_item_stays() {
     let i = refused.unwrap();
     assert!(client.get(&key(i)) == Some(value(i, 0, LEN_MAX)), "it was there all the time");
 }
+
+#[test]
+fn a_large_value_that_nobody_goes_on_to_read_keeps_no_page() {
+    let device = Memory::new(32 * MIB, 5);
+    let mut config = large_config(&device, any_size());
+    // One read at a time: whoever waits for a value begins its pieces one after the other.
+    config.flash.as_mut().unwrap().depth = 1;
+    let cache = Cache::new(config).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill_large(&cache, &mut client, 0..100);
+    let found = (0..100).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, LEN_MAX))).count();
+    assert!(found > 60 && cache.flash_gauges().unwrap().get_extstore > 20, "{found}");
+
+    let mut stalled = Client::new(&cache, &now);
+    let mut fetches = Vec::new();
+    for i in 0..100 {
+        stalled.begin(&key(i), &mut fetches);
+    }
+    assert!(!fetches.is_empty(), "something is read");
+    for i in 100..500 {
+        client.set(&key(i), &value(i, 0, LEN_MAX));
+        settle(&cache);
+    }
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.page_evictions + gauges.page_reclaims > 2 * gauges.page_count, "{gauges:?}");
+    assert_eq!(gauges.badcrc, 0);
+    drop(fetches);
+}

@@ -93,8 +93,8 @@ impl Handle {
         let is_refused = is_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
         let extent = flash.format.extent(slot, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
-        let large =
-            (slot.span() == LARGE).then(|| self.begin_value(&shared, flash, slot, is_ahead));
+        let large = (slot.span() == LARGE && !is_refused)
+            .then(|| self.begin_value(&shared, flash, slot, is_ahead));
         let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
         let take = || flash.take_buffer(shared.table(), len, self.now, is_ahead);
         let buffer = if is_refused { None } else { take() };

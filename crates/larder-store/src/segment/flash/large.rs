@@ -81,6 +81,15 @@ impl LargeValue {
         state.ended == state.begun && state.begun < 1 + pieces && !state.has_failed
     }
 
+    /// Has no more pieces be read, if no read is under way and not all were read; false if it is not so.
+    pub(super) fn stop(&self) -> bool {
+        let mut state = self.state();
+        let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
+        let is_stalled = state.ended == state.begun && state.begun < 1 + pieces;
+        state.has_failed |= is_stalled;
+        is_stalled
+    }
+
     /// A read of a piece ends, or that of the head.
     pub(super) fn end_one(&self, has_failed: bool) -> Ended {
         let mut state = self.state();

@@ -14,6 +14,7 @@ use crate::Seconds;
 use larder_device::{Place, Reader, Target};
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -39,6 +40,8 @@ pub(in super::super) struct Read {
     /// The value, if the item is large: then only the head goes to the buffer.
     large: Option<LargeValue>,
     progress: Mutex<Progress>,
+    /// Its buffer and its hold on the page were given back.
+    is_released: AtomicBool,
 }
 
 /// How far a read is.
@@ -75,7 +78,21 @@ impl Read {
     ) -> Self {
         let progress = Mutex::new(Progress::UnderWay(vec![waker.clone()]));
         let shared = Arc::clone(shared);
-        Self { shared, hash, slot, origin, base, begun, buffer, start, len, large, progress }
+        let is_released = AtomicBool::new(false);
+        Self {
+            shared,
+            hash,
+            slot,
+            origin,
+            base,
+            begun,
+            buffer,
+            start,
+            len,
+            large,
+            progress,
+            is_released,
+        }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -92,7 +109,7 @@ impl Read {
     fn is_whole(&self) -> bool {
         let Some(flash) = &self.shared.flash else { return false };
         let (table, at) = (self.shared.table(), self.record_offset());
-        let header = Header(table.region.word(at).load(Ordering::Relaxed));
+        let header = Header(table.region.word(at).load(Relaxed));
         let checked_len = header.record_len(self.shared.config.cas)
             + self.large.as_ref().map_or(0, |_| CHECKSUM_LEN);
         let end = checked_len + CHECKSUM_LEN;
@@ -105,7 +122,7 @@ impl Read {
         }
         // SAFETY: the buffer belongs to this read, the device is done with it, and it is inside of it.
         let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
-        let sum = table.region.word(at + checked_len).load(Ordering::Relaxed);
+        let sum = table.region.word(at + checked_len).load(Relaxed);
         if sum != flash.format.checksum(header, rest, self.origin) {
             return false;
         }
@@ -129,7 +146,7 @@ impl Read {
         if !large.has_memory() {
             return true;
         }
-        let sum = table.region.word(at + record.len()).load(Ordering::Relaxed);
+        let sum = table.region.word(at + record.len()).load(Relaxed);
         if record.header.inline_len() > 0 || large.checksum(record.value_len()) != Some(sum) {
             return false;
         }
@@ -152,10 +169,17 @@ impl Read {
                 Ended::UnderWay => return flash.wake_waiters(),
                 // Whoever waits begins the others.
                 Ended::GoOn => {
-                    if let Progress::UnderWay(wakers) = &*self.progress() {
-                        wakers.iter().for_each(Waker::wake_by_ref);
+                    let is_wanted = match &*self.progress() {
+                        Progress::UnderWay(wakers) => {
+                            wakers.iter().for_each(Waker::wake_by_ref);
+                            true
+                        }
+                        _ => false,
+                    };
+                    if is_wanted || !large.stop() {
+                        return flash.wake_waiters();
                     }
-                    return flash.wake_waiters();
+                    true
                 }
             },
         };
@@ -166,25 +190,38 @@ impl Read {
             let page = Page::new(table, flash.format.page_of(self.slot));
             flash.note_error(table, Some(page));
         }
-        let ended = if is_whole { Progress::Whole { users: 0 } } else { Progress::Failed };
+        let mut is_usable = is_whole;
         let wakers = {
             let mut progress = self.progress();
-            match std::mem::replace(&mut *progress, ended) {
-                Progress::UnderWay(wakers) => wakers,
+            let wakers = match &mut *progress {
+                Progress::UnderWay(wakers) => std::mem::take(wakers),
                 // Nobody waits any more, and the word was removed.
                 _ => {
-                    *progress = Progress::Failed;
+                    is_usable = false;
                     Vec::new()
                 }
-            }
+            };
+            *progress = if is_usable { Progress::Whole { users: 0 } } else { Progress::Failed };
+            wakers
         };
+        if !is_usable {
+            // Whoever waits may be kept from asking by a peer that does not read.
+            self.release();
+        }
         wakers.into_iter().for_each(Waker::wake);
         flash.wake_waiters();
     }
 
-    fn free_value(&self) {
+    /// Gives back what it holds, once. No read is under way any more, and nobody uses the item.
+    fn release(&self) {
+        if self.is_released.swap(true, Relaxed) {
+            return;
+        }
         if let Some(large) = &self.large {
             large.free(&self.shared);
+        }
+        if let Some(flash) = &self.shared.flash {
+            flash.end_read(self.shared.table(), self.slot, self.buffer);
         }
     }
 }
@@ -283,20 +320,28 @@ impl Reading for Read {
 
     fn abort(&self) -> bool {
         let mut progress = self.progress();
-        if !matches!(*progress, Progress::Whole { users: 0 }) {
-            return false;
-        }
+        let wakers = match &mut *progress {
+            Progress::Whole { users: 0 } => Vec::new(),
+            // Whoever waits for it does not begin the reads that are left.
+            Progress::UnderWay(wakers) if self.large.as_ref().is_some_and(LargeValue::stop) => {
+                std::mem::take(wakers)
+            }
+            _ => return false,
+        };
         *progress = Progress::Aborted;
         drop(progress);
-        self.free_value();
+        self.release();
         if let Some(flash) = &self.shared.flash {
             flash.counts.aborted.add(1);
-            flash.end_read(self.shared.table(), self.slot, self.buffer);
         }
+        wakers.into_iter().for_each(Waker::wake);
         true
     }
 
     fn give_up(&self) {
+        if self.abort() {
+            return;
+        }
         let mut progress = self.progress();
         if let Progress::UnderWay(wakers) = &mut *progress {
             let wakers = std::mem::take(wakers);
@@ -307,8 +352,9 @@ impl Reading for Read {
     }
 }
 
-// SAFETY: the buffer is this read's alone: it is given back when the read is dropped, which the reader
-// prevents until it has called `finish`, or by `abort`, which does so only after that.
+// SAFETY: the buffer is this read's alone: it is given back by `release`, which is called when no read is under
+// way any more: by whoever ends the last one, by `abort` after that, or when this is dropped, which the reader
+// prevents until it has called `finish`.
 unsafe impl Target for Read {
     fn place(&self) -> Place {
         let into = self.shared.table().region.place(self.buffer.offset, self.len);
@@ -342,12 +388,9 @@ unsafe impl Target for Piece {
 
 impl Drop for Read {
     fn drop(&mut self) {
-        let Some(flash) = &self.shared.flash else { return };
-        let was_aborted = matches!(*self.progress(), Progress::Aborted);
-        self.free_value();
-        flash.forget(self.slot, std::ptr::from_ref(self).cast());
-        if !was_aborted {
-            flash.end_read(self.shared.table(), self.slot, self.buffer);
+        if let Some(flash) = &self.shared.flash {
+            flash.forget(self.slot, std::ptr::from_ref(self).cast());
         }
+        self.release();
     }
 }
