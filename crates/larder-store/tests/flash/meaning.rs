@@ -34,8 +34,10 @@ fn what_does_not_fit_into_memory_is_found_on_flash() {
         Some(found) => found == value(*i, 0, 1000),
         None => false,
     });
-    // What comes back to memory evicts others.
-    assert_eq!(found.count() as u64 + cache.gauges().evictions - evicted, items);
+    // What comes back to memory evicts others, which may have been found before.
+    let found = found.count() as u64;
+    let evicted = cache.gauges().evictions - evicted;
+    assert!(found <= items && items - found <= evicted, "{found} of {items}, {evicted} evicted");
     let gauges = cache.flash_gauges().unwrap();
     assert!(gauges.get_extstore > 30_000 && gauges.miss == 0 && gauges.badcrc == 0, "{gauges:?}");
     assert_eq!(client.get(b"another"), None);

