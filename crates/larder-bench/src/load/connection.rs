@@ -238,11 +238,6 @@ impl Connection {
         self.stage == Stage::Lost
     }
 
-    /// Whether the connection was lost before, and is or was opened again.
-    pub(crate) fn was_lost(&self) -> bool {
-        self.was_lost
-    }
-
     /// Begins to open the connection, without waiting.
     ///
     /// # Errors
@@ -498,7 +493,24 @@ impl Connection {
         }
     }
 
+    /// Reads and counts answers, for the server too if there are several, and as answers after an
+    /// outage if the connection was opened again.
+    #[inline]
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
+        if load.settings.servers.len() == 1 && !self.was_lost {
+            return self.count_answers(load, now, stats);
+        }
+        let before = stats.of_all_servers();
+        let result = self.count_answers(load, now, stats);
+        if self.was_lost {
+            stats.answered_again(now, before);
+        } else {
+            stats.count_for(self.server, before);
+        }
+        result
+    }
+
+    fn count_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         if load.recorded_values.is_some() {
             self.take_answers_to::<RecordedRequests>(load, now, stats)
         } else if load.commands.is_empty() {
@@ -648,6 +660,7 @@ mod tests {
     use crate::arguments::Arguments;
     use clap::Parser;
     use larder_trace::Operation;
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
     #[derive(Parser)]
@@ -676,5 +689,30 @@ mod tests {
         };
         assert_eq!(written(100, 500), (500, 0), "small values fill it");
         assert_eq!(written(1 << 20, 1000), (504, 4));
+    }
+
+    /// The answer arrives together with the end of the connection, which the next request finds out.
+    #[test]
+    fn answers_that_a_failing_write_finds_count_for_the_server() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [one, other] = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
+        let line = format!("bench -s {one},{other} -t 1 -c 1");
+        let settings = Line::parse_from(line.split_whitespace()).arguments.settings().unwrap();
+        let (load, mut stats) = (Load::new(&settings).unwrap(), LoadStats::new());
+        let mut connection = Connection::new(&load, 0, 1).unwrap();
+        let get = || Request::Get { space: 0, keys: &[7] };
+        connection.enqueue(&load, get(), 0, &mut stats);
+        connection.send_or_receive(&load, || 0, &mut stats).unwrap();
+
+        let (mut server, _) = listeners[1].accept().unwrap();
+        server.read_exact(&mut [0]).unwrap();
+        server.write_all(b"END\r\n").unwrap();
+        // What was not read makes this a reset, after which nothing can be written.
+        drop(server);
+
+        connection.enqueue(&load, get(), 0, &mut stats);
+        connection.send_or_receive(&load, || 0, &mut stats).unwrap_err();
+        assert_eq!(stats.of_server(1).answered, 1);
+        assert_eq!(stats.of_all_servers(), *stats.of_server(1));
     }
 }

@@ -400,8 +400,6 @@ impl<'l> Worker<'l> {
         if connection.is_lost() {
             return;
         }
-        let was_lost = connection.was_lost();
-        let before = (self.servers > 1 || was_lost).then(|| self.stats.of_all_servers());
         let result = match arrived {
             Arrived::Nothing => Ok(()),
             _ => connection.receive(self.load, arrived, now, &mut self.stats),
@@ -410,11 +408,6 @@ impl<'l> Worker<'l> {
         let result =
             result.and_then(|()| connection.send_or_receive(self.load, now, &mut self.stats));
         let elapsed = self.start.elapsed();
-        match before {
-            Some(before) if was_lost => self.stats.answered_again(nanos(elapsed), before),
-            Some(before) => self.stats.count_for(server, before),
-            None => (),
-        }
         if arrived != Arrived::Nothing {
             self.last_event = elapsed;
         }
