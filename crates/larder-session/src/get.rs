@@ -92,8 +92,9 @@ pub(crate) fn get<E: Engine, H: Host>(
         output.truncate(mark);
         show(get, key.bytes, item, now, pending, output)
     });
-    if matches!(looked, Err(_) | Ok(Lookup::Pending)) {
-        // The item may have been written to the output before its change was refused, or has to wait.
+    if !matches!(looked, Ok(Lookup::Hit(_))) {
+        // The item may have been written to the output before its change was refused or had to wait, or before
+        // it was evicted to make room for that change.
         *pending = Pending::Nothing;
         output.truncate(mark);
     }

@@ -159,23 +159,27 @@ for_each_engine!(
     a_leaving_value_is_not_changed the_limit_is_exact
 );
 
-/// A full cache without eviction has no memory to give an item another expiry.
-#[test]
-fn a_large_value_that_cannot_be_touched_is_not_sent() {
-    let mut kit = new_kit::<segment::Handle>();
-    kit.engine = segment::Cache::new(segment::Config {
+/// A cache of 4 MiB.
+fn small_cache(evict: bool) -> segment::Cache {
+    segment::Cache::new(segment::Config {
         limit_bytes: 4 << 20,
         cas: true,
         classes: crate::common::classes(),
         seed: 1,
-        evict: false,
+        evict,
         item_size_max: ITEM_SIZE_MAX,
         threads: 1,
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
         flash: None,
     })
     .unwrap()
-    .handle();
+}
+
+/// A full cache without eviction has no memory to give an item another expiry.
+#[test]
+fn a_large_value_that_cannot_be_touched_is_not_sent() {
+    let mut kit = new_kit::<segment::Handle>();
+    kit.engine = small_cache(false).handle();
     let value = pattern(LEN);
     assert_eq!(kit.ask(&set("large", &value)), b"STORED\r\n");
     let fills = |number: u32| {
@@ -185,4 +189,36 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
     assert!((0..).map_while(fills).count() > 100);
     let answer = kit.ask(b"mg large v T400000\r\nmn\r\n");
     assert_eq!(text(&answer), "SERVER_ERROR Out of memory allocating new item\\r\\nMN\\r\\n");
+}
+
+/// Another expiry may need memory, for which the item may be evicted after it was shown.
+#[test]
+fn an_item_that_is_evicted_for_its_own_touch_is_a_miss_and_nothing_else() {
+    let cache = small_cache(true);
+    let client = &|thread: usize| {
+        let mut kit = new_kit::<segment::Handle>();
+        kit.engine = cache.handle();
+        let mut missed = 0;
+        for number in 0..20_000_usize {
+            let (key, len) = (format!("{thread}-{number}"), 60 + number * 7919 % 9_000);
+            assert_eq!(kit.ask(&set(&key, &pattern(len))), b"STORED\r\n");
+            // Those that are about to be evicted are among them.
+            let key = format!("{thread}-{}", number - number * 104_729 % (number + 1).min(400));
+            let lifetime = [1, 30, 300, 3_000, 30_000, 300_000][number % 6];
+            let (touch, hit, miss) = match number % 2 {
+                0 => (format!("touch {key} {lifetime}\r\nmn\r\n"), "TOUCHED", "NOT_FOUND"),
+                _ => (format!("mg {key} T{lifetime}\r\nmn\r\n"), "HD", "EN"),
+            };
+            let answer = String::from_utf8(kit.ask(touch.as_bytes())).unwrap();
+            let one_of = [hit, miss].map(|line| format!("{line}\r\nMN\r\n"));
+            assert!(one_of.contains(&answer), "{key}: {answer}");
+            missed += u32::from(answer.starts_with(miss));
+        }
+        missed
+    };
+    let missed: u32 = std::thread::scope(|scope| {
+        let clients = [0, 1, 2].map(|thread| scope.spawn(move || client(thread)));
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert!(missed > 100, "{missed}");
 }
