@@ -63,6 +63,15 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// of their values is written is not specified.
     unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()>;
 
+    /// Writes bytes that nobody changes meanwhile, as [`write`](Self::write) does.
+    ///
+    /// # Errors
+    /// The system's. Any part may have been written.
+    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        // SAFETY: the bytes are initialised, and they do not change while they are borrowed.
+        unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
+    }
+
     /// What tells its content from others: what the last [`Device::begin`] has written, unless the device was
     /// changed since then.
     fn id(&self) -> Option<u128>;

@@ -123,6 +123,12 @@ impl<'p> Record<'p> {
         self.published(self.key_offset(), self.header.key_len())
     }
 
+    /// What is between the header and the value.
+    pub(super) fn fields_and_key(&self) -> &'p [u8] {
+        let start = self.offset + 8;
+        self.published(start, self.value_offset() - start)
+    }
+
     /// The offset of the value in the region, or of its tail if there is a chain.
     #[inline]
     pub(super) fn value_offset(&self) -> usize {

@@ -47,8 +47,8 @@ impl LeavingValue {
         origin: Origin,
     ) -> io::Result<()> {
         let (table, align) = (shared.table(), flash.device.align());
-        let start = table.layout.start(segment.0);
-        let header = Header(table.region.word(start).load(Ordering::Relaxed));
+        let (start, cas) = (table.layout.start(segment.0), shared.config.cas);
+        let record = Record::at(table, start, cas, Witness::owner(segment));
         let mut at = origin.offset + flash.format.head_len as u64;
         let (mut sum, mut written) = (0, 0);
         while written < self.value.len() {
@@ -63,29 +63,23 @@ impl LeavingValue {
                 copy = Sectors::of([piece], len, align);
                 copy.bytes()
             };
-            write(flash, at, bytes)?;
+            flash.device.write_bytes(at, bytes)?;
             (at, written) = (at + len as u64, written + piece.len());
         }
-        let header = Header(header.0 & !(INLINE_LEN_MAX as u64));
-        let record_len = header.record_len(shared.config.cas);
-        let kept = header.extras_len(shared.config.cas) + header.key_len();
-        // SAFETY: the segment is this thread's, and but for the header nothing in it changes.
-        let rest = unsafe { table.region.bytes(start + 8, kept) };
+        // On flash all of the value is behind the head.
+        let header = Header(record.header.0 & !(INLINE_LEN_MAX as u64));
+        let record_len = header.record_len(cas);
+        let kept = record.fields_and_key();
         let padding = [0; 8];
-        let padding = &padding[..record_len - 8 - kept];
+        let padding = &padding[..record_len - 8 - kept.len()];
         let value_sum = sum.to_ne_bytes();
-        let checked = [rest, padding, &value_sum].concat();
+        let checked = [kept, padding, &value_sum].concat();
         let sum = flash.format.checksum(header, &checked, origin).to_ne_bytes();
         debug_assert!(record_len + 2 * CHECKSUM_LEN <= flash.format.head_len);
         let head = [&header.0.to_ne_bytes()[..], &checked, &sum];
         let head = Sectors::of(head, flash.format.head_len, align);
-        write(flash, origin.offset, head.bytes())
+        flash.device.write_bytes(origin.offset, head.bytes())
     }
-}
-
-fn write(flash: &Flash, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: the bytes are initialised, and they do not change while they are borrowed.
-    unsafe { flash.device.write(offset, bytes.as_ptr(), bytes.len()) }
 }
 
 /// Bytes at an address that the device can be written from, with zeroes behind them.
