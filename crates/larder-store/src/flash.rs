@@ -81,6 +81,8 @@ pub struct FlashGauges {
     /// Reads that had to wait because there was no buffer.
     pub get_oom: u64,
     pub recache: u64,
+    /// Items that were copied to memory, and evicted again without a write.
+    pub returned: u64,
     /// Reads that found nothing: the device failed, or the bytes were not the item's.
     pub miss: u64,
     /// Of these, those whose checksum was wrong.

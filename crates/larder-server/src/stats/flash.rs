@@ -212,7 +212,15 @@ pub(super) const TOTALS: &[Row] = &[
 ];
 
 /// Those that memcached does not have.
-pub(super) const LARDERS: &[Row] = &[Row::gauge(
+pub(super) const LARDERS: &[Row] = &[Row::counter(
+    "flash_returned",
+    Server(|s| total(s, |f| f.returned)),
+    "Larder's own: items that were copied from flash to memory and evicted again without a write, \
+     because what is on flash was the same.",
+)
+.metric("larder_flash_items_returned_total", &[])
+.shown(FLASH),
+Row::gauge(
     "flash_off",
     Server(|s| Value::bit(s.flash_gauges().is_some_and(|flash| flash.is_off))),
     "Larder's own: 1 if flash has failed so often that it is not used any more, else 0.",

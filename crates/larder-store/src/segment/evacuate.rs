@@ -8,9 +8,10 @@ use super::alloc::{Alloc, Queued};
 use super::evacuation::{Evacuation, Reason};
 use super::flash::tier::Flash;
 use super::handle::{Handle, liveness};
-use super::header::{Header, State};
+use super::header::State;
 use super::record::{NewRecord, OwnedSegment, Record, Witness};
 use super::shared::{AbortOnUnwind, Shared};
+use super::slot::Slot;
 use super::sync::Ordering;
 use crate::eviction::{Kind, Queue, Verdict};
 use std::sync::Arc;
@@ -186,12 +187,14 @@ impl Handle {
     /// needed. They do leave for flash.
     fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
-            let Some(evacuation) = self.evacuation() else { return };
-            let (at, end, reason) = (evacuation.at, evacuation.end, evacuation.reason);
-            if at < end && matches!(reason, Reason::Evict(_)) {
-                let header = Header(self.shared.table().region.word(at).load(Ordering::Relaxed));
-                let is_large = header.has(State::Chain) && !header.has(State::Dead);
-                if is_large && !self.shared.lets_large_leave() {
+            let (shared, writer) = self.writer();
+            let Some(evacuation) = &writer.writing.evacuation else { return };
+            if evacuation.at < evacuation.end && matches!(evacuation.reason, Reason::Evict(_)) {
+                let witness = Witness::owner(&evacuation.segment);
+                let (table, cas) = (shared.table(), shared.config.cas);
+                let record = Record::at(table, evacuation.at, cas, witness);
+                let is_large = record.chain().is_some() && !record.header.has(State::Dead);
+                if is_large && !shared.lets_large_leave() {
                     return;
                 }
             }
@@ -286,12 +289,15 @@ impl Handle {
             Reason::Age(age) if self.now.0.saturating_sub(record.accessed().0) < age => None,
             Reason::Evict(_) | Reason::Age(_) => self.shared.bucket_for(&record, self.now),
         };
+        // Whether it does is known only under the lock; here this saves taking a segment.
+        let returns = leaves.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));
         let (shared, writer) = self.writer();
         let kind = writer.kind(shared, queue, expiry, item_len);
         // The copy may need 4 bytes more for an exact expiry, rounded up to 8.
         let room = self.reserve_room(kind, len + 8);
-        let can_leave = leaves.is_some_and(|bucket| self.prepare_to_leave(bucket, len, chained));
+        let can_leave =
+            !returns && leaves.is_some_and(|bucket| self.prepare_to_leave(bucket, len, chained));
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
@@ -342,6 +348,11 @@ impl Handle {
         let may_evict = shared.config.evict && shared.alloc().limbo() == 0;
         if evacuation.reason == Reason::Clean && !may_evict {
             return None;
+        }
+        if leaves.is_some() && writer.return_to_flash(shared, &stripe, &place, &record) {
+            shared.mark_dead(&record, true);
+            evacuation.left += 1;
+            return Some(len);
         }
         if let Some(bucket) = leaves {
             if can_leave && writer.leave(shared, &stripe, &place, &record, bucket) {

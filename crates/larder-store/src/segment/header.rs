@@ -7,8 +7,8 @@
 //! └─────────┴──────────┴────────────┴─────────────┴─────────────────┘
 //! ```
 //! After it follow, each only if it is used: CAS (8 bytes, unless the region keeps none), client flags
-//! (4), exact expiry (4), chain (first segment 4, whole length 4); then key and inline value, up to
-//! the next multiple of 8. Expiry and access are seconds after the segment's base.
+//! (4), exact expiry (4), a link (8): the chain (first segment 4, whole length 4), or a copy on flash
+//! (see `flash::copy`); then key and inline value, up to the next multiple of 8. Expiry and access are seconds after the segment's base.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::Seconds;
@@ -35,8 +35,8 @@ pub(super) enum State {
     Fetched = 1 << 3,
     /// See [`crate::Attributes::binary_key`].
     BinaryKey = 1 << 4,
-    /// The value's front is in a chain of segments.
-    Chain = 1 << 5,
+    /// It says where its value's front is, in a chain of segments, or where a copy of it is on flash.
+    Link = 1 << 5,
     /// An exact expiry follows the header. It counts if the expiry code is [`WIDE`].
     Wide = 1 << 6,
     /// No index word refers to the item any more. This saves a look-up in the index, which decides if
@@ -49,7 +49,7 @@ pub(super) enum State {
 pub(super) struct Header(pub(super) u64);
 
 /// The states with which more fields follow the header.
-const EXTRAS: u64 = (State::Flags as u64 | State::Wide as u64 | State::Chain as u64) << 48;
+const EXTRAS: u64 = (State::Flags as u64 | State::Wide as u64 | State::Link as u64) << 48;
 
 impl Header {
     pub(super) fn new(key_len: usize, inline_len: usize) -> Self {
@@ -113,7 +113,7 @@ impl Header {
             return cas;
         }
         let len = |state, len| if self.has(state) { len } else { 0 };
-        cas + len(State::Flags, 4) + len(State::Wide, 4) + len(State::Chain, 8)
+        cas + len(State::Flags, 4) + len(State::Wide, 4) + len(State::Link, 8)
     }
 
     /// The length of the item in its segment in bytes, padding included.
@@ -180,21 +180,21 @@ mod tests {
     #[test]
     fn a_header_returns_its_fields() {
         let header = Header::new(250, INLINE_LEN_MAX)
-            .with(State::Chain, true)
+            .with(State::Link, true)
             .with_expiry_code(77)
             .with_access_code(ACCESS_MAX);
         assert_eq!((header.key_len(), header.inline_len()), (250, INLINE_LEN_MAX));
         assert_eq!((header.expiry_code(), header.access_code()), (77, ACCESS_MAX));
-        assert!(header.has(State::Chain) && !header.has(State::Dead));
-        assert_eq!(header.with(State::Chain, false), header.with(State::Chain, false));
-        assert!(!header.with(State::Chain, false).has(State::Chain));
+        assert!(header.has(State::Link) && !header.has(State::Dead));
+        assert_eq!(header.with(State::Link, false), header.with(State::Link, false));
+        assert!(!header.with(State::Link, false).has(State::Link));
     }
 
     #[test]
     fn the_length_of_a_record_counts_all_fields_and_padding() {
         let plain = Header::new(13, 3);
         assert_eq!((plain.record_len(false), plain.record_len(true)), (24, 32));
-        let rich = plain.with(State::Flags, true).with(State::Wide, true).with(State::Chain, true);
+        let rich = plain.with(State::Flags, true).with(State::Wide, true).with(State::Link, true);
         assert_eq!(rich.extras_len(true), 24);
     }
 

@@ -18,7 +18,7 @@ use super::sync::{AtomicU64, Ordering};
 /// The first word of every region.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
 /// Changes with the meaning of any byte in the region.
-const LAYOUT_VERSION: u64 = 4;
+const LAYOUT_VERSION: u64 = 5;
 
 /// The header page. A new region is all zeroes.
 #[derive(Debug)]

@@ -406,6 +406,7 @@ fn item(value: &[u8; 1]) -> NewRecord<'_> {
         key: b"k",
         value: [value, &[], &[]],
         chain: None,
+        flash_copy: None,
     }
 }
 

@@ -395,7 +395,7 @@ impl Writer<'_> {
         let sequence = record.entry().sequence().load(Ordering::Relaxed);
         shared.mark_dead(record, keep_chain);
         // The tail of a large value may be leased.
-        if shared.has_free_lists() && !record.header.has(State::Chain) {
+        if shared.has_free_lists() && record.chain().is_none() {
             self.add_free_block(shared, record, sequence);
         }
     }

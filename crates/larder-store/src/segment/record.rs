@@ -2,6 +2,7 @@
 
 use super::epoch::Pinned;
 use super::flash::buffers::Buffer;
+use super::flash::copy::FlashCopy;
 use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
 use super::index::{Buckets, Locked};
 use super::sync::{AtomicU64, Ordering, fence};
@@ -169,19 +170,41 @@ impl<'p> Record<'p> {
         if self.header.has(State::Flags) { self.half(0).load(Ordering::Relaxed) } else { 0 }
     }
 
+    fn link_at(&self) -> usize {
+        self.wide_at() + 4 * usize::from(self.header.has(State::Wide))
+    }
+
+    #[inline]
+    fn link(&self) -> Option<[u32; 2]> {
+        self.header.has(State::Link).then(|| {
+            let at = self.link_at();
+            [at, at + 4].map(|at| self.half(at).load(Ordering::Relaxed))
+        })
+    }
+
+    /// The front of its value, if that is large.
     #[inline]
     pub(super) fn chain(&self) -> Option<Chain> {
-        self.header.has(State::Chain).then(|| {
-            let at = self.wide_at() + 4 * usize::from(self.header.has(State::Wide));
-            let read = |at| self.half(at).load(Ordering::Relaxed);
-            Chain { first: read(at), value_len: read(at + 4) }
-        })
+        let [first, value_len] = self.link().filter(|link| !FlashCopy::is_one(*link))?;
+        Some(Chain { first, value_len })
     }
 
     /// Says where the chain of an item is that was read from flash, and that nobody else knows yet.
     pub(super) fn set_chain(&self, first: u32) {
-        let at = self.wide_at() + 4 * usize::from(self.header.has(State::Wide));
-        self.half(at).store(first, Ordering::Relaxed);
+        self.half(self.link_at()).store(first, Ordering::Relaxed);
+    }
+
+    /// Where a copy of the item is on flash, if it was copied from there and is still the same.
+    #[inline]
+    pub(super) fn flash_copy(&self) -> Option<FlashCopy> {
+        FlashCopy::from_link(self.link()?)
+    }
+
+    /// Notes that what is on flash is no copy any more, before the item is changed.
+    fn forget_flash_copy(&self) {
+        if self.flash_copy().is_some() {
+            self.half(self.link_at()).store(FlashCopy::FORGOTTEN, Ordering::Release);
+        }
     }
 
     /// Whether the item has expired.
@@ -278,6 +301,9 @@ impl<'p> Record<'p> {
             None if self.header.has(State::Wide) => WIDE,
             None => return false,
         };
+        if *attributes == self.attributes() {
+            return true;
+        }
         let changed = |seen| marked(Header(seen), attributes).with_expiry_code(code).0;
         if let (WIDE, Some(at)) = (code, at) {
             let exact = self.half(self.wide_at());
@@ -285,11 +311,13 @@ impl<'p> Record<'p> {
                 if changed(self.header.0) != self.header.0 {
                     return false;
                 }
-                exact.store(at.0, Ordering::Relaxed);
+                self.forget_flash_copy();
+                exact.store(at.0, Ordering::Release);
                 note_changed_expiry(entry, attributes.expiry);
                 return true;
             }
         }
+        self.forget_flash_copy();
         // Readers may mark accesses in the same word meanwhile.
         let _ = self
             .word()
@@ -343,6 +371,8 @@ pub(super) struct NewRecord<'v> {
     /// The inline value, in up to three pieces.
     pub(super) value: [&'v [u8]; 3],
     pub(super) chain: Option<Chain>,
+    /// Where the same item is on flash; never if it has a chain.
+    pub(super) flash_copy: Option<FlashCopy>,
 }
 
 impl<'v> NewRecord<'v> {
@@ -356,6 +386,7 @@ impl<'v> NewRecord<'v> {
             key: record.key(),
             value: [record.inline_value(), &[], &[]],
             chain: record.chain(),
+            flash_copy: record.flash_copy(),
         }
     }
 }
@@ -379,7 +410,7 @@ impl NewRecord<'_> {
         marked(Header::new(self.key.len(), inline_len), &self.attributes)
             .with(State::Flags, flags)
             .with(State::Wide, wide)
-            .with(State::Chain, self.chain.is_some())
+            .with(State::Link, self.link().is_some())
             .with(State::Fetched, self.fetched)
             .with_expiry_code(code.unwrap_or(WIDE))
             .with_access_code(access_code(base, self.accessed))
@@ -397,8 +428,13 @@ impl NewRecord<'_> {
     /// The maximum of bytes that it takes in any segment.
     pub(super) fn len_at_most(&self) -> usize {
         let wide = Header::new(self.key.len(), self.inline_len()).with(State::Wide, true);
-        let wide = wide.with(State::Chain, self.chain.is_some());
+        let wide = wide.with(State::Link, self.link().is_some());
         wide.with(State::Flags, self.attributes.client_flags != 0).record_len(true)
+    }
+
+    fn link(&self) -> Option<[u32; 2]> {
+        let chain = self.chain.map(|chain| [chain.first, chain.value_len]);
+        chain.or_else(|| self.flash_copy.map(FlashCopy::link))
     }
 
     /// The bytes of the value that are inline.
@@ -429,8 +465,8 @@ impl NewRecord<'_> {
         }
         let flags = header.has(State::Flags).then_some(self.attributes.client_flags);
         let wide = header.has(State::Wide).then(|| at.map_or(0, |at| at.0));
-        let chain = self.chain.map(|chain| [chain.first, chain.value_len]);
-        for half in flags.into_iter().chain(wide).chain(chain.into_iter().flatten()) {
+        let link = self.link().into_iter().flatten();
+        for half in flags.into_iter().chain(wide).chain(link) {
             region.half(here).store(half, Ordering::Relaxed);
             here += 4;
         }

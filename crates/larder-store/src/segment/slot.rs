@@ -70,9 +70,20 @@ impl Slot {
         Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << PLACE_BITS | place)
     }
 
+    /// The same for a location as [`Slot::location`] has it.
+    #[must_use]
+    pub(super) fn at_location_on_flash(self, location: u64) -> Self {
+        Self(self.0 & PATTERN_MASK | TIER | location & LOCATION_MASK)
+    }
+
     #[inline]
     pub(super) fn is_on_flash(self) -> bool {
         self.0 & TIER != 0
+    }
+
+    /// The bits that say where the item is: on flash, span and place.
+    pub(super) fn location(self) -> u64 {
+        self.0 & LOCATION_MASK
     }
 
     /// Where the item is on flash.

@@ -228,6 +228,7 @@ impl<'u> Update<'u, '_> {
                     key: self.key.bytes,
                     value: [&[]; 3],
                     chain: None,
+                    flash_copy: None,
                 };
                 self.put(new, value, upload)?;
                 Ok(new.cas)
@@ -313,6 +314,7 @@ impl<'u> Update<'u, '_> {
             key: self.key.bytes,
             value: [record.inline_value(), &[], &[]],
             chain: record.chain(),
+            flash_copy: None,
         };
         self.publish_with_chain_of(&record, &new)?;
         Ok(cas)

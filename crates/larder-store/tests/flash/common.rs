@@ -257,7 +257,7 @@ impl Client {
     }
 }
 
-fn copied<L: Lease>(value: &Value<'_, L>) -> Vec<u8> {
+pub(crate) fn copied<L: Lease>(value: &Value<'_, L>) -> Vec<u8> {
     match value {
         Value::Whole(bytes) => bytes.to_vec(),
         Value::Large(lease) => {

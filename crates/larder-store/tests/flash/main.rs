@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure time, and wait for the device")]
 
 mod common;
+mod copies;
 mod faults;
 mod large;
 mod meaning;

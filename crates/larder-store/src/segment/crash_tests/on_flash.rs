@@ -32,6 +32,8 @@ struct Scenario {
     /// Changes during which the process does not die.
     warm_up: usize,
     changes: usize,
+    /// Of 20 operations, how many read an item again and again, so that it is copied to memory.
+    reads: u32,
     /// The lengths of values.
     lens: [usize; 4],
     recache_rate: u32,
@@ -131,6 +133,8 @@ struct Seen {
     on_flash: u64,
     leaving: usize,
     emptied: usize,
+    /// Items that were evicted without a write.
+    returned: u64,
 }
 
 impl Live {
@@ -151,15 +155,17 @@ impl Live {
     fn operate(&mut self) {
         let key = self.rng.random_range(0..self.scenario.keys).to_be_bytes().to_vec();
         self.oracle.borrow_mut().known.entry(key.clone()).or_default();
-        match self.rng.random_range(0..20) {
-            0..=2 => self.change(&key, None),
-            3..=5 => {
-                // The second look-up copies the item to memory.
-                for _ in 0..3 {
-                    look(&mut self.handle, &key, Access::Tracked);
-                }
+        if self.rng.random_ratio(self.scenario.reads, 20) {
+            // The second look-up copies the item to memory.
+            for _ in 0..3 {
+                look(&mut self.handle, &key, Access::Tracked);
             }
-            6 => self.extend(&key),
+            return self.end_operation();
+        }
+        match self.rng.random_range(0..16) {
+            0..=2 => self.change(&key, None),
+            3 => self.extend(&key),
+            4 | 5 => self.touch(&key),
             _ => {
                 let len = self.scenario.lens[self.rng.random_range(0..4)];
                 let (byte, flags): (u8, u32) = (self.rng.random(), self.rng.random());
@@ -171,6 +177,11 @@ impl Live {
                 self.change(&key, Some((value, flags, expiry)));
             }
         }
+        self.end_operation();
+    }
+
+    /// Has maintenance and the threads of the tier do their work.
+    fn end_operation(&mut self) {
         self.note_evictions();
         self.handle.begin_batch(NOW);
         self.handle.maintain(NOW);
@@ -221,6 +232,30 @@ impl Live {
                     let value = NewValue::Append(b"more");
                     let cas = NewCas::Fresh;
                     (Change::Put { attributes, cas, value, fetched: false }, true)
+                }
+                _ => (Change::Keep, false),
+            };
+            match handle.update(key, &mut None, decide) {
+                Err(Refusal::Pending) => None,
+                done => Some(done.is_ok_and(|done| done.result)),
+            }
+        });
+        self.changed(done);
+    }
+
+    /// Changes the expiry of an item.
+    fn touch(&mut self, key: &[u8]) {
+        let known = self.oracle.borrow().known[key].clone();
+        let Some((value, flags, _)) = known else { return };
+        let expiry = Expiry::At(Seconds(NOW.0 + self.rng.random_range(100..200_000)));
+        let after = Some((value, flags, expiry));
+        self.oracle.borrow_mut().changing = HashMap::from([(key.to_vec(), after)]);
+        let attributes = Attributes { client_flags: flags, expiry, ..Attributes::default() };
+        let done = until_done(&mut self.handle, key, |handle, key| {
+            let decide = |found: Lookup<&Item<'_, ChainLease>>| match found {
+                Lookup::Hit(_) => {
+                    let (cas, access) = (NewCas::Same, Access::Tracked);
+                    (Change::SetAttributes { attributes, cas, access }, true)
                 }
                 _ => (Change::Keep, false),
             };
@@ -372,6 +407,7 @@ fn run(scenario: Scenario) -> Seen {
             }
         }
     };
+    let before = live.cache.flash_gauges().unwrap().returned;
     at_each_store(Some(Box::new(look)));
     for _ in 0..scenario.changes {
         live.operate();
@@ -380,6 +416,7 @@ fn run(scenario: Scenario) -> Seen {
     let gauges = live.cache.flash_gauges().unwrap();
     drop(live);
     let mut seen = Rc::into_inner(seen).unwrap().into_inner();
+    seen.returned = gauges.returned - before;
     seen.emptied = (gauges.page_reclaims + gauges.page_evictions) as usize;
     seen
 }
@@ -391,6 +428,7 @@ const ROOMY: Scenario = Scenario {
     keys: 1100,
     warm_up: 2500,
     changes: 40,
+    reads: 3,
     lens: [60, 300, 700, 1500],
     recache_rate: 1,
     compact_under: 0,
@@ -407,6 +445,9 @@ const CROWDED: Scenario = Scenario {
     ..ROOMY
 };
 
+/// Few items are changed.
+const READ: Scenario = Scenario { warm_up: 12_000, changes: 350, reads: 15, checked: 23, ..ROOMY };
+
 /// Most values have segments of their own.
 const LARGE: Scenario =
     Scenario { keys: 60, warm_up: 300, changes: 40, lens: [300, 9_000, 14_000, 20_000], ..ROOMY };
@@ -418,6 +459,16 @@ fn a_process_may_die_while_items_leave_for_flash() {
         let seen = run(Scenario { seed, ..ROOMY });
         assert!(seen.stores > 600, "{} points of death", seen.stores);
         assert!(seen.on_flash > 50 && seen.leaving > 50);
+    }
+}
+
+/// Items are read again and again, so that most of those in memory are on flash, too.
+#[test]
+fn a_process_may_die_while_items_go_back_and_forth() {
+    for seed in [7, 8] {
+        let seen = run(Scenario { seed, ..READ });
+        assert!(seen.stores > 600, "{} points of death", seen.stores);
+        assert!(seen.returned > 5, "{} were evicted without a write", seen.returned);
     }
 }
 

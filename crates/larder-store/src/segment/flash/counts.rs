@@ -33,6 +33,7 @@ pub(in super::super) struct Counts {
     pub(in super::super) aborted: Counter,
     pub(in super::super) without_buffer: Counter,
     pub(in super::super) recached: Counter,
+    pub(in super::super) returned: Counter,
     pub(in super::super) missed: Counter,
     pub(in super::super) bad_checksums: Counter,
     pub(in super::super) dropped: Counter,
@@ -57,9 +58,9 @@ impl Counts {
     /// Zeroes what `stats reset` zeroes in memcached: what look-ups and rewrites have counted.
     pub(in super::super) fn reset(&self) {
         self.reads_before.set(self.reads.get());
-        let Self { aborted, without_buffer, recached, missed, bad_checksums, .. } = self;
+        let Self { aborted, without_buffer, recached, returned, missed, bad_checksums, .. } = self;
         let Self { compact_lost, compact_rescues, compact_skipped, .. } = self;
-        [aborted, without_buffer, recached, missed, bad_checksums]
+        [aborted, without_buffer, recached, returned, missed, bad_checksums]
             .into_iter()
             .chain([compact_lost, compact_rescues, compact_skipped])
             .for_each(|counter| counter.set(0));

@@ -11,6 +11,7 @@ use super::super::shared::Shared;
 use super::super::slot::Slot;
 use super::super::sync::Ordering;
 use super::super::table::Table;
+use super::copy::FlashCopy;
 use super::pages::Page;
 use super::reading::{Reading, find};
 use crate::engine::Liveness;
@@ -69,7 +70,8 @@ impl Handle {
         let (len, expiry) = (record.len(), record.expiry());
         let (_, mut writer) = self.writer();
         let kind = writer.kind(&shared, Queue::Main, expiry, record.item_len());
-        if !writer.has_room(&shared, kind, len + 8) {
+        // It gets a link, and may get an exact expiry.
+        if !writer.has_room(&shared, kind, len + 16) {
             let Ok(segment) = self.try_segment() else { return };
             let (_, mut writer) = self.writer();
             writer.open(&shared, kind, segment);
@@ -83,18 +85,23 @@ impl Handle {
         if !liveness_on_flash(&shared, read, &record, writer.now).is_live() {
             return;
         }
-        let copy = NewRecord::copy_of(&record);
+        let flash_copy = FlashCopy::of(read.slot(), read.origin().sequence);
+        let copy = NewRecord { flash_copy, ..NewRecord::copy_of(&record) };
         if let Some(offset) = writer.write(&shared, kind, &copy) {
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
+            if let Some(flash) = shared.flash.as_ref().filter(|_| copy.flash_copy.is_some()) {
+                let page = Page::new(shared.table(), flash.format.page_of(place.slot));
+                page.copies().fetch_add(1, Ordering::Relaxed);
+            }
             stripe.replace(&place, offset, 0);
             if copy.chain.is_some() {
                 writer.count_chain(&shared, offset, shared.chain_segments_of(&record));
                 read.give_value_away();
             }
-            writer.count_back_in_memory(&shared, place.slot, &record);
             if let Some(flash) = &shared.flash {
                 flash.counts.recached.add(1);
             }
+            writer.count_back_in_memory(&shared, place.slot, &record);
         }
     }
 }

@@ -39,7 +39,7 @@ impl Shared {
         if !is_admitted || record.item_len() < flash.item_size() {
             return None;
         }
-        if record.header.has(State::Chain) {
+        if record.chain().is_some() {
             let is_possible = flash.format.large_len(record.value_len()).is_some();
             return is_possible.then_some(LARGE_BUCKET);
         }
@@ -172,7 +172,7 @@ impl Writer<'_> {
         record: &Record<'_>,
         bucket: usize,
     ) -> bool {
-        let copy = NewRecord::copy_of(record);
+        let copy = NewRecord { flash_copy: None, ..NewRecord::copy_of(record) };
         let Some(offset) = self.copy_for_leaving(shared, &copy, bucket) else { return false };
         shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
         let freq = if place.slot.is_on_flash() { 0 } else { place.freq() };

@@ -16,6 +16,7 @@
 //! | `fetch` | reads: beginning, delivering |
 //! | `walk` | items on flash in walks |
 //! | `leave` | copying items to leaving segments |
+//! | `returning`, `copy` | items in memory that are on flash, too: evicting them; where they are |
 //! | `tier` | what all handles share |
 //! | `fetching`, `read`, `reading` | the reads of a handle; one read; a read as others see it |
 //! | `large` | the value of a large item that is read |
@@ -34,6 +35,7 @@
 //!    batch uses it any more.
 
 pub(super) mod buffers;
+pub(super) mod copy;
 pub(super) mod counts;
 pub(super) mod fetch;
 pub(super) mod fetching;
@@ -47,6 +49,7 @@ pub(super) mod queue;
 pub(super) mod read;
 pub(super) mod reading;
 pub(super) mod reclaim;
+mod returning;
 pub(super) mod tier;
 pub(super) mod walk;
 pub(super) mod write;

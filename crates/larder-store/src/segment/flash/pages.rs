@@ -98,6 +98,12 @@ impl<'t> Page<'t> {
         self.half(11)
     }
 
+    /// Its items that were copied to memory, and need no write if they are evicted from there unchanged. Those
+    /// that were changed or removed meanwhile count, too.
+    pub(in super::super) fn copies(&self) -> &'t AtomicU32 {
+        self.half(13)
+    }
+
     pub(in super::super) fn bucket(&self) -> &'t AtomicU32 {
         self.half(12)
     }
@@ -129,7 +135,8 @@ impl<'t> Page<'t> {
 
     fn open(&self, sequence: Sequence, now: Seconds, bucket: u32) {
         self.half(2).store(now.0, Ordering::Relaxed);
-        for half in [self.half(4), self.hits(), self.half(8), self.blocks(), self.errors()] {
+        let counts = [self.half(4), self.hits(), self.blocks(), self.errors(), self.copies()];
+        for half in counts.into_iter().chain([self.half(8)]) {
             half.store(0, Ordering::Relaxed);
         }
         self.bucket().store(bucket, Ordering::Relaxed);

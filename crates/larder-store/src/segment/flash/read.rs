@@ -114,7 +114,7 @@ impl Read {
             + self.large.as_ref().map_or(0, |_| CHECKSUM_LEN);
         let end = checked_len + CHECKSUM_LEN;
         if header.key_len() == 0
-            || header.has(State::Chain) != self.large.is_some()
+            || header.has(State::Link) != self.large.is_some()
             || end > flash.format.read_len(self.slot)
             || at + end > self.buffer.offset + self.len
         {

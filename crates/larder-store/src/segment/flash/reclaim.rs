@@ -95,9 +95,13 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
     let free = lists.free();
     // One free page is kept for what is rewritten.
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
+    let is_short = free < drops_under.max(settings.compact_under as usize);
     let is_void = |number: &u32| {
         let page = page(*number);
-        page.items() == 0 || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0
+        // As long as others are free, its items that were copied to memory can come back.
+        let is_unused =
+            page.items() == 0 && (is_short || page.copies().load(Ordering::Relaxed) == 0);
+        is_unused || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0
     };
     let compacts = || {
         if free >= settings.compact_under as usize || !flash.may_rewrite() {
@@ -116,7 +120,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
     };
     let void = || lists.full().find(is_void).map(|number| (Reason::Void, number));
     let chosen = failing.map(|number| (Reason::Failing, number)).or_else(void).or_else(|| {
-        if free >= drops_under.max(settings.compact_under as usize) {
+        if !is_short {
             return None;
         }
         compacts().or_else(|| {
@@ -224,7 +228,7 @@ impl Handle {
         let mut at = start;
         while at + 16 <= end {
             let header = Header(table.region.word(at).load(Ordering::Relaxed));
-            let is_large = header.has(State::Chain);
+            let is_large = header.has(State::Link);
             let checked_len = header.record_len(cas) + if is_large { CHECKSUM_LEN } else { 0 };
             if header.key_len() == 0 || at + checked_len + CHECKSUM_LEN > end {
                 return 1;

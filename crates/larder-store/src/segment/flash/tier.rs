@@ -448,6 +448,7 @@ impl Flash {
             get_aborted: counts.aborted.get(),
             get_oom: counts.without_buffer.get(),
             recache: counts.recached.get(),
+            returned: counts.returned.get(),
             miss: counts.missed.get(),
             badcrc: counts.bad_checksums.get(),
             dropped: counts.dropped.get(),

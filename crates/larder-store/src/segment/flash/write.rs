@@ -292,7 +292,6 @@ impl Handle {
                 writer.count_reclaimed(shared, &record, false);
                 writer.remove(shared, &stripe, &place, &record);
             } else if let Some(written) = written {
-                let (class, footprint) = shared.class_of(&record);
                 let offset = written.offset + (at - start) as u64;
                 let large_len =
                     record.chain().and_then(|_| flash.format.large_len(record.value_len()));
@@ -301,13 +300,7 @@ impl Handle {
                     None => (flash.format.place_of(offset), span_of(flash.format.len_of(header))),
                 };
                 let slot = place.slot.on_flash(on_flash, span);
-                let bytes = flash.format.counted_len(slot);
-                // Whoever finds the word finds a page with items.
-                Page::new(table, written.page as usize).add(bytes, record.expiry());
-                stripe.move_to_flash(&place, slot);
-                let block = writer.member.block;
-                block.remove_item(table, class, footprint);
-                block.add_item(table, 0, bytes);
+                writer.move_to_flash(shared, &stripe, &place, slot, &record);
                 if large_len.is_some() {
                     shared.mark_dead(&record, false);
                 }
