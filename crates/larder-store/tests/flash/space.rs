@@ -2,10 +2,11 @@
 
 use crate::common::*;
 use larder_device::{Faults, Memory};
-use larder_store::segment::Cache;
-use larder_store::{Begun, Engine, Wanted};
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::Waker;
+use larder_store::segment::{Cache, Handle};
+use larder_store::{Begun, Engine, Seconds, Wanted};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -85,19 +86,14 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
     device.set_faults(Faults::default());
 }
 
-#[test]
-fn reads_that_nobody_asks_for_do_not_keep_others_waiting() {
-    let device = Memory::new(64 * MIB, 3);
-    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
-    let now = clock();
-    let mut client = Client::new(&cache, &now);
-    fill(&cache, &mut client, 0..60_000, 0);
-    // A peer that has asked for many items, and does not read what it gets: its requests do not go on.
+/// A peer that has asked for so many items that all buffers are in use, and does not read what it gets: its
+/// requests do not go on.
+fn hold_all_buffers(cache: &Cache, now: Seconds) -> (Handle, Vec<<Handle as Engine>::Fetch>) {
     let mut stalled = cache.handle();
     let mut held = Vec::new();
     let mut refused = 0;
     for i in 0..60_000 {
-        stalled.begin_batch(client.now());
+        stalled.begin_batch(now);
         let wanted = Wanted { hash: stalled.hash(&key(i)), is_ahead: false };
         if stalled.fetch(wanted, Waker::noop(), &mut held) == Begun::Later {
             refused += 1;
@@ -110,6 +106,60 @@ fn reads_that_nobody_asks_for_do_not_keep_others_waiting() {
         stalled.end_batch();
     }
     assert!(refused > 1_000, "all buffers are in use: {}", held.len());
+    (stalled, held)
+}
+
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// Who is woken asks again: if there were no buffer, a core would be busy with that.
+#[test]
+fn who_waits_for_a_buffer_is_woken_when_there_is_one() {
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..60_000, 0);
+    let _held = hold_all_buffers(&cache, client.now());
+    let calls = Arc::new(Calls::default());
+    let (waker, mut fetches) = (Waker::from(Arc::clone(&calls)), Vec::new());
+    let handle = &mut client.handle;
+    let mut begin = |i: usize, now: u32| {
+        handle.begin_batch(Seconds(now));
+        let wanted = Wanted { hash: handle.hash(&key(i)), is_ahead: false };
+        let begun = handle.fetch(wanted, &waker, &mut fetches);
+        handle.submit();
+        handle.end_batch();
+        begun
+    };
+    let seconds = now.load(Relaxed);
+    let waits = |i: &usize| begin(*i, seconds) == Begun::Later;
+    let wanted = (0..60_000).rev().find(waits).unwrap();
+    (0..50).for_each(|_| assert_eq!(begin(wanted, seconds), Begun::Later));
+    std::thread::sleep(Duration::from_millis(200));
+    let called = calls.0.load(Relaxed);
+    assert!(called <= 4, "{called} times");
+    // A second later its buffers are given up, by whoever asks next.
+    let mut client = Client::new(&cache, &now);
+    now.store(seconds + 2, Relaxed);
+    assert_eq!(client.get(&key(wanted)), Some(value(wanted, 0, 1000)));
+    wait_for("it is woken", || calls.0.load(Relaxed) > 0);
+}
+
+#[test]
+fn reads_that_nobody_asks_for_do_not_keep_others_waiting() {
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..60_000, 0);
+    let _held = hold_all_buffers(&cache, client.now());
     now.store(now.load(Relaxed) + 1, Relaxed);
     for i in (0..60_000).step_by(60) {
         assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)), "{i}");
