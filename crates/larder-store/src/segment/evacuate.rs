@@ -349,7 +349,8 @@ impl Handle {
         if evacuation.reason == Reason::Clean && !may_evict {
             return None;
         }
-        if leaves.is_some() && writer.return_to_flash(shared, &stripe, &place, &record) {
+        let is_idle = leaves.is_some() || !matches!(evacuation.reason, Reason::Age(_));
+        if is_idle && writer.return_to_flash(shared, &stripe, &place, &record) {
             shared.mark_dead(&record, true);
             evacuation.left += 1;
             return Some(len);
