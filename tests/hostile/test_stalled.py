@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from server import MIB
+from server import MIB, wait_until
 
 SILENT = 34
 HALVES = 3000
@@ -40,6 +40,14 @@ class Client:
         self.sock.sendall(b"get %s\r\n" % key)
         head = self.replies.readline()
         assert head == b"VALUE %s 0 %d\r\n" % (key, len(value)), head
+        body = self.replies.read(len(value) + 2)
+        return body[:-2] == value and self.replies.readline() == b"END\r\n"
+
+    def find(self, key, value):
+        """Gets a key; returns whether the answer is this value, or None if there is none."""
+        self.sock.sendall(b"get %s\r\n" % key)
+        if self.replies.readline() == b"END\r\n":
+            return None
         body = self.replies.read(len(value) + 2)
         return body[:-2] == value and self.replies.readline() == b"END\r\n"
 
@@ -115,3 +123,33 @@ def test_large_values_are_stored_beside_large_values_half_sent(start):
     halves = [half.replace(b"%d", b"%d" % n) for n in range(60)]
     with start("-m", "64") as server, silent(server, halves):
         serve_all(server)
+
+
+ON_FLASH = 1200
+
+
+@pytest.mark.larder
+@pytest.mark.parametrize("length", [2000, 150_000])
+def test_items_on_flash_are_served_beside_clients_that_do_not_read_theirs(start, tmp_path, length):
+    """A get may have to wait until buffers of stalled clients are given up, for about a second."""
+    value, count = b"z" * length, ON_FLASH * (1 if length > 10_000 else 50)
+    path = f"ext_path={tmp_path / 'flash'}:512m"
+    with start("-m", "64", "-t", "2", "-o", path) as server:
+        with client(server) as good:
+            for n in range(count):
+                assert good.set(b"f%d" % n, value) == b"STORED\r\n"
+            wait_until(lambda: server.stats()["extstore_io_queue"] == "0", "writing all")
+            assert int(server.stats()["extstore_objects_used"]) > count // 10
+        step = count // SILENT
+        requests = [
+            b"".join(b"get f%d\r\n" % n for n in range(first, first + step))
+            for first in range(0, step * SILENT, step)
+        ]
+        with silent(server, requests):
+            serve_all(server)
+            with client(server) as good:
+                found = [good.find(b"f%d" % n, value) for n in range(0, count, count // 100)]
+        shown = server.stats()
+        # Some were evicted because they were set faster than they were written.
+        there = 100 * (1 - int(shown["evictions"]) / count)
+        assert found.count(False) == 0 and found.count(True) > 0.7 * there, (found.count(True), shown)

@@ -92,3 +92,19 @@ def test_many_writers_are_about_as_fast_as_one(start):
             fill(server, count, 20_000, threads=threads)
             took[threads] = min(took[threads], time.monotonic() - began)
     assert took[16] <= 5 * took[1] + 0.5, took
+
+
+@pytest.mark.parametrize("size", [600, 8000, 120_000])
+def test_items_on_flash_take_no_memory_beyond_the_promise(start, tmp_path, size):
+    """Several times the memory is stored, read twice, so that items come back to memory, and overwritten."""
+    path = f"ext_path={tmp_path / 'flash'}:512m"
+    count = 4 * capacity(size, SMALL)
+    with start("-m", "64", "-t", "2", "-o", path) as server:
+        fill(server, count, size, threads=4)
+        for _ in range(2):
+            assert load(server, "probe", from_=0, to=count, size=size)["wrong"] == 0
+        fill(server, count, size, threads=4)
+        shown = server.stats()
+        assert int(shown["extstore_objects_used"]) > count // 10, shown
+        assert int(shown["badcrc_from_extstore"]) == int(shown["miss_from_extstore"]) == 0, shown
+        within_promise(server, SMALL)
