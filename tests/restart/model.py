@@ -6,9 +6,19 @@ between its request and its answer. So a key has a set of possible states, nearl
 
 from typing import NamedTuple
 
-# By how much an item may expire earlier or later than its client expects: the server's clock has
-# seconds.
-CLOCK_SLACK_SECS = 2.0
+
+class Clock:
+    """By how many seconds an item may expire earlier or later than its client expects: the server's clock
+    has seconds, and it executes a request at some moment before its answer, which may be long after it was
+    sent on a busy machine."""
+
+    SLACK_SECS = 2.0
+    slack_secs = SLACK_SECS
+
+    @classmethod
+    def note_request(cls, secs):
+        """A request was answered after so many seconds."""
+        cls.slack_secs = max(cls.slack_secs, cls.SLACK_SECS + secs)
 
 
 class State(NamedTuple):
@@ -56,9 +66,9 @@ class Key:
         maybe = flush is not None and not surely and flush.sent < end
         for state, flushed in self.configs:
             if state is not None and state.expires is not None:
-                if begin > state.expires + CLOCK_SLACK_SECS:
+                if begin > state.expires + Clock.slack_secs:
                     state = None
-                elif end > state.expires - CLOCK_SLACK_SECS:
+                elif end > state.expires - Clock.slack_secs:
                     passed.add((None, flushed))
             if surely and not flushed:
                 passed.add((None, True))
@@ -111,9 +121,9 @@ class Key:
         states = set()
         for state in self.states:
             if state is not None and state.expires is not None:
-                if begin > state.expires + CLOCK_SLACK_SECS:
+                if begin > state.expires + Clock.slack_secs:
                     state = None
-                elif end > state.expires - CLOCK_SLACK_SECS:
+                elif end > state.expires - Clock.slack_secs:
                     states.add(None)
             states.add(state)
         if found is None:
@@ -139,7 +149,7 @@ def fits(state, found, begin, end):
         return False
     if state.expires is None:
         return found.ttl < 0
-    left = state.expires - end - CLOCK_SLACK_SECS, state.expires - begin + CLOCK_SLACK_SECS
+    left = state.expires - end - Clock.slack_secs, state.expires - begin + Clock.slack_secs
     return left[0] <= found.ttl <= left[1]
 
 

@@ -14,7 +14,7 @@ import time
 from bulk import Bulk
 from crash_load import LARGE_LENGTHS, LAST, LENGTHS, Played, Player, Script, split
 from items import look_up
-from model import Flush, Impossible, Key, describe, describe_all
+from model import Clock, Flush, Impossible, Key, describe, describe_all
 from region import Region, state
 from server import LARDERD, TIMEOUT_SECS, Server
 
@@ -200,6 +200,7 @@ class Campaign:
     def follow(self, script, chunks, played, flush):
         """Computes the states that the keys of a worker may have."""
         keys = [*script.keys, *script.numbers]
+        Clock.note_request(max((end - begin for begin, end, *_ in played), default=0))
         for key in keys:
             key.begin(flush)
         for chunk, (begin, end, received, complete) in zip(chunks, played):
