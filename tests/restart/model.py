@@ -147,8 +147,9 @@ def fits(state, found, begin, end):
         return False
     if state.cas is not None and state.cas != found.cas:
         return False
-    if state.expires is None:
-        return found.ttl < 0
+    # The server says -1 for an item that never expires, and shows no item that has expired.
+    if state.expires is None or found.ttl < 0:
+        return state.expires is None and found.ttl < 0
     left = state.expires - end - Clock.slack_secs, state.expires - begin + Clock.slack_secs
     return left[0] <= found.ttl <= left[1]
 
