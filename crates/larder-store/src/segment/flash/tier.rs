@@ -230,9 +230,11 @@ impl Flash {
     /// Has nothing be written or read any more. What is on flash is not found by a later process either,
     /// because it may be deleted or replaced until then without being read.
     fn turn_off(&self, table: &Table) {
-        if !self.is_off.swap(true, Relaxed) {
-            let none = FlashContent { id: 0, pages: 0, page_len: 0 };
-            table.header_page().flash.store(none);
+        if !self.is_off() {
+            // First, because from then on keys are stored without a look at what is there, and the process may
+            // die at any moment.
+            table.header_page().flash.store(FlashContent { id: 0, pages: 0, page_len: 0 });
+            self.is_off.store(true, Ordering::Release);
         }
     }
 
