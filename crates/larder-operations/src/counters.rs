@@ -1,30 +1,7 @@
-//! Counters of what the sessions of one thread have done. Each counter has one writer and any number of
-//! readers, so that adding is a load and a store on a cache line that no other thread writes.
+//! Counters of what the sessions of one thread have done.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// A counter that one thread writes and others read.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `n`. Only the owning thread may call it, because this is not an atomic read-modify-write.
-    #[inline]
-    pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    /// The count so far.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-
-    /// Sets the counter to zero. A concurrent [`Counter::add`] may undo that.
-    pub fn reset(&self) {
-        self.0.store(0, Relaxed);
-    }
-}
+use crate::counter::Counter;
+use crate::latency::Latencies;
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($field:ident)* }) => {
@@ -72,6 +49,8 @@ pub struct Counters {
     pub thread: ThreadCounters,
     /// Counts by the size class of the item, from class 0.
     pub classes: Vec<ClassCounters>,
+    /// How long requests took.
+    pub latencies: Latencies,
 }
 
 impl Counters {
@@ -81,6 +60,7 @@ impl Counters {
         Self {
             thread: ThreadCounters::default(),
             classes: (0..classes).map(|_| ClassCounters::default()).collect(),
+            latencies: Latencies::default(),
         }
     }
 
@@ -92,6 +72,7 @@ impl Counters {
             sum.thread.add(&counters.thread);
             let classes = sum.classes.iter().zip(&counters.classes);
             classes.for_each(|(sum, class)| sum.add(class));
+            sum.latencies.add(&counters.latencies);
         }
         sum
     }
@@ -108,6 +89,7 @@ impl Counters {
     pub fn reset(&self) {
         let classes = self.classes.iter().flat_map(ClassCounters::each);
         self.thread.each().chain(classes).for_each(|(_, counter)| counter.reset());
+        self.latencies.reset();
     }
 }
 

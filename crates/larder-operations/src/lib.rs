@@ -21,9 +21,11 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod count;
+mod counter;
 mod counters;
 mod events;
 mod flush;
+mod latency;
 mod look;
 mod remove;
 mod set;
@@ -31,8 +33,10 @@ mod store;
 mod stored;
 
 pub use count::*;
+pub use counter::*;
 pub use counters::*;
 pub use events::*;
+pub use latency::*;
 pub use look::*;
 pub use remove::*;
 pub use set::*;

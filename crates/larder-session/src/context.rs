@@ -1,7 +1,7 @@
 //! The arguments and results of a turn of a session.
 
 use crate::Host;
-use larder_operations::{Limits, OpContext};
+use larder_operations::{AnsweredCounts, Limits, OpContext};
 use larder_store::Engine;
 use std::task::Waker;
 
@@ -63,6 +63,16 @@ pub struct Progress {
     pub hold: bool,
     /// What to do next, unless `hold` says to wait.
     pub next: Next,
+    /// The requests that this turn answered; with `hold`, those whose answers are held. A long answer
+    /// counts when its first part is written, a refused value before the rest of it is dropped.
+    pub answered: AnsweredCounts,
+}
+
+/// What a turn has done so far.
+pub(crate) struct Turn {
+    /// How many requests it may still answer.
+    pub(crate) left: usize,
+    pub(crate) answered: AnsweredCounts,
 }
 
 /// The result of one step of a turn: the input that it consumed and, if the turn ends with it, what the

@@ -4,7 +4,7 @@
 //! what a driver does for a session; [`Kit`] is the server, with a clock that only its owner moves.
 
 use crate::{Context, Host, Next, Progress, Session, Settings, State, StatsAnswer};
-use larder_operations::{Counters, Limits, OpContext};
+use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
 use larder_protocol::reply::StatsRefusal;
 use larder_protocol::{Credentials, Parser};
 use larder_store::{Engine, Seconds, SizeClasses};
@@ -187,6 +187,8 @@ pub struct Peer<E: Engine> {
     pub unsent_max: usize,
     /// How many bytes the peer reads after each turn.
     pub takes: usize,
+    /// The requests that were answered.
+    pub answered: AnsweredCounts,
 }
 
 impl<E: Engine> Default for Peer<E> {
@@ -207,6 +209,7 @@ impl<E: Engine> Peer<E> {
             is_closed: false,
             unsent_max: 0,
             takes: usize::MAX,
+            answered: AnsweredCounts::default(),
         }
     }
 
@@ -217,6 +220,7 @@ impl<E: Engine> Peer<E> {
         loop {
             let progress = kit.turn(&mut self.session, &self.unread, &mut self.unsent);
             self.unread.drain(..progress.consumed);
+            self.answered.add_all(&progress.answered);
             self.unsent_max = self.unsent_max.max(self.unsent.len());
             if progress.hold || progress.next == Next::Wait {
                 let complete = kit.complete.expect("the engine has something to wait for");

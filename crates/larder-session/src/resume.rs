@@ -1,10 +1,11 @@
 //! Continues the pending work of a session, and begins it for stores whose value has not arrived.
 
-use crate::context::{Context, Next, Step};
+use crate::context::{Context, Next, Step, Turn};
 use crate::dump::Dump;
 use crate::pending::{Arriving, Body, Pending, Sending};
 use crate::session::Session;
 use crate::{Host, store};
+use larder_operations::CommandClass;
 use larder_protocol::{KEY_LEN_MAX, Request, Store};
 use larder_store::{Engine, HashedKey, Refusal, WalkState};
 
@@ -19,20 +20,21 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         body: &Body<'_>,
         input: &[u8],
+        turn: &mut Turn,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let (store, body_len) = (&body.store, body.body_len);
         let bytes = store.key.decode(scratch);
         let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
         if !store::fits(cx, store, key) {
-            self.swallow(cx, store, key, body_len, Refusal::TooLarge);
+            self.swallow(cx, store, key, body_len, Refusal::TooLarge, turn);
         } else if body_len <= BUFFERED_BODY_MAX.min(cx.operations.engine.upload_len_min() as u64) {
             let whole = body.head_len as u64 + body_len;
             let wanted = whole.saturating_sub(input.len() as u64).max(1);
             return Step::end(0, Next::Read { wanted: saturated(wanted) });
         } else {
             let head = input.get(..body.head_len).unwrap_or_default();
-            self.begin_upload(cx, store, key, head, body_len);
+            self.begin_upload(cx, store, key, head, body_len, turn);
         }
         Step::go_on(body.head_len)
     }
@@ -44,12 +46,13 @@ impl<E: Engine> Session<E> {
         key: HashedKey<'_>,
         head: &[u8],
         body_len: u64,
+        turn: &mut Turn,
     ) {
         let head = head.to_vec();
         let upload = match cx.operations.engine.upload(store.value_len) {
             Ok(upload) if cx.host.reserve(head.capacity()) => upload,
-            Ok(_) => return self.swallow(cx, store, key, body_len, Refusal::OutOfMemory),
-            Err(refusal) => return self.swallow(cx, store, key, body_len, refusal),
+            Ok(_) => return self.swallow(cx, store, key, body_len, Refusal::OutOfMemory, turn),
+            Err(refusal) => return self.swallow(cx, store, key, body_len, refusal, turn),
         };
         let trailer_len = saturated(body_len) - store.value_len;
         let arriving = Arriving::new(head, self.parser, upload, store.value_len, trailer_len);
@@ -64,7 +67,9 @@ impl<E: Engine> Session<E> {
         key: HashedKey<'_>,
         left: u64,
         why: Refusal,
+        turn: &mut Turn,
     ) {
+        turn.answered.add(CommandClass::Store, 1);
         let mut then = Vec::new();
         self.observed(cx, &Request::Store(*store), |_, cx| {
             store::refuse(cx, store, key, why, &mut then);
@@ -77,13 +82,14 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
+        turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> Step {
         match std::mem::replace(&mut self.pending, Pending::Nothing) {
             Pending::Nothing => Step::go_on(0),
             Pending::Swallow { left, then } => self.resume_swallow(left, then, input, output),
             Pending::SwallowLine => self.resume_line(input),
-            Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, output),
+            Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, turn, output),
             Pending::Sending(sending) => self.resume_sending(cx, sending, output),
             Pending::Dumping(dump) => self.resume_dumping(cx, dump, output),
             Pending::Watching(watcher) => {
@@ -162,6 +168,7 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         mut arriving: Box<Arriving<E>>,
         input: &[u8],
+        turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> Step {
         let (consumed, taken) = arriving.take(cx.operations.engine, input);
@@ -180,7 +187,7 @@ impl<E: Engine> Session<E> {
         if let Err(refusal) = taken {
             *upload = None;
             cx.host.release(head_len);
-            self.swallow(cx, &store, key, missing as u64, refusal);
+            self.swallow(cx, &store, key, missing as u64, refusal, turn);
             return Step::go_on(consumed);
         }
         let store = Store { terminated: Store::is_value_end(trailer), ..store };
@@ -188,6 +195,7 @@ impl<E: Engine> Session<E> {
             store::store(cx, &store, key, upload, output)
         });
         if is_done {
+            turn.answered.add(CommandClass::Store, 1);
             cx.host.release(head_len);
             return Step::go_on(consumed);
         }

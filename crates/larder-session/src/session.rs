@@ -1,12 +1,12 @@
 //! The session itself: it answers complete requests in batches, and waits for the rest of the others.
 
-use crate::context::{Context, Flow, Next, Progress, Step};
+use crate::context::{Context, Flow, Next, Progress, Step, Turn};
 use crate::events::RequestObserver;
 use crate::get::Answered;
 use crate::pending::{Body, Pending};
 use crate::{Host, admin, get, store};
 use arrayvec::ArrayVec;
-use larder_operations::OpContext;
+use larder_operations::{AnsweredCounts, CommandClass, OpContext};
 use larder_protocol::{
     FastGet, FastSet, Fault, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store, Streams,
     reply,
@@ -120,6 +120,39 @@ struct Batch<'b> {
     others: ArrayVec<Other<'b>, BATCH_MAX>,
 }
 
+impl Batch<'_> {
+    /// Counts the first `done` requests. Look-ups of the fast path are all that is left, so a batch of
+    /// nothing else is not looked through.
+    #[inline]
+    fn count(&self, done: usize, answered: &mut AnsweredCounts) {
+        let mut gets = done;
+        if !(self.sets.is_empty() && self.others.is_empty()) {
+            gets -= self.count_others(done, answered);
+        }
+        answered.add(CommandClass::Get, u32::try_from(gets).unwrap_or(u32::MAX));
+    }
+
+    /// Counts those of the first `done` requests that the fast path of look-ups has not answered, and
+    /// returns how many they are.
+    fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
+        let mut others = 0;
+        for ready in self.ready.iter().take(done) {
+            let class = match ready.what {
+                What::Get(_) => continue,
+                What::Set(_) => Some(CommandClass::Store),
+                What::Other(index) => {
+                    self.others.get(index).and_then(|other| class_of(&other.request))
+                }
+            };
+            others += 1;
+            if let Some(class) = class {
+                answered.add(class, 1);
+            }
+        }
+        others
+    }
+}
+
 /// Why a batch ended where it did.
 enum BatchEnd<'b> {
     /// The batch is as long as it may be, or the last request has to be answered before the next is
@@ -211,7 +244,7 @@ impl<E: Engine> Session<E> {
         if let Some(position) = self.held.take() {
             let hold = self.hold(cx, position);
             let next = if self.ends { Next::Close } else { Next::Yield };
-            return Progress { consumed: 0, hold, next };
+            return Progress { consumed: 0, hold, next, answered: AnsweredCounts::default() };
         }
         cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();
@@ -222,7 +255,9 @@ impl<E: Engine> Session<E> {
         }
         let mut scratch = [0; KEY_LEN_MAX];
         let before = output.len();
-        let (consumed, next) = self.take_turn(cx, input, output, &mut scratch);
+        let left = cx.settings.requests_per_turn.max(1);
+        let mut turn = Turn { left, answered: AnsweredCounts::default() };
+        let (consumed, next) = self.take_turn(cx, input, &mut turn, output, &mut scratch);
         let position =
             if output.len() > before { cx.operations.engine.ack_position() } else { None };
         cx.operations.engine.end_batch();
@@ -235,7 +270,7 @@ impl<E: Engine> Session<E> {
         }
         let hold = position.is_some_and(|position| self.hold(cx, position));
         self.ends = next == Next::Close;
-        Progress { consumed, hold, next }
+        Progress { consumed, hold, next, answered: turn.answered }
     }
 
     /// Whether answers have to be held until `position` is acknowledged.
@@ -250,23 +285,23 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
+        turn: &mut Turn,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> (usize, Next) {
         let mut consumed = 0;
-        let mut left = cx.settings.requests_per_turn.max(1);
         loop {
             let rest = input.get(consumed..).unwrap_or_default();
             let step = if !self.pending.is_nothing() {
-                self.resume(cx, rest, output)
+                self.resume(cx, rest, turn, output)
             } else if output.len() > cx.settings.output_max {
                 Step::end(0, Next::Write)
             } else if rest.is_empty() {
                 Step::end(0, Next::Read { wanted: 1 })
-            } else if left == 0 {
+            } else if turn.left == 0 {
                 Step::end(0, Next::Yield)
             } else {
-                self.answer_batch(cx, rest, &mut left, output, scratch)
+                self.answer_batch(cx, rest, turn, output, scratch)
             };
             consumed += step.consumed;
             if let Some(next) = step.next {
@@ -275,21 +310,22 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers the next requests, at most `left`, and begins to receive the value of a store that follows
-    /// them.
+    /// Answers the next requests, as many as the turn may, and begins to receive the value of a store that
+    /// follows them.
     fn answer_batch<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
-        left: &mut usize,
+        turn: &mut Turn,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let mut batch =
             Batch { ready: ArrayVec::new(), sets: ArrayVec::new(), others: ArrayVec::new() };
-        let batch_end = self.gather(cx.operations.engine, input, *left, scratch, &mut batch);
+        let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
         let (done, end, flow) = self.answer(cx, &batch, output, scratch);
-        *left -= done;
+        turn.left -= done;
+        batch.count(done, &mut turn.answered);
         match flow {
             Flow::Continue => (),
             Flow::Wait => {
@@ -308,7 +344,7 @@ impl<E: Engine> Session<E> {
                 self.parser = parser;
                 let input = input.get(end..).unwrap_or_default();
                 let body = Body { store, head_len, body_len };
-                let begun = self.begin_body(cx, &body, input, scratch);
+                let begun = self.begin_body(cx, &body, input, turn, scratch);
                 Step { consumed: end + begun.consumed, next: begun.next }
             }
         }
@@ -655,6 +691,26 @@ fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
         Request::Debug(debug) => Some(&debug.key),
         _ => None,
     }
+}
+
+/// The class that a request is timed with; `None` for the end of a line of keys, each of which is a
+/// request.
+fn class_of(request: &Request<'_>) -> Option<CommandClass> {
+    Some(match request {
+        Request::GetEnd => return None,
+        Request::Get(get) if get.touch.is_some() => CommandClass::Touch,
+        Request::Get(_) => CommandClass::Get,
+        Request::Store(_) => CommandClass::Store,
+        Request::Delete(_) => CommandClass::Delete,
+        Request::Arithmetic(_) => CommandClass::Count,
+        Request::Debug(_) | Request::Noop(_) | Request::FlushAll { .. } => CommandClass::Other,
+        Request::Version(_) | Request::Verbosity { .. } | Request::Stats { .. } => {
+            CommandClass::Other
+        }
+        Request::Admin { .. } | Request::Login(_) | Request::Quit(_) | Request::Fault(_) => {
+            CommandClass::Other
+        }
+    })
 }
 
 /// Whether a request has to be answered before the next one is parsed.

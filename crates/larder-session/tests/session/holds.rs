@@ -86,7 +86,8 @@ fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
         }
         it.complete_all();
         assert_eq!(it.calls.0.load(Ordering::Relaxed), calls + 1, "it is woken, once");
-        assert_eq!(it.turn(), Progress { consumed: 0, hold: false, next: Next::Yield });
+        let progress = it.turn();
+        assert_eq!((progress.consumed, progress.hold, progress.next), (0, false, Next::Yield));
         assert_eq!(it.output, answers);
         while !matches!(it.turn().next, Next::Read { .. }) {}
         assert_eq!(it.output, b"STORED\r\nMN\r\nVERSION 1.6.45\r\n");
@@ -121,7 +122,8 @@ fn a_conversation_that_ends_behind_a_held_answer_ends_once_it_is_released() {
         if it.turn_that_holds().is_some() {
             held += 1;
             it.complete_all();
-            assert_eq!(it.turn(), Progress { consumed: 0, hold: false, next: Next::Close });
+            let progress = it.turn();
+            assert_eq!((progress.consumed, progress.hold, progress.next), (0, false, Next::Close));
         }
         assert_eq!(it.output, b"STORED\r\n");
     }

@@ -2,6 +2,7 @@
 //!
 //! | file | what it tests |
 //! |---|---|
+//! | `classes` | each request is counted once, in its class of commands |
 //! | `splits` | no cut of the input and no limit changes an answer |
 //! | `pressure` | how much memory a session holds for a client that does not read, or does not finish |
 //! | `large` | values that are received and sent in pieces |
@@ -12,6 +13,7 @@
 
 #[macro_use]
 mod common;
+mod classes;
 mod dumps;
 mod holds;
 mod large;

@@ -1,0 +1,274 @@
+//! How long requests take: each thread counts them by class of command, in buckets whose bounds grow by
+//! the fourth root of two. So a bound is at most 19 % above what it stands for.
+
+use crate::counter::Counter;
+use std::time::Duration;
+
+/// Commands that are timed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandClass {
+    /// Look-ups that change nothing. Each key of a command with several keys counts.
+    Get,
+    /// Commands with a value.
+    Store,
+    /// Removals.
+    Delete,
+    /// Increments and decrements.
+    Count,
+    /// Changes of an expiry, also by look-ups.
+    Touch,
+    /// All others.
+    Other,
+}
+
+impl CommandClass {
+    /// Every class, in the order in which they are shown.
+    pub const ALL: [Self; 6] =
+        [Self::Get, Self::Store, Self::Delete, Self::Count, Self::Touch, Self::Other];
+
+    /// Its name in statistics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Store => "store",
+            Self::Delete => "delete",
+            Self::Count => "count",
+            Self::Touch => "touch",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Numbers of requests that were answered, by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnsweredCounts([u32; CommandClass::ALL.len()]);
+
+impl AnsweredCounts {
+    /// Adds `n` requests of a class.
+    #[inline]
+    pub fn add(&mut self, class: CommandClass, n: u32) {
+        if let Some(count) = self.0.get_mut(class as usize) {
+            *count = count.saturating_add(n);
+        }
+    }
+
+    /// Adds other requests.
+    #[inline]
+    pub fn add_all(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(count, n)| *count = count.saturating_add(n));
+    }
+
+    /// No request was answered.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The number of requests of a class.
+    #[must_use]
+    pub fn of(&self, class: CommandClass) -> u32 {
+        self.0.get(class as usize).copied().unwrap_or_default()
+    }
+}
+
+/// The latencies of one thread's requests. Counting is as cheap as with any [`Counter`].
+#[derive(Debug, Default)]
+pub struct Latencies([Histogram; CommandClass::ALL.len()]);
+
+impl Latencies {
+    /// Counts requests that took `took`, each.
+    #[inline]
+    pub fn record(&self, answered: &AnsweredCounts, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = Histogram::bucket_of(nanos);
+        for (histogram, &count) in self.0.iter().zip(&answered.0).filter(|(_, count)| **count > 0) {
+            histogram.record(bucket, nanos, count.into());
+        }
+    }
+
+    /// The latencies of a class.
+    #[must_use]
+    pub fn of(&self, class: CommandClass) -> &Histogram {
+        let [get, store, delete, count, touch, other] = &self.0;
+        match class {
+            CommandClass::Get => get,
+            CommandClass::Store => store,
+            CommandClass::Delete => delete,
+            CommandClass::Count => count,
+            CommandClass::Touch => touch,
+            CommandClass::Other => other,
+        }
+    }
+
+    pub(crate) fn add(&self, other: &Self) {
+        self.0.iter().zip(&other.0).for_each(|(sum, histogram)| sum.add(histogram));
+    }
+
+    pub(crate) fn reset(&self) {
+        self.0.iter().for_each(Histogram::reset);
+    }
+}
+
+/// The latencies of one class of commands.
+#[derive(Debug)]
+pub struct Histogram {
+    buckets: [Counter; Self::BOUNDS.len() + 1],
+    nanos: Counter,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: std::array::from_fn(|_| Counter::default()), nanos: Counter::default() }
+    }
+}
+
+impl Histogram {
+    /// Buckets for each doubling.
+    pub const PER_OCTAVE: i32 = 4;
+    /// The first bound is two to the power of this, in seconds: 0.95 microseconds.
+    pub const OCTAVE_MIN: i32 = -20;
+    /// The last bound is two to the power of this, in seconds. What takes longer is in a bucket without
+    /// a bound.
+    pub const OCTAVE_MAX: i32 = 4;
+
+    /// The upper bounds of buckets in nanoseconds, rounded down: a bucket contains its bound.
+    pub const BOUNDS: [u64; 97] = bounds();
+
+    #[inline]
+    fn bucket_of(nanos: u64) -> usize {
+        Self::BOUNDS.partition_point(|&bound| bound < nanos)
+    }
+
+    #[inline]
+    fn record(&self, bucket: usize, nanos: u64, count: u64) {
+        if let Some(bucket) = self.buckets.get(bucket) {
+            bucket.add(count);
+        }
+        self.nanos.add(nanos.saturating_mul(count));
+    }
+
+    /// Numbers of requests in each bucket: one for each bound, and one for what took longer.
+    pub fn buckets(&self) -> impl Iterator<Item = u64> {
+        self.buckets.iter().map(Counter::get)
+    }
+
+    /// The number of requests.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets().sum()
+    }
+
+    /// What all of them took together.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.nanos.get())
+    }
+
+    /// The bound that this part of the requests, from 0 to 1, did not exceed; the last one if they took
+    /// longer than that. `None` without requests.
+    #[must_use]
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
+        let buckets: Vec<u64> = self.buckets().collect();
+        let count: u64 = buckets.iter().sum();
+        #[expect(clippy::cast_possible_truncation, reason = "a part of the count is no larger")]
+        let rank = ((count as f64 * part).ceil() as u64).clamp(1, count.max(1));
+        let mut below = 0;
+        let bucket = buckets.iter().position(|in_bucket| {
+            below += in_bucket;
+            below >= rank
+        })?;
+        let [.., last] = Self::BOUNDS;
+        Some(Duration::from_nanos(Self::BOUNDS.get(bucket).copied().unwrap_or(last)))
+    }
+
+    fn add(&self, other: &Self) {
+        self.buckets.iter().zip(&other.buckets).for_each(|(sum, bucket)| sum.add(bucket.get()));
+        self.nanos.add(other.nanos.get());
+    }
+
+    fn reset(&self) {
+        self.buckets.iter().for_each(Counter::reset);
+        self.nanos.reset();
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "the compiler checks it, as this runs there")]
+const fn bounds() -> [u64; 97] {
+    /// A second times the powers of the fourth root of two, in 2^-20 nanoseconds.
+    const SECOND: [u64; Histogram::PER_OCTAVE as usize] = [
+        1_048_576_000_000_000,
+        1_246_974_039_821_093,
+        1_482_910_400_378_930,
+        1_763_487_599_042_157,
+    ];
+    let mut bounds = [0; 97];
+    let mut i = 0;
+    while i < bounds.len() {
+        bounds[i] = SECOND[i % SECOND.len()] >> (40 - i / SECOND.len());
+        i += 1;
+    }
+    bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_powers_of_the_fourth_root_of_two() {
+        assert_eq!((Histogram::BOUNDS[0], Histogram::BOUNDS[96]), (953, 16_000_000_000));
+        for (i, bound) in (0..).zip(Histogram::BOUNDS) {
+            let octave = f64::from(Histogram::OCTAVE_MIN) + f64::from(i) / 4.0;
+            let exact = octave.exp2() * 1e9;
+            assert!((exact - 1.0..=exact).contains(&(bound as f64)), "{bound} is not {exact}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_contains_its_bound_and_what_is_above_the_bound_before() {
+        for (i, bound) in Histogram::BOUNDS.into_iter().enumerate() {
+            assert_eq!(Histogram::bucket_of(bound), i);
+            assert_eq!(Histogram::bucket_of(bound + 1), i + 1);
+        }
+        assert_eq!((Histogram::bucket_of(0), Histogram::bucket_of(u64::MAX)), (0, 97));
+    }
+
+    #[test]
+    fn classes_are_apart_and_a_sum_has_all_threads() {
+        let threads = [Latencies::default(), Latencies::default()];
+        let mut answered = AnsweredCounts::default();
+        assert!(answered.is_empty());
+        answered.add(CommandClass::Get, 3);
+        answered.add(CommandClass::Touch, 1);
+        threads[0].record(&answered, Duration::from_millis(1));
+        threads[1].record(&answered, Duration::from_millis(2));
+        let sum = Latencies::default();
+        threads.iter().for_each(|latencies| sum.add(latencies));
+        assert_eq!(sum.of(CommandClass::Get).count(), 6);
+        assert_eq!(sum.of(CommandClass::Get).sum(), Duration::from_millis(9));
+        assert_eq!(sum.of(CommandClass::Touch).count(), 2);
+        assert_eq!(sum.of(CommandClass::Store).count(), 0);
+        sum.reset();
+        assert!(CommandClass::ALL.into_iter().all(|class| sum.of(class).count() == 0));
+    }
+
+    /// A quantile is the bound above the request at its rank.
+    #[test]
+    fn quantiles_are_at_most_a_fifth_too_large() {
+        let latencies = Latencies::default();
+        let mut one = AnsweredCounts::default();
+        one.add(CommandClass::Store, 1);
+        let store = latencies.of(CommandClass::Store);
+        assert_eq!(store.quantile(0.5), None);
+        (1..=1000).for_each(|micros| latencies.record(&one, Duration::from_micros(micros)));
+        for (part, exact) in [(0.0, 1.0), (0.001, 1.0), (0.5, 500.0), (0.99, 990.0), (1.0, 1000.0)]
+        {
+            let found = store.quantile(part).unwrap().as_secs_f64() * 1e6;
+            assert!((exact..exact * 1.2).contains(&found), "{part}: {found} is not {exact}");
+        }
+        latencies.record(&one, Duration::from_secs(100));
+        assert_eq!(store.quantile(1.0), Some(Duration::from_secs(16)));
+    }
+}

@@ -1,0 +1,61 @@
+//! Each request is counted once, in the class that it is timed with.
+
+use crate::common::{ITEM_SIZE_MAX, TestEngine, new_kit, pattern, set, store};
+use larder_operations::{AnsweredCounts, CommandClass};
+
+for_each_engine! { requests_count_in_their_class values_count_however_they_end cuts_change_no_count }
+
+/// Counts of get, store, delete, count, touch and other.
+fn counts(answered: &AnsweredCounts) -> [u32; 6] {
+    CommandClass::ALL.map(|class| answered.of(class))
+}
+
+fn check<E: TestEngine>(input: &[u8], expected: [u32; 6]) {
+    let mut kit = new_kit::<E>();
+    let mut peer = kit.peer();
+    peer.send(&mut kit, input);
+    assert_eq!(counts(&peer.answered), expected, "{}", crate::common::text(&peer.received));
+}
+
+fn requests_count_in_their_class<E: TestEngine>() {
+    check::<E>(
+        b"get k\r\nmg k v\r\nmg k s\r\nmg k N30\r\nget a b\r\ngets a\r\n",
+        [7, 0, 0, 0, 0, 0],
+    );
+    check::<E>(
+        b"set k 0 0 1\r\n1\r\nms k 1\r\n1\r\nappend k 0 0 1 noreply\r\n2\r\n",
+        [0, 3, 0, 0, 0, 0],
+    );
+    check::<E>(b"delete k\r\nmd k I\r\n", [0, 0, 2, 0, 0, 0]);
+    check::<E>(b"incr k 1\r\nma k N0\r\ndecr k 1\r\n", [0, 0, 0, 3, 0, 0]);
+    check::<E>(b"touch k 1\r\ngat 1 k l\r\nmg k T30 v\r\n", [0, 0, 0, 0, 4, 0]);
+    check::<E>(
+        b"mn\r\nversion\r\nverbosity 1\r\nflush_all\r\nbad\r\nme k\r\nquit\r\n",
+        [0, 0, 0, 0, 0, 7],
+    );
+}
+
+/// Too large for the engine or for its client, refused, and received in pieces.
+fn values_count_however_they_end<E: TestEngine>() {
+    let mixed = [
+        set("k", b"1"),
+        set("large", &pattern(200_000)),
+        b"get large\r\nget k\r\n".to_vec(),
+        store(&format!("set k 0 0 {}", ITEM_SIZE_MAX + 1), &pattern(ITEM_SIZE_MAX + 1)),
+        b"set k 0 0 1\r\n12\r\nset k 0 0 -1\r\n".to_vec(),
+    ];
+    // A length that is none is a fault, and so is what follows a value that is too long.
+    check::<E>(&mixed.concat(), [2, 4, 0, 0, 0, 2]);
+}
+
+fn cuts_change_no_count<E: TestEngine>() {
+    let input = b"set k 0 0 5\r\nvalue\r\nget k l m\r\nmg k t v\r\nincr k 1\r\nmn\r\nget k\r\n";
+    for cut in 0..input.len() {
+        let mut kit = new_kit::<E>();
+        kit.settings.requests_per_turn = 1 + cut % 3;
+        let mut peer = kit.peer();
+        peer.send(&mut kit, &input[..cut]);
+        peer.send(&mut kit, &input[cut..]);
+        assert_eq!(counts(&peer.answered), [5, 1, 0, 1, 0, 1], "cut at {cut}");
+    }
+}
