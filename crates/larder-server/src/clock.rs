@@ -67,10 +67,40 @@ impl Clock {
         u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// The time as exactly as the system has it, which also says the whole seconds.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        Moment(self.precise())
+    }
+
     /// The time in whole seconds.
     #[must_use]
     pub fn now(&self) -> Seconds {
-        Seconds(u32::try_from(self.precise().as_secs()).unwrap_or(u32::MAX))
+        self.moment().seconds()
+    }
+}
+
+/// A reading of the clock: the time since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// The whole seconds.
+    #[must_use]
+    pub fn seconds(self) -> Seconds {
+        Seconds(u32::try_from(self.0.as_secs()).unwrap_or(u32::MAX))
+    }
+
+    /// The time from `earlier` to this.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The moment this long before.
+    #[cfg(test)]
+    pub(crate) fn before(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(time))
     }
 }
 

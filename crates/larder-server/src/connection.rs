@@ -5,6 +5,7 @@
 use crate::connections::ConnectionInfo;
 use crate::conversation::Conversation;
 use crate::holdings::{Held, PROGRESS_MIN};
+use crate::timing::{Timing, TurnTimer};
 use crate::tls::channel::Channel;
 use larder_session::{Next, Progress, State};
 use std::io::{self, Read, Write};
@@ -56,6 +57,7 @@ pub struct Connection<C> {
     moved: usize,
     input: Input,
     stage: Stage,
+    timer: TurnTimer,
 }
 
 /// What is known about the input that the kernel still has.
@@ -172,6 +174,7 @@ impl<C: Conversation> Connection<C> {
             moved: 0,
             input: Input::Empty,
             stage: Stage::Reading,
+            timer: TurnTimer::default(),
         }
     }
 
@@ -302,8 +305,7 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// One turn: send what is unsent, read once, let the conversation answer, send that. `now` is in
-    /// seconds.
+    /// One turn: send what is unsent, read once, let the conversation answer, send that.
     ///
     /// # Errors
     /// [`Fault`]: the connection is to be closed, and nothing more can be sent to the peer.
@@ -311,7 +313,7 @@ impl<C: Conversation> Connection<C> {
         &mut self,
         stream: &mut (impl Read + Write),
         buffers: &mut Buffers,
-        now: u32,
+        timing: &Timing<'_>,
         moved: &mut IoBytes,
         cx: &mut C::Context<'_>,
     ) -> Result<NextAction, Fault> {
@@ -348,8 +350,9 @@ impl<C: Conversation> Connection<C> {
         let sent = self.send(stream, buffers)?;
         self.moved += sent.saturating_sub(self.unsent.len());
         moved.written += sent;
+        self.timer.end_turn(&progress, timing);
         let after = self.next_action();
-        self.info.publish(self.state(), now);
+        self.info.publish(self.state(), timing.begun.seconds().0);
         Ok(after)
     }
 
@@ -541,7 +544,9 @@ fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
     use crate::server::Server;
+    use larder_operations::{AnsweredCounts, Latencies};
     use std::collections::VecDeque;
 
     /// Answers each line with itself, but `wait` only when it is asked again, and `quit` not at all.
@@ -554,6 +559,10 @@ mod tests {
         is_acknowledged: bool,
     }
 
+    fn progress(consumed: usize, hold: bool, next: Next) -> Progress {
+        Progress { consumed, hold, next, answered: AnsweredCounts::default() }
+    }
+
     impl Conversation for Echo {
         type Context<'a> = ();
 
@@ -561,25 +570,25 @@ mod tests {
             self.is_fetching = false;
             if self.is_holding {
                 self.is_holding = !self.is_acknowledged;
-                return Progress { consumed: 0, hold: self.is_holding, next: Next::Yield };
+                return progress(0, self.is_holding, Next::Yield);
             }
             let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
-                return Progress { consumed: 0, hold: false, next: Next::Read { wanted: 1 } };
+                return progress(0, false, Next::Read { wanted: 1 });
             };
             let (line, consumed) = (&input[..end], end + 1);
             if line == b"wait" && !std::mem::replace(&mut self.has_waited, true) {
-                return Progress { consumed: 0, hold: false, next: Next::Wait };
+                return progress(0, false, Next::Wait);
             }
             if line == b"quit" {
-                return Progress { consumed, hold: false, next: Next::Close };
+                return progress(consumed, false, Next::Close);
             }
             output.extend_from_slice(&input[..consumed]);
             if line == b"ahead" {
                 self.is_fetching = true;
-                return Progress { consumed, hold: false, next: Next::Wait };
+                return progress(consumed, false, Next::Wait);
             }
             self.is_holding = line == b"hold";
-            Progress { consumed, hold: self.is_holding, next: Next::Yield }
+            progress(consumed, self.is_holding, Next::Yield)
         }
 
         fn state(&self) -> State {
@@ -655,10 +664,12 @@ mod tests {
 
         /// Turns until there is something to wait for.
         fn serve(&mut self) -> NextAction {
+            let (clock, latencies) = (Clock::start(), Latencies::default());
+            let timing = Timing { begun: clock.moment(), clock: &clock, latencies: &latencies };
             loop {
                 let mut moved = IoBytes::default();
                 let (peer, buffers) = (&mut self.peer, &mut self.buffers);
-                match self.connection.serve(peer, buffers, 0, &mut moved, &mut ()).unwrap() {
+                match self.connection.serve(peer, buffers, &timing, &mut moved, &mut ()).unwrap() {
                     NextAction::Again => (),
                     action => return action,
                 }

@@ -31,6 +31,7 @@ mod shedding;
 pub mod slab_classes;
 pub mod stats;
 pub mod systemd;
+pub mod timing;
 pub mod tls;
 pub mod udp;
 pub mod verbosity;

@@ -13,6 +13,7 @@ use crate::dialect;
 use crate::listener::{Entry, ListenError, entries, resolve, udp_name};
 use crate::options::Options;
 use crate::server::Server;
+use crate::timing::{Timing, TurnTimer};
 use larder_protocol::Parser;
 use larder_session::{Context, Host, Next, Session, Settings, State};
 use larder_store::Engine;
@@ -156,6 +157,7 @@ impl<E: Engine> Endpoint<E> {
         socket: &impl Datagrams,
         cx: &mut Context<'_, E, H>,
         buffers: &mut Buffers,
+        timing: &Timing<'_>,
         moved: &mut IoBytes,
     ) -> NextAction {
         let Buffers { input, output, .. } = buffers;
@@ -175,7 +177,7 @@ impl<E: Engine> Endpoint<E> {
                 }
             }
             if let Some(exchange) = &mut self.exchange {
-                match exchange.go_on(socket, cx, output, moved) {
+                match exchange.go_on(socket, cx, output, timing, moved) {
                     ExchangeState::Done => (),
                     ExchangeState::Blocked => return NextAction::Wait,
                     ExchangeState::Waiting => return NextAction::Hold,
@@ -203,6 +205,7 @@ struct Exchange<E: Engine> {
     ended: bool,
     /// The message waits for a change to be acknowledged.
     is_held: bool,
+    timer: TurnTimer,
 }
 
 /// How far an exchange has come.
@@ -238,6 +241,7 @@ impl<E: Engine> Exchange<E> {
             leaving: None,
             ended: false,
             is_held: false,
+            timer: TurnTimer::default(),
         })
     }
 
@@ -247,11 +251,12 @@ impl<E: Engine> Exchange<E> {
         socket: &impl Datagrams,
         cx: &mut Context<'_, E, H>,
         output: &mut Vec<u8>,
+        timing: &Timing<'_>,
         moved: &mut IoBytes,
     ) -> ExchangeState {
         loop {
             if self.is_held {
-                self.answer(cx, output);
+                self.answer(cx, output, timing);
                 if self.is_held {
                     return ExchangeState::Waiting;
                 }
@@ -269,16 +274,23 @@ impl<E: Engine> Exchange<E> {
             if self.ended {
                 return ExchangeState::Done;
             }
-            let next = self.answer(cx, output);
+            let next = self.answer(cx, output, timing);
             if self.is_held || next == Next::Wait && self.leaving.is_none() {
                 return ExchangeState::Waiting;
             }
         }
     }
 
-    fn answer<H: Host>(&mut self, cx: &mut Context<'_, E, H>, output: &mut Vec<u8>) -> Next {
+    /// Answers the next command. It is timed without the sending of its answer.
+    fn answer<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        output: &mut Vec<u8>,
+        timing: &Timing<'_>,
+    ) -> Next {
         let rest = self.request.get(self.done..).unwrap_or_default();
         let turn = self.session.receive(cx, rest, output);
+        self.timer.end_turn(&turn, timing);
         self.done += turn.consumed;
         self.is_held = turn.hold;
         self.ended |= !turn.hold && !matches!(turn.next, Next::Yield | Next::Wait);

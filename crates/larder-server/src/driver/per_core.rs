@@ -3,6 +3,7 @@
 
 use super::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
 use super::worker::{HANDSHAKE_SLICE, WorkerContext};
+use crate::clock::Moment;
 use crate::connection::{Connection, NextAction};
 use crate::connections::ConnectionInfo;
 use crate::life_cycle::Phase;
@@ -278,7 +279,7 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Submits the reads that were begun, and continues the requests whose reads have ended.
-    fn turn_reads(&mut self, now: Seconds) {
+    fn turn_reads(&mut self, now: Moment) {
         self.worker.turn_reads();
         if !self.resumed.is_empty() {
             self.resume(now);
@@ -363,7 +364,7 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Closes the connections without unanswered requests.
-    fn drain(&mut self, now: Seconds) {
+    fn drain(&mut self, now: Moment) {
         for index in 0..self.clients.len() {
             let Some(Some(client)) = self.clients.get_mut(index) else { continue };
             if !client.connection.is_quiet() {
@@ -380,7 +381,7 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Sends new lines of the log to watchers, at intervals.
-    fn serve_watchers(&mut self, now: Seconds) {
+    fn serve_watchers(&mut self, now: Moment) {
         if self.watching.is_empty() || self.watchers_served.elapsed() < LOG_INTERVAL {
             return;
         }
@@ -403,7 +404,7 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Serves clients in a TLS handshake, for a limited time.
-    fn serve_handshakes(&mut self, now: Seconds) {
+    fn serve_handshakes(&mut self, now: Moment) {
         self.worker.begin_round();
         while self.worker.has_time_for_handshake() {
             let Some(index) = self.handshaking.pop_front() else { return };
@@ -454,7 +455,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         Ok(Client { connection, stream, watches_writing: false, awaits_handshake: false })
     }
 
-    fn serve(&mut self, index: usize, now: Seconds) {
+    fn serve(&mut self, index: usize, now: Moment) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         let Client { connection, stream, .. } = client;
         let (resumed, id) = (&self.resumed, connection.info.id);
@@ -469,7 +470,7 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Gives a turn to the clients whose requests can be continued.
-    fn resume(&mut self, now: Seconds) {
+    fn resume(&mut self, now: Moment) {
         for (token, id) in self.resumed.take() {
             if token >= FIRST_ENDPOINT {
                 self.serve_datagrams(token, now);
@@ -501,7 +502,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    fn serve_datagrams(&mut self, index: usize, now: Seconds) {
+    fn serve_datagrams(&mut self, index: usize, now: Moment) {
         let endpoint = self.endpoints.get_mut(index - FIRST_ENDPOINT);
         let Some((socket, endpoint)) = endpoint else { return };
         let resumed = &self.resumed;
@@ -525,16 +526,16 @@ impl<E: Engine + 'static> EventLoop<E> {
         self.watching.retain(|&watching| watching != index);
     }
 
-    fn maintain(&mut self, now: Seconds) {
+    fn maintain(&mut self, now: Moment) {
         let due = self.maintained.elapsed() >= MAINTENANCE;
         if due {
             self.maintained = Instant::now();
             self.worker.heartbeat();
-            self.close_idle(now);
+            self.close_idle(now.seconds());
             self.close_late_handshakes();
         }
         if self.has_maintenance || due {
-            self.has_maintenance = self.worker.maintain(now);
+            self.has_maintenance = self.worker.maintain(now.seconds());
         }
     }
 

@@ -2,11 +2,13 @@
 //! of UDP sockets, and maintenance.
 
 use super::hand_over::Accepted;
+use crate::clock::Moment;
 use crate::connection::{Buffers, Connection, Fault, IoBytes, NextAction};
 use crate::connections::ConnectionInfo;
 use crate::conversation::Conversation;
 use crate::listener::Service;
 use crate::server::Server;
+use crate::timing::Timing;
 use crate::tls::channel::Channel;
 use crate::udp::{self, Datagrams, Endpoint};
 use larder_operations::{Counters, OpContext};
@@ -56,9 +58,9 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// The time, to be read once for a number of turns.
-    pub(super) fn now(&self) -> Seconds {
-        self.server.clock.now()
+    /// The time, to be read once for a number of turns: when their events were reported.
+    pub(super) fn now(&self) -> Moment {
+        self.server.clock.moment()
     }
 
     /// The descriptor that becomes readable when reads have ended, for a driver that calls
@@ -98,7 +100,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         &mut self,
         connection: &mut Connection<Session<E>>,
         stream: &mut (impl Read + Write),
-        now: Seconds,
+        now: Moment,
         waker: &dyn Fn() -> Waker,
     ) -> NextAction {
         let begun = Instant::now();
@@ -112,7 +114,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         &mut self,
         connection: &mut Connection<Session<E>>,
         stream: &mut (impl Read + Write),
-        now: Seconds,
+        now: Moment,
         waker: &dyn Fn() -> Waker,
     ) -> NextAction {
         if connection.is_handshaking() {
@@ -126,7 +128,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         &mut self,
         connection: &mut Connection<Session<E>>,
         stream: &mut (impl Read + Write),
-        now: Seconds,
+        now: Moment,
         waker: &dyn Fn() -> Waker,
     ) -> NextAction {
         if connection.is_shed() {
@@ -134,10 +136,12 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
         let host = &*self.server;
         let settings = &host.settings;
-        let operations = OpContext::new(&mut self.engine, &self.counters, &settings.limits, now);
+        let (counters, limits) = (&*self.counters, &settings.limits);
+        let operations = OpContext::new(&mut self.engine, counters, limits, now.seconds());
         let mut cx = Context { operations, host, settings, waker };
         let mut moved = IoBytes::default();
-        let after = connection.serve(stream, &mut self.buffers, now.0, &mut moved, &mut cx);
+        let timing = Timing { begun: now, clock: &host.clock, latencies: &counters.latencies };
+        let after = connection.serve(stream, &mut self.buffers, &timing, &mut moved, &mut cx);
         let after = after.unwrap_or_else(|fault| {
             host.note_fault(&connection.info, &fault);
             NextAction::Close
@@ -194,15 +198,17 @@ impl<E: Engine + 'static> WorkerContext<E> {
         &mut self,
         endpoint: &mut Endpoint<E>,
         socket: &impl Datagrams,
-        now: Seconds,
+        now: Moment,
         waker: &dyn Fn() -> Waker,
     ) -> NextAction {
         let (engine, settings) = (&mut self.engine, &self.udp_settings);
-        let operations = OpContext::new(engine, &self.counters, &settings.limits, now);
+        let counters = &*self.counters;
+        let operations = OpContext::new(engine, counters, &settings.limits, now.seconds());
         let host = &*self.server;
         let mut cx = Context { operations, host, settings, waker };
         let mut moved = IoBytes::default();
-        let after = endpoint.serve(socket, &mut cx, &mut self.buffers, &mut moved);
+        let timing = Timing { begun: now, clock: &host.clock, latencies: &counters.latencies };
+        let after = endpoint.serve(socket, &mut cx, &mut self.buffers, &timing, &mut moved);
         self.count(moved);
         after
     }

@@ -5,6 +5,7 @@ mod conns;
 mod flash;
 mod general;
 mod items;
+mod latency;
 mod mrc;
 mod row;
 mod settings;
@@ -38,6 +39,7 @@ pub(crate) fn answer(
         b"items" => "items",
         b"slabs" => "slabs",
         b"mrc" => "mrc",
+        b"latency" => "latency",
         b"sizes" => {
             stat("sizes_status", "disabled");
             return StatsAnswer::Lines;

@@ -3,7 +3,7 @@
 use super::slab_class::SlabClass;
 use super::snapshot::Snapshot;
 use super::socket::Socket;
-use larder_operations::{ClassCounters, Counter, ThreadCounters};
+use larder_operations::{ClassCounters, CommandClass, Counter, Histogram, ThreadCounters};
 use larder_store::{ClassGauges, FlashPage};
 use std::borrow::Cow;
 use std::fmt;
@@ -18,6 +18,8 @@ pub(super) enum Entry<'a> {
     Socket(Socket<'a>),
     /// A page of the flash tier.
     Page(FlashPage),
+    /// A class of commands.
+    Commands(CommandClass),
 }
 
 /// One statistic.
@@ -99,6 +101,8 @@ pub(super) enum Source {
     Socket(fn(&Socket<'_>) -> Value),
     /// Something about a page of the flash tier.
     Page(fn(&FlashPage) -> u64),
+    /// Something about the latencies of a class of commands.
+    Latency(fn(&Histogram) -> Value),
     /// It never changes.
     Constant(&'static str),
 }
@@ -196,8 +200,11 @@ impl Source {
             }
             (Self::Socket(read), Entry::Socket(socket)) => read(socket),
             (Self::Page(read), Entry::Page(page)) => read(page).into(),
+            (Self::Latency(read), &Entry::Commands(class)) => {
+                read(snapshot.counters().latencies.of(class))
+            }
             (Self::Constant(value), _) => value.into(),
-            (Self::Slab(_) | Self::Socket(_) | Self::Page(_), _) => return None,
+            (Self::Slab(_) | Self::Socket(_) | Self::Page(_) | Self::Latency(_), _) => return None,
         };
         Some(value)
     }

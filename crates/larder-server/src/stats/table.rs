@@ -9,11 +9,12 @@
 
 use super::row::{Entry, Metric, Row};
 use super::snapshot::Snapshot;
-use super::{conns, flash, general, items, mrc, settings, slabs, socket, tls};
+use super::{conns, flash, general, items, latency, mrc, settings, slabs, socket, tls};
 use crate::server::Server;
+use larder_operations::CommandClass;
 
 /// Every page that has rows.
-pub static PAGES: [&Page; 7] = [
+pub static PAGES: [&Page; 8] = [
     &Page {
         name: "general",
         sections: &[Section {
@@ -59,6 +60,10 @@ pub static PAGES: [&Page; 7] = [
     },
     &Page { name: "conns", sections: &[Section { each: Each::Socket, rows: &[conns::ROWS] }] },
     &Page { name: "extstore", sections: &[Section { each: Each::Page, rows: &[flash::PAGE] }] },
+    &Page {
+        name: "latency",
+        sections: &[Section { each: Each::Commands, rows: &[latency::ROWS] }],
+    },
     &Page { name: "mrc", sections: &[Section { each: Each::Server, rows: &[mrc::ROWS] }] },
 ];
 
@@ -94,6 +99,8 @@ enum Each {
     Socket,
     /// For each page of the flash tier, with its number in front.
     Page,
+    /// For each class of commands that was used, with its name in front.
+    Commands,
 }
 
 impl Page {
@@ -139,6 +146,14 @@ impl Each {
             Self::Page => {
                 for (number, page) in snapshot.server.flash_pages().into_iter().enumerate() {
                     show(&format!("{number}:"), &Entry::Page(page));
+                }
+            }
+            Self::Commands => {
+                let latencies = &snapshot.counters().latencies;
+                for class in CommandClass::ALL {
+                    if latencies.of(class).count() > 0 {
+                        show(&format!("{}:", class.name()), &Entry::Commands(class));
+                    }
                 }
             }
         }

@@ -100,7 +100,7 @@ impl<E: Engine + 'static> Client<E> {
             let now = worker.now();
             let after =
                 worker.serve(&mut self.connection, &mut &*self.stream.socket(), now, &waker);
-            worker.maintain_if_due(now);
+            worker.maintain_if_due(now.seconds());
             after
         })
     }

@@ -40,7 +40,7 @@ impl<E: Engine + 'static> Shared<E> {
 
     /// A slice of maintenance; true if there is more to do.
     pub(super) fn maintain(&self) -> bool {
-        self.with_worker(|worker| worker.maintain(worker.now()))
+        self.with_worker(|worker| worker.maintain(worker.now().seconds()))
     }
 }
 

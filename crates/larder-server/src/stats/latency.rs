@@ -1,0 +1,40 @@
+//! Rows of `stats latency`, Larder's own: how long the commands of a class take in the server. Metrics
+//! have all buckets instead.
+
+use super::row::Unit::Microseconds;
+use super::row::{Row, Source, Value};
+use larder_operations::Histogram;
+
+pub(super) const ROWS: &[Row] = &[
+    Row::counter("count", Source::Latency(|h| h.count().into()), "Requests that were answered."),
+    quantile_row("p50_us", |h| quantile(h, 0.5), "Time that half of the requests took at most."),
+    quantile_row("p90_us", |h| quantile(h, 0.9), "Time that 90 % of the requests took at most."),
+    quantile_row("p99_us", |h| quantile(h, 0.99), "Time that 99 % of the requests took at most."),
+    quantile_row(
+        "p999_us",
+        |h| quantile(h, 0.999),
+        "Time that 99.9 % of the requests took at most.",
+    ),
+    quantile_row("max_us", |h| quantile(h, 1.0), "Time that all requests took at most."),
+    quantile_row("mean_us", mean, "Time that the requests took on average."),
+];
+
+const fn quantile_row(
+    name: &'static str,
+    read: fn(&Histogram) -> Value,
+    help: &'static str,
+) -> Row {
+    Row::gauge(name, Source::Latency(read), help).unit(Microseconds)
+}
+
+fn quantile(histogram: &Histogram, part: f64) -> Value {
+    micros(histogram.quantile(part).unwrap_or_default().as_secs_f64())
+}
+
+fn mean(histogram: &Histogram) -> Value {
+    micros(histogram.sum().as_secs_f64() / histogram.count().max(1) as f64)
+}
+
+fn micros(secs: f64) -> Value {
+    Value::Real(secs * 1e6, Some(1))
+}
