@@ -102,6 +102,14 @@ impl Latencies {
         }
     }
 
+    /// The latencies of several threads together.
+    #[must_use]
+    pub fn sum<'l>(threads: impl IntoIterator<Item = &'l Self>) -> Self {
+        let sum = Self::default();
+        threads.into_iter().for_each(|latencies| sum.add(latencies));
+        sum
+    }
+
     pub(crate) fn add(&self, other: &Self) {
         self.0.iter().zip(&other.0).for_each(|(sum, histogram)| sum.add(histogram));
     }
@@ -244,8 +252,7 @@ mod tests {
         answered.add(CommandClass::Touch, 1);
         threads[0].record(&answered, Duration::from_millis(1));
         threads[1].record(&answered, Duration::from_millis(2));
-        let sum = Latencies::default();
-        threads.iter().for_each(|latencies| sum.add(latencies));
+        let sum = Latencies::sum(&threads);
         assert_eq!(sum.of(CommandClass::Get).count(), 6);
         assert_eq!(sum.of(CommandClass::Get).sum(), Duration::from_millis(9));
         assert_eq!(sum.of(CommandClass::Touch).count(), 2);

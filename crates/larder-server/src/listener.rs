@@ -7,7 +7,7 @@ use larder_protocol::Parser;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
@@ -270,6 +270,27 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     Ok(listeners)
 }
 
+/// The port of metrics if none is given: the one that Prometheus' list has for memcached.
+const METRICS_PORT: u16 = 9150;
+
+/// Binds the address of `--metrics-listen`, if it is given: all that its name stands for. The sockets
+/// never block.
+///
+/// # Errors
+/// [`ListenError`] for the first address that cannot be bound.
+pub fn bind_metrics(options: &Options) -> Result<Vec<TcpListener>, ListenError> {
+    let Some(text) = &options.metrics_listen else { return Ok(Vec::new()) };
+    let bind = |address| -> io::Result<TcpListener> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    let addresses = resolve(text, METRICS_PORT)?.into_iter();
+    let bound =
+        addresses.map(|address| bind(address).map_err(|error| ListenError::Tcp(address, error)));
+    bound.collect()
+}
+
 /// The port to listen on; 0 lets the system choose one.
 fn port(options: &Options) -> Option<u16> {
     match options.port {
@@ -363,12 +384,17 @@ fn bind_unix(
 ///
 /// # Errors
 /// The file can't be written.
-pub fn write_port_file(listeners: &[Listener], udp: &[UdpSocket]) -> io::Result<()> {
+pub fn write_port_file(
+    listeners: &[Listener],
+    udp: &[UdpSocket],
+    metrics: &[TcpListener],
+) -> io::Result<()> {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else { return Ok(()) };
     let mut text = String::new();
     let tcp = listeners.iter().filter_map(Listener::tcp_address).map(|address| ("TCP", address));
     let udp = udp.iter().filter_map(|socket| Some(("UDP", socket.local_addr().ok()?)));
-    for (transport, address) in tcp.chain(udp) {
+    let metrics = metrics.iter().filter_map(|socket| Some(("METRICS", socket.local_addr().ok()?)));
+    for (transport, address) in tcp.chain(udp).chain(metrics) {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         text.push_str(&format!("{transport} {family}: {}\n", address.port()));
     }

@@ -19,7 +19,7 @@ use larder_store::cache::Cache;
 use larder_store::{LimitRefused, delayed, segment};
 use std::fmt::Display;
 use std::io::IsTerminal;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -204,7 +204,7 @@ fn serve(
     // Once clients can connect, signals can arrive too: SIGHUP would end a process without a handler.
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
-    let (listeners, udp) = bind(&options)?;
+    let Bound { listeners, udp, metrics } = bind(&options)?;
     // Its files may be readable for root alone.
     let tls = start_tls(&options, &listeners)?;
     detach(&options)?;
@@ -240,6 +240,9 @@ fn serve(
     for address in server.listening() {
         tracing::info!("listening on {address}");
     }
+    for address in metrics.iter().filter_map(|listener| listener.local_addr().ok()) {
+        tracing::info!("metrics are at http://{address}/metrics");
+    }
     greet(&server);
     if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp) {
         tracing::warn!(
@@ -254,12 +257,32 @@ fn serve(
     if let Some(region) = region.filter(|_| start.restart.is_some()) {
         memory_file::settle(region);
     }
+    #[cfg(feature = "metrics")]
+    let metrics_server = start_metrics(metrics, &server)?;
     driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
+    #[cfg(feature = "metrics")]
+    if let Some(metrics_server) = metrics_server {
+        metrics_server.stop();
+    }
     if let (Some(region), Some(image), Phase::Draining) = (region, image, server.life.requested()) {
         memory_file::write_image(image, region, server.clock).map_err(|error| os(&error))?;
     }
     tracing::info!("the server has stopped");
     Ok(())
+}
+
+/// Starts the thread that serves metrics, if they are asked for.
+#[cfg(feature = "metrics")]
+fn start_metrics(
+    listeners: Vec<TcpListener>,
+    server: &Arc<Server>,
+) -> Result<Option<larder_gateway::MetricsServer>, Failure> {
+    if listeners.is_empty() {
+        return Ok(None);
+    }
+    let view = Arc::clone(server);
+    let started = larder_gateway::MetricsServer::start(listeners, view);
+    started.map(Some).map_err(|error| failure(EX_OSERR)(&error))
 }
 
 /// Prints what was started, if standard error is a terminal.
@@ -288,8 +311,15 @@ fn is_open_to_others(server: &Server, listeners: &[Listener], udp: &[UdpSocket])
     addresses.any(|address| !address.ip().to_canonical().is_loopback())
 }
 
+/// Sockets that listen.
+struct Bound {
+    listeners: Vec<Listener>,
+    udp: Vec<UdpSocket>,
+    metrics: Vec<TcpListener>,
+}
+
 /// The sockets that were passed, or those that the command line asks for.
-fn bind(options: &Options) -> Result<(Vec<Listener>, Vec<UdpSocket>), Failure> {
+fn bind(options: &Options) -> Result<Bound, Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited(options).map_err(|error| os(&error))?;
     let listeners = match inherited {
@@ -300,8 +330,9 @@ fn bind(options: &Options) -> Result<(Vec<Listener>, Vec<UdpSocket>), Failure> {
     if listeners.is_empty() && udp.is_empty() {
         return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -U, -l or -s"));
     }
-    listener::write_port_file(&listeners, &udp).map_err(|error| os(&error))?;
-    Ok((listeners, udp))
+    let metrics = listener::bind_metrics(options).map_err(|error| os(&error))?;
+    listener::write_port_file(&listeners, &udp, &metrics).map_err(|error| os(&error))?;
+    Ok(Bound { listeners, udp, metrics })
 }
 
 /// Reads certificates, under `-Z`.

@@ -10,15 +10,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("larder-protocol", &[]),
     ("larder-device", &[]),
     ("larder-store", &["larder-device"]),
     ("larder-operations", &["larder-store"]),
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
+    ("larder-gateway", &["larder-operations", "larder-store"]),
     (
         "larder-server",
         &[
+            "larder-gateway",
             "larder-session",
             "larder-operations",
             "larder-store",
@@ -132,7 +134,13 @@ fn arrows_point_down() {
 
 #[test]
 fn unsafe_code_stays_in_the_segment_engine() {
-    for crate_name in ["larder-protocol", "larder-operations", "larder-session", "larder-server"] {
+    for crate_name in [
+        "larder-protocol",
+        "larder-operations",
+        "larder-session",
+        "larder-gateway",
+        "larder-server",
+    ] {
         let lib = fs::read_to_string(crates().join(crate_name).join("src/lib.rs")).unwrap();
         assert!(lib.contains("#![forbid(unsafe_code)]"), "{crate_name} forbids unsafe code");
     }
@@ -180,8 +188,14 @@ fn imports_of(crate_name: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn files_import_downwards() {
-    let crates =
-        ["larder-protocol", "larder-operations", "larder-session", "larder-store", "larder-server"];
+    let crates = [
+        "larder-protocol",
+        "larder-operations",
+        "larder-session",
+        "larder-store",
+        "larder-gateway",
+        "larder-server",
+    ];
     for crate_name in crates {
         let mut edges = imports_of(crate_name);
         for (_, from, to, why) in UPWARDS.iter().filter(|upwards| upwards.0 == crate_name) {

@@ -1,7 +1,7 @@
 //! The table of statistics: what every row has to have, and that the documentation is made of it.
 //!
 //! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test statistics` writes the tables of
-//! `docs/statistics.md` anew.
+//! `docs/statistics.md` and `docs/metrics.md` anew.
 
 use larder_operations::{ClassCounters, Limits, ThreadCounters};
 use larder_server::life_cycle::LifeCycle;
@@ -9,7 +9,7 @@ use larder_server::memory_file::Start;
 use larder_server::options::Options;
 use larder_server::server::{Guards, Server};
 use larder_server::slab_classes;
-use larder_server::stats::{Kind, Metric, PAGES, Page, Row, visit_metrics};
+use larder_server::stats::{Kind, Metric, PAGES, Page, Row, metric_help, visit_metrics};
 use larder_server::verbosity::Verbosity;
 use larder_session::Settings;
 use larder_store::segment;
@@ -185,18 +185,41 @@ fn every_metric_has_a_number() {
     assert!(values.contains_key("idle_kicks") && !values.contains_key("ssl_proto_errors"));
 }
 
-/// The documentation with its tables made anew.
+/// The documentation of statistics with its tables made anew.
 fn documented(text: &str) -> String {
-    let mut documented = text.to_owned();
-    for page in PAGES {
-        let (begin, end) = (format!("<!-- {} -->\n", page.name), "<!-- end -->\n");
-        let Some((before, rest)) = documented.split_once(&begin) else {
-            panic!("no {begin:?} in the documentation");
-        };
-        let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("no end of {begin:?}"));
-        documented = [before, &begin, "\n", &tables(page), end, after].concat();
+    PAGES.iter().fold(text.to_owned(), |text, page| replaced(&text, page.name, &tables(page)))
+}
+
+/// The text with what stands between the marks of this name replaced.
+fn replaced(text: &str, name: &str, tables: &str) -> String {
+    let (begin, end) = (format!("<!-- {name} -->\n"), "<!-- end -->\n");
+    let Some((before, rest)) = text.split_once(&begin) else {
+        panic!("no {begin:?} in the documentation");
+    };
+    let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("no end of {begin:?}"));
+    [before, &begin, "\n", tables, end, after].concat()
+}
+
+/// A table of the metrics, with their labels and the statistics that they are.
+fn metrics_table() -> String {
+    let mut by_name: BTreeMap<&str, Vec<(&Row, Metric)>> = BTreeMap::new();
+    for (row, metric) in metrics() {
+        by_name.entry(metric.name).or_default().push((row, metric));
     }
-    documented
+    let mut text = "| metric | labels | meaning | in `stats` |\n|---|---|---|---|\n".to_owned();
+    for (name, rows) in by_name {
+        let sets = rows.iter().filter(|(_, metric)| !metric.labels.is_empty());
+        let sets: Vec<String> = sets.map(|(_, metric)| labels(*metric)).collect();
+        let names: Vec<String> = rows.iter().map(|(row, _)| format!("`{}`", row.name)).collect();
+        let (sets, names) = (sets.join("<br>"), names.join("<br>"));
+        text += &format!("| `{name}` | {sets} | {} | {names} |\n", metric_help(rows[0].0, name));
+    }
+    text + "\n"
+}
+
+fn labels(metric: Metric) -> String {
+    let labels = metric.labels.iter().map(|(name, value)| format!("{name}={value}"));
+    format!("`{}`", labels.collect::<Vec<_>>().join(", "))
 }
 
 /// A table of what changes, and one of what does not.
@@ -239,7 +262,16 @@ fn constants(page: &Page) -> Vec<(&'static str, String, Vec<String>)> {
 
 #[test]
 fn the_documentation_has_the_rows_of_the_table() {
-    let file = root().join("docs/statistics.md");
+    check_documentation("docs/statistics.md", documented);
+}
+
+#[test]
+fn the_documentation_has_every_metric() {
+    check_documentation("docs/metrics.md", |text| replaced(text, "metrics", &metrics_table()));
+}
+
+fn check_documentation(name: &str, documented: impl FnOnce(&str) -> String) {
+    let file = root().join(name);
     let text = fs::read_to_string(&file).unwrap();
     let documented = documented(&text);
     if std::env::var_os("LARDER_WRITE_DOCS").is_some_and(|value| value == "1") {
@@ -248,6 +280,6 @@ fn the_documentation_has_the_rows_of_the_table() {
     let wrong = documented.lines().zip(text.lines()).find(|(right, written)| right != written);
     assert!(
         text == documented,
-        "docs/statistics.md is not what the table says, see the head of this file: {wrong:?}"
+        "{name} is not what the table says, see the head of this file: {wrong:?}"
     );
 }

@@ -52,6 +52,12 @@ impl Options {
         if !(-1..=65_535).contains(&self.udp_port) {
             return refuse(USAGE, "The UDP port must be 0 to 65535, or -1 for any");
         }
+        if self.metrics_listen.is_some() && !cfg!(feature = "metrics") {
+            return refuse(
+                USAGE,
+                "--metrics-listen: larderd was built without the feature metrics",
+            );
+        }
         self.check_logins()?;
         if self.napi_ids == Some(0) {
             return refuse(1, "Maximum number of NAPI IDs must be greater than 0");

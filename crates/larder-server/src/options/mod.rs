@@ -67,6 +67,11 @@ pub struct Options {
     #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
     pub listen: Vec<String>,
 
+    /// Address at which Prometheus finds metrics, over HTTP and without a login: HOST, HOST:PORT or
+    /// [V6]:PORT, with port 9150 if none is given
+    #[arg(long, value_name = "ADDR")]
+    pub metrics_listen: Option<String>,
+
     /// Run in the background as a daemon, once all addresses are bound
     #[arg(short = 'd', long)]
     pub daemon: bool,

@@ -6,6 +6,9 @@ mod flash;
 mod general;
 mod items;
 mod latency;
+mod metric_help;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod mrc;
 mod row;
 mod settings;
@@ -16,6 +19,7 @@ mod socket;
 mod table;
 mod tls;
 
+pub use metric_help::metric_help;
 pub use row::{Condition, Kind, Metric, Row, Unit, Value};
 pub use table::{PAGES, Page, visit_metrics};
 

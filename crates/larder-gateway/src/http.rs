@@ -1,0 +1,66 @@
+//! Answers to HTTP requests. A connection has one request and ten seconds, so a slow or silent peer
+//! keeps little, and not for long.
+
+use crate::metrics::{Format, Metrics};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a connection may be open, whatever its peer does.
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
+/// The largest head of a request, in bytes.
+const HEAD_MAX: usize = 16 << 10;
+
+/// Serves one connection. What its peer does wrong ends it and concerns nobody else.
+pub(crate) async fn serve(stream: TcpStream, metrics: Arc<Metrics>) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let answer = answer(&request, &metrics);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(HEAD_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    match timeout(CONNECTION_TIME, connection).await {
+        Ok(Ok(())) => (),
+        Ok(Err(error)) => tracing::debug!(%error, "a connection for metrics ends with an error"),
+        Err(_) => tracing::debug!("a connection for metrics is closed: its time is up"),
+    }
+}
+
+fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+    if request.uri().path() != "/metrics" {
+        return plain(StatusCode::NOT_FOUND, "The metrics are at /metrics.\n");
+    }
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "Metrics can only be read.\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = Format::accepted(accept.unwrap_or_default());
+    match metrics.encode(format) {
+        Some(body) => response(StatusCode::OK, format.content_type(), body.into()),
+        None => plain(StatusCode::INTERNAL_SERVER_ERROR, "The metrics cannot be encoded.\n"),
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    response(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
+fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,64 @@
+//! The server's metrics for the encoders of `prometheus-client`, which take the samples of a metric
+//! together.
+
+use super::{latency, process};
+use crate::server_view::{Kind, Sample, ServerView};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Collects what the server shows at the time of a scrape.
+pub(super) struct ServerCollector(pub(super) Arc<dyn ServerView>);
+
+impl fmt::Debug for ServerCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerCollector")
+    }
+}
+
+impl Collector for ServerCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut metrics: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
+        let mut add = |sample: Sample| metrics.entry(sample.name).or_default().push(sample);
+        self.0.samples(&mut add);
+        process::samples(&mut add);
+        for (name, samples) in metrics {
+            if let Some(first) = samples.first() {
+                encode(&mut encoder, name, first, &samples)?;
+            }
+        }
+        latency::encode(&mut encoder, &self.0.latencies())
+    }
+}
+
+/// Encodes a metric. The encoder adds `_total` to counters by itself.
+fn encode(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    first: &Sample,
+    samples: &[Sample],
+) -> fmt::Result {
+    let (name, kind) = match first.kind {
+        Kind::Counter => (name.strip_suffix("_total").unwrap_or(name), MetricType::Counter),
+        Kind::Gauge => (name, MetricType::Gauge),
+    };
+    let mut metric = encoder.encode_descriptor(name, first.help, None, kind)?;
+    for sample in samples {
+        if sample.labels.is_empty() {
+            encode_value(&mut metric, sample)?;
+        } else {
+            encode_value(&mut metric.encode_family(&sample.labels)?, sample)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_value(metric: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result {
+    match sample.kind {
+        Kind::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&sample.value, None),
+        Kind::Gauge => metric.encode_gauge(&sample.value),
+    }
+}

@@ -1,0 +1,91 @@
+//! The formats of a scrape, and which one a scraper asks for.
+
+/// A format that metrics are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Prometheus' own text, for scrapers that ask for nothing else.
+    Text,
+    /// OpenMetrics' text.
+    OpenMetrics,
+    /// Prometheus' protobuf, the only format with native histograms.
+    Protobuf,
+}
+
+impl Format {
+    /// The value of `Content-Type`.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                 encoding=delimited"
+            }
+        }
+    }
+
+    /// The format that the header `Accept` prefers: of those with the highest `q`, the first.
+    pub(crate) fn accepted(accept: &str) -> Self {
+        let mut best = (Self::Text, 0.0);
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let format = match parts.next() {
+                Some("application/openmetrics-text") => Self::OpenMetrics,
+                Some("application/vnd.google.protobuf") => Self::Protobuf,
+                Some("text/plain" | "text/*" | "*/*") => Self::Text,
+                _ => continue,
+            };
+            let parameters: Vec<_> = parts.filter_map(|part| part.split_once('=')).collect();
+            let quality = value(&parameters, "q").and_then(|q| q.parse().ok()).unwrap_or(1.0);
+            if format.is_written_as(&parameters) && quality > best.1 {
+                best = (format, quality);
+            }
+        }
+        best.0
+    }
+
+    /// Whether what is written has these parameters.
+    fn is_written_as(self, parameters: &[(&str, &str)]) -> bool {
+        match self {
+            Self::Text => true,
+            Self::OpenMetrics => value(parameters, "version").is_none_or(|v| v == "1.0.0"),
+            Self::Protobuf => value(parameters, "encoding") == Some("delimited"),
+        }
+    }
+}
+
+fn value<'v>(parameters: &[(&str, &'v str)], name: &str) -> Option<&'v str> {
+    parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scraper_gets_what_it_prefers() {
+        let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                        encoding=delimited";
+        let openmetrics = "application/openmetrics-text;version=1.0.0";
+        for (accept, expected) in [
+            ("", Format::Text),
+            ("*/*", Format::Text),
+            ("text/html,application/xhtml+xml", Format::Text),
+            (openmetrics, Format::OpenMetrics),
+            (protobuf, Format::Protobuf),
+            ("application/openmetrics-text; version=0.0.1", Format::Text),
+            ("application/vnd.google.protobuf;encoding=text", Format::Text),
+            // Prometheus, without native histograms and with them.
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                 application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.4,\
+                 */*;q=0.3",
+                Format::OpenMetrics,
+            ),
+            (&format!("{protobuf};q=0.6,{openmetrics};q=0.5,*/*;q=0.2"), Format::Protobuf),
+            (&format!("{protobuf};q=0.1,text/plain;q=0.9"), Format::Text),
+        ] {
+            assert_eq!(Format::accepted(accept), expected, "{accept}");
+        }
+    }
+}

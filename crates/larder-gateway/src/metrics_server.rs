@@ -1,0 +1,100 @@
+//! The thread that serves metrics, with an event loop of its own.
+
+use crate::http::serve;
+use crate::metrics::Metrics;
+use crate::server_view::ServerView;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+/// How many connections may be open at once.
+const CONNECTIONS_MAX: usize = 32;
+/// How long to wait when the system has no file descriptor for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves metrics until it is stopped. While nobody scrapes, its thread sleeps.
+#[derive(Debug)]
+pub struct MetricsServer {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl MetricsServer {
+    /// Serves `view` on these sockets, which listen already and never block.
+    ///
+    /// # Errors
+    /// The system has no thread or event queue for it.
+    pub fn start(
+        listeners: Vec<std::net::TcpListener>,
+        view: Arc<dyn ServerView>,
+    ) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        {
+            let _entered = runtime.enter();
+            let (metrics, open) = (Arc::new(Metrics::new(view)), Arc::default());
+            for listener in listeners {
+                let listener = TcpListener::from_std(listener)?;
+                runtime.spawn(accept(listener, Arc::clone(&metrics), Arc::clone(&open)));
+            }
+        }
+        let (stop, stopped) = oneshot::channel();
+        let name = "larder-metrics".to_owned();
+        let thread = std::thread::Builder::new().name(name).spawn(|| run(runtime, stopped))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Closes all connections, whether they have been answered or not, and ends the thread.
+    pub fn stop(self) {
+        // The receiver does not exist any more if the thread panicked.
+        let _ = self.stop.send(());
+        if self.thread.join().is_err() {
+            tracing::error!("the thread for metrics panicked, and this is a bug");
+        }
+    }
+}
+
+fn run(runtime: Runtime, stopped: oneshot::Receiver<()>) {
+    // A dropped sender ends it, too.
+    let _ = runtime.block_on(stopped);
+}
+
+async fn accept(listener: TcpListener, metrics: Arc<Metrics>, open: Arc<OpenConnections>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let task = tokio::spawn(serve(stream, Arc::clone(&metrics)));
+                open.add(task.abort_handle());
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection for metrics cannot be accepted");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The open connections, the oldest first.
+#[derive(Default)]
+struct OpenConnections(Mutex<VecDeque<AbortHandle>>);
+
+impl OpenConnections {
+    /// Adds one. If there are too many, the oldest is closed: a scrape takes milliseconds, so it is
+    /// the peer that is slow.
+    fn add(&self, connection: AbortHandle) {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        open.push_back(connection);
+    }
+}

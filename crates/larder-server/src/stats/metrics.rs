@@ -1,0 +1,36 @@
+//! The table of statistics as the gateway sees it.
+
+use super::metric_help::metric_help;
+use super::row::{Kind, Metric, Row};
+use super::table::visit_metrics;
+use crate::server::Server;
+use crate::version;
+use larder_gateway::{Sample, ServerView};
+use larder_operations::Latencies;
+
+impl ServerView for Server {
+    fn samples(&self, visit: &mut dyn FnMut(Sample)) {
+        visit(BUILD_INFO);
+        visit_metrics(self, &mut |row, metric, value| visit(sample(row, metric, value)));
+    }
+
+    fn latencies(&self) -> Latencies {
+        Latencies::sum(self.counters.iter().map(|counters| &counters.latencies))
+    }
+}
+
+const BUILD_INFO: Sample = Sample {
+    name: "larder_build_info",
+    labels: &[("version", version::LARDER), ("memcached", version::MEMCACHED_LEVEL)],
+    help: "Release of the server, and of memcached whose behaviour it has; always 1.",
+    kind: larder_gateway::Kind::Gauge,
+    value: 1.0,
+};
+
+fn sample(row: &Row, Metric { name, labels }: Metric, value: f64) -> Sample {
+    let kind = match row.kind {
+        Kind::Counter => larder_gateway::Kind::Counter,
+        Kind::Gauge | Kind::Text | Kind::Constant => larder_gateway::Kind::Gauge,
+    };
+    Sample { name, labels, help: metric_help(row, name), kind, value }
+}
