@@ -5,10 +5,11 @@ mod common;
 
 use common::{Scratch, Server, TIMEOUT, read_some, stat, wait_for};
 use nix::sys::signal::Signal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -284,7 +285,46 @@ fn slow_scrapers_do_not_keep_a_server_from_ending() {
     }
 }
 
+fn deployed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
+}
+
+/// A word of the dashboard or of an alert that names a metric of ours.
+fn metrics_in(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("larder_") || word.starts_with("process_")).collect()
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_use_metrics_that_exist() {
+    let documented = fs::read_to_string(deployed("../docs/metrics.md")).unwrap();
+    let known = metrics_in(&documented);
+    for name in ["prometheus/larder-alerts.yml", "grafana/larder.json"] {
+        let text = fs::read_to_string(deployed(name)).unwrap();
+        let used = metrics_in(&text);
+        assert!(used.len() > 5, "{name}: {used:?}");
+        for metric in used {
+            let family = metric.strip_suffix("_count").unwrap_or(metric);
+            let family = family.strip_suffix("_bucket").unwrap_or(family);
+            assert!(known.contains(family), "{name}: {metric} does not exist");
+        }
+    }
+}
+
+#[test]
+fn promtool_finds_each_alert_as_its_test_says() {
+    for (check, file) in [("check", "larder-alerts.yml"), ("test", "larder-alerts.test.yml")] {
+        let output = Command::new("promtool")
+            .args([check, "rules", file])
+            .current_dir(deployed("prometheus"))
+            .output();
+        let Ok(output) = output else { return };
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", common::stderr(&output));
+    }
+}
+
 #[test]
 fn under_tokio() {
-    common::again_under_tokio(&[]);
+    common::again_under_tokio(&["promtool_finds_each_alert", "the_dashboard"]);
 }
