@@ -3,10 +3,12 @@
 mod answers;
 mod conversation;
 mod parsing;
+mod resp;
 
 pub use answers::{READERS, ReadAnswer, answers};
 pub use conversation::{Answers, classes, converse, converse_from};
 pub use parsing::requests;
+pub use resp::resp_requests;
 
 /// How a stream arrives: lengths of pieces, over and over; in one piece if there are none.
 pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {

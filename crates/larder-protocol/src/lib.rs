@@ -4,7 +4,7 @@
 //! Nothing here owns a socket, reads a clock, or allocates per request.
 //!
 //! For servers, start with [`Parser::parse`], which knows all three dialects, then [`Request`], which
-//! is what they have in common, then [`reply`]. For clients, start with [`encode`], then [`answer`].
+//! is what they have in common, then [`reply`]. RESP has a reader of its own, [`resp::read`]. For clients, start with [`encode`], then [`answer`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -29,6 +29,7 @@ mod parsed;
 mod parser;
 pub mod reply;
 mod request;
+pub mod resp;
 pub mod response;
 mod sasl;
 mod tokens;

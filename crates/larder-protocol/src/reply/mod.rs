@@ -6,6 +6,7 @@ mod encode;
 mod fast_get;
 mod fast_set;
 mod login;
+pub mod resp;
 mod stats;
 
 use crate::base64;

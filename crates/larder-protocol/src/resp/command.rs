@@ -1,0 +1,543 @@
+//! What a request asks for: its arguments, read and checked.
+
+use super::error::CommandError;
+use super::number::i64_of;
+use super::request::{Arguments, Request};
+use super::table::Verb;
+use crate::request::{Credentials, KEY_LEN_MAX, Password};
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub enum Command<'b> {
+    Ping(Option<&'b [u8]>),
+    Echo(&'b [u8]),
+    Hello(Hello<'b>),
+    Auth(Auth<'b>),
+    Select,
+    Quit,
+    Reset,
+    ClientId,
+    ClientGetName,
+    ClientSetName(&'b [u8]),
+    ClientSetInfo,
+    /// An operation on one key.
+    Item(&'b [u8], ItemCommand<'b>),
+    /// An operation on several keys, one after the other.
+    Items(ItemsCommand<'b>),
+    DbSize,
+    Flush,
+    Info(Arguments<'b>),
+    Commands,
+    CommandCount,
+    CommandList,
+    CommandDocs,
+    CommandInfo(Arguments<'b>),
+    ConfigGet(Arguments<'b>),
+    Time,
+    Multi,
+    Exec,
+    Discard,
+}
+
+/// An operation on one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub enum ItemCommand<'b> {
+    Get,
+    Set(Set<'b>),
+    GetDel,
+    GetEx(Option<NewExpiry>),
+    Append(&'b [u8]),
+    StrLen,
+    GetRange {
+        start: i64,
+        end: i64,
+    },
+    /// Adds to a number.
+    Add(i64),
+    Expire(Expire),
+    Persist,
+    /// `TTL` and its variants.
+    ShowExpiry {
+        /// In milliseconds rather than seconds.
+        in_millis: bool,
+        /// As a Unix time rather than the time that is left.
+        absolute: bool,
+    },
+    Type,
+}
+
+/// An operation on several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub enum ItemsCommand<'b> {
+    MGet(Arguments<'b>),
+    /// Keys and values in turn.
+    MSet(Arguments<'b>),
+    Del(Arguments<'b>),
+    Exists(Arguments<'b>),
+    Touch(Arguments<'b>),
+}
+
+/// `SET` and its relatives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Set<'b> {
+    /// The value.
+    pub value: &'b [u8],
+    /// Whether an item has to be there, or must not.
+    pub condition: SetCondition,
+    /// The expiry of the item.
+    pub expiry: NewExpiry,
+    /// What is answered.
+    pub answer: SetAnswer,
+    /// The name of the command, for errors.
+    pub name: &'static str,
+}
+
+/// Whether an item has to be there for a `SET`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetCondition {
+    /// It does not matter.
+    Always,
+    /// `NX`
+    Absent,
+    /// `XX`
+    Present,
+}
+
+/// The answer to a `SET`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetAnswer {
+    /// `OK`, or null if the condition was not met.
+    Ok,
+    /// The old value, or null.
+    OldValue,
+    /// 1, or 0 if the condition was not met.
+    Number,
+}
+
+/// What becomes of the expiry of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewExpiry {
+    /// The item never expires (for `GETEX`, `PERSIST`).
+    Never,
+    /// The item keeps its expiry (`KEEPTTL`).
+    Keep,
+    /// The item expires then.
+    At(ExpireTime),
+}
+
+/// An expiry as sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpireTime {
+    /// Milliseconds from now, or since 1970.
+    pub millis: i64,
+    /// Whether it is a Unix time.
+    pub absolute: bool,
+    /// The name of the command, for errors.
+    pub name: &'static str,
+}
+
+/// `EXPIRE` and its variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expire {
+    /// The new expiry.
+    pub time: ExpireTime,
+    /// When the expiry is set.
+    pub conditions: ExpireConditions,
+}
+
+/// The options of `EXPIRE`. All that are given have to hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpireConditions {
+    /// `NX`: the item has no expiry.
+    pub has_none: bool,
+    /// `XX`: the item has an expiry.
+    pub has_one: bool,
+    /// `GT`: the new expiry is later.
+    pub later: bool,
+    /// `LT`: the new expiry is earlier.
+    pub earlier: bool,
+}
+
+/// `HELLO`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello<'b> {
+    /// Whether RESP3 is asked for; `None` keeps the version.
+    pub resp3: Option<bool>,
+    /// `AUTH`
+    pub credentials: Option<Credentials<'b>>,
+    /// `SETNAME`
+    pub client_name: Option<&'b [u8]>,
+}
+
+/// `AUTH`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Auth<'b> {
+    /// The user, `default` if none is named, and the password.
+    pub credentials: Credentials<'b>,
+    /// Whether a user is named.
+    pub is_named: bool,
+}
+
+type Parsed<'b, T> = Result<T, CommandError<'b>>;
+
+impl<'b> Command<'b> {
+    /// What `request` asks for, which [`Request::row`] has found to be `verb` of this `name`.
+    ///
+    /// # Errors
+    /// The arguments are wrong.
+    pub fn parse(request: &Request<'b>, verb: Verb, name: &'static str) -> Parsed<'b, Self> {
+        let mut arguments = request.arguments;
+        let mut rest = arguments;
+        Ok(match verb {
+            Verb::Ping if rest.len() > 1 => return Err(CommandError::Arity(name)),
+            Verb::Ping => Self::Ping(rest.next()),
+            Verb::Echo => Self::Echo(next(&mut rest)),
+            Verb::Hello => Self::Hello(hello(rest)?),
+            Verb::Auth => Self::Auth(auth(rest)?),
+            Verb::Select => select(next(&mut rest))?,
+            Verb::Quit => Self::Quit,
+            Verb::Reset => Self::Reset,
+            Verb::ClientId => Self::ClientId,
+            Verb::ClientGetName => Self::ClientGetName,
+            Verb::ClientSetName => Self::ClientSetName(client_name(nth(rest, 1))?),
+            Verb::ClientSetInfo => {
+                check_client_info(nth(rest, 1), nth(rest, 2))?;
+                Self::ClientSetInfo
+            }
+            Verb::DbSize => Self::DbSize,
+            Verb::FlushAll | Verb::FlushDb => flush(rest)?,
+            Verb::Info => Self::Info(rest),
+            Verb::Command => Self::Commands,
+            Verb::CommandCount => Self::CommandCount,
+            Verb::CommandList => Self::CommandList,
+            Verb::CommandDocs => Self::CommandDocs,
+            Verb::CommandInfo => {
+                rest.next();
+                if rest.len() == 0 { Self::Commands } else { Self::CommandInfo(rest) }
+            }
+            Verb::ConfigGet => {
+                rest.next();
+                Self::ConfigGet(rest)
+            }
+            Verb::Time => Self::Time,
+            Verb::Multi => Self::Multi,
+            Verb::Exec => Self::Exec,
+            Verb::Discard => Self::Discard,
+            Verb::MGet => Self::Items(ItemsCommand::MGet(rest)),
+            Verb::MSet if rest.len() % 2 == 1 => return Err(CommandError::Arity(name)),
+            Verb::MSet => Self::Items(ItemsCommand::MSet(rest)),
+            Verb::Del | Verb::Unlink => Self::Items(ItemsCommand::Del(rest)),
+            Verb::Exists => Self::Items(ItemsCommand::Exists(rest)),
+            Verb::Touch => Self::Items(ItemsCommand::Touch(rest)),
+            _ => {
+                let key = next(&mut arguments);
+                let command = item_command(arguments, verb, name)?;
+                Self::Item(checked_key(key)?, command)
+            }
+        })
+    }
+}
+
+/// A key, if it is not too long, and not empty.
+///
+/// # Errors
+/// [`CommandError::KeyLength`]
+pub fn checked_key<'b>(key: &'b [u8]) -> Parsed<'b, &'b [u8]> {
+    match key.len() {
+        1..=KEY_LEN_MAX => Ok(key),
+        _ => Err(CommandError::KeyLength),
+    }
+}
+
+fn item_command<'b>(
+    mut rest: Arguments<'b>,
+    verb: Verb,
+    name: &'static str,
+) -> Parsed<'b, ItemCommand<'b>> {
+    let (first, second) = (nth(rest, 0), nth(rest, 1));
+    let show_expiry = |in_millis, absolute| ItemCommand::ShowExpiry { in_millis, absolute };
+    let plain_set = |value, condition, answer| {
+        ItemCommand::Set(Set { value, condition, expiry: NewExpiry::Never, answer, name })
+    };
+    Ok(match verb {
+        Verb::Get => ItemCommand::Get,
+        Verb::GetDel => ItemCommand::GetDel,
+        Verb::GetEx => {
+            let options = Options::parse(rest, OptionsOf::GetEx)?;
+            ItemCommand::GetEx(match options.expiry {
+                ExpiryOption::None => None,
+                _ => Some(options.expiry(name)?),
+            })
+        }
+        Verb::Set => {
+            rest.next();
+            let options = Options::parse(rest, OptionsOf::Set)?;
+            let answer = if options.get { SetAnswer::OldValue } else { SetAnswer::Ok };
+            let expiry = options.expiry(name)?;
+            ItemCommand::Set(Set {
+                value: first,
+                condition: options.condition,
+                expiry,
+                answer,
+                name,
+            })
+        }
+        Verb::SetNx => plain_set(first, SetCondition::Absent, SetAnswer::Number),
+        Verb::GetSet => plain_set(first, SetCondition::Always, SetAnswer::OldValue),
+        Verb::SetEx | Verb::PSetEx => {
+            let unit = if verb == Verb::SetEx { Unit::Seconds } else { Unit::Millis };
+            let expiry = NewExpiry::At(positive_time(first, unit, false, name)?);
+            let (condition, answer) = (SetCondition::Always, SetAnswer::Ok);
+            ItemCommand::Set(Set { value: second, condition, expiry, answer, name })
+        }
+        Verb::Append => ItemCommand::Append(first),
+        Verb::StrLen => ItemCommand::StrLen,
+        Verb::GetRange => ItemCommand::GetRange { start: integer(first)?, end: integer(second)? },
+        Verb::Incr => ItemCommand::Add(1),
+        Verb::Decr => ItemCommand::Add(-1),
+        Verb::IncrBy => ItemCommand::Add(integer(first)?),
+        Verb::DecrBy => {
+            let delta = integer(first)?.checked_neg();
+            ItemCommand::Add(delta.ok_or(CommandError::DecrementOverflow)?)
+        }
+        Verb::Expire => ItemCommand::Expire(expire(rest, Unit::Seconds, false, name)?),
+        Verb::PExpire => ItemCommand::Expire(expire(rest, Unit::Millis, false, name)?),
+        Verb::ExpireAt => ItemCommand::Expire(expire(rest, Unit::Seconds, true, name)?),
+        Verb::PExpireAt => ItemCommand::Expire(expire(rest, Unit::Millis, true, name)?),
+        Verb::Persist => ItemCommand::Persist,
+        Verb::Ttl => show_expiry(false, false),
+        Verb::PTtl => show_expiry(true, false),
+        Verb::ExpireTime => show_expiry(false, true),
+        Verb::PExpireTime => show_expiry(true, true),
+        Verb::Type => ItemCommand::Type,
+        _ => return Err(CommandError::Syntax),
+    })
+}
+
+fn next<'b>(arguments: &mut Arguments<'b>) -> &'b [u8] {
+    arguments.next().unwrap_or_default()
+}
+
+fn nth<'b>(mut arguments: Arguments<'b>, index: usize) -> &'b [u8] {
+    arguments.nth(index).unwrap_or_default()
+}
+
+fn integer<'b>(text: &'b [u8]) -> Parsed<'b, i64> {
+    i64_of(text).ok_or(CommandError::NotInteger)
+}
+
+fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Seconds,
+    Millis,
+}
+
+/// The expiry of `SET`, which is later than now, or than 1970.
+fn positive_time<'b>(
+    text: &'b [u8],
+    unit: Unit,
+    absolute: bool,
+    name: &'static str,
+) -> Parsed<'b, ExpireTime> {
+    match integer(text)? {
+        ..=0 => Err(CommandError::ExpireTime(name)),
+        time => expire_time(time, unit, absolute, name),
+    }
+}
+
+fn expire_time<'b>(
+    time: i64,
+    unit: Unit,
+    absolute: bool,
+    name: &'static str,
+) -> Parsed<'b, ExpireTime> {
+    let millis = if unit == Unit::Seconds { time.checked_mul(1000) } else { Some(time) };
+    let millis = millis.ok_or(CommandError::ExpireTime(name))?;
+    Ok(ExpireTime { millis, absolute, name })
+}
+
+fn expire<'b>(
+    mut rest: Arguments<'b>,
+    unit: Unit,
+    absolute: bool,
+    name: &'static str,
+) -> Parsed<'b, Expire> {
+    let time = next(&mut rest);
+    let mut conditions = ExpireConditions::default();
+    for option in rest {
+        match option {
+            _ if is(option, "nx") => conditions.has_none = true,
+            _ if is(option, "xx") => conditions.has_one = true,
+            _ if is(option, "gt") => conditions.later = true,
+            _ if is(option, "lt") => conditions.earlier = true,
+            _ => return Err(CommandError::ExpireOption(option)),
+        }
+    }
+    let ExpireConditions { has_none, has_one, later, earlier } = conditions;
+    if has_none && (has_one || later || earlier) {
+        return Err(CommandError::ExpireNx);
+    }
+    if later && earlier {
+        return Err(CommandError::ExpireGtLt);
+    }
+    Ok(Expire { time: expire_time(integer(time)?, unit, absolute, name)?, conditions })
+}
+
+/// The options that follow the value of `SET`, or the key of `GETEX`.
+struct Options<'b> {
+    condition: SetCondition,
+    get: bool,
+    expiry: ExpiryOption<'b>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OptionsOf {
+    Set,
+    GetEx,
+}
+
+#[derive(Clone, Copy)]
+enum ExpiryOption<'b> {
+    None,
+    Keep,
+    Persist,
+    Time { text: &'b [u8], unit: Unit, absolute: bool },
+}
+
+impl<'b> Options<'b> {
+    fn parse(mut rest: Arguments<'b>, of: OptionsOf) -> Parsed<'b, Self> {
+        let mut options =
+            Self { condition: SetCondition::Always, get: false, expiry: ExpiryOption::None };
+        let is_set = of == OptionsOf::Set;
+        while let Some(word) = rest.next() {
+            let before = options.expiry;
+            // The last of several that are alike counts.
+            let mut time = |unit, absolute| match before {
+                ExpiryOption::None => time_option(rest.next(), unit, absolute),
+                ExpiryOption::Time { unit: other, absolute: is_absolute, .. }
+                    if (other, is_absolute) == (unit, absolute) =>
+                {
+                    time_option(rest.next(), unit, absolute)
+                }
+                _ => Err(CommandError::Syntax),
+            };
+            match word {
+                _ if is(word, "nx") && is_set && options.condition != SetCondition::Present => {
+                    options.condition = SetCondition::Absent;
+                }
+                _ if is(word, "xx") && is_set && options.condition != SetCondition::Absent => {
+                    options.condition = SetCondition::Present;
+                }
+                _ if is(word, "get") && is_set => options.get = true,
+                _ if is(word, "keepttl") && is_set => match options.expiry {
+                    ExpiryOption::None | ExpiryOption::Keep => options.expiry = ExpiryOption::Keep,
+                    _ => return Err(CommandError::Syntax),
+                },
+                _ if is(word, "persist") && !is_set => match options.expiry {
+                    ExpiryOption::None | ExpiryOption::Persist => {
+                        options.expiry = ExpiryOption::Persist;
+                    }
+                    _ => return Err(CommandError::Syntax),
+                },
+                _ if is(word, "ex") => options.expiry = time(Unit::Seconds, false)?,
+                _ if is(word, "px") => options.expiry = time(Unit::Millis, false)?,
+                _ if is(word, "exat") => options.expiry = time(Unit::Seconds, true)?,
+                _ if is(word, "pxat") => options.expiry = time(Unit::Millis, true)?,
+                _ => return Err(CommandError::Syntax),
+            }
+        }
+        Ok(options)
+    }
+
+    fn expiry(&self, name: &'static str) -> Parsed<'b, NewExpiry> {
+        Ok(match self.expiry {
+            ExpiryOption::None | ExpiryOption::Persist => NewExpiry::Never,
+            ExpiryOption::Keep => NewExpiry::Keep,
+            ExpiryOption::Time { text, unit, absolute } => {
+                NewExpiry::At(positive_time(text, unit, absolute, name)?)
+            }
+        })
+    }
+}
+
+fn time_option<'b>(
+    text: Option<&'b [u8]>,
+    unit: Unit,
+    absolute: bool,
+) -> Parsed<'b, ExpiryOption<'b>> {
+    let text = text.ok_or(CommandError::Syntax)?;
+    Ok(ExpiryOption::Time { text, unit, absolute })
+}
+
+fn flush<'b>(rest: Arguments<'b>) -> Parsed<'b, Command<'b>> {
+    let word = nth(rest, 0);
+    match rest.len() {
+        0 => Ok(Command::Flush),
+        1 if is(word, "async") || is(word, "sync") => Ok(Command::Flush),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+fn select<'b>(text: &'b [u8]) -> Parsed<'b, Command<'b>> {
+    match i32::try_from(integer(text)?) {
+        Ok(0) => Ok(Command::Select),
+        Ok(_) => Err(CommandError::DatabaseRange),
+        Err(_) => Err(CommandError::IntRange),
+    }
+}
+
+fn credentials<'b>(user: &'b [u8], password: &'b [u8]) -> Credentials<'b> {
+    Credentials { user, password: Password(password) }
+}
+
+fn auth<'b>(rest: Arguments<'b>) -> Parsed<'b, Auth<'b>> {
+    let (first, second) = (nth(rest, 0), nth(rest, 1));
+    match rest.len() {
+        1 => Ok(Auth { credentials: credentials(b"default", first), is_named: false }),
+        2 => Ok(Auth { credentials: credentials(first, second), is_named: true }),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+fn hello<'b>(mut rest: Arguments<'b>) -> Parsed<'b, Hello<'b>> {
+    let mut hello = Hello { resp3: None, credentials: None, client_name: None };
+    let Some(version) = rest.next() else { return Ok(hello) };
+    hello.resp3 = match i64_of(version) {
+        Some(2) => Some(false),
+        Some(3) => Some(true),
+        Some(_) => return Err(CommandError::NoProtocol),
+        None => return Err(CommandError::HelloVersion),
+    };
+    while let Some(option) = rest.next() {
+        if is(option, "auth") && rest.len() >= 2 {
+            hello.credentials = Some(credentials(next(&mut rest), next(&mut rest)));
+        } else if is(option, "setname") && rest.len() >= 1 {
+            hello.client_name = Some(client_name(next(&mut rest))?);
+        } else {
+            return Err(CommandError::HelloOption(option));
+        }
+    }
+    Ok(hello)
+}
+
+fn is_printable(text: &[u8]) -> bool {
+    text.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
+fn client_name<'b>(name: &'b [u8]) -> Parsed<'b, &'b [u8]> {
+    if is_printable(name) { Ok(name) } else { Err(CommandError::ClientName) }
+}
+
+/// The name and version of a client's library are accepted, but not shown anywhere.
+fn check_client_info<'b>(attribute: &'b [u8], value: &'b [u8]) -> Parsed<'b, ()> {
+    let known = ["lib-name", "lib-ver"].into_iter().find(|known| is(attribute, known));
+    let known = known.ok_or(CommandError::ClientInfo(attribute))?;
+    if is_printable(value) { Ok(()) } else { Err(CommandError::ClientInfoValue(known)) }
+}

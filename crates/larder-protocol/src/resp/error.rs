@@ -1,0 +1,77 @@
+//! What is wrong with a request. The words are in [`crate::reply::resp`].
+
+use super::request::Request;
+
+/// Why a command is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError<'b> {
+    /// There is no such command.
+    UnknownCommand(Request<'b>),
+    /// The command has no such subcommand.
+    UnknownSubcommand {
+        /// The command's name.
+        command: &'static str,
+        /// The subcommand as it was sent.
+        subcommand: &'b [u8],
+    },
+    /// There are too few or too many arguments for the command of this name.
+    Arity(&'static str),
+    /// The arguments do not go together.
+    Syntax,
+    /// An argument is no number, or a number that is too large.
+    NotInteger,
+    /// A database that is no number of 32 bits.
+    IntRange,
+    /// The expiry is not positive, or too late. The name is the command's.
+    ExpireTime(&'static str),
+    /// `EXPIRE` has no such option.
+    ExpireOption(&'b [u8]),
+    /// `NX` with another option of `EXPIRE`.
+    ExpireNx,
+    /// `GT` with `LT`.
+    ExpireGtLt,
+    /// A decrement of the smallest number.
+    DecrementOverflow,
+    /// The sum does not fit a number.
+    Overflow,
+    /// There is no such database.
+    DatabaseRange,
+    /// The protocol version of `HELLO` is no number.
+    HelloVersion,
+    /// There is no such protocol version.
+    NoProtocol,
+    /// `HELLO` has no such option, or too few arguments for it.
+    HelloOption(&'b [u8]),
+    /// `HELLO` without a login, where one is required.
+    HelloLogin,
+    /// A login is required.
+    LoginRequired,
+    /// The user or the password is wrong.
+    WrongPassword,
+    /// `AUTH` without a name, where no login is required.
+    NoPassword,
+    /// The name of a client has a blank, or another byte that is not allowed.
+    ClientName,
+    /// An attribute that `CLIENT SETINFO` does not know.
+    ClientInfo(&'b [u8]),
+    /// The value of `CLIENT SETINFO` has a byte that is not allowed. The name is the attribute's.
+    ClientInfoValue(&'static str),
+    /// `MULTI` within `MULTI`.
+    NestedMulti,
+    /// `EXEC` without `MULTI`.
+    ExecWithoutMulti,
+    /// `DISCARD` without `MULTI`.
+    DiscardWithoutMulti,
+    /// A command of the transaction was refused.
+    Aborted,
+    /// The commands of a transaction take too much memory.
+    TransactionTooLarge,
+    /// There is no memory for an item, or for an answer.
+    OutOfMemory,
+    /// The value would be longer than the largest item.
+    TooLarge,
+    /// The key is longer than [`crate::KEY_LEN_MAX`], or empty.
+    KeyLength,
+    /// Flushing is disabled.
+    FlushDisabled,
+}

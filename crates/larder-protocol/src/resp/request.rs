@@ -1,0 +1,356 @@
+//! The requests of a stream: arrays of bulk strings, and lines.
+
+use super::fault::ProtocolError;
+use super::number::i64_of;
+
+/// The largest number of arguments of a request, its command included.
+pub const ARGUMENTS_MAX: i64 = 1 << 20;
+/// The longest line: an inline request, or the length of an array or a bulk string.
+pub const LINE_LEN_MAX: usize = 64 << 10;
+
+/// What connections may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The longest argument in bytes.
+    pub bulk_len_max: usize,
+    /// The longest request in bytes.
+    pub request_len_max: usize,
+    /// Whether the client has to log in first. Until then, it may not send long requests.
+    pub needs_login: bool,
+}
+
+/// What the front of a stream holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read<'b> {
+    /// A whole request in the first `consumed` bytes.
+    Request {
+        /// The request.
+        request: Request<'b>,
+        /// Bytes to drop once it is answered.
+        consumed: usize,
+    },
+    /// A line, to be split by [`super::split_line`], in the first `consumed` bytes.
+    Line {
+        /// The line without its end.
+        line: &'b [u8],
+        /// Bytes to drop.
+        consumed: usize,
+    },
+    /// A request without arguments, which is not answered.
+    Nothing {
+        /// Bytes to drop.
+        consumed: usize,
+    },
+    /// The request is not all here.
+    Incomplete {
+        /// How many bytes are missing at least.
+        wanted: usize,
+    },
+    /// The stream is no RESP: answer, then close.
+    Fault(ProtocolError),
+}
+
+/// A whole request: a command and its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'b> {
+    /// The bytes of the request.
+    pub raw: &'b [u8],
+    /// The name of the command.
+    pub name: &'b [u8],
+    /// The arguments.
+    pub arguments: Arguments<'b>,
+}
+
+/// The arguments of a request in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arguments<'b> {
+    /// Bulk strings, which were read before.
+    rest: &'b [u8],
+    left: usize,
+}
+
+impl<'b> Iterator for Arguments<'b> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        if self.left == 0 {
+            return None;
+        }
+        let Step::Is((argument, rest)) = bulk(self.rest, usize::MAX) else { return None };
+        (self.rest, self.left) = (rest, self.left - 1);
+        Some(argument)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Arguments<'_> {}
+
+/// A part of a request, or why there is none.
+enum Step<T> {
+    Is(T),
+    /// How many bytes are missing at least.
+    Incomplete(usize),
+    Fault(ProtocolError),
+}
+
+/// Looks at the front of `input`. Any split of a stream gives the same requests.
+#[must_use]
+pub fn read<'b>(input: &'b [u8], bounds: &Bounds) -> Read<'b> {
+    let read = match input {
+        [] => Read::Incomplete { wanted: 1 },
+        [b'*', rest @ ..] => read_array(input, rest, bounds),
+        _ => return read_line(input),
+    };
+    match read {
+        Read::Incomplete { wanted } if input.len() + wanted > bounds.request_len_max => {
+            Read::Fault(ProtocolError::TooLong)
+        }
+        read => read,
+    }
+}
+
+/// The key of a `GET`, and the length of the request, if it comes next and is all here. [`read`] reads
+/// it just the same, only slower.
+#[inline]
+#[must_use]
+pub fn fast_get(input: &[u8]) -> Option<(&[u8], usize)> {
+    let [b'*', b'2', b'\r', b'\n', b'$', b'3', b'\r', b'\n', rest @ ..] = input else {
+        return None;
+    };
+    let [b'g' | b'G', b'e' | b'E', b't' | b'T', b'\r', b'\n', b'$', rest @ ..] = rest else {
+        return None;
+    };
+    let (len, rest) = match rest {
+        [tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', rest @ ..] => {
+            (usize::from(tens - b'0') * 10 + usize::from(ones - b'0'), rest)
+        }
+        [ones @ b'0'..=b'9', b'\r', b'\n', rest @ ..] => (usize::from(ones - b'0'), rest),
+        _ => return None,
+    };
+    let (key, rest) = rest.split_at_checked(len)?;
+    let rest = rest.get(2..)?;
+    Some((key, input.len() - rest.len()))
+}
+
+fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> {
+    let (count, rest) = match number_line(rest, ProtocolError::LongArrayLength) {
+        Step::Is((Some(count), rest)) if count <= ARGUMENTS_MAX => (count, rest),
+        Step::Is(_) => return Read::Fault(ProtocolError::ArrayLength),
+        Step::Incomplete(wanted) => return Read::Incomplete { wanted },
+        Step::Fault(fault) => return Read::Fault(fault),
+    };
+    if count > UNAUTHENTICATED_ARGUMENTS_MAX && bounds.needs_login {
+        return Read::Fault(ProtocolError::UnauthenticatedArrayLength);
+    }
+    let Ok(count @ 1..) = usize::try_from(count) else {
+        return Read::Nothing { consumed: input.len() - rest.len() };
+    };
+    let bulk_len_max = if bounds.needs_login {
+        UNAUTHENTICATED_BULK_LEN_MAX.min(bounds.bulk_len_max)
+    } else {
+        bounds.bulk_len_max
+    };
+    let (mut at, mut name) = (rest, None);
+    let mut after_name = rest;
+    for _ in 0..count {
+        match bulk(at, bulk_len_max) {
+            Step::Is((argument, behind)) => {
+                at = behind;
+                if name.is_none() {
+                    (name, after_name) = (Some(argument), behind);
+                }
+            }
+            Step::Incomplete(wanted) => return Read::Incomplete { wanted },
+            Step::Fault(ProtocolError::BulkLength { too_long: true }) if bounds.needs_login => {
+                return Read::Fault(ProtocolError::UnauthenticatedBulkLength);
+            }
+            Step::Fault(fault) => return Read::Fault(fault),
+        }
+    }
+    let consumed = input.len() - at.len();
+    let raw = input.get(..consumed).unwrap_or_default();
+    let arguments = Arguments { rest: after_name, left: count - 1 };
+    Read::Request { request: Request { raw, name: name.unwrap_or_default(), arguments }, consumed }
+}
+
+const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
+const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16384;
+
+/// The number at the front of a line, `None` if it is none, and what follows the line. As in
+/// redis-server, the byte after CR can be any.
+fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8])> {
+    let window = input.get(..LINE_LEN_MAX).unwrap_or(input);
+    let Some(end) = memchr::memchr(b'\r', window) else {
+        let is_long = window.len() == LINE_LEN_MAX;
+        return if is_long { Step::Fault(too_long) } else { Step::Incomplete(2) };
+    };
+    let (digits, behind) = input.split_at_checked(end).unwrap_or((input, &[]));
+    match behind.get(2..) {
+        Some(rest) => Step::Is((i64_of(digits), rest)),
+        None => Step::Incomplete(1),
+    }
+}
+
+/// The bulk string at the front of `input`, and what follows it. As in redis-server, the two bytes
+/// after the string can be any.
+fn bulk(input: &[u8], len_max: usize) -> Step<(&[u8], &[u8])> {
+    let Some((&first, rest)) = input.split_first() else { return Step::Incomplete(1) };
+    // redis-server looks at the first byte once the line is here.
+    let (len, rest) = match number_line(rest, ProtocolError::LongBulkLength) {
+        Step::Is(_) if first != b'$' => return Step::Fault(ProtocolError::NotBulk(first)),
+        Step::Is((len, rest)) => (len, rest),
+        Step::Incomplete(wanted) => return Step::Incomplete(wanted),
+        Step::Fault(fault) => return Step::Fault(fault),
+    };
+    let Some(len) = len.and_then(|len| usize::try_from(len).ok()) else {
+        return Step::Fault(ProtocolError::BulkLength { too_long: false });
+    };
+    if len > len_max {
+        return Step::Fault(ProtocolError::BulkLength { too_long: true });
+    }
+    match rest.split_at_checked(len) {
+        Some((bytes, [_, _, rest @ ..])) => Step::Is((bytes, rest)),
+        _ => Step::Incomplete(len.saturating_add(2) - rest.len()),
+    }
+}
+
+fn read_line(input: &[u8]) -> Read<'_> {
+    let window = input.get(..LINE_LEN_MAX).unwrap_or(input);
+    match memchr::memchr(b'\n', window) {
+        Some(end) => {
+            let line = window.get(..end).unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            Read::Line { line, consumed: end + 1 }
+        }
+        None if window.len() < LINE_LEN_MAX => Read::Incomplete { wanted: 1 },
+        None => Read::Fault(ProtocolError::LongLine),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { bulk_len_max: 1000, request_len_max: 4000, needs_login: false };
+
+    /// What a stream is read as, in one line for each request.
+    fn reads(pieces: &[&[u8]], bounds: &Bounds) -> Vec<String> {
+        let (mut seen, mut input) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            input.extend_from_slice(piece);
+            loop {
+                let consumed = match read(&input, bounds) {
+                    Read::Request { request, consumed } => {
+                        let words = std::iter::once(request.name).chain(request.arguments);
+                        let words: Vec<_> =
+                            words.map(|word| word.escape_ascii().to_string()).collect();
+                        assert_eq!(request.raw.len(), consumed);
+                        seen.push(words.join("|"));
+                        consumed
+                    }
+                    Read::Line { line, consumed } => {
+                        seen.push(format!("line {}", line.escape_ascii()));
+                        consumed
+                    }
+                    Read::Nothing { consumed } => consumed,
+                    Read::Incomplete { wanted } => {
+                        assert!(wanted > 0);
+                        break;
+                    }
+                    Read::Fault(fault) => {
+                        seen.push(format!("{fault:?}"));
+                        return seen;
+                    }
+                };
+                assert!((1..=input.len()).contains(&consumed));
+                input.drain(..consumed);
+            }
+        }
+        seen
+    }
+
+    #[track_caller]
+    fn check(stream: &[u8], bounds: &Bounds, expected: &[&str]) {
+        assert_eq!(reads(&[stream], bounds), expected, "{}", stream.escape_ascii());
+        for at in 0..=stream.len() {
+            let (front, back) = stream.split_at(at);
+            assert_eq!(reads(&[front, back], bounds), expected, "split at {at}");
+        }
+        let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(reads(&bytes, bounds), expected, "in single bytes");
+    }
+
+    #[test]
+    fn requests_are_read_whatever_their_split() {
+        check(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n", &BOUNDS, &["GET|k", "PING"]);
+        check(
+            b"*1\r\n$0\r\n\r\n*3\r\n$1\r\na\r\n$2\r\n\r\n\r\n$0\r\n\r\n",
+            &BOUNDS,
+            &["", "a|\\r\\n|"],
+        );
+        check(b"*0\r\n*-1\r\n*1\r\n$1\r\nx\r\n", &BOUNDS, &["x"]);
+        check(b"PING\r\n\r\nset a b\n", &BOUNDS, &["line PING", "line ", "line set a b"]);
+    }
+
+    #[test]
+    fn faults_are_found_whatever_the_split() {
+        for (stream, fault) in [
+            (&b"*x\r\n"[..], "ArrayLength"),
+            (b"*1048577\r\n", "ArrayLength"),
+            (b"*\r\n", "ArrayLength"),
+            (b"*1\r\nGET\r\n", "NotBulk(71)"),
+            (b"*1\r\n$-1\r\n", "BulkLength { too_long: false }"),
+            (b"*1\r\n$01\r\n", "BulkLength { too_long: false }"),
+            (b"*1\r\n$1001\r\n", "BulkLength { too_long: true }"),
+        ] {
+            check(stream, &BOUNDS, &[fault]);
+        }
+    }
+
+    #[test]
+    fn clients_that_have_to_log_in_send_little() {
+        let bounds = Bounds { bulk_len_max: 1 << 20, needs_login: true, ..BOUNDS };
+        check(b"*11\r\n", &bounds, &["UnauthenticatedArrayLength"]);
+        check(b"*1\r\n$16385\r\n", &bounds, &["UnauthenticatedBulkLength"]);
+        check(b"*1\r\n$4\r\nPING\r\n", &bounds, &["PING"]);
+    }
+
+    #[test]
+    fn lines_and_requests_have_a_limit() {
+        let line = vec![b'a'; LINE_LEN_MAX];
+        for (prefix, fault) in
+            [("", "LongLine"), ("*", "LongArrayLength"), ("*1\r\n$", "LongBulkLength")]
+        {
+            let bounds = Bounds { request_len_max: 1 << 20, ..BOUNDS };
+            let stream = [prefix.as_bytes(), &line].concat();
+            assert_eq!(reads(&[&stream], &bounds), [fault]);
+            assert!(reads(&[&stream[..stream.len() - 1]], &bounds).is_empty());
+        }
+        let many = [&b"*9\r\n"[..], b"$500\r\n", &[b'x'; 500], b"\r\n"].concat();
+        assert!(reads(&[&many], &BOUNDS).is_empty());
+        let bounds = Bounds { request_len_max: 500, ..BOUNDS };
+        assert_eq!(reads(&[&many], &bounds), ["TooLong"]);
+    }
+
+    #[test]
+    fn the_fast_path_reads_what_the_slow_path_reads() {
+        for key_len in [0, 1, 9, 10, 99, 100, 250] {
+            for name in ["GET", "get", "Get", "SET"] {
+                let key = "k".repeat(key_len);
+                let stream = format!("*2\r\n$3\r\n{name}\r\n${key_len}\r\n{key}\r\n");
+                let Read::Request { request, consumed } = read(stream.as_bytes(), &BOUNDS) else {
+                    panic!("{stream}")
+                };
+                let expected = (name != "SET" && key_len < 100)
+                    .then(|| (request.arguments.last().unwrap(), consumed));
+                assert_eq!(fast_get(stream.as_bytes()), expected, "{stream}");
+                for end in 0..stream.len() {
+                    assert_eq!(fast_get(&stream.as_bytes()[..end]), None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The commands: their names, how many arguments they take, and where their keys are.
+
+use super::error::CommandError;
+use super::request::Request;
+
+/// A command, or a subcommand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub enum Verb {
+    Append,
+    Auth,
+    ClientGetName,
+    ClientId,
+    ClientSetInfo,
+    ClientSetName,
+    Command,
+    CommandCount,
+    CommandDocs,
+    CommandInfo,
+    CommandList,
+    ConfigGet,
+    DbSize,
+    Decr,
+    DecrBy,
+    Del,
+    Discard,
+    Echo,
+    Exec,
+    Exists,
+    Expire,
+    ExpireAt,
+    ExpireTime,
+    FlushAll,
+    FlushDb,
+    Get,
+    GetDel,
+    GetEx,
+    GetRange,
+    GetSet,
+    Hello,
+    Incr,
+    IncrBy,
+    Info,
+    MGet,
+    MSet,
+    Multi,
+    PExpire,
+    PExpireAt,
+    PExpireTime,
+    PSetEx,
+    PTtl,
+    Persist,
+    Ping,
+    Quit,
+    Reset,
+    Select,
+    Set,
+    SetEx,
+    SetNx,
+    StrLen,
+    Time,
+    Touch,
+    Ttl,
+    Type,
+    Unlink,
+}
+
+/// A command of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The command; `None` for one that has to be followed by a subcommand.
+    pub verb: Option<Verb>,
+    /// The name, in lower case; that of a subcommand follows its command's after a `|`.
+    pub name: &'static str,
+    /// How many words the command has, its name included; at least `-arity` if negative.
+    pub arity: i8,
+    /// The first and the last of its words that is a key, counted from the end if negative, and the
+    /// distance from one key to the next; all 0 for a command without keys.
+    pub keys: (i8, i8, i8),
+}
+
+const fn row(name: &'static str, verb: Verb, arity: i8, keys: (i8, i8, i8)) -> Row {
+    Row { name, verb: Some(verb), arity, keys }
+}
+
+const fn container(name: &'static str) -> Row {
+    Row { name, verb: None, arity: -2, keys: NO_KEYS }
+}
+
+const NO_KEYS: (i8, i8, i8) = (0, 0, 0);
+const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
+const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
+
+/// All commands, the most frequent ones first.
+pub static COMMANDS: [Row; 50] = [
+    row("get", Verb::Get, 2, ONE_KEY),
+    row("set", Verb::Set, -3, ONE_KEY),
+    row("mget", Verb::MGet, -2, ALL_KEYS),
+    row("mset", Verb::MSet, -3, (1, -1, 2)),
+    row("del", Verb::Del, -2, ALL_KEYS),
+    row("setex", Verb::SetEx, 4, ONE_KEY),
+    row("incr", Verb::Incr, 2, ONE_KEY),
+    row("incrby", Verb::IncrBy, 3, ONE_KEY),
+    row("expire", Verb::Expire, -3, ONE_KEY),
+    row("exists", Verb::Exists, -2, ALL_KEYS),
+    row("append", Verb::Append, 3, ONE_KEY),
+    row("auth", Verb::Auth, -2, NO_KEYS),
+    container("client"),
+    Row { name: "command", verb: Some(Verb::Command), arity: -1, keys: NO_KEYS },
+    container("config"),
+    row("dbsize", Verb::DbSize, 1, NO_KEYS),
+    row("decr", Verb::Decr, 2, ONE_KEY),
+    row("decrby", Verb::DecrBy, 3, ONE_KEY),
+    row("discard", Verb::Discard, 1, NO_KEYS),
+    row("echo", Verb::Echo, 2, NO_KEYS),
+    row("exec", Verb::Exec, 1, NO_KEYS),
+    row("expireat", Verb::ExpireAt, -3, ONE_KEY),
+    row("expiretime", Verb::ExpireTime, 2, ONE_KEY),
+    row("flushall", Verb::FlushAll, -1, NO_KEYS),
+    row("flushdb", Verb::FlushDb, -1, NO_KEYS),
+    row("getdel", Verb::GetDel, 2, ONE_KEY),
+    row("getex", Verb::GetEx, -2, ONE_KEY),
+    row("getrange", Verb::GetRange, 4, ONE_KEY),
+    row("getset", Verb::GetSet, 3, ONE_KEY),
+    row("hello", Verb::Hello, -1, NO_KEYS),
+    row("info", Verb::Info, -1, NO_KEYS),
+    row("multi", Verb::Multi, 1, NO_KEYS),
+    row("persist", Verb::Persist, 2, ONE_KEY),
+    row("pexpire", Verb::PExpire, -3, ONE_KEY),
+    row("pexpireat", Verb::PExpireAt, -3, ONE_KEY),
+    row("pexpiretime", Verb::PExpireTime, 2, ONE_KEY),
+    row("ping", Verb::Ping, -1, NO_KEYS),
+    row("psetex", Verb::PSetEx, 4, ONE_KEY),
+    row("pttl", Verb::PTtl, 2, ONE_KEY),
+    row("quit", Verb::Quit, -1, NO_KEYS),
+    row("reset", Verb::Reset, 1, NO_KEYS),
+    row("select", Verb::Select, 2, NO_KEYS),
+    row("setnx", Verb::SetNx, 3, ONE_KEY),
+    row("strlen", Verb::StrLen, 2, ONE_KEY),
+    row("substr", Verb::GetRange, 4, ONE_KEY),
+    row("time", Verb::Time, 1, NO_KEYS),
+    row("touch", Verb::Touch, -2, ALL_KEYS),
+    row("ttl", Verb::Ttl, 2, ONE_KEY),
+    row("type", Verb::Type, 2, ONE_KEY),
+    row("unlink", Verb::Unlink, -2, ALL_KEYS),
+];
+
+static SUBCOMMANDS: [Row; 9] = [
+    row("client|getname", Verb::ClientGetName, 2, NO_KEYS),
+    row("client|id", Verb::ClientId, 2, NO_KEYS),
+    row("client|setinfo", Verb::ClientSetInfo, 4, NO_KEYS),
+    row("client|setname", Verb::ClientSetName, 3, NO_KEYS),
+    row("command|count", Verb::CommandCount, 2, NO_KEYS),
+    row("command|docs", Verb::CommandDocs, -2, NO_KEYS),
+    row("command|info", Verb::CommandInfo, -2, NO_KEYS),
+    row("command|list", Verb::CommandList, 2, NO_KEYS),
+    row("config|get", Verb::ConfigGet, -3, NO_KEYS),
+];
+
+impl Row {
+    /// The command of this name.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<&'static Self> {
+        COMMANDS.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// The subcommand of this name.
+    fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {
+        SUBCOMMANDS.iter().find(|row| {
+            let (command, subcommand) = row.name.split_once('|').unwrap_or_default();
+            command == self.name && subcommand.as_bytes().eq_ignore_ascii_case(name)
+        })
+    }
+
+    fn takes(&self, words: usize) -> bool {
+        let bound = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { words >= bound } else { words == bound }
+    }
+}
+
+impl<'b> Request<'b> {
+    /// The command of the request, and which it is.
+    ///
+    /// # Errors
+    /// There is no such command or subcommand, or it takes another number of arguments.
+    pub fn row(&self) -> Result<(&'static Row, Verb), CommandError<'b>> {
+        let Some(row) = Row::named(self.name) else {
+            return Err(CommandError::UnknownCommand(*self));
+        };
+        let has_subcommands = matches!(row.name, "client" | "command" | "config");
+        let row = match self.arguments.clone().next().filter(|_| has_subcommands) {
+            Some(subcommand) => row
+                .subcommand(subcommand)
+                .ok_or(CommandError::UnknownSubcommand { command: row.name, subcommand })?,
+            None => row,
+        };
+        match row.verb {
+            Some(verb) if row.takes(self.arguments.len() + 1) => Ok((row, verb)),
+            _ => Err(CommandError::Arity(row.name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_in_lower_case() {
+        for row in COMMANDS.iter().chain(&SUBCOMMANDS) {
+            assert_eq!(row.name, row.name.to_lowercase());
+            let named = COMMANDS.iter().chain(&SUBCOMMANDS).filter(|other| other.name == row.name);
+            assert_eq!(named.count(), 1, "{}", row.name);
+        }
+        assert_eq!(Row::named(b"GetRange").map(|row| row.name), Some("getrange"));
+    }
+}

@@ -1,0 +1,11 @@
+//! RESP: any bytes are some requests, however they arrive, and the arguments of each can be read.
+#![no_main]
+
+use larder_fuzz::{cut, pieces, resp_requests};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((lengths, stream)) = cut(input) else { return };
+    let whole = resp_requests(pieces(stream, &[]));
+    assert_eq!(resp_requests(pieces(stream, lengths)), whole, "in pieces");
+});
