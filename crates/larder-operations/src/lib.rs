@@ -5,7 +5,8 @@
 //!  larder-session (memcached)   other interfaces
 //!          │ lowers requests, encodes outcomes
 //!          ▼
-//!  OpContext::{content, view, look, describe, store, refuse, remove, count, flush}
+//!  OpContext::{content, view, look, describe, store, refuse, swap, take, remove, count, add, expire,
+//!              flush}
 //!          │ each is one look-up or one atomic update of one key
 //!          ▼
 //!  larder_store::Engine
@@ -20,10 +21,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod add;
 mod count;
 mod counter;
 mod counters;
 mod events;
+mod expire;
 mod flush;
 mod latency;
 mod look;
@@ -31,17 +34,21 @@ mod remove;
 mod set;
 mod store;
 mod stored;
+mod swap;
 
+pub use add::*;
 pub use count::*;
 pub use counter::*;
 pub use counters::*;
 pub use events::*;
+pub use expire::*;
 pub use latency::*;
 pub use look::*;
 pub use remove::*;
 pub use set::*;
 pub use store::*;
 pub use stored::*;
+pub use swap::*;
 
 use larder_store::{Engine, Seconds, SizeClasses};
 

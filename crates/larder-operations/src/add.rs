@@ -1,0 +1,122 @@
+//! Adding to numbers with a sign, as Redis does: a missing item is 0, a sum that does not fit is
+//! refused, and the value has no padding.
+
+use crate::{Event, Found, OpContext};
+use larder_store::{
+    Attributes, Change, Engine, HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal, Value,
+};
+
+/// The outcome of adding to a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// The number after the addition.
+    Number(i64),
+    /// The item's value is not a number.
+    NonNumeric,
+    /// The sum does not fit 64 bits.
+    Overflow,
+    /// There is no memory for the new number.
+    OutOfMemory,
+    /// The item is on slower storage: repeat the operation.
+    Pending,
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Adds `delta` to a number, which keeps its expiry. `binary_key` is the mark of an item that is
+    /// created.
+    pub fn add(&mut self, key: HashedKey<'_>, delta: i64, binary_key: bool) -> Added {
+        let limits = self.limits;
+        let mut found = Found::Nothing;
+        let updated = self.engine.update(key, &mut None, |item| {
+            found = Found::of(&item, key.bytes.len(), limits);
+            match item {
+                Lookup::Hit(item) => added_to(item, delta),
+                _ => {
+                    let attributes = Attributes { binary_key, ..Attributes::default() };
+                    (put(delta, attributes), Added::Number(delta))
+                }
+            }
+        });
+        let added = match updated {
+            Ok(updated) => updated.result,
+            Err(Refusal::Pending) => return Added::Pending,
+            Err(_) => Added::OutOfMemory,
+        };
+        if let Added::Number(_) = added {
+            let thread = &self.counters.thread;
+            match found.class() {
+                Some(class) => self.counters.class(Some(class), |class| {
+                    if delta < 0 { class.decr_hits.add(1) } else { class.incr_hits.add(1) }
+                }),
+                None if delta < 0 => thread.decr_misses.add(1),
+                None => thread.incr_misses.add(1),
+            }
+        }
+        self.tell(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+        added
+    }
+}
+
+fn added_to<L: Lease>(item: &Item<'_, L>, delta: i64) -> (Change<'static>, Added) {
+    let Value::Whole(bytes) = item.value else { return (Change::Keep, Added::NonNumeric) };
+    let Some(old) = number_of(bytes) else { return (Change::Keep, Added::NonNumeric) };
+    let Some(sum) = old.checked_add(delta) else { return (Change::Keep, Added::Overflow) };
+    let attributes = Attributes { stale: false, won: false, ..item.attributes };
+    (put(sum, attributes), Added::Number(sum))
+}
+
+fn put(number: i64, attributes: Attributes) -> Change<'static> {
+    let (digits, len) = digits_of(number);
+    let value = NewValue::Number { digits, len, width: len.into() };
+    Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false }
+}
+
+/// The number that a value stands for: in its only decimal form, but for the blanks with which
+/// memcached pads a number that has become shorter.
+fn number_of(bytes: &[u8]) -> Option<i64> {
+    let len = bytes.iter().rposition(|byte| *byte != b' ')? + 1;
+    let text = std::str::from_utf8(bytes.get(..len)?).ok()?;
+    let number: i64 = text.parse().ok()?;
+    let (digits, len) = digits_of(number);
+    (digits.get(..usize::from(len)) == Some(text.as_bytes())).then_some(number)
+}
+
+/// A number in decimal, and how many bytes that are.
+fn digits_of(number: i64) -> ([u8; 20], u8) {
+    let (mut backwards, mut len, mut rest) = ([b'0'; 20], 0, number.unsigned_abs());
+    for place in &mut backwards {
+        if rest == 0 && len > 0 {
+            if number < 0 {
+                *place = b'-';
+                len += 1;
+            }
+            break;
+        }
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        len += 1;
+    }
+    if let Some(used) = backwards.get_mut(..usize::from(len)) {
+        used.reverse();
+    }
+    (backwards, len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_one_form() {
+        for number in [0, 1, -1, 10, -10, 99, i64::MAX, i64::MIN] {
+            let (digits, len) = digits_of(number);
+            let text = &digits[..len.into()];
+            assert_eq!(text, number.to_string().as_bytes());
+            assert_eq!(number_of(text), Some(number));
+        }
+        assert_eq!(number_of(b"9  "), Some(9));
+        for bad in ["", " ", "-", "+1", "01", "-0", " 1", "1x", "9223372036854775808"] {
+            assert_eq!(number_of(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

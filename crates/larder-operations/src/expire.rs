@@ -1,0 +1,115 @@
+//! Setting and removing the expiry of items.
+
+use crate::{Event, Found, OpContext};
+use larder_store::{
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Refusal,
+};
+
+/// A change of an item's expiry, and when it is made. All conditions have to hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expire {
+    /// The new expiry. An item whose new expiry is past is removed.
+    pub expiry: Expiry,
+    /// The item has no expiry.
+    pub if_none: bool,
+    /// The item has an expiry.
+    pub if_some: bool,
+    /// The new expiry is later. No expiry is later than any other.
+    pub if_later: bool,
+    /// The new expiry is earlier.
+    pub if_earlier: bool,
+}
+
+/// The outcome of [`OpContext::expire`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    /// The expiry was set, or the item removed.
+    Changed,
+    /// There is an item, and a condition does not hold.
+    Kept,
+    /// There is no item.
+    NotFound,
+    /// There is no memory for the change.
+    OutOfMemory,
+    /// The item is on slower storage: repeat the operation.
+    Pending,
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Changes the expiry of an item, if the conditions hold.
+    pub fn expire(&mut self, key: HashedKey<'_>, op: &Expire) -> Expired {
+        let (limits, now) = (self.limits, self.now);
+        let mut found = Found::Nothing;
+        let updated = self.engine.update(key, &mut None, |item| {
+            found = Found::of(&item, key.bytes.len(), limits);
+            let Lookup::Hit(item) = item else { return (Change::Keep, Expired::NotFound) };
+            if !op.applies_to(item.attributes.expiry) {
+                return (Change::Keep, Expired::Kept);
+            }
+            if op.expiry.is_past(now) {
+                return (Change::Remove, Expired::Changed);
+            }
+            let attributes = Attributes { expiry: op.expiry, ..item.attributes };
+            let (cas, access) = (NewCas::Same, Access::Tracked);
+            (Change::SetAttributes { attributes, cas, access }, Expired::Changed)
+        });
+        let outcome = match updated {
+            Ok(updated) => updated.result,
+            Err(Refusal::Pending) => return Expired::Pending,
+            Err(_) => {
+                self.counters.thread.store_no_memory.add(1);
+                Expired::OutOfMemory
+            }
+        };
+        self.counters.thread.cmd_touch.add(1);
+        match found.class() {
+            Some(class) => self.counters.class(Some(class), |class| class.touch_hits.add(1)),
+            None => self.counters.thread.touch_misses.add(1),
+        }
+        self.tell(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+        outcome
+    }
+}
+
+impl Expire {
+    fn applies_to(&self, old: Expiry) -> bool {
+        let has_expiry = old != Expiry::Never;
+        let is_later = match (self.expiry, old) {
+            (Expiry::At(new), Expiry::At(old)) => new > old,
+            (Expiry::Never, Expiry::At(_)) => true,
+            (_, Expiry::Never) => false,
+        };
+        let is_earlier = match (self.expiry, old) {
+            (Expiry::At(new), Expiry::At(old)) => new < old,
+            (Expiry::At(_), Expiry::Never) => true,
+            (Expiry::Never, _) => false,
+        };
+        !(self.if_none && has_expiry
+            || self.if_some && !has_expiry
+            || self.if_later && !is_later
+            || self.if_earlier && !is_earlier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_store::Seconds;
+
+    #[test]
+    fn conditions_compare_with_the_present_expiry() {
+        let at = |secs| Expiry::At(Seconds(secs));
+        let op = Expire { expiry: at(20), ..Expire::default() };
+        let (none, some) = (Expire { if_none: true, ..op }, Expire { if_some: true, ..op });
+        let (later, earlier) = (Expire { if_later: true, ..op }, Expire { if_earlier: true, ..op });
+        for (old, expected) in [
+            (Expiry::Never, [true, true, false, false, true]),
+            (at(10), [true, false, true, true, false]),
+            (at(20), [true, false, true, false, false]),
+            (at(30), [true, false, true, false, true]),
+        ] {
+            let met = [op, none, some, later, earlier].map(|op| op.applies_to(old));
+            assert_eq!(met, expected, "{old:?}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Stores and removals that show the item that was there, and stores that keep its expiry.
+
+use crate::{Event, Found, OpContext, StoreKind, Stored};
+use larder_store::{
+    Attributes, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewValue, Refusal,
+};
+
+/// A store that shows the item that was there.
+#[derive(Clone, Copy, Debug)]
+pub struct Swap<'v> {
+    /// When the value is stored.
+    pub condition: SwapCondition,
+    /// The value.
+    pub value: &'v [u8],
+    /// When the item expires; `None` keeps the expiry of the item that was there.
+    pub expiry: Option<Expiry>,
+    /// Whether memcached's clients have to send the key in base64.
+    pub binary_key: bool,
+}
+
+/// When the value of a [`Swap`] is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapCondition {
+    /// In any case.
+    Always,
+    /// If there is no item.
+    Absent,
+    /// If there is an item.
+    Present,
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Stores `op.value`, and shows the item that was there, if there was one, whether or not the value
+    /// is stored. A refused store leaves the old item. `show` may be called again when the item has
+    /// changed in the meantime; its last result counts.
+    pub fn swap<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        op: &Swap<'_>,
+        mut show: impl FnMut(&Item<'_, E::Lease>) -> R,
+    ) -> (Stored, Option<R>) {
+        let (limits, len) = (self.limits, op.value.len());
+        let size = limits.footprint(key.bytes.len(), len, 0);
+        if size > limits.item_size_max {
+            self.counters.thread.store_too_large.add(1);
+            return (Stored::TooLarge, None);
+        }
+        let mut found = Found::Nothing;
+        let updated = self.engine.update(key, &mut None, |item| {
+            found = Found::of(&item, key.bytes.len(), limits);
+            let old = if let Lookup::Hit(item) = item { Some(item) } else { None };
+            let shown = old.map(&mut show);
+            let is_met = match op.condition {
+                SwapCondition::Always => true,
+                SwapCondition::Absent => old.is_none(),
+                SwapCondition::Present => old.is_some(),
+            };
+            if !is_met {
+                return (Change::Keep, (Stored::NotStored, shown));
+            }
+            let kept = old.map_or(Expiry::Never, |old| old.attributes.expiry);
+            let expiry = op.expiry.unwrap_or(kept);
+            let attributes =
+                Attributes { expiry, binary_key: op.binary_key, ..Attributes::default() };
+            let (cas, value) = (NewCas::Fresh, NewValue::Bytes(op.value));
+            let put = Change::Put { attributes, cas, value, fetched: false };
+            (put, (Stored::Stored { cas: 0, len }, shown))
+        });
+        let thread = &self.counters.thread;
+        let (stored, shown) = match updated {
+            Ok(updated) => updated.result,
+            Err(Refusal::Pending) => return (Stored::Pending, None),
+            Err(Refusal::OutOfMemory) => {
+                thread.store_no_memory.add(1);
+                (Stored::OutOfMemory, None)
+            }
+            Err(Refusal::TooLarge | Refusal::WrongUpload) => {
+                thread.store_too_large.add(1);
+                (Stored::TooLarge, None)
+            }
+        };
+        self.counters.class(Some(limits.classes.class_of(size)), |class| class.cmd_set.add(1));
+        self.tell(|| {
+            let kind = match op.condition {
+                SwapCondition::Always => StoreKind::Set,
+                SwapCondition::Absent => StoreKind::Add,
+                SwapCondition::Present => StoreKind::Replace,
+            };
+            let (class, ttl) =
+                (limits.classes.class_of(size), op.expiry.and_then(|at| at.left(self.now)));
+            let stored =
+                Event::Stored { key: key.bytes, outcome: stored, kind, ttl, class, value_len: len };
+            [Some(Event::Fetched { key: key.bytes, found }), Some(stored)]
+        });
+        (stored, shown)
+    }
+
+    /// Removes an item and shows it. `show` may be called again when the item has changed in the
+    /// meantime; its last result counts.
+    pub fn take<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        mut show: impl FnMut(&Item<'_, E::Lease>) -> R,
+    ) -> Lookup<R> {
+        let limits = self.limits;
+        let updated = self.engine.update(key, &mut None, |item| {
+            let found = Found::of(&item, key.bytes.len(), limits);
+            let shown = if let Lookup::Hit(item) = item { Some(show(item)) } else { None };
+            (Change::Remove, (shown, found))
+        });
+        let (shown, found) = match updated {
+            Ok(updated) => updated.result,
+            Err(Refusal::Pending) => return Lookup::Pending,
+            // Removing needs no memory.
+            Err(_) => (None, Found::Nothing),
+        };
+        match found.class() {
+            Some(class) => self.counters.class(Some(class), |class| {
+                class.get_hits.add(1);
+                class.delete_hits.add(1);
+            }),
+            None => self.counters.thread.get_misses.add(1),
+        }
+        self.tell(|| {
+            let removed = match found {
+                Found::Live { class, value_len } => {
+                    Some(Event::Removed { key: key.bytes, class, value_len })
+                }
+                _ => None,
+            };
+            [Some(Event::Fetched { key: key.bytes, found }), removed]
+        });
+        shown.map_or(Lookup::Miss, Lookup::Hit)
+    }
+}
