@@ -26,6 +26,11 @@ pub fn opening(options: &Options) -> Parser {
     }
 }
 
+/// Whether clients have to log in, whatever their protocol.
+pub(crate) fn requires_login(options: &Options) -> bool {
+    options.auth_file.is_some() || options.enable_sasl
+}
+
 /// How conversations begin at a listener for which `-l` names a dialect, which overrides `-B`; `None`
 /// if a login is required and this dialect has none.
 pub(crate) fn opening_in(dialect: Dialect, options: &Options) -> Option<Parser> {

@@ -29,6 +29,11 @@ pub enum Service {
         /// The dialect, or login, that a conversation begins with.
         opening: Parser,
     },
+    /// RESP, the protocol of Redis.
+    Resp {
+        /// Whether clients have to log in.
+        login_required: bool,
+    },
 }
 
 /// Whether a listener's connections use TLS, from the prefix of its address in `-l`.
@@ -44,11 +49,20 @@ pub enum Security {
     Certified,
 }
 
-/// An entry of `-l`: `[notls:|btls:|mtls:][proto[DIALECT]:][tag[NAME]:]ADDRESS`.
+/// What `-l` names before an address: `proto[ascii]:`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamedProtocol {
+    /// A dialect of memcached's.
+    Memcached(Dialect),
+    /// `resp`
+    Resp,
+}
+
+/// An entry of `-l`: `[notls:|btls:|mtls:][proto[PROTOCOL]:][tag[NAME]:]ADDRESS`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     security: Security,
-    dialect: Option<Dialect>,
+    protocol: Option<NamedProtocol>,
     /// The address.
     pub(crate) text: &'a str,
 }
@@ -60,17 +74,18 @@ impl<'a> Entry<'a> {
             ("btls:", Security::Anonymous),
             ("mtls:", Security::Certified),
         ];
-        let (mut security, mut dialect, mut text) = (Security::Usual, None, entry);
+        let (mut security, mut protocol, mut text) = (Security::Usual, None, entry);
         for (prefix, named) in SECURITIES {
             if let Some(rest) = entry.strip_prefix(prefix) {
                 (security, text) = (named, rest);
             }
         }
         if let Some((name, rest)) = bracketed(text, "proto") {
-            dialect = Some(match name {
-                "negotiating" => Dialect::Negotiating,
-                "ascii" => Dialect::Ascii,
-                "binary" => Dialect::Binary,
+            protocol = Some(match name {
+                "negotiating" => NamedProtocol::Memcached(Dialect::Negotiating),
+                "ascii" => NamedProtocol::Memcached(Dialect::Ascii),
+                "binary" => NamedProtocol::Memcached(Dialect::Binary),
+                "resp" => NamedProtocol::Resp,
                 _ => return Err(ListenError::Protocol(entry.to_owned())),
             });
             text = rest;
@@ -81,14 +96,18 @@ impl<'a> Entry<'a> {
         {
             text = rest;
         }
-        Ok(Self { security, dialect, text })
+        Ok(Self { security, protocol, text })
     }
 
     /// The protocol at the address.
     fn service(&self, options: &Options) -> Result<Service, ListenError> {
-        let opening = match self.dialect {
+        let opening = match self.protocol {
+            Some(NamedProtocol::Resp) => {
+                let login_required = dialect::requires_login(options);
+                return Ok(Service::Resp { login_required });
+            }
             None => Some(dialect::opening(options)),
-            Some(dialect) => dialect::opening_in(dialect, options),
+            Some(NamedProtocol::Memcached(dialect)) => dialect::opening_in(dialect, options),
         };
         let opening = opening.ok_or_else(|| ListenError::NoLogin(self.text.to_owned()))?;
         Ok(Service::Memcached { opening })
@@ -107,7 +126,7 @@ pub enum ListenError {
     Address(String),
     /// `-l` was given and names no address.
     NoAddress,
-    /// `proto[..]:` does not name a dialect.
+    /// `proto[..]:` does not name a protocol.
     Protocol(String),
     /// The dialect has no logins, and `-S` or `-Y` requires one.
     NoLogin(String),
@@ -127,7 +146,7 @@ impl fmt::Display for ListenError {
             Self::NoAddress => f.write_str("-l names no address to listen on"),
             Self::Address(text) => write!(f, "failed to resolve the address to listen on: {text}"),
             Self::Protocol(entry) => {
-                write!(f, "-l {entry}: proto[..] is one of ascii, binary and negotiating")
+                write!(f, "-l {entry}: proto[..] is one of ascii, binary, negotiating and resp")
             }
             Self::NoLogin(address) => write!(
                 f,
@@ -455,7 +474,11 @@ mod tests {
             (Security::Usual, Some(Negotiating), "*"),
             (Security::Anonymous, Some(Binary), "host:1"),
         ];
-        let expected = expected.map(|(security, dialect, text)| Entry { security, dialect, text });
+        let expected = expected.map(|(security, dialect, text)| Entry {
+            security,
+            protocol: dialect.map(NamedProtocol::Memcached),
+            text,
+        });
         let found: Vec<Entry<'_>> = entries(&lists).map(Result::unwrap).collect();
         assert_eq!(found, expected);
         for entry in ["tag[too-long-a-tag]:host", "tag[]:host", "proto[]", "tls:host", "[::1"] {
@@ -465,6 +488,18 @@ mod tests {
         for entry in ["proto[]:host", "proto[text]:host", "notls:proto[proxy]:host"] {
             let refused = Entry::parse(entry).unwrap_err().to_string();
             assert!(refused.contains("ascii, binary"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn resp_has_the_login_of_the_other_protocols() {
+        for (line, login_required) in
+            [("", false), ("-B binary", false), ("-Y file", true), ("-S", true)]
+        {
+            let words = std::iter::once("larderd").chain(line.split_whitespace());
+            let options = <Options as clap::Parser>::try_parse_from(words).unwrap();
+            let service = Entry::parse("proto[resp]:*").unwrap().service(&options).ok();
+            assert_eq!(service, Some(Service::Resp { login_required }), "{line}");
         }
     }
 

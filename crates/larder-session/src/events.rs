@@ -31,6 +31,11 @@ impl<'r, H: Host> RequestObserver<'r, H> {
         Self { host, client, wanted, by_meta, prefix_event: event.filter(|_| counts) }
     }
 
+    /// An observer of a request that is not counted by prefix, as those of RESP are not.
+    pub(crate) fn unprefixed(host: &'r H, client: u64, wanted: Streams) -> Self {
+        Self { host, client, wanted, by_meta: false, prefix_event: None }
+    }
+
     fn count_prefix(&self, key: &[u8], found: Found) {
         let event = match self.prefix_event {
             Some(PrefixEvent::Get(_)) => PrefixEvent::Get(found.class().is_some()),

@@ -204,9 +204,9 @@ fn hit<'k, L: Lease>(
 
 /// The longest value, in bytes, that is copied when too much memory is leased already: the default of
 /// `-I`. The copy belongs to the buffers of the connection.
-const COPIED_LEN_MAX: usize = 1 << 20;
+pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
-fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
+pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
     let end = output.len() + lease.len();
     while output.len() < end {
         output.extend_from_slice(lease.piece(lease.len() + output.len() - end));

@@ -2,7 +2,8 @@
 //! what the driver has to do next.
 //!
 //! This crate alone depends on both the protocol and the operations: `lower.rs` turns requests into
-//! operations, [`larder_operations`] executes them, and `get.rs` and `store.rs` encode their outcomes.
+//! operations, [`larder_operations`] executes them, and `get.rs` and `store.rs` encode their outcomes. `resp/`
+//! does all of that for RESP.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -18,6 +19,7 @@ pub mod kit;
 mod login;
 mod lower;
 mod pending;
+mod resp;
 mod resume;
 mod session;
 mod store;

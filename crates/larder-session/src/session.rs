@@ -4,6 +4,7 @@ use crate::context::{Context, Flow, Next, Progress, Step, Turn};
 use crate::events::RequestObserver;
 use crate::get::Answered;
 use crate::pending::{Body, Pending};
+use crate::resp::state;
 use crate::{Host, admin, get, store};
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, OpContext};
@@ -46,7 +47,9 @@ pub struct Session<E: Engine> {
     /// The log streams that somebody watches in this turn.
     pub(crate) observed: Streams,
     /// Whether the connection is closed because the client violated the protocol.
-    failed: bool,
+    pub(crate) failed: bool,
+    /// The state of a conversation in RESP; `None` in memcached's protocol.
+    pub(crate) resp: Option<Box<state::State>>,
     /// Reads of slower storage that were begun for the next requests, with the hashes of their keys.
     fetches: Option<Box<Fetches<E::Fetch>>>,
     /// The position that replicas have to acknowledge before the answers of the last turn are sent. It
@@ -183,7 +186,15 @@ impl<E: Engine> Session<E> {
     pub fn opening(opening: Parser, client: u64) -> Self {
         let (parser, pending) = (opening, Pending::Nothing);
         let (observed, fetches, held) = (Streams::default(), None, None);
-        Self { parser, pending, client, observed, failed: false, fetches, held, ends: false }
+        let (failed, resp, ends) = (false, None, false);
+        Self { parser, pending, client, observed, failed, resp, fetches, held, ends }
+    }
+
+    /// A session in RESP whose number in the log is `client`, and in which clients may have to log in.
+    #[must_use]
+    pub fn resp(client: u64, login_required: bool) -> Self {
+        let state = state::State::new(login_required);
+        Self { resp: Some(Box::new(state)), ..Self::opening(Parser::default(), client) }
     }
 
     /// Whether the session returned [`Next::Close`] because the client violated the protocol.
@@ -231,6 +242,9 @@ impl<E: Engine> Session<E> {
             _ => (),
         }
         host.release(pending.reserved());
+        if let Some(resp) = &mut self.resp {
+            resp.close(host);
+        }
     }
 
     /// Answers the complete requests of `input` into `output`, for one turn. `input` begins with the bytes
@@ -296,6 +310,8 @@ impl<E: Engine> Session<E> {
                 self.resume(cx, rest, turn, output)
             } else if output.len() > cx.settings.output_max {
                 Step::end(0, Next::Write)
+            } else if self.resp.is_some() {
+                self.answer_resp(cx, rest, &mut left, output)
             } else if rest.is_empty() {
                 Step::end(0, Next::Read { wanted: 1 })
             } else if turn.left == 0 {

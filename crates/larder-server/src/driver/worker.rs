@@ -248,6 +248,7 @@ impl Server {
         let Accepted { stream, info, tls, service } = accepted;
         let session = match service {
             Service::Memcached { opening } => Session::opening(opening, info.id),
+            Service::Resp { login_required } => Session::resp(info.id, login_required),
         };
         let (Some(config), Some(tls)) = (tls, &self.tls) else {
             return Ok((Connection::new(info, session, None), stream, None));

@@ -61,9 +61,9 @@ pub struct Options {
     pub enable_shutdown: bool,
 
     /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *. Before an
-    /// address, proto[ascii]:, proto[binary]: or proto[negotiating]: counts more than -B there; before
-    /// that, under -Z, notls: is for clients without TLS, mtls: for clients with a certificate, btls:
-    /// for clients without one
+    /// address, proto[ascii]:, proto[binary]: or proto[negotiating]: counts more than -B there, and
+    /// proto[resp]: serves Redis's protocol; before that, under -Z, notls: is for clients without TLS,
+    /// mtls: for clients with a certificate, btls: for clients without one
     #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
     pub listen: Vec<String>,
 

@@ -20,5 +20,6 @@ mod large;
 mod logins;
 mod meaning;
 mod pressure;
+mod resp;
 mod splits;
 mod streams;

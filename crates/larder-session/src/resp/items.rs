@@ -1,0 +1,135 @@
+//! Commands on several items, one after the other. A command that has to wait for an item, or for its
+//! output to be sent, goes on with the next key.
+
+use super::item::{store, waits};
+use super::state::{Answered, FETCHES_MAX, State};
+use super::turn::Outcome;
+use crate::Host;
+use crate::context::Context;
+use crate::session::Session;
+use larder_operations::{Look, Remove, Removed};
+use larder_protocol::reply::resp as reply;
+use larder_protocol::resp::{ItemsCommand, checked_key};
+use larder_store::{Engine, Expiry, HashedKey, Lookup};
+
+/// How many keys are answered before other connections have their turns.
+const KEYS_PER_TURN: usize = 16 << 10;
+
+impl<E: Engine> Session<E> {
+    /// Answers a command on several items.
+    pub(super) fn resp_items<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        command: &ItemsCommand<'_>,
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        let (ItemsCommand::MGet(words)
+        | ItemsCommand::MSet(words)
+        | ItemsCommand::Del(words)
+        | ItemsCommand::Exists(words)
+        | ItemsCommand::Touch(words)) = *command;
+        let words_per_key = if let ItemsCommand::MSet(_) = command { 2 } else { 1 };
+        let mark = output.len();
+        if state.answered.keys == 0 {
+            match command {
+                ItemsCommand::MGet(keys) => reply::array(keys.len(), output),
+                ItemsCommand::MSet(words) => {
+                    if let Some(error) = words.step_by(2).find_map(|key| checked_key(key).err()) {
+                        reply::error(&error, output);
+                        return Outcome::Done;
+                    }
+                }
+                _ => (),
+            }
+        }
+        let mut rest = words;
+        if let Some(last) = (state.answered.keys * words_per_key).checked_sub(1) {
+            rest.nth(last);
+        }
+        for answered in 0.. {
+            let ahead = rest;
+            let Some(bytes) = rest.next() else { break };
+            let is_full = !self.pending.is_nothing() || output.len() > cx.settings.output_max;
+            if answered == KEYS_PER_TURN || answered > 0 && is_full {
+                return Outcome::Paused;
+            }
+            if answered % FETCHES_MAX == 0 {
+                for key in ahead.step_by(words_per_key).take(FETCHES_MAX) {
+                    let hash = cx.operations.engine.hash(key);
+                    cx.operations.engine.announce(hash);
+                }
+                cx.operations.engine.prefetch_announced();
+            }
+            let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
+            let outcome = match (command, checked_key(bytes)) {
+                (ItemsCommand::MSet(_), _) => {
+                    let value = rest.next().unwrap_or_default();
+                    match store(cx, key, value, Expiry::Never) {
+                        Some(Ok(())) => Outcome::Done,
+                        Some(Err(error)) => {
+                            reply::error(&error, output);
+                            state.answered = Answered::default();
+                            return Outcome::Done;
+                        }
+                        None => waits(state, key),
+                    }
+                }
+                (ItemsCommand::MGet(_), Ok(_)) => self.resp_get(cx, state, key, output),
+                (ItemsCommand::MGet(_), Err(_)) => {
+                    reply::null(state.version, output);
+                    Outcome::Done
+                }
+                // There are no items with such keys.
+                (_, Err(_)) => Outcome::Done,
+                (command, Ok(_)) => count(cx, state, key, command),
+            };
+            if outcome != Outcome::Done {
+                if state.answered.keys == 0 {
+                    output.truncate(mark);
+                }
+                let behind = ahead.step_by(words_per_key).skip(1);
+                let room = FETCHES_MAX.saturating_sub(state.waiting.len());
+                for key in behind.take(room) {
+                    state.waiting.push(cx.operations.engine.hash(key));
+                }
+                return outcome;
+            }
+            state.answered.keys += 1;
+        }
+        match command {
+            ItemsCommand::MGet(_) => (),
+            ItemsCommand::MSet(_) => reply::ok(output),
+            _ => reply::integer(state.answered.found, output),
+        }
+        state.answered = Answered::default();
+        Outcome::Done
+    }
+}
+
+/// Does what a command does with one key, and counts the item if it was there.
+fn count<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    state: &mut State,
+    key: HashedKey<'_>,
+    command: &ItemsCommand<'_>,
+) -> Outcome {
+    let looked = match command {
+        ItemsCommand::Del(_) => match cx.operations.remove(key, &Remove::default()) {
+            Removed::Removed => Lookup::Hit(()),
+            Removed::Pending => Lookup::Pending,
+            Removed::NotFound | Removed::Exists => Lookup::Miss,
+        },
+        ItemsCommand::Touch(_) => {
+            // A look-up without changes needs no memory.
+            cx.operations.look(key, &Look::default(), false, |_| ()).unwrap_or(Lookup::Miss)
+        }
+        _ => cx.operations.describe(key, |_| ()),
+    };
+    match looked {
+        Lookup::Hit(()) => state.answered.found += 1,
+        Lookup::Pending => return waits(state, key),
+        Lookup::Miss | Lookup::Expired | Lookup::Flushed => (),
+    }
+    Outcome::Done
+}

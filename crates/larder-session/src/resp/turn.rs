@@ -1,0 +1,319 @@
+//! Reads requests, and answers them in batches.
+
+use super::state::{FETCHES_MAX, State};
+use crate::Host;
+use crate::context::{Context, Next, Step};
+use crate::session::Session;
+use arrayvec::ArrayVec;
+use larder_protocol::KEY_LEN_MAX;
+use larder_protocol::reply::resp as reply;
+use larder_protocol::resp::{
+    Bounds, Command, CommandError, ProtocolError, Read, Request, Verb, fast_get, read, split_line,
+};
+use larder_store::{Engine, HashedKey};
+
+/// The largest batch, for the reasons of memcached's protocol.
+const BATCH_MAX: usize = 32;
+/// The shortest limit of arguments in bytes, however small the largest item may be.
+const BULK_LEN_MIN: usize = 64 << 10;
+/// How much longer than the largest argument a request may be, in bytes.
+const REQUEST_LEN_EXTRA: usize = 64 << 20;
+/// The requests that are kept for `EXEC`, in bytes.
+const TRANSACTION_LEN_MAX: usize = 1 << 20;
+
+/// What has become of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was answered.
+    Done,
+    /// It was answered in part, and goes on when the output was sent or others had their turns.
+    Paused,
+    /// It waits for [`State::waiting`].
+    Wait,
+    /// The connection is closed.
+    Close,
+}
+
+/// A request of a batch.
+struct Ready<'b> {
+    what: What<'b>,
+    /// The hash of its first key; 0 if there is none.
+    hash: u64,
+    /// Where the next request begins.
+    end: usize,
+}
+
+enum What<'b> {
+    /// A `GET`, and its bytes.
+    Get(&'b [u8], &'b [u8]),
+    Request(Request<'b>),
+}
+
+/// What follows the requests of a batch.
+enum BatchEnd<'b> {
+    Full,
+    Line { line: &'b [u8], consumed: usize },
+    Nothing { consumed: usize },
+    Incomplete { wanted: usize },
+    Fault(ProtocolError),
+}
+
+impl<E: Engine> Session<E> {
+    /// Answers the next requests, at most `left`.
+    pub(crate) fn answer_resp<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        input: &[u8],
+        left: &mut usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let Some(mut state) = self.resp.take() else { return Step::end(0, Next::Close) };
+        let is_idle = input.is_empty() && !state.has_script();
+        let step = if *left == 0 && !is_idle {
+            Step::end(0, Next::Yield)
+        } else if state.has_script() {
+            self.answer_script(cx, &mut state, left, output)
+        } else if input.is_empty() {
+            Step::end(0, Next::Read { wanted: 1 })
+        } else {
+            self.answer_requests(cx, &mut state, input, left, output)
+        };
+        self.resp = Some(state);
+        step
+    }
+
+    fn answer_script<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        left: &mut usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let mut script = std::mem::take(&mut state.script);
+        let requests = script.requests.get(script.at..).unwrap_or_default();
+        let step = self.answer_requests(cx, state, requests, left, output);
+        script.at += step.consumed;
+        // An inline request may be `EXEC`, which leaves a script of its own.
+        if script.at < script.requests.len() && !state.has_script() {
+            state.script = script;
+        }
+        state.release(cx.host);
+        Step { consumed: 0, next: step.next.filter(|next| !matches!(next, Next::Read { .. })) }
+    }
+
+    fn answer_requests<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        input: &[u8],
+        left: &mut usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let mut batch = ArrayVec::new();
+        // A login changes how long the requests after it may be.
+        let max = if state.needs_login() { 1 } else { (*left).min(BATCH_MAX) };
+        let bounds = bounds(cx, state);
+        let batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
+        let mut end = 0;
+        for (done, ready) in batch.iter().enumerate() {
+            if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
+                return Step::go_on(end);
+            }
+            *left = left.saturating_sub(1);
+            match self.answer_ready(cx, state, ready, output) {
+                Outcome::Done => end = ready.end,
+                Outcome::Paused => return Step::go_on(end),
+                Outcome::Wait => {
+                    let behind = batch.iter().skip(done + 1).map(|ready| ready.hash);
+                    let behind = behind.filter(|hash| *hash != 0);
+                    let hashes = state.waiting.iter().copied().chain(behind).take(FETCHES_MAX);
+                    return Step::end(end, self.fetch(cx, hashes));
+                }
+                Outcome::Close => return Step::end(ready.end, Next::Close),
+            }
+            if state.has_script() {
+                return Step::go_on(end);
+            }
+        }
+        if !self.pending.is_nothing() {
+            return Step::go_on(end);
+        }
+        match batch_end {
+            BatchEnd::Full => Step::go_on(end),
+            BatchEnd::Nothing { consumed } => Step::go_on(end + consumed),
+            BatchEnd::Incomplete { wanted } => Step::end(end, Next::Read { wanted }),
+            BatchEnd::Line { line, consumed } => {
+                let mut requests = Vec::new();
+                match split_line(line, &mut requests) {
+                    Ok(()) if state.reserve(cx.host, requests.len()) => {
+                        state.script.requests = requests;
+                        Step::go_on(end + consumed)
+                    }
+                    Ok(()) => {
+                        reply::error(&CommandError::OutOfMemory, output);
+                        Step::go_on(end + consumed)
+                    }
+                    Err(fault) => self.fail(fault, end + consumed, output),
+                }
+            }
+            BatchEnd::Fault(fault) => self.fail(fault, input.len(), output),
+        }
+    }
+
+    fn fail(&mut self, fault: ProtocolError, consumed: usize, output: &mut Vec<u8>) -> Step {
+        self.failed = true;
+        reply::protocol_error(fault, output);
+        Step::end(consumed, Next::Close)
+    }
+
+    fn answer_ready<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        ready: &Ready<'_>,
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        match &ready.what {
+            What::Get(key, _) if state.transaction.is_none() && !state.needs_login() => {
+                let key = HashedKey { bytes: key, hash: ready.hash };
+                self.resp_observed(cx, |session, cx| session.resp_get(cx, state, key, output))
+            }
+            What::Get(_, raw) => match read(raw, &bounds(cx, state)) {
+                Read::Request { request, .. } => {
+                    self.answer_request(cx, state, &request, ready.hash, output)
+                }
+                _ => Outcome::Close,
+            },
+            What::Request(request) => self.answer_request(cx, state, request, ready.hash, output),
+        }
+    }
+
+    fn answer_request<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        request: &Request<'_>,
+        hash: u64,
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        // A browser was made to send this by a hostile page.
+        if [&b"post"[..], b"host:"].iter().any(|name| request.name.eq_ignore_ascii_case(name)) {
+            self.failed = true;
+            return Outcome::Close;
+        }
+        let checked = request.row().and_then(|(row, verb)| {
+            let is_open = matches!(verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset);
+            let is_refused = state.needs_login() && !is_open;
+            if is_refused { Err(CommandError::LoginRequired) } else { Ok((row.name, verb)) }
+        });
+        let (name, verb) = match checked {
+            Ok(checked) => checked,
+            Err(error) => {
+                if let Some(transaction) = &mut state.transaction {
+                    transaction.has_failed = true;
+                }
+                reply::error(&error, output);
+                return Outcome::Done;
+            }
+        };
+        let runs_at_once =
+            matches!(verb, Verb::Exec | Verb::Discard | Verb::Multi | Verb::Quit | Verb::Reset);
+        if state.transaction.is_some() && !runs_at_once {
+            keep(cx, state, request, output);
+            return Outcome::Done;
+        }
+        match Command::parse(request, verb, name) {
+            Ok(Command::Item(key, command)) => {
+                let key = HashedKey { bytes: key, hash };
+                self.resp_observed(cx, |session, cx| {
+                    session.resp_item(cx, state, key, &command, output)
+                })
+            }
+            Ok(Command::Items(command)) => self
+                .resp_observed(cx, |session, cx| session.resp_items(cx, state, &command, output)),
+            Ok(command) => self.resp_command(cx, state, &command, output),
+            Err(error) => {
+                reply::error(&error, output);
+                Outcome::Done
+            }
+        }
+    }
+}
+
+/// Keeps a request for `EXEC`.
+fn keep<E: Engine, H: Host>(
+    cx: &Context<'_, E, H>,
+    state: &mut State,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) {
+    let has_room = state.reserve(cx.host, request.raw.len());
+    let Some(transaction) = &mut state.transaction else { return };
+    let fits = transaction.requests.len() + request.raw.len() <= TRANSACTION_LEN_MAX;
+    if fits && has_room {
+        transaction.requests.extend_from_slice(request.raw);
+        transaction.count += 1;
+        return reply::queued(output);
+    }
+    transaction.has_failed = true;
+    let why = if fits { CommandError::OutOfMemory } else { CommandError::TransactionTooLarge };
+    reply::error(&why, output);
+}
+
+fn bounds<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &State) -> Bounds {
+    let bulk_len_max = bulk_len_max(cx);
+    let request_len_max = bulk_len_max + REQUEST_LEN_EXTRA;
+    Bounds { bulk_len_max, request_len_max, needs_login: state.needs_login() }
+}
+
+/// The longest argument in bytes.
+pub(super) fn bulk_len_max<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> usize {
+    cx.operations.limits.item_size_max.max(BULK_LEN_MIN)
+}
+
+/// Reads the next requests, and prefetches the memory that they will look up.
+fn gather<'b, E: Engine>(
+    engine: &mut E,
+    input: &'b [u8],
+    bounds: &Bounds,
+    max: usize,
+    batch: &mut ArrayVec<Ready<'b>, BATCH_MAX>,
+) -> BatchEnd<'b> {
+    let mut at = 0;
+    let batch_end = loop {
+        if batch.len() == max {
+            break BatchEnd::Full;
+        }
+        let rest = input.get(at..).unwrap_or_default();
+        if !bounds.needs_login
+            && let Some((key @ [_, ..], len)) = fast_get(rest)
+        {
+            at += len;
+            let hash = engine.hash(key);
+            engine.announce(hash);
+            let raw = rest.get(..len).unwrap_or_default();
+            batch.push(Ready { what: What::Get(key, raw), hash, end: at });
+            continue;
+        }
+        match read(rest, bounds) {
+            Read::Request { request, consumed } => {
+                at += consumed;
+                let hash = match { request.arguments }.next() {
+                    Some(key) if (1..=KEY_LEN_MAX).contains(&key.len()) => {
+                        let hash = engine.hash(key);
+                        engine.announce(hash);
+                        hash
+                    }
+                    _ => 0,
+                };
+                batch.push(Ready { what: What::Request(request), hash, end: at });
+            }
+            Read::Line { line, consumed } => break BatchEnd::Line { line, consumed },
+            Read::Nothing { consumed } => break BatchEnd::Nothing { consumed },
+            Read::Incomplete { wanted } => break BatchEnd::Incomplete { wanted },
+            Read::Fault(fault) => break BatchEnd::Fault(fault),
+        }
+    };
+    engine.prefetch_announced();
+    batch_end
+}

@@ -1,0 +1,320 @@
+//! Conversations in RESP: each gives the same answers in one piece, cut anywhere, and with an engine
+//! that answers late.
+
+use crate::common::{Kit, Peer, TestEngine, new_kit, pattern, text};
+use larder_session::Session;
+
+/// A request as clients send it.
+fn request(words: &[&[u8]]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+fn requests(lines: &[&str]) -> Vec<u8> {
+    let words = |line: &&str| request(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    lines.iter().flat_map(words).collect()
+}
+
+fn peer<E: TestEngine>(login_required: bool) -> Peer<E> {
+    Peer { session: Session::resp(7, login_required), ..Peer::new() }
+}
+
+/// The answers of a new server to `pieces`.
+fn answers<'p, E: TestEngine>(
+    login_required: bool,
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+) -> Vec<u8> {
+    let (mut kit, mut peer) = (new_kit::<E>(), peer::<E>(login_required));
+    pieces.into_iter().for_each(|piece| peer.send(&mut kit, piece));
+    close(kit, peer)
+}
+
+fn close<E: TestEngine>(kit: Kit<E>, mut peer: Peer<E>) -> Vec<u8> {
+    peer.session.close(&kit.host);
+    assert_eq!(kit.host.reserved(), 0, "all memory is given back");
+    peer.received
+}
+
+#[track_caller]
+fn check<E: TestEngine>(login_required: bool, stream: &[u8], expected: &str) {
+    let whole = answers::<E>(login_required, [stream]);
+    assert_eq!(text(&whole), text(expected.as_bytes()));
+    for at in 0..=stream.len() {
+        let (front, back) = stream.split_at(at);
+        assert_eq!(text(&answers::<E>(login_required, [front, back])), text(&whole), "at {at}");
+    }
+    let bytes = stream.chunks(1);
+    assert_eq!(text(&answers::<E>(login_required, bytes)), text(&whole), "in single bytes");
+}
+
+for_each_engine! { values numbers expiries several transactions logins inline large_values connections }
+
+fn values<E: TestEngine>() {
+    check::<E>(
+        false,
+        &requests(&[
+            "GET k",
+            "SET k v",
+            "get k",
+            "SET k w NX",
+            "SET k w XX GET",
+            "SETNX k x",
+            "SETNX n 1",
+            "GETSET k y",
+            "APPEND k z",
+            "APPEND new ab",
+            "STRLEN k",
+            "STRLEN none",
+            "GETRANGE new 1 -1",
+            "GETDEL k",
+            "GETDEL k",
+            "TYPE new",
+            "TYPE k",
+            "SET k v XX",
+            "SET q v GET",
+            "DBSIZE",
+            "FLUSHALL",
+            "GET new",
+            "SET k v EX",
+            "nope a b",
+        ]),
+        "$-1\r\n+OK\r\n$1\r\nv\r\n$-1\r\n$1\r\nv\r\n:0\r\n:1\r\n\
+         $1\r\nw\r\n:2\r\n:2\r\n:2\r\n:0\r\n\
+         $1\r\nb\r\n$2\r\nyz\r\n$-1\r\n+string\r\n+none\r\n$-1\r\n\
+         $-1\r\n:3\r\n+OK\r\n$-1\r\n-ERR syntax error\r\n\
+         -ERR unknown command 'nope', with args beginning with: 'a' 'b' \r\n",
+    );
+}
+
+fn numbers<E: TestEngine>() {
+    check::<E>(
+        false,
+        &requests(&[
+            "INCR n",
+            "INCRBY n 41",
+            "DECR n",
+            "DECRBY n 100",
+            "SET n 9223372036854775807",
+            "INCR n",
+            "GET n",
+            "SET n 100",
+            "DECR n",
+            "GET n",
+            "SET n x",
+            "INCR n",
+            "INCRBY n x",
+        ]),
+        ":1\r\n:42\r\n:41\r\n:-59\r\n+OK\r\n\
+         -ERR increment or decrement would overflow\r\n$19\r\n9223372036854775807\r\n\
+         +OK\r\n:99\r\n$2\r\n99\r\n+OK\r\n-ERR value is not an integer or out of range\r\n\
+         -ERR value is not an integer or out of range\r\n",
+    );
+}
+
+fn expiries<E: TestEngine>() {
+    check::<E>(
+        false,
+        &requests(&[
+            "TTL k",
+            "SET k v",
+            "TTL k",
+            "EXPIRE k 100",
+            "TTL k",
+            "PTTL k",
+            "EXPIRETIME k",
+            "EXPIRE k 50 GT",
+            "EXPIRE k 50 NX",
+            "EXPIRE k 50 LT",
+            "PEXPIRE k 60001 XX",
+            "TTL k",
+            "SET k w KEEPTTL",
+            "TTL k",
+            "PERSIST k",
+            "PERSIST k",
+            "TTL k",
+            "SETEX k 10 v",
+            "TTL k",
+            "GETEX k PX 2500",
+            "TTL k",
+            "GETEX k PERSIST",
+            "TTL k",
+            "EXPIREAT k 1",
+            "EXISTS k",
+            "EXPIRE k 10",
+            "SET k v EXAT 1",
+            "GET k",
+            "PSETEX k 0 v",
+        ]),
+        ":-2\r\n+OK\r\n:-1\r\n:1\r\n:100\r\n:100000\r\n:1700000100\r\n\
+         :0\r\n:0\r\n:1\r\n:1\r\n:61\r\n+OK\r\n:61\r\n:1\r\n:0\r\n:-1\r\n+OK\r\n:10\r\n\
+         $1\r\nv\r\n:3\r\n$1\r\nv\r\n:-1\r\n:1\r\n:0\r\n:0\r\n+OK\r\n$-1\r\n\
+         -ERR invalid expire time in 'psetex' command\r\n",
+    );
+}
+
+fn several<E: TestEngine>() {
+    check::<E>(
+        false,
+        &requests(&[
+            "MSET a 1 b 2 c 3",
+            "MGET a none c a",
+            "EXISTS a a none b",
+            "TOUCH a none",
+            "DEL a a b none",
+            "MGET a b c",
+            "UNLINK c",
+            "MSET a 1 b",
+            "MGET",
+            "EXISTS a",
+        ]),
+        "+OK\r\n*4\r\n$1\r\n1\r\n$-1\r\n$1\r\n3\r\n$1\r\n1\r\n:3\r\n:1\r\n:2\r\n\
+         *3\r\n$-1\r\n$-1\r\n$1\r\n3\r\n:1\r\n-ERR wrong number of arguments for 'mset' command\r\n\
+         -ERR wrong number of arguments for 'mget' command\r\n:0\r\n",
+    );
+}
+
+fn transactions<E: TestEngine>() {
+    check::<E>(
+        false,
+        &requests(&[
+            "MULTI",
+            "SET k 1",
+            "GET k",
+            "INCR k",
+            "SET k v NOPE",
+            "MGET k none",
+            "EXEC",
+            "EXEC",
+            "MULTI",
+            "MULTI",
+            "DISCARD",
+            "DISCARD",
+            "MULTI",
+            "GET",
+            "SET k 9",
+            "EXEC",
+            "GET k",
+            "MULTI",
+            "EXEC",
+        ]),
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
+         *5\r\n+OK\r\n$1\r\n1\r\n:2\r\n-ERR syntax error\r\n*2\r\n$1\r\n2\r\n$-1\r\n\
+         -ERR EXEC without MULTI\r\n+OK\r\n-ERR MULTI calls can not be nested\r\n+OK\r\n\
+         -ERR DISCARD without MULTI\r\n+OK\r\n-ERR wrong number of arguments for 'get' command\r\n\
+         +QUEUED\r\n-EXECABORT Transaction discarded because of previous errors.\r\n\
+         $1\r\n2\r\n+OK\r\n*0\r\n",
+    );
+}
+
+fn logins<E: TestEngine>() {
+    check::<E>(
+        true,
+        &requests(&["GET k", "HELLO 3", "AUTH wrong", "AUTH bob wrong", "PING", "AUTH bob x"]),
+        "-NOAUTH Authentication required.\r\n\
+         -NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
+         <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
+         RESP protocol version at the same time\r\n\
+         -WRONGPASS invalid username-password pair or user is disabled.\r\n\
+         -WRONGPASS invalid username-password pair or user is disabled.\r\n\
+         -NOAUTH Authentication required.\r\n\
+         -WRONGPASS invalid username-password pair or user is disabled.\r\n",
+    );
+    let stream =
+        [request(&[b"AUTH", b"ann", b"pass word"]), requests(&["GET k", "RESET", "GET k"])];
+    let expected = "+OK\r\n$-1\r\n+RESET\r\n-NOAUTH Authentication required.\r\n";
+    check::<E>(true, &stream.concat(), expected);
+    check::<E>(
+        false,
+        &requests(&["AUTH default x", "AUTH ann x", "AUTH x"]),
+        "+OK\r\n-WRONGPASS invalid username-password pair or user is disabled.\r\n\
+         -ERR AUTH <password> called without any password configured for the default user. Are you \
+         sure your configuration is correct?\r\n",
+    );
+}
+
+fn inline<E: TestEngine>() {
+    check::<E>(
+        false,
+        b"PING\r\n\r\nset k \"a b\"\nGET k\r\nMGET k none\r\nMULTI\r\nGET k\r\nEXEC\r\nPING x\r\n'\r\n",
+        "+PONG\r\n+OK\r\n$3\r\na b\r\n*2\r\n$3\r\na b\r\n$-1\r\n+OK\r\n+QUEUED\r\n*1\r\n$3\r\na b\r\n\
+         $1\r\nx\r\n-ERR Protocol error: unbalanced quotes in request\r\n",
+    );
+    check::<E>(false, b"POST / HTTP/1.1\r\nHost: a\r\nPING\r\n", "");
+}
+
+fn connections<E: TestEngine>() {
+    check::<E>(
+        false,
+        &requests(&[
+            "CLIENT ID",
+            "CLIENT GETNAME",
+            "CLIENT SETNAME me",
+            "CLIENT GETNAME",
+            "CLIENT SETINFO LIB-NAME x",
+            "CLIENT NOPE",
+            "SELECT 0",
+            "SELECT 1",
+            "ECHO x",
+            "CONFIG GET save",
+            "HELLO 3 SETNAME you",
+            "GET k",
+            "CLIENT GETNAME",
+            "RESET",
+            "GET k",
+            "QUIT",
+            "PING",
+        ]),
+        ":7\r\n$-1\r\n+OK\r\n$2\r\nme\r\n+OK\r\n-ERR unknown subcommand 'NOPE'. Try CLIENT HELP.\r\n\
+         +OK\r\n-ERR DB index is out of range\r\n$1\r\nx\r\n*2\r\n$4\r\nsave\r\n$0\r\n\r\n\
+         %8\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.2.4\r\n$5\r\nproto\r\n:3\r\n\
+         $2\r\nid\r\n:7\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n\
+         $11\r\nserver_name\r\n$6\r\nlarder\r\n$7\r\nmodules\r\n*0\r\n\
+         _\r\n$3\r\nyou\r\n+RESET\r\n$-1\r\n+OK\r\n",
+    );
+}
+
+/// Values that are sent piece by piece, while the client reads slowly, and keys beyond one batch.
+fn large_values<E: TestEngine>() {
+    let value = pattern(200 << 10);
+    let keys: Vec<_> = (0..70).map(|i| format!("k{i}")).collect();
+    let (mut kit, mut peer) = (new_kit::<E>(), peer::<E>(false));
+    let mut expected = Vec::new();
+    for key in &keys {
+        let value = if key.ends_with('5') { &value[..] } else { key.as_bytes() };
+        peer.send(&mut kit, &request(&[b"SET", key.as_bytes(), value]));
+        expected.extend_from_slice(b"+OK\r\n");
+    }
+    let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    let mut words: Vec<&[u8]> = vec![b"MGET"];
+    words.extend(keys.iter().map(String::as_bytes));
+    expected.extend_from_slice(b"*70\r\n");
+    for key in &keys {
+        let value = if key.ends_with('5') { &value[..] } else { key.as_bytes() };
+        expected.extend(bulk(value));
+    }
+    peer.takes = 1000;
+    peer.send(&mut kit, &request(&words));
+    peer.send(&mut kit, &request(&[b"GETRANGE", b"k5", b"100000", b"100009"]));
+    expected.extend(bulk(&value[100_000..100_010]));
+    peer.send(&mut kit, &request(&[b"GET", b"k15"]));
+    expected.extend(bulk(&value));
+    peer.send(&mut kit, &request(&[b"SET", b"k15", b"x", b"GET"]));
+    expected.extend(bulk(&value));
+    peer.send(&mut kit, &request(&[b"GETDEL", b"k25"]));
+    expected.extend(bulk(&value));
+    let long = pattern(310 << 10);
+    peer.send(&mut kit, &request(&[b"SET", b"k1", &long[..300 << 10]]));
+    peer.send(&mut kit, &request(&[b"GET", b"k1"]));
+    expected
+        .extend_from_slice(b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
+    expected.extend(bulk(b"k1"));
+    peer.send(&mut kit, &request(&[b"SET", b"k1", &long]));
+    expected.extend_from_slice(b"-ERR Protocol error: invalid bulk length\r\n");
+    assert!(peer.is_closed);
+    assert!(close(kit, peer) == expected, "the values are those that were stored");
+}
