@@ -10,13 +10,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("larder-protocol", &[]),
     ("larder-device", &[]),
     ("larder-store", &["larder-device"]),
     ("larder-operations", &["larder-store"]),
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
     ("larder-gateway", &["larder-operations", "larder-store"]),
+    ("larder-cache", &["larder-operations", "larder-store"]),
     (
         "larder-server",
         &[
@@ -139,6 +140,7 @@ fn unsafe_code_stays_in_the_segment_engine() {
         "larder-operations",
         "larder-session",
         "larder-gateway",
+        "larder-cache",
         "larder-server",
     ] {
         let lib = fs::read_to_string(crates().join(crate_name).join("src/lib.rs")).unwrap();
@@ -194,6 +196,7 @@ fn files_import_downwards() {
         "larder-session",
         "larder-store",
         "larder-gateway",
+        "larder-cache",
         "larder-server",
     ];
     for crate_name in crates {

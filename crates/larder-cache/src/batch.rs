@@ -1,0 +1,85 @@
+//! Several operations with one handle.
+
+use crate::core::Core;
+use crate::put::{InsertError, Put};
+use crate::workers::{Claim, Read};
+use bytes::Bytes;
+
+/// Operations in succession: see [`crate::Cache::batch`].
+pub struct Batch<'c> {
+    core: &'c Core,
+    claim: Claim<'c>,
+}
+
+impl<'c> Batch<'c> {
+    pub(crate) fn new(core: &'c Core) -> Self {
+        Self { core, claim: core.claim() }
+    }
+
+    /// Has the processor fetch the items of `keys` from memory, all at once. It pays if they are read next, in this
+    /// order, and are not in the processor's caches. About 32 keys at a time are best.
+    pub fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
+        self.claim.prefetch(keys);
+    }
+
+    /// As [`crate::Cache::get`].
+    pub fn get(&mut self, key: impl AsRef<[u8]>) -> Option<Bytes> {
+        Some(match self.claim.read(key.as_ref(), Bytes::copy_from_slice)? {
+            Read::Shown(value) => value,
+            Read::Copied(_, copy) => copy.into(),
+        })
+    }
+
+    /// As [`crate::Cache::read`].
+    #[inline]
+    pub fn read<R>(&mut self, key: impl AsRef<[u8]>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        Some(match self.claim.read(key.as_ref(), f)? {
+            Read::Shown(result) => result,
+            Read::Copied(f, copy) => f(&copy),
+        })
+    }
+
+    /// As [`crate::Cache::contains`].
+    pub fn contains(&mut self, key: impl AsRef<[u8]>) -> bool {
+        self.claim.contains(key.as_ref())
+    }
+
+    /// As [`crate::Cache::insert`].
+    ///
+    /// # Errors
+    /// [`InsertError`]: no value is under the key.
+    pub fn insert(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), InsertError> {
+        self.insert_with(key, value, Put::new())
+    }
+
+    /// As [`crate::Cache::insert_with`].
+    ///
+    /// # Errors
+    /// [`InsertError`]: no value is under the key.
+    pub fn insert_with(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        put: Put,
+    ) -> Result<(), InsertError> {
+        let expiry = self.core.clock.expiry(put.ttl);
+        let inserted = self.claim.insert(key.as_ref(), value.as_ref(), expiry);
+        self.core.deliver();
+        inserted
+    }
+
+    /// As [`crate::Cache::remove`].
+    pub fn remove(&mut self, key: impl AsRef<[u8]>) -> bool {
+        self.claim.remove(key.as_ref())
+    }
+}
+
+impl std::fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").finish_non_exhaustive()
+    }
+}

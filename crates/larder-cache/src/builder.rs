@@ -1,0 +1,160 @@
+//! How a cache is set up.
+
+use crate::cache::Cache;
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::listener::{self, Evicted, Listener};
+use crate::maintenance;
+use crate::workers::Workers;
+use larder_operations::Limits;
+use larder_store::segment::{self, Config, ConfigError};
+use larder_store::{SizeClasses, eviction};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::{fmt, io, thread};
+
+/// The memory unless the program says otherwise: 64 MiB.
+const MEMORY: usize = 64 << 20;
+
+/// The settings of a cache: see [`Cache::builder`].
+#[derive(Clone)]
+#[must_use]
+pub struct Builder {
+    memory: usize,
+    item_size_max: usize,
+    threads: Option<usize>,
+    listener: Option<Listener>,
+}
+
+impl Cache {
+    /// The settings of a new cache.
+    pub fn builder() -> Builder {
+        Builder { memory: MEMORY, item_size_max: usize::MAX, threads: None, listener: None }
+    }
+}
+
+impl Builder {
+    /// The memory for items, index and bookkeeping together, in bytes: 64 MiB by default. The least is
+    /// about 0.5 MiB; [`BuildError::Memory`] says how much exactly.
+    pub fn memory(self, bytes: usize) -> Self {
+        Self { memory: bytes, ..self }
+    }
+
+    /// The largest item, key and value together, in bytes. Values of more than half of the memory are refused in
+    /// any case.
+    pub fn item_size_max(self, bytes: usize) -> Self {
+        Self { item_size_max: bytes, ..self }
+    }
+
+    /// The number of threads that write at once, as the cache should expect: by default that of the
+    /// processor's cores. More threads may use the cache; this determines how much memory is kept in
+    /// reserve for them.
+    pub fn threads(self, threads: usize) -> Self {
+        Self { threads: Some(threads.max(1)), ..self }
+    }
+
+    /// Has `listener` called for each item that is evicted to make room; not for items that expire or are
+    /// removed, replaced or cleared.
+    ///
+    /// It is called by the thread whose insert has evicted, after that insert is over and before it returns, or
+    /// by the cache's own thread. It may use the cache. If it panics, so does the insert, which has
+    /// taken effect; a panic in the cache's own thread has no further effect. A listener that owns a
+    /// [`Cache`] keeps it alive.
+    pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
+        Self { listener: Some(Arc::new(listener)), ..self }
+    }
+
+    /// Sets the cache up: reserves its address space, and starts its thread. Memory is taken as the cache fills.
+    ///
+    /// # Errors
+    /// [`BuildError`]: the memory is out of range, or the system refuses memory or the thread.
+    pub fn build(self) -> Result<Cache, BuildError> {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        let threads = self.threads.unwrap_or_else(|| {
+            thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+        });
+        let classes = SizeClasses::new(vec![1 << 20], 0);
+        let store = segment::Cache::new(Config {
+            limit_bytes: self.memory,
+            cas: false,
+            classes: classes.clone(),
+            // Whoever chooses keys can't foresee it.
+            seed: RandomState::new().hash_one(self.memory),
+            evict: true,
+            item_size_max: self.item_size_max,
+            threads,
+            size_exponent: eviction::SIZE_EXPONENT,
+            flash: None,
+        })?;
+        let has_listener = self.listener.is_some();
+        if let Some(listener) = self.listener {
+            store.observe_evictions(Box::new(move |eviction| listener::note(&listener, eviction)));
+        }
+        let limits = Limits { item_size_max: self.item_size_max, classes };
+        let (waker, wake) = mpsc::sync_channel(1);
+        let core = Arc::new(Core {
+            id: IDS.fetch_add(1, Relaxed),
+            clock: Clock::new(),
+            workers: Workers::new(store.clone(), limits),
+            store,
+            has_listener,
+            waker,
+        });
+        maintenance::start(&core, wake).map_err(BuildError::System)?;
+        Ok(Cache { core })
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("memory", &self.memory)
+            .field("item_size_max", &self.item_size_max)
+            .field("threads", &self.threads)
+            .field("has_listener", &self.listener.is_some())
+            .finish()
+    }
+}
+
+/// Why a cache could not be set up.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The memory is out of range.
+    Memory {
+        /// The least memory, in bytes.
+        min: usize,
+        /// The most memory, in bytes.
+        max: u64,
+    },
+    /// The system refused memory or a thread.
+    System(io::Error),
+}
+
+impl From<ConfigError> for BuildError {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Limit { min, max } => Self::Memory { min, max },
+            ConfigError::Map(error) => Self::System(error),
+            other => Self::System(io::Error::other(other)),
+        }
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { min, max } => {
+                write!(f, "the memory of a cache must be {min} to {max} bytes")
+            }
+            Self::System(error) => write!(f, "the system refused memory or a thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        if let Self::System(error) = self { Some(error) } else { None }
+    }
+}

@@ -1,0 +1,57 @@
+//! What all clones of a cache share.
+
+use crate::clock::Clock;
+use crate::listener;
+use crate::workers::{Claim, Workers};
+use larder_store::segment;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+/// How long maintenance works at most before it pauses.
+const SLICE: Duration = Duration::from_millis(2);
+
+pub(crate) struct Core {
+    /// A number that no other cache of the process has.
+    pub(crate) id: u64,
+    pub(crate) clock: Clock,
+    pub(crate) store: segment::Cache,
+    pub(crate) workers: Workers,
+    pub(crate) has_listener: bool,
+    /// Wakes maintenance. The thread ends when this is dropped.
+    pub(crate) waker: SyncSender<()>,
+}
+
+impl Core {
+    #[inline]
+    pub(crate) fn claim(&self) -> Claim<'_> {
+        self.workers.claim(self.clock.now())
+    }
+
+    /// Delivers the evictions of a write that is over.
+    #[inline]
+    pub(crate) fn deliver(&self) {
+        if self.has_listener {
+            listener::deliver();
+        }
+    }
+
+    /// Has maintenance run soon.
+    pub(crate) fn wake(&self) {
+        // If the channel is full, the thread is about to run anyway.
+        let _ = self.waker.try_send(());
+    }
+
+    /// Advances the clock and does a slice of maintenance; true if there is more to do.
+    pub(crate) fn maintain(&self) -> bool {
+        self.clock.advance();
+        let begun = Instant::now();
+        while self.workers.maintain(self.clock.now()) {
+            self.deliver();
+            if begun.elapsed() >= SLICE {
+                return true;
+            }
+        }
+        self.deliver();
+        false
+    }
+}

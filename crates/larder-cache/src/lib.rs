@@ -1,0 +1,60 @@
+//! Larder's cache as a library: keys and values of bytes, in a fixed amount of memory, for all threads of a
+//! program.
+//!
+//! ```
+//! use larder_cache::{Cache, Put};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let cache = Cache::builder()
+//!     .memory(256 << 20)
+//!     .on_evict(|evicted| drop(evicted.key.len()))
+//!     .build()?;
+//!
+//! // Threads share clones.
+//! let writer = cache.clone();
+//! std::thread::spawn(move || writer.insert("user:1", "Ada")).join().unwrap()?;
+//!
+//! // A copy of a value, or a look at it where it lies.
+//! assert_eq!(cache.get("user:1").as_deref(), Some(&b"Ada"[..]));
+//! assert!(cache.read("user:1", |value| value.starts_with(b"A")).unwrap());
+//!
+//! // One thread makes a missing value, and the others wait for it.
+//! let page = cache.get_or_insert_with("page", || {
+//!     (String::from("<html>"), Put::new().ttl(Duration::from_secs(60)))
+//! });
+//! assert_eq!(page, "<html>");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - **Memory.** Items, index and bookkeeping take no more than [`Builder::memory`], so no weigher is needed.
+//! - **Readers** take no lock, and wait for no other thread.
+//! - **Bytes, not objects.** An insert copies the value into the cache.
+//! - **Eviction** is S3-FIFO, which keeps items that were used more than once.
+//!
+//! What is promised, and what it costs, is in [docs/embedding.md] of the repository.
+//!
+//! [docs/embedding.md]: https://github.com/larder-cache/larder/blob/main/docs/embedding.md
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod batch;
+mod builder;
+mod cache;
+mod clock;
+mod core;
+mod listener;
+mod maintenance;
+mod makers;
+mod put;
+mod stats;
+mod workers;
+
+pub use batch::Batch;
+pub use builder::{BuildError, Builder};
+pub use bytes::Bytes;
+pub use cache::Cache;
+pub use listener::Evicted;
+pub use put::{InsertError, KEY_LEN_MAX, Made, Put};
+pub use stats::Stats;

@@ -1,0 +1,63 @@
+//! Telling the program of evictions.
+//!
+//! The engine reports an eviction under its locks. Evictions wait in a queue of the thread, and the listener
+//! is called when the operation that has evicted is over, so that it may use the cache.
+
+use larder_store::Eviction;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// An item that was dropped to make room for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// The key of the item.
+    pub key: Box<[u8]>,
+    /// The length of the value in bytes.
+    pub value_len: usize,
+    /// Whether the item was read since it was stored.
+    pub was_read: bool,
+}
+
+pub(crate) type Listener = Arc<dyn Fn(&Evicted) + Send + Sync>;
+
+thread_local! {
+    /// Evictions by this thread that were not delivered yet.
+    static QUEUE: RefCell<VecDeque<(Listener, Evicted)>> = const { RefCell::new(VecDeque::new()) };
+    /// Whether a call further up the stack delivers what is in the queue.
+    static IS_DELIVERING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Queues an eviction.
+pub(crate) fn note(listener: &Listener, eviction: &Eviction<'_>) {
+    let evicted = Evicted {
+        key: eviction.key.into(),
+        value_len: eviction.value_len,
+        was_read: eviction.fetched,
+    };
+    // While a thread ends, its queue may be gone, and nobody is told.
+    let _ = QUEUE.try_with(|queue| {
+        queue.borrow_mut().push_back((Arc::clone(listener), evicted));
+    });
+}
+
+/// Calls listeners for all evictions in the queue, those included that listeners cause.
+pub(crate) fn deliver() {
+    if IS_DELIVERING.replace(true) {
+        return;
+    }
+    let _ends = Delivering;
+    while let Ok(Some((listener, evicted))) = QUEUE.try_with(|queue| queue.borrow_mut().pop_front())
+    {
+        listener(&evicted);
+    }
+}
+
+/// Ends the delivery, also if a listener panics.
+struct Delivering;
+
+impl Drop for Delivering {
+    fn drop(&mut self) {
+        IS_DELIVERING.set(false);
+    }
+}

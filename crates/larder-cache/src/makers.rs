@@ -1,0 +1,112 @@
+//! One maker per key at a time, over all threads.
+//!
+//! All caches of the process share one table of the values that are being made and of the threads that
+//! wait for them. So a wait that would never end is found before it begins, whatever makers call:
+//!
+//! ```text
+//!   thread 1 makes a, waits for b ──▶ thread 2 makes b, wants a ──▶ thread 1: it makes a value itself
+//! ```
+
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+
+/// The number of a cache, and a key in it.
+type Name = (u64, Box<[u8]>);
+
+static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Table {
+    making: HashMap<Name, Arc<Flight>>,
+    /// What each waiting thread waits for.
+    waiting: HashMap<ThreadId, Arc<Flight>>,
+}
+
+/// A value that is being made.
+struct Flight {
+    maker: ThreadId,
+    ended: Condvar,
+    /// The value, or `None` if the maker has failed. Empty until it ends.
+    outcome: OnceLock<Option<Bytes>>,
+}
+
+/// The result of [`join`].
+pub(crate) enum Turn {
+    /// The caller makes the value.
+    Make(Making),
+    /// Another thread has made the value meanwhile.
+    Made(Bytes),
+    /// Another thread has failed: join again.
+    Failed,
+}
+
+/// Makes the caller the maker of a value, or waits for the present one to end.
+pub(crate) fn join(cache: u64, key: &[u8]) -> Turn {
+    let me = thread::current().id();
+    let name: Name = (cache, key.into());
+    let mut table = lock();
+    let Some(flight) = table.making.get(&name).cloned() else {
+        let flight =
+            Arc::new(Flight { maker: me, ended: Condvar::new(), outcome: OnceLock::new() });
+        table.making.insert(name.clone(), Arc::clone(&flight));
+        return Turn::Make(Making { registered: Some((name, flight)) });
+    };
+    if table.waits_for(&flight, me) {
+        return Turn::Make(Making { registered: None });
+    }
+    table.waiting.insert(me, Arc::clone(&flight));
+    while flight.outcome.get().is_none() {
+        table = flight.ended.wait(table).unwrap_or_else(PoisonError::into_inner);
+    }
+    table.waiting.remove(&me);
+    flight.outcome.get().cloned().flatten().map_or(Turn::Failed, Turn::Made)
+}
+
+fn lock() -> MutexGuard<'static, Table> {
+    // No code panics while it holds the lock.
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Table {
+    /// Whether the end of `flight` waits, perhaps through other threads, for `thread`.
+    fn waits_for(&self, flight: &Arc<Flight>, thread: ThreadId) -> bool {
+        let mut next = Some(flight);
+        while let Some(flight) = next.filter(|flight| flight.outcome.get().is_none()) {
+            if flight.maker == thread {
+                return true;
+            }
+            next = self.waiting.get(&flight.maker);
+        }
+        false
+    }
+}
+
+/// The right to make a value. If it is dropped before [`Making::finish`], the maker has failed.
+pub(crate) struct Making {
+    /// `None` if the thread makes a value because it can't wait for the one that is being made.
+    registered: Option<(Name, Arc<Flight>)>,
+}
+
+impl Making {
+    /// Hands the value to all who wait for it.
+    pub(crate) fn finish(mut self, value: &Bytes) {
+        self.end(Some(value.clone()));
+    }
+
+    fn end(&mut self, outcome: Option<Bytes>) {
+        let Some((name, flight)) = self.registered.take() else { return };
+        let mut table = lock();
+        table.making.remove(&name);
+        // It is empty: a flight ends once.
+        let _ = flight.outcome.set(outcome);
+        flight.ended.notify_all();
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}

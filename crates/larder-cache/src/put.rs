@@ -1,0 +1,83 @@
+//! How an item is stored, and why it may not be.
+
+use bytes::Bytes;
+use std::fmt;
+use std::time::Duration;
+
+/// The longest key in bytes.
+pub const KEY_LEN_MAX: usize = 250;
+
+/// How an item is stored: see [`crate::Cache::insert_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Put {
+    pub(crate) ttl: Option<Duration>,
+}
+
+impl Put {
+    /// An item that stays until it is evicted, replaced or removed.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { ttl: None }
+    }
+
+    /// Lets the item expire after `ttl`.
+    ///
+    /// Items expire at whole seconds of the cache's clock: up to a second before `ttl` has passed, never
+    /// after it. A `ttl` of less than a second ends with the current second.
+    #[must_use]
+    pub const fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl: Some(ttl) }
+    }
+}
+
+/// A value and how it is stored: the result of a maker of [`crate::Cache::get_or_insert_with`]. Values are
+/// converted to it; a pair of a value and a [`Put`] is, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    pub(crate) value: Bytes,
+    pub(crate) put: Put,
+}
+
+macro_rules! made_from {
+    ($($value:ty),*) => {
+        $(impl From<$value> for Made {
+            fn from(value: $value) -> Self {
+                Self { value: value.into(), put: Put::new() }
+            }
+        })*
+    };
+}
+
+made_from!(Bytes, Vec<u8>, Box<[u8]>, String, &'static [u8], &'static str);
+
+impl<V: Into<Bytes>> From<(V, Put)> for Made {
+    fn from((value, put): (V, Put)) -> Self {
+        Self { value: value.into(), put }
+    }
+}
+
+/// Why a value was not stored. No value is under the key then, so that nobody takes the old one for the
+/// new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsertError {
+    /// The key is empty, or longer than [`KEY_LEN_MAX`].
+    KeyLength,
+    /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of the
+    /// memory.
+    TooLarge,
+    /// Nothing can be evicted at the moment, because readers or writers use all segments. A later attempt may
+    /// succeed.
+    OutOfMemory,
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeyLength => write!(f, "a key must have 1 to {KEY_LEN_MAX} bytes"),
+            Self::TooLarge => f.write_str("the value is too large for the cache"),
+            Self::OutOfMemory => f.write_str("nothing can be evicted to make room for the value"),
+        }
+    }
+}
+
+impl std::error::Error for InsertError {}

@@ -1,0 +1,83 @@
+//! Statistics of a cache.
+
+use crate::core::Core;
+use larder_store::segment::MissRatioCurve;
+
+/// Counts since the cache was built, and its present size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Look-ups that found a value.
+    pub hits: u64,
+    /// Look-ups that found none, those of expired items included.
+    pub misses: u64,
+    /// Values that were stored.
+    pub insertions: u64,
+    /// Values that were refused: see [`crate::InsertError`]. Keys of a wrong length are not counted.
+    pub refusals: u64,
+    /// Items that were dropped to make room.
+    pub evictions: u64,
+    /// Items, with those that have expired or were cleared and that maintenance has not removed yet.
+    pub items: u64,
+    /// Memory that is in use, in bytes: items, index and bookkeeping.
+    pub memory_used: u64,
+    /// Memory that may be used, in bytes.
+    pub memory_limit: u64,
+}
+
+impl Stats {
+    /// The share of look-ups that found a value, 0 to 1; `None` before the first.
+    #[must_use]
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let lookups = self.hits + self.misses;
+        (lookups > 0).then(|| self.hits as f64 / lookups as f64)
+    }
+
+    pub(crate) fn of(core: &Core) -> Self {
+        let (counters, gauges) = (core.workers.counters(), core.store.gauges());
+        let of_classes = |count: fn(&larder_operations::ClassCounters) -> u64| {
+            counters.classes.iter().map(count).sum()
+        };
+        let of_thread = &counters.thread;
+        Self {
+            hits: of_classes(|class| class.get_hits.get()),
+            misses: of_thread.get_misses.get(),
+            insertions: of_classes(|class| class.cmd_set.get()),
+            refusals: of_thread.store_too_large.get() + of_thread.store_no_memory.get(),
+            evictions: gauges.evictions,
+            items: gauges.items,
+            memory_used: gauges.used_bytes,
+            memory_limit: gauges.limit_bytes,
+        }
+    }
+}
+
+/// The hit ratio at `factor` times the memory, between the two points of the curve beside it. The curve is
+/// nearly straight over the logarithm of the memory.
+pub(crate) fn hit_ratio_at(curve: &MissRatioCurve, factor: f64) -> Option<f64> {
+    let mut points = curve.hit_ratios.windows(2).filter_map(|pair| {
+        let &[(low, at_low), (high, at_high)] = pair else { return None };
+        let share = (factor / low).log2() / (high / low).log2();
+        (low..=high).contains(&factor).then_some(at_low + (at_high - at_low) * share)
+    });
+    points.next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_interpolated_within_the_curve_and_unknown_outside() {
+        let hit_ratios = vec![(0.5, 0.2), (1.0, 0.4), (2.0, 0.8)];
+        let curve = MissRatioCurve { hit_ratios, ..MissRatioCurve::default() };
+        assert_eq!(hit_ratio_at(&curve, 0.5), Some(0.2));
+        assert_eq!(hit_ratio_at(&curve, 1.0), Some(0.4));
+        assert_eq!(hit_ratio_at(&curve, 2.0), Some(0.8));
+        let between = hit_ratio_at(&curve, 2.0_f64.sqrt()).unwrap();
+        assert!((between - 0.6).abs() < 1e-9, "{between}");
+        assert_eq!(hit_ratio_at(&curve, 0.4), None);
+        assert_eq!(hit_ratio_at(&curve, 2.1), None);
+        assert_eq!(hit_ratio_at(&MissRatioCurve::default(), 1.0), None);
+    }
+}

@@ -1,0 +1,259 @@
+//! Engine handles, and which thread uses which.
+//!
+//! A handle is for one thread at a time. The cache keeps a row of slots, each with a handle that is made
+//! when it is needed first. A call takes the slot that its thread has used last, or another free one if
+//! that is taken: by another thread, or by a call further up the same thread's stack. It never waits for a slot.
+//! So there are as many handles as calls at once, they belong to the cache and end with it, and a thread that
+//! ends leaves nothing behind.
+
+use crate::put::{InsertError, KEY_LEN_MAX};
+use atomic_refcell::{AtomicRefCell, AtomicRefMut};
+use larder_operations::{Counters, Limits, OpContext, Remove, Removed, Set, Store, Stored};
+use larder_store::segment::{self, ChainLease, Handle, Upload};
+use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Refusal, Seconds, Value};
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
+
+/// The number of slots. Further calls at once have a handle made for them alone.
+const SLOTS: usize = 64;
+/// All items belong to one class of the statistics.
+const CLASSES: usize = 1;
+
+thread_local! {
+    /// The number of the slot that this thread has used last, in any cache.
+    static LAST_SLOT: Cell<usize> = const { Cell::new(0) };
+}
+
+pub(crate) struct Workers {
+    store: segment::Cache,
+    limits: Limits,
+    slots: Box<[Slot]>,
+    /// The counts of handles that were made for one call.
+    departed: Mutex<Counters>,
+}
+
+#[repr(align(128))]
+struct Slot {
+    handle: AtomicRefCell<Option<Handle>>,
+    counters: Counters,
+}
+
+impl Workers {
+    pub(crate) fn new(store: segment::Cache, limits: Limits) -> Self {
+        let slot = || Slot { handle: AtomicRefCell::new(None), counters: Counters::new(CLASSES) };
+        let slots = (0..SLOTS).map(|_| slot()).collect();
+        Self { store, limits, slots, departed: Mutex::new(Counters::new(CLASSES)) }
+    }
+
+    /// A handle for one batch of operations, which begins now.
+    #[inline]
+    pub(crate) fn claim(&self, now: Seconds) -> Claim<'_> {
+        let last = self.slots.get(LAST_SLOT.get()).and_then(|slot| self.claim_slot(slot));
+        let worker = last.unwrap_or_else(|| self.claim_any());
+        let mut claim = Claim { workers: self, worker, now };
+        claim.worker.handle().begin_batch(now);
+        claim
+    }
+
+    #[inline]
+    fn claim_slot<'w>(&'w self, slot: &'w Slot) -> Option<Worker<'w>> {
+        let mut handle = slot.handle.try_borrow_mut().ok()?;
+        if handle.is_none() {
+            *handle = Some(self.store.handle());
+        }
+        let handle = AtomicRefMut::filter_map(handle, Option::as_mut)?;
+        Some(Worker::InSlot(handle, &slot.counters))
+    }
+
+    #[cold]
+    fn claim_any(&self) -> Worker<'_> {
+        let claim = |(number, slot)| Some((number, self.claim_slot(slot)?));
+        match self.slots.iter().enumerate().find_map(claim) {
+            Some((number, worker)) => {
+                LAST_SLOT.set(number);
+                worker
+            }
+            None => Worker::Extra(Box::new((self.store.handle(), Counters::new(CLASSES)))),
+        }
+    }
+
+    /// Does one step of maintenance with the handle of each slot that is free; true if there is more to
+    /// do now.
+    pub(crate) fn maintain(&self, now: Seconds) -> bool {
+        self.slots.iter().fold(false, |more, slot| {
+            let handle = slot.handle.try_borrow_mut().ok();
+            let handle = handle.and_then(|handle| AtomicRefMut::filter_map(handle, Option::as_mut));
+            handle.is_some_and(|mut handle| handle.maintain(now)) || more
+        })
+    }
+
+    /// The sums of all counters.
+    pub(crate) fn counters(&self) -> Counters {
+        let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.iter().map(|slot| &slot.counters);
+        Counters::sum(CLASSES, slots.chain([&*departed]))
+    }
+}
+
+enum Worker<'w> {
+    InSlot(AtomicRefMut<'w, Handle>, &'w Counters),
+    Extra(Box<(Handle, Counters)>),
+}
+
+impl Worker<'_> {
+    #[inline]
+    fn handle(&mut self) -> &mut Handle {
+        match self {
+            Self::InSlot(handle, _) => handle,
+            Self::Extra(extra) => &mut extra.0,
+        }
+    }
+}
+
+/// The use of a handle. The batch ends when it is dropped.
+pub(crate) struct Claim<'w> {
+    workers: &'w Workers,
+    worker: Worker<'w>,
+    now: Seconds,
+}
+
+/// What [`Claim::read`] found.
+pub(crate) enum Read<R, F> {
+    /// The result of the closure.
+    Shown(R),
+    /// The closure, which was not called, and a copy of a value that is not in one piece.
+    Copied(F, Vec<u8>),
+}
+
+impl Claim<'_> {
+    #[inline]
+    fn hashed<'k>(&mut self, key: &'k [u8]) -> HashedKey<'k> {
+        HashedKey { bytes: key, hash: self.worker.handle().hash(key) }
+    }
+
+    #[inline]
+    fn context(&mut self) -> OpContext<'_, Handle> {
+        let (engine, counters) = match &mut self.worker {
+            Worker::InSlot(handle, counters) => (&mut **handle, *counters),
+            Worker::Extra(extra) => (&mut extra.0, &extra.1),
+        };
+        OpContext::new(engine, counters, &self.workers.limits, self.now)
+    }
+
+    /// Looks a key up, and shows a value that is in one piece to `f`.
+    #[inline]
+    pub(crate) fn read<R, F: FnOnce(&[u8]) -> R>(
+        &mut self,
+        key: &[u8],
+        f: F,
+    ) -> Option<Read<R, F>> {
+        let key = self.hashed(key);
+        let shown = self.context().content(key, |content| {
+            Some(match &content.value {
+                Value::Whole(bytes) => Read::Shown(f(bytes)),
+                Value::Large(lease) => Read::Copied(f, copy_of(lease)),
+            })
+        });
+        if let Lookup::Hit(shown) = shown { shown } else { None }
+    }
+
+    /// A copy of a value. The look-up is not counted and leaves no trace.
+    pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let key = self.hashed(key);
+        let shown = self.context().describe(key, |item| match &item.value {
+            Value::Whole(bytes) => bytes.to_vec(),
+            Value::Large(lease) => copy_of(lease),
+        });
+        if let Lookup::Hit(copy) = shown { Some(copy) } else { None }
+    }
+
+    pub(crate) fn contains(&mut self, key: &[u8]) -> bool {
+        let key = self.hashed(key);
+        matches!(self.context().describe(key, |_| ()), Lookup::Hit(()))
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), InsertError> {
+        if key.is_empty() || key.len() > KEY_LEN_MAX {
+            return Err(InsertError::KeyLength);
+        }
+        let key = self.hashed(key);
+        let stored = if value.len() < self.worker.handle().upload_len_min() {
+            self.context().set(key, &Set { value, client_flags: 0, expiry })
+        } else {
+            self.insert_large(key, value, expiry)
+        };
+        match stored {
+            Stored::Stored { .. } => Ok(()),
+            Stored::TooLarge => Err(InsertError::TooLarge),
+            _ => Err(InsertError::OutOfMemory),
+        }
+    }
+
+    fn insert_large(&mut self, key: HashedKey<'_>, value: &[u8], expiry: Expiry) -> Stored {
+        let op =
+            Store { value_len: value.len(), expiry, refusal_removes: true, ..Store::default() };
+        let size = self.workers.limits.footprint(key.bytes.len(), value.len(), 0);
+        if size > self.workers.limits.item_size_max {
+            return self.context().refuse(key, &op, Stored::TooLarge);
+        }
+        match upload(self.worker.handle(), value) {
+            Ok(upload) => self.context().store(key, &op, &mut Some(upload)),
+            Err(Refusal::TooLarge) => self.context().refuse(key, &op, Stored::TooLarge),
+            Err(_) => self.context().refuse(key, &op, Stored::OutOfMemory),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        let key = self.hashed(key);
+        self.context().remove(key, &Remove::default()) == Removed::Removed
+    }
+
+    /// Removes all items: none is found any more, and maintenance frees their memory.
+    pub(crate) fn clear(&mut self) {
+        self.context().flush(Expiry::Never);
+        self.worker.handle().crawl_soon();
+    }
+
+    /// Prefetches items that are looked up next, in this order.
+    pub(crate) fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
+        let handle = self.worker.handle();
+        for key in keys {
+            let hash = handle.hash(key.as_ref());
+            handle.announce(hash);
+        }
+        handle.prefetch_announced();
+    }
+}
+
+impl Drop for Claim<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.worker.handle().end_batch();
+        if let Worker::Extra(extra) = &self.worker {
+            let mut departed = self.workers.departed.lock().unwrap_or_else(PoisonError::into_inner);
+            let sum = Counters::sum(CLASSES, [&*departed, &extra.1]);
+            *departed = sum;
+        }
+    }
+}
+
+fn upload(handle: &mut Handle, value: &[u8]) -> Result<Upload, Refusal> {
+    let mut upload = handle.upload(value.len())?;
+    handle.extend(&mut upload, value)?;
+    Ok(upload)
+}
+
+/// A large value in one piece.
+#[cold]
+fn copy_of(lease: &ChainLease) -> Vec<u8> {
+    let mut copy = Vec::with_capacity(lease.len());
+    while copy.len() < lease.len() {
+        copy.extend_from_slice(lease.piece(copy.len()));
+    }
+    copy
+}
