@@ -311,7 +311,7 @@ impl<E: Engine> Session<E> {
             } else if output.len() > cx.settings.output_max {
                 Step::end(0, Next::Write)
             } else if self.resp.is_some() {
-                self.answer_resp(cx, rest, &mut left, output)
+                self.answer_resp(cx, rest, turn, output)
             } else if rest.is_empty() {
                 Step::end(0, Next::Read { wanted: 1 })
             } else if turn.left == 0 {

@@ -2,9 +2,10 @@
 
 use super::state::{FETCHES_MAX, State};
 use crate::Host;
-use crate::context::{Context, Next, Step};
+use crate::context::{Context, Next, Step, Turn};
 use crate::session::Session;
 use arrayvec::ArrayVec;
+use larder_operations::CommandClass;
 use larder_protocol::KEY_LEN_MAX;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
@@ -49,6 +50,30 @@ enum What<'b> {
     Request(Request<'b>),
 }
 
+impl What<'_> {
+    /// The class that the request is timed with. One with several keys counts once.
+    fn class(&self) -> CommandClass {
+        let verb = match self {
+            Self::Get(..) => return CommandClass::Get,
+            Self::Request(request) => request.row().map(|(_, verb)| verb),
+        };
+        match verb {
+            Ok(Verb::Get | Verb::GetRange | Verb::MGet | Verb::StrLen) => CommandClass::Get,
+            Ok(Verb::Exists | Verb::Type | Verb::Ttl | Verb::PTtl) => CommandClass::Get,
+            Ok(Verb::ExpireTime | Verb::PExpireTime) => CommandClass::Get,
+            Ok(Verb::Set | Verb::SetEx | Verb::PSetEx | Verb::SetNx) => CommandClass::Store,
+            Ok(Verb::GetSet | Verb::MSet | Verb::Append) => CommandClass::Store,
+            Ok(Verb::Del | Verb::Unlink | Verb::GetDel) => CommandClass::Delete,
+            Ok(Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy) => CommandClass::Count,
+            Ok(Verb::Expire | Verb::ExpireAt | Verb::PExpire | Verb::PExpireAt) => {
+                CommandClass::Touch
+            }
+            Ok(Verb::Persist | Verb::Touch | Verb::GetEx) => CommandClass::Touch,
+            _ => CommandClass::Other,
+        }
+    }
+}
+
 /// What follows the requests of a batch.
 enum BatchEnd<'b> {
     Full,
@@ -59,24 +84,24 @@ enum BatchEnd<'b> {
 }
 
 impl<E: Engine> Session<E> {
-    /// Answers the next requests, at most `left`.
+    /// Answers the next requests, as many as the turn may.
     pub(crate) fn answer_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
-        left: &mut usize,
+        turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> Step {
         let Some(mut state) = self.resp.take() else { return Step::end(0, Next::Close) };
         let is_idle = input.is_empty() && !state.has_script();
-        let step = if *left == 0 && !is_idle {
+        let step = if turn.left == 0 && !is_idle {
             Step::end(0, Next::Yield)
         } else if state.has_script() {
-            self.answer_script(cx, &mut state, left, output)
+            self.answer_script(cx, &mut state, turn, output)
         } else if input.is_empty() {
             Step::end(0, Next::Read { wanted: 1 })
         } else {
-            self.answer_requests(cx, &mut state, input, left, output)
+            self.answer_requests(cx, &mut state, input, turn, output)
         };
         self.resp = Some(state);
         step
@@ -86,12 +111,12 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
-        left: &mut usize,
+        turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> Step {
         let mut script = std::mem::take(&mut state.script);
         let requests = script.requests.get(script.at..).unwrap_or_default();
-        let step = self.answer_requests(cx, state, requests, left, output);
+        let step = self.answer_requests(cx, state, requests, turn, output);
         script.at += step.consumed;
         // An inline request may be `EXEC`, which leaves a script of its own.
         if script.at < script.requests.len() && !state.has_script() {
@@ -106,12 +131,12 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         state: &mut State,
         input: &[u8],
-        left: &mut usize,
+        turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> Step {
         let mut batch = ArrayVec::new();
         // A login changes how long the requests after it may be.
-        let max = if state.needs_login() { 1 } else { (*left).min(BATCH_MAX) };
+        let max = if state.needs_login() { 1 } else { turn.left.min(BATCH_MAX) };
         let bounds = bounds(cx, state);
         let batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
         let mut end = 0;
@@ -119,9 +144,12 @@ impl<E: Engine> Session<E> {
             if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
                 return Step::go_on(end);
             }
-            *left = left.saturating_sub(1);
+            turn.left = turn.left.saturating_sub(1);
             match self.answer_ready(cx, state, ready, output) {
-                Outcome::Done => end = ready.end,
+                Outcome::Done => {
+                    end = ready.end;
+                    turn.answered.add(ready.what.class(), 1);
+                }
                 Outcome::Paused => return Step::go_on(end),
                 Outcome::Wait => {
                     let behind = batch.iter().skip(done + 1).map(|ready| ready.hash);
