@@ -22,8 +22,8 @@ impl Put {
 
     /// Lets the item expire after `ttl`.
     ///
-    /// Items expire at whole seconds of the cache's clock: up to a second before `ttl` has passed, never
-    /// after it. A `ttl` of less than a second ends with the current second.
+    /// Items expire at whole seconds of the cache's clock: up to a second before `ttl` has passed. A `ttl`
+    /// of less than a second ends with the current second, which may be later.
     #[must_use]
     pub const fn ttl(self, ttl: Duration) -> Self {
         Self { ttl: Some(ttl) }
