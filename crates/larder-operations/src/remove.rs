@@ -55,6 +55,11 @@ impl<E: Engine> OpContext<'_, E> {
         let (removed, found) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return Removed::Pending,
+            // There is no memory to read the item, which need not be known to be removed.
+            Err(_) if !op.keeps() && op.compare.is_none() => {
+                let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
+                (Removed::Removed, Found::Nothing)
+            }
             // The item that is kept is smaller than the old one, but there may be no memory even for it.
             Err(_) => (Removed::NotFound, Found::Nothing),
         };

@@ -129,7 +129,7 @@ impl Writer<'_> {
         let source;
         if found.is_none() && shared.flash.is_some() {
             match self.find_on_flash(shared, stripe, key, is_shown) {
-                OnFlash::Nothing => (),
+                OnFlash::Nothing => self.remove_unreadable(shared, stripe),
                 OnFlash::Pending => return Err(Shortage::Refused(Refusal::Pending)),
                 OnFlash::NoRoom => return Err(Shortage::Refused(Refusal::OutOfMemory)),
                 OnFlash::Unread => is_unread = true,
@@ -557,13 +557,14 @@ impl<'u> Update<'u, '_> {
                 self.stripe.replace(&found.place, offset, freq);
             }
             None if let Some(place) = &unread => {
+                // Others are of keys that agree in all bits of the word, or of none. One of them may be the
+                // key's own, which must not outlive this if the process dies.
+                for other in self.stripe.on_flash().skip(1) {
+                    self.stripe.report_to_walks();
+                    self.writer.remove_from_flash(shared, self.stripe, &other);
+                }
                 self.stripe.replace(place, offset, freq);
                 self.writer.count_off_flash(shared, place.slot);
-                // Others are of keys that agree in all bits of the word, or of none.
-                for place in self.stripe.on_flash() {
-                    self.stripe.report_to_walks();
-                    self.writer.remove_from_flash(shared, self.stripe, &place);
-                }
             }
             None => {
                 let witness = self.witness;

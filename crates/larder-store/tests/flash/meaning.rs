@@ -211,3 +211,34 @@ fn idle_items_leave_before_their_memory_is_needed() {
     }
     assert_eq!(cache.gauges().evictions, 0);
 }
+
+/// A page that is not full is read again when something with a later expiry is written to it.
+#[test]
+fn a_key_that_was_stored_after_its_item_had_expired_has_one_item() {
+    let device = Memory::new(128 * MIB, 7);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    let at = Expiry::At(Seconds(client.now().0 + 100));
+    for i in 0..30_000 {
+        let attributes = Attributes { expiry: at, ..Attributes::default() };
+        client.set_with(&key(i), &value(i, 0, 1000), attributes);
+        pace(&cache, i);
+    }
+    settle(&cache);
+    now.fetch_add(200, Ordering::Relaxed);
+    for i in 0..30_000 {
+        let bytes = value(i, 1, 1000);
+        let added = client.update(&key(i), |found| match found {
+            Some(_) => (Change::Keep, false),
+            None => (put(&bytes), true),
+        });
+        assert_eq!(added, Ok(true), "{i} had expired");
+        pace(&cache, i);
+    }
+    fill(&cache, &mut client, 30_000..60_000, 0);
+    for i in 0..30_000 {
+        let deleted = client.update(&key(i), |found| (Change::Remove, found.is_some()));
+        assert!(client.get(&key(i)).is_none(), "{i} was deleted: {deleted:?}");
+    }
+}

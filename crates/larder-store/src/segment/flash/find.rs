@@ -137,6 +137,21 @@ impl Writer<'_> {
         found
     }
 
+    /// Removes index words of a key whose pages have expired or were flushed, before the key gets another word.
+    /// Such a page becomes readable again if it is not full, and something with a later expiry lands there.
+    pub(in super::super) fn remove_unreadable(
+        &mut self,
+        shared: &Shared,
+        stripe: &Locked<'_, Table>,
+    ) {
+        let Some(flash) = shared.flash.as_ref().filter(|flash| !flash.is_off()) else { return };
+        for place in stripe.on_flash() {
+            if flash.readable(shared.table(), place.slot, self.now).is_none() {
+                self.remove_from_flash(shared, stripe, &place);
+            }
+        }
+    }
+
     /// Counts out an item whose index word does not refer to flash any more.
     pub(in super::super) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
         let Some(flash) = &shared.flash else { return };

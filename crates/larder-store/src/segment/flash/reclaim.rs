@@ -101,7 +101,10 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
         // As long as others are free, its items that were copied to memory can come back.
         let is_unused =
             page.items() == 0 && (is_short || page.copies().load(Ordering::Relaxed) == 0);
-        is_unused || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0
+        let is_void =
+            is_unused || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0;
+        // What is being written to it counts when it has landed.
+        is_void && page.reads().load(Ordering::Acquire) == 0
     };
     let compacts = || {
         if free >= settings.compact_under as usize || !flash.may_rewrite() {

@@ -179,11 +179,9 @@ impl Flash {
         if before / 60 != now.0 / 60 {
             self.counts.errors.set(0);
         }
-        if self.counts.reading.get() > 0 {
-            for map in &self.reads {
-                let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
-                reads.iter().filter(|read| read.is_late(now)).for_each(|read| read.give_up());
-            }
+        for map in &self.reads {
+            let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
+            reads.iter().filter(|read| read.is_late(now)).for_each(|read| read.give_up());
         }
         // One that was woken may have gone away without waking the next.
         self.wake(usize::MAX);
