@@ -28,12 +28,14 @@ pub struct Remove {
 /// The outcome of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// The item was removed, or kept as the removal says.
+    /// The item was removed, or kept as the removal says. Without memory for what it says, it was removed.
     Removed,
     /// There is no item.
     NotFound,
     /// The item has another CAS.
     Exists,
+    /// The item is there, but can't be compared, because there is no memory to read it, or can't be changed.
+    OutOfMemory,
     /// The item is on slower storage: repeat the operation.
     Pending,
 }
@@ -55,13 +57,12 @@ impl<E: Engine> OpContext<'_, E> {
         let (removed, found) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return Removed::Pending,
-            // There is no memory to read the item, which need not be known to be removed.
-            Err(_) if !op.keeps() && op.compare.is_none() => {
+            // There is no memory to read the item, or for what is kept of it. Nobody may find it as it was.
+            Err(_) if op.compare.is_none() => {
                 let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
                 (Removed::Removed, Found::Nothing)
             }
-            // The item that is kept is smaller than the old one, but there may be no memory even for it.
-            Err(_) => (Removed::NotFound, Found::Nothing),
+            Err(_) => (Removed::OutOfMemory, Found::Nothing),
         };
         match removed {
             Removed::Removed if op.invalidate => (),
@@ -69,6 +70,7 @@ impl<E: Engine> OpContext<'_, E> {
                 self.counters.class(found.class(), |class| class.delete_hits.add(1))
             }
             Removed::Exists if op.mismatch_uncounted => (),
+            Removed::OutOfMemory => (),
             _ => self.counters.thread.delete_misses.add(1),
         }
         self.tell(|| {

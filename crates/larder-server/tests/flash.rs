@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Scratch, Server, larderd, stat, stderr, wait_for};
+use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +104,47 @@ fn large_values_are_found_on_flash() {
     assert!(number(&server, "get_extstore") > 100, "{}", page(&server, ""));
     assert_eq!(number(&server, "badcrc_from_extstore"), 0);
     assert_eq!(number(&server, "miss_from_extstore"), 0);
+}
+
+#[test]
+fn without_memory_to_read_a_large_item_removals_are_as_clients_expect() {
+    let scratch = Scratch::new("removals");
+    let list = format!("ext_path={}:256m", scratch.path("items").display());
+    let region = scratch.path("region").display().to_string();
+    let start = |more: &[&str]| {
+        let options = ["-t", "1", "-m", "16", "-e", &region, "-o", &list];
+        Server::larderd(&[&options, more].concat())
+    };
+    let mut server = start(&[]);
+    wait_for("writes", || {
+        for key in 0..400 {
+            let value = large_value(key);
+            let set = format!("set key{key} 7 0 {} noreply\r\n{value}\r\nmn\r\n", value.len());
+            assert_eq!(server.ask_text(&set), "MN\r\n");
+        }
+        number(&server, "extstore_objects_used") > 200
+    });
+    server.signal(Signal::SIGTERM);
+    assert!(server.ends().success());
+
+    // What is in memory stays there, and sets take the rest.
+    let server = start(&["-M"]);
+    let set = |key| format!("set small{key} 0 0 1800\r\n{}\r\n", value(key));
+    let stored = (0..).take_while(|key| server.ask_text(&set(*key)) == "STORED\r\n").count();
+    assert!(stored > 0);
+    let no_memory = "SERVER_ERROR out of memory\r\n";
+    let unread: Vec<_> = (0..400)
+        .filter(|key| server.ask_text(&format!("md key{key} C1\r\n")) == no_memory)
+        .take(3)
+        .collect();
+    let [deleted, stale, kept] = unread[..] else { panic!("all could be read") };
+    assert_eq!(server.ask_text(&format!("delete key{deleted}\r\n")), "DELETED\r\n");
+    assert_eq!(server.ask_text(&format!("md key{stale} I\r\n")), "HD\r\n");
+    for key in [deleted, stale] {
+        assert_eq!(server.ask_text(&format!("mg key{key} s\r\n")), "EN\r\n");
+        assert_eq!(server.ask_text(&format!("delete key{key}\r\n")), "NOT_FOUND\r\n");
+    }
+    assert_eq!(server.ask_text(&format!("md key{kept} C1\r\n")), no_memory, "it is there still");
 }
 
 /// Names of lines that only a server with flash has.

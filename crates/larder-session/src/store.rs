@@ -105,6 +105,7 @@ pub(crate) fn delete<E: Engine, H: Host>(
         Removed::Removed => Deleted::Deleted { cas: 0 },
         Removed::NotFound => Deleted::NotFound,
         Removed::Exists => Deleted::Exists,
+        Removed::OutOfMemory => Deleted::OutOfMemory,
         Removed::Pending => return false,
     };
     reply::deleted(delete, outcome, output);

@@ -85,6 +85,8 @@ pub enum Deleted {
     NotFound,
     /// The CAS differs.
     Exists,
+    /// Nothing can be evicted to read the item.
+    OutOfMemory,
 }
 
 /// What became of an increment or decrement.
@@ -293,6 +295,9 @@ pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
         Deleted::Deleted { .. } => ("DELETED", b"HD", None),
         Deleted::NotFound => ("NOT_FOUND", b"NF", Some(Status::NotFound)),
         Deleted::Exists => ("EXISTS", b"EX", Some(Status::Exists)),
+        Deleted::OutOfMemory => {
+            return out_of_memory(&delete.format, "SERVER_ERROR out of memory", out);
+        }
     };
     match &delete.format {
         ReplyFormat::Classic(classic) => line(classic, word, out),

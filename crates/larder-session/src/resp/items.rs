@@ -118,7 +118,7 @@ fn count<E: Engine, H: Host>(
         ItemsCommand::Del(_) => match cx.operations.remove(key, &Remove::default()) {
             Removed::Removed => Lookup::Hit(()),
             Removed::Pending => Lookup::Pending,
-            Removed::NotFound | Removed::Exists => Lookup::Miss,
+            Removed::NotFound | Removed::Exists | Removed::OutOfMemory => Lookup::Miss,
         },
         ItemsCommand::Touch(_) => {
             // A look-up without changes needs no memory.
