@@ -101,6 +101,8 @@ pub(super) struct Alloc {
     pub(super) open: usize,
     /// The number of segments that uploads hold.
     pub(super) uploading: usize,
+    /// The number of segments with values that are read from flash, or were and have not been used yet.
+    pub(super) fetching: usize,
     /// The number of segments that the index and the ghosts use.
     pub(super) indexing: usize,
     /// Segments above the limit, whose memory was given back. A higher limit takes them from here.
@@ -135,6 +137,7 @@ impl Alloc {
             orphans: Vec::new(),
             open: 0,
             uploading: 0,
+            fetching: 0,
             indexing: 0,
             limit: present,
             present,
@@ -239,6 +242,11 @@ impl Alloc {
     /// The number of free segments.
     pub(super) fn free(&self) -> usize {
         self.free.len()
+    }
+
+    /// The count of segments of uploads, or of values that are read from flash.
+    pub(super) fn held_by_values(&mut self, is_fetched: bool) -> &mut usize {
+        if is_fetched { &mut self.fetching } else { &mut self.uploading }
     }
 
     /// The number of retired segments that readers may still see.

@@ -9,6 +9,11 @@ use crate::{Lease, Refusal};
 use std::cell::Cell;
 use std::sync::Arc;
 
+/// The share of all segments that uploads may hold, in percent. One of half the limit always fits.
+const UPLOAD_SHARE: usize = 62;
+/// Values that are read from flash may hold one in so many segments: they wait for each other.
+const FETCHED_PART: usize = 4;
+
 /// A value that arrives in pieces. Its segments belong to it alone until it is stored. If it is dropped
 /// before, they are free again at once, because no reader has seen them.
 #[derive(Debug)]
@@ -18,11 +23,49 @@ pub struct Upload {
     /// The announced length in bytes.
     pub(super) len: usize,
     pub(super) filled: usize,
+    /// It is read from flash: see `Alloc::fetching`.
+    is_fetched: bool,
 }
 
 impl Upload {
     pub(super) fn new(shared: &Arc<Shared>, len: usize) -> Self {
-        Self { shared: Arc::clone(shared), segments: Vec::new(), len, filled: 0 }
+        let shared = Arc::clone(shared);
+        Self { shared, segments: Vec::new(), len, filled: 0, is_fetched: false }
+    }
+
+    /// A value that is read from flash.
+    pub(super) fn fetched(shared: &Arc<Shared>, len: usize) -> Self {
+        let mut upload = Self::new(shared, len);
+        upload.is_fetched = true;
+        upload
+    }
+
+    /// Whether it may not have more memory.
+    pub(super) fn is_at_limit(&self) -> bool {
+        let limit = self.shared.limit_segments();
+        let alloc = self.shared.alloc();
+        let (held, max) = if self.is_fetched {
+            // The only one may need more than that.
+            let is_only = alloc.fetching == self.segments.len();
+            (
+                alloc.fetching,
+                if is_only { limit * UPLOAD_SHARE / 100 } else { limit / FETCHED_PART },
+            )
+        } else {
+            (alloc.uploading, limit * UPLOAD_SHARE / 100)
+        };
+        held >= max
+    }
+
+    /// Adds a segment, which it fills later.
+    pub(super) fn add_segment(&mut self, segment: u32) {
+        self.segments.push(segment);
+        *self.shared.alloc().held_by_values(self.is_fetched) += 1;
+    }
+
+    /// Counts segments out that are not its own any more.
+    fn count_out(&self, count: usize) {
+        *self.shared.alloc().held_by_values(self.is_fetched) -= count;
     }
 
     /// Refuses an upload of another cache, whose segments have no meaning in this one.
@@ -131,7 +174,7 @@ impl Upload {
 
     fn release(mut self, count: usize) -> usize {
         self.segments.drain(..count);
-        self.shared.alloc().uploading -= count;
+        self.count_out(count);
         count
     }
 
@@ -140,7 +183,7 @@ impl Upload {
     pub(super) fn fill_with(&mut self, len: usize) {
         (self.len, self.filled) = (len, len);
         let unused = self.segments.split_off(self.segments_wanted());
-        self.shared.alloc().uploading -= unused.len();
+        self.count_out(unused.len());
         self.shared.free(&unused);
     }
 }
@@ -148,7 +191,7 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if !self.segments.is_empty() {
-            self.shared.alloc().uploading -= self.segments.len();
+            self.count_out(self.segments.len());
             self.shared.free(&self.segments);
         }
     }

@@ -18,8 +18,6 @@ use super::table::SegmentState;
 use crate::Refusal;
 use std::sync::Arc;
 
-/// The share of all segments that uploads may hold, in percent. One of half the limit always fits.
-const UPLOAD_SHARE: usize = 62;
 /// If one segment in this many waits for readers, no more is evicted for a write, because evicting more
 /// frees nothing while a reader does not end its batch.
 const LIMBO_SHARE: usize = 8;
@@ -158,13 +156,11 @@ impl Handle {
     }
 
     pub(super) fn extend_segments(&mut self, upload: &mut Upload) -> Result<(), Refusal> {
-        let max = self.shared.limit_segments() * UPLOAD_SHARE / 100;
-        if self.shared.alloc().uploading >= max {
+        if upload.is_at_limit() {
             return Err(Refusal::OutOfMemory);
         }
         let segment = self.take_segment()?;
-        upload.segments.push(segment);
-        self.shared.alloc().uploading += 1;
+        upload.add_segment(segment);
         Ok(())
     }
 }

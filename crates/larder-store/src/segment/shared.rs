@@ -604,7 +604,7 @@ impl Shared {
     }
 
     /// How much memory leases and uploads hold above the shares from which slow peers are
-    /// disconnected. The rest up to their limits (half, and `room::UPLOAD_SHARE`) is for peers that
+    /// disconnected. The rest up to their limits (half, and `chain::UPLOAD_SHARE`) is for peers that
     /// do read and send.
     pub(super) fn overheld(&self) -> Overheld {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);

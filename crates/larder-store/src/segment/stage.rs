@@ -18,7 +18,10 @@ impl Handle {
     ) -> Result<(), Refusal> {
         let mut staging = match self.staging.take().filter(|staging| staging.plan == plan) {
             Some(staging) => staging,
-            None => Staging::filled(plan, self.segments_for(plan.len)?, None),
+            None => {
+                let upload = Upload::new(&self.shared, plan.len);
+                Staging::filled(plan, self.with_all_segments(upload)?, None)
+            }
         };
         self.pinned(|shared, pinned, now| {
             let witness = Witness::pinned(pinned);
@@ -33,8 +36,8 @@ impl Handle {
         Ok(())
     }
 
-    pub(super) fn segments_for(&mut self, len: usize) -> Result<Upload, Refusal> {
-        let mut upload = Upload::new(&self.shared, len);
+    /// Takes all segments that an upload needs.
+    pub(super) fn with_all_segments(&mut self, mut upload: Upload) -> Result<Upload, Refusal> {
         while upload.segments.len() < upload.segments_wanted() {
             self.extend_segments(&mut upload)?;
         }

@@ -331,6 +331,44 @@ fn without_memory_for_a_large_value_a_get_is_a_miss_and_the_item_stays() {
 }
 
 #[test]
+fn values_that_were_read_and_that_nobody_takes_keep_no_others_out() {
+    const LONG: usize = 1_500_000;
+    let device = Memory::new(256 * MIB, 7);
+    let cache = Cache::new(large_config(&device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    for i in 0..60 {
+        client.set(&key(i), &value(i, 0, LONG));
+        settle(&cache);
+    }
+    // Peers that take no answers: what they have asked for is read, and stays.
+    let mut stalled: Vec<_> = (0..30).map(|_| Client::new(&cache, &now)).collect();
+    let mut held = Vec::new();
+    for (i, client) in stalled.iter_mut().enumerate() {
+        client.begin(&key(i), &mut held);
+        settle(&cache);
+    }
+    assert!(held.len() > 3, "{}", held.len());
+    assert_eq!(client.handle.overheld().uploaded_by_any, 0, "nobody uploads anything");
+    now.fetch_add(1, Ordering::Relaxed);
+    let found = (30..60).filter(|i| {
+        let found = client.get(&key(*i));
+        settle(&cache);
+        found == Some(value(*i, 0, LONG))
+    });
+    let (found, evicted) = (found.count(), cache.gauges().evictions);
+    assert!(found as u64 + evicted >= 30 && found > 20, "{found}, {evicted} evicted");
+    // An upload of half of the memory, as ever.
+    let mut upload = client.handle.upload(8 * MIB).unwrap();
+    client.handle.begin_batch(client.now());
+    for _ in 0..128 {
+        client.handle.extend(&mut upload, &[b'x'; MIB / 16]).unwrap();
+    }
+    client.handle.end_batch();
+    drop(held);
+}
+
+#[test]
 fn a_large_value_that_nobody_goes_on_to_read_keeps_no_page() {
     let device = Memory::new(32 * MIB, 5);
     let mut config = large_config(&device, any_size());

@@ -1,6 +1,7 @@
 //! Reading items: requests begin reads for keys whose index words refer to flash, and use what was read
 //! until their batch ends.
 
+use super::super::chain::Upload;
 use super::super::handle::Handle;
 use super::super::shared::Shared;
 use super::super::slot::Slot;
@@ -157,7 +158,11 @@ impl Handle {
             return None;
         }
         self.evacuate_before_write();
-        let upload = self.segments_for(len);
+        let mut upload = self.with_all_segments(Upload::fetched(shared, len));
+        if upload.is_err() && flash.abort_reads(self.now, None) {
+            // Values that were read for peers that take no answers gave their memory up.
+            upload = self.with_all_segments(Upload::fetched(shared, len));
+        }
         self.evacuate_after_write();
         self.flush_slot_delta();
         if !self.pin.is_in_batch() {
