@@ -115,7 +115,8 @@ impl Handle {
     pub(super) fn age_on(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let age = shared.flash.as_ref().filter(|flash| !flash.is_off()).and_then(Flash::item_age);
-        let Some(age) = age else { return false };
+        // What is on flash is dropped there to make room, which a cache that does not evict must not do.
+        let Some(age) = age.filter(|_| shared.config.evict) else { return false };
         let is_aging = |evacuation: &Evacuation| matches!(evacuation.reason, Reason::Age(_));
         if self.evacuation().is_none() && !shared.waits_for_writes() {
             let base = |segment| shared.table().entry(segment).base().0;

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use larder_device::Memory;
-use larder_store::segment::Cache;
+use larder_store::segment::{Cache, Config};
 use larder_store::{Attributes, Change, Expiry, FlashSettings, Lookup, NewCas, NewValue, Seconds};
 use std::sync::atomic::Ordering;
 
@@ -210,6 +210,25 @@ fn idle_items_leave_before_their_memory_is_needed() {
         assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)), "{i}");
     }
     assert_eq!(cache.gauges().evictions, 0);
+}
+
+/// What is on flash makes room there for what comes later.
+#[test]
+fn no_item_leaves_a_cache_that_does_not_evict() {
+    use larder_store::Engine;
+    let device = Memory::new(64 * MIB, 7);
+    let settings = FlashSettings { item_age: Some(60), ..any_size() };
+    let config = Config { evict: false, ..config(16 * MIB, &device, settings) };
+    let cache = Cache::new(config).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..6_000, 0);
+    for _ in 0..100 {
+        now.fetch_add(60, Ordering::Relaxed);
+        client.handle.maintain(client.now());
+        settle(&cache);
+    }
+    assert_eq!(cache.flash_gauges().unwrap().objects_written, 0);
 }
 
 /// A page that is not full is read again when something with a later expiry is written to it.
