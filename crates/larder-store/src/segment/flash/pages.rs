@@ -179,7 +179,7 @@ impl Lists {
         self.free.len()
     }
 
-    pub(in super::super) fn full(&self) -> impl Iterator<Item = u32> {
+    pub(in super::super) fn full(&self) -> impl DoubleEndedIterator<Item = u32> {
         self.full.iter().copied()
     }
 

@@ -28,6 +28,10 @@ const SHORT_PATIENCE: Duration = Duration::from_millis(1);
 /// How often the emptying of a page waits for the queue of writes; then what can't be kept is given up.
 const WAITS_MAX: u32 = 100;
 
+/// As many of the pages that were filled last may have blocks that are being written, a page for each bucket and
+/// each thread that writes.
+const LANDING_PAGES_MAX: usize = 8;
+
 /// How often the index is walked through for the words into a page.
 const WALKS_MAX: u32 = 16;
 
@@ -110,7 +114,12 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
         if free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
-        let least = lists.full().min_by_key(|number| page(*number).bytes())?;
+        // What the last ones hold may be on its way, and counts when it has landed.
+        let has_landed = |(age, number): &(usize, u32)| {
+            *age >= LANDING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
+        };
+        let landed = lists.full().rev().enumerate().filter(has_landed);
+        let (_, least) = landed.min_by_key(|(_, number)| page(*number).bytes())?;
         let (sum, count) = lists
             .full()
             .fold((0, 0), |(sum, count), number| (sum + page(number).bytes(), count + 1_u64));
@@ -297,7 +306,7 @@ impl Handle {
         sum: u64,
     ) -> Option<Upload> {
         let (table, align) = (shared.table(), flash.device.align());
-        let mut upload = self.segments_for(len).ok()?;
+        let mut upload = self.with_all_segments(Upload::new(&self.shared, len)).ok()?;
         self.pin.resume(&shared.epoch);
         upload.fill_with(len);
         for (i, segment) in upload.segments.iter().enumerate() {
