@@ -31,7 +31,7 @@ pub(super) const LOOKUPS: &[Row] = &[
     Row::counter(
         "get_oom_extstore",
         Server(|s| total(s, |f| f.get_oom)),
-        "Reads from flash that had to wait because all buffers were in use.",
+        "Reads from flash that had to wait because all buffers were in use, and large values that were not read for lack of memory.",
     )
     .metric("larder_flash_reads_delayed_total", &[])
     .shown(FLASH),
@@ -108,7 +108,7 @@ pub(super) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_page_reclaims",
         Server(|s| total(s, |f| f.page_reclaims)),
-        "Pages that were freed when they had no live items any more.",
+        "Pages that were freed without dropping a live item to make room: those that had none, that were rewritten, or that failed.",
     )
     .metric("larder_flash_page_reclaims_total", &[])
     .shown(FLASH),

@@ -124,6 +124,7 @@ pub(super) struct FlashWords {
     id: [AtomicU64; 2],
     pages: AtomicU64,
     page_len: AtomicU64,
+    head_len: AtomicU64,
 }
 
 /// The content of a flash device.
@@ -133,6 +134,12 @@ pub(super) struct FlashContent {
     pub(super) id: u128,
     pub(super) pages: u64,
     pub(super) page_len: u64,
+    /// The bytes before the value of a large item.
+    pub(super) head_len: u64,
+}
+
+impl FlashContent {
+    pub(super) const NONE: Self = Self { id: 0, pages: 0, page_len: 0, head_len: 0 };
 }
 
 impl FlashWords {
@@ -140,16 +147,22 @@ impl FlashWords {
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let [low, high] = self.id.each_ref().map(word);
         let id = u128::from(low) | u128::from(high) << 64;
-        FlashContent { id, pages: word(&self.pages), page_len: word(&self.page_len) }
+        FlashContent {
+            id,
+            pages: word(&self.pages),
+            page_len: word(&self.page_len),
+            head_len: word(&self.head_len),
+        }
     }
 
     pub(super) fn store(&self, content: FlashContent) {
-        let FlashContent { id, pages, page_len } = content;
+        let FlashContent { id, pages, page_len, head_len } = content;
         for (word, value) in [
             (&self.id[0], id as u64),
             (&self.id[1], (id >> 64) as u64),
             (&self.pages, pages),
             (&self.page_len, page_len),
+            (&self.head_len, head_len),
         ] {
             word.store(value, Ordering::Relaxed);
         }

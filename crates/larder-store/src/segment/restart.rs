@@ -212,7 +212,7 @@ pub(super) fn reuse(
     if !is_known {
         // Its words and its table of pages are given up. If this process dies then, the next one must not look
         // for them.
-        table.header_page().flash.store(FlashContent { id: 0, pages: 0, page_len: 0 });
+        table.header_page().flash.store(FlashContent::NONE);
     }
     let mut attached = attach(table, &made, &config, free, (format, is_known))
         .map_err(|Damaged(what)| Unusable::Damaged(what))?;

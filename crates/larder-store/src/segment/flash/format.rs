@@ -110,7 +110,12 @@ impl Format {
 
     /// What the region keeps of it.
     pub(in super::super) fn content(&self) -> FlashContent {
-        FlashContent { id: self.id, pages: self.pages as u64, page_len: self.page_len() }
+        FlashContent {
+            id: self.id,
+            pages: self.pages as u64,
+            page_len: self.page_len(),
+            head_len: self.head_len as u64,
+        }
     }
 
     pub(in super::super) fn page_len(&self) -> u64 {

@@ -65,7 +65,7 @@ pub(in super::super) struct Flash {
 
 /// The number of maps of reads, so that threads seldom need the same one.
 const READ_MAPS: usize = 16;
-/// After this many failed reads of a page within a minute it is not used any more.
+/// After this many failed reads of a page since it was opened it is not used any more.
 const PAGE_ERRORS_MAX: u32 = 16;
 /// After this many errors within a minute flash is turned off.
 const ERRORS_MAX: u64 = 256;
@@ -231,7 +231,7 @@ impl Flash {
         if !self.is_off() {
             // First, because from then on keys are stored without a look at what is there, and the process may
             // die at any moment.
-            table.header_page().flash.store(FlashContent { id: 0, pages: 0, page_len: 0 });
+            table.header_page().flash.store(FlashContent::NONE);
             self.is_off.store(true, Ordering::Release);
         }
     }
