@@ -133,9 +133,18 @@ impl Cache {
         make: impl FnOnce() -> Result<M, E>,
     ) -> Result<Bytes, E> {
         let key = key.as_ref();
-        if let Some(value) = self.get(key) {
-            return Ok(value);
+        match self.get(key) {
+            Some(value) => Ok(value),
+            None => self.try_insert_missing(key, make),
         }
+    }
+
+    /// The same for a key that was not found.
+    pub(crate) fn try_insert_missing<M: Into<Made>, E>(
+        &self,
+        key: &[u8],
+        make: impl FnOnce() -> Result<M, E>,
+    ) -> Result<Bytes, E> {
         let making = loop {
             match makers::join(self.core.id, key) {
                 Turn::Make(making) => break making,

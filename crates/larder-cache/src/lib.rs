@@ -30,7 +30,7 @@
 //!
 //! - **Memory.** Items, index and bookkeeping take no more than [`Builder::memory`], so no weigher is needed.
 //! - **Readers** take no lock, and wait for no other thread.
-//! - **Bytes, not objects.** An insert copies the value into the cache.
+//! - **Bytes, not objects.** An insert copies the value into the cache. [`Typed`] encodes and decodes values.
 //! - **Eviction** is S3-FIFO, which keeps items that were used more than once.
 //!
 //! What is promised, and what it costs, is in [docs/embedding.md] of the repository.
@@ -49,6 +49,7 @@ mod maintenance;
 mod makers;
 mod put;
 mod stats;
+mod typed;
 mod workers;
 
 pub use batch::Batch;
@@ -58,3 +59,4 @@ pub use cache::Cache;
 pub use listener::Evicted;
 pub use put::{InsertError, KEY_LEN_MAX, Made, Put};
 pub use stats::Stats;
+pub use typed::{Codec, Postcard, Typed, TypedError};
