@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from bench import embedded as libraries
 from bench import flash as flash_tiers
 from bench import parts, restarts
 from bench.agreement import PERCENTILES, TOOLS, ratio, verdict
@@ -345,6 +346,21 @@ def flash(found):
     return "\n".join(tables)
 
 
+def embedded(found):
+    named = ", ".join(f"{library} {version}" for library, version in found["versions"].items())
+    met = table(["what", "target", "measured", "met"], [[*row, VERDICT[is_met]] for *row, is_met in libraries.verdicts(found)])
+    names = list(found["versions"])
+    times, rates = [], []
+    for load, runs in found["runs"].items():
+        times.append([load, *(spread([run["user_ns"] for run in runs[name]]) for name in names)])
+        rates.append([load, *(spread([run["operations_per_second"] / 1e6 for run in runs[name]]) for name in names)])
+    runs = next(iter(found["runs"].values()))
+    held = [["bytes of RSS for an item", *(short(libraries.value(runs[name], "bytes_per_item")) for name in names)]]
+    head = ["user CPU of an operation, ns", *names]
+    tables = [met, table(head, times), table(["million operations a second", *names], rates), table(["memory", *names], held)]
+    return f"{named}; medians of {libraries.ROUNDS} runs.\n\n" + "\n".join(tables)
+
+
 def flash_held(found):
     rows = []
     for name, one in found["held"].items():
@@ -450,7 +466,7 @@ def flash_idle(found):
 
 
 OTHERS = (
-    peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash,
+    peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
 )
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}

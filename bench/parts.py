@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench import agreement as agreement_of_tools
+from bench import embedded as libraries
 from bench import flash as flash_tiers
 from bench import peer_costs, restarts
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
@@ -213,8 +214,13 @@ def flash():
     return flash_tiers.measure()
 
 
+def embedded():
+    """Caches inside of a program."""
+    return libraries.measure()
+
+
 OTHERS = (
-    peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash,
+    peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
 )
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 
