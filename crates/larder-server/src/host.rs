@@ -3,6 +3,7 @@
 use crate::memory::Memory;
 use crate::server::Server;
 use crate::{stats, version};
+use larder_operations::Latencies;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{Host, PrefixEvent, RefreshRefusal, StatsAnswer, WatchRefusal};
@@ -20,6 +21,10 @@ impl Host for Server {
 
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
         stats::answer(self, topic, stat)
+    }
+
+    fn latencies(&self) -> Latencies {
+        Latencies::sum(self.counters.iter().map(|counters| &counters.latencies))
     }
 
     fn authenticate(&self, credentials: &Credentials<'_>) -> bool {

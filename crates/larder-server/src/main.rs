@@ -232,6 +232,7 @@ fn serve(
         flush_enabled: !options.disable_flush_all,
         requests_per_turn: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
+        resp_databases: options.suboptions.resp_db + 1,
     };
     let guards = Guards { passwords, tls };
     let server = Server::new(options, settings, guards, cache, life, verbosity, start);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Scratch, Server, TIMEOUT, wait_for};
+use common::{Scratch, Server, TIMEOUT, stat, wait_for};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -207,6 +207,22 @@ fn words(random: &mut Random) -> Vec<String> {
                 "COMMAND nope",
                 "QUITE a",
                 "INFO nope",
+                "CLIENT NO-EVICT on",
+                "CLIENT no-evict x",
+                "CONFIG RESETSTAT",
+                "CONFIG SET",
+                "CONFIG SET maxmemory",
+                "CONFIG SET maxmemory x",
+                "CONFIG SET nope 1",
+                "MEMORY",
+                "MEMORY nope",
+                "MEMORY USAGE",
+                "MEMORY USAGE nothing",
+                "MEMORY USAGE nothing SAMPLES 5",
+                "MEMORY USAGE nothing SAMPLES x",
+                "MEMORY USAGE nothing nope",
+                "LATENCY",
+                "LATENCY nope",
             ]);
             words.extend(text.split(' ').map(str::to_owned));
         }
@@ -312,6 +328,58 @@ fn resp2_answers_are_those_of_redis_server() {
 #[test]
 fn resp3_answers_are_those_of_redis_server() {
     compare(2, 400, true);
+}
+
+/// The answers to inline requests.
+fn inline(server: &Server, requests: &str) -> String {
+    let stream = TcpStream::connect(("127.0.0.1", *server.ports().last().unwrap())).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let answers = ask(stream, format!("{requests}\r\nQUIT\r\n").as_bytes());
+    String::from_utf8(answers).unwrap().strip_suffix("+OK\r\n").unwrap().to_owned()
+}
+
+#[test]
+fn the_memory_limit_is_shown_and_can_be_changed() {
+    let server = Server::larderd(&["-m", "100", "-l", "proto[resp]:127.0.0.1"]);
+    let limit = |mib: u64| format!("*2\r\n$9\r\nmaxmemory\r\n$9\r\n{}\r\n", mib << 20);
+    assert_eq!(inline(&server, "CONFIG GET maxmemory"), limit(100));
+    assert_eq!(inline(&server, "CONFIG SET maxmemory 200mb"), "+OK\r\n");
+    assert_eq!(inline(&server, "CONFIG GET maxmemory"), limit(200));
+    assert_eq!(stat(&server.ask_text("stats\r\n"), "limit_maxbytes"), (200 << 20).to_string());
+    let refused = inline(&server, "CONFIG SET maxmemory 1kb");
+    let begin = "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - the limit can be from ";
+    assert!(refused.starts_with(begin), "{refused}");
+    assert_eq!(inline(&server, "CONFIG GET maxmemory"), limit(200));
+}
+
+#[test]
+fn all_databases_that_an_option_allows_are_the_same_items() {
+    let server = Server::larderd(&["-o", "resp_db=1", "-l", "proto[resp]:127.0.0.1"]);
+    let answers =
+        inline(&server, "SELECT 1\r\nSET k v\r\nSELECT 0\r\nGET k\r\nSELECT 2\r\nSELECT -1");
+    let out_of_range = "-ERR DB index is out of range\r\n";
+    assert_eq!(answers, format!("+OK\r\n+OK\r\n+OK\r\n$1\r\nv\r\n{out_of_range}{out_of_range}"));
+    let databases = inline(&server, "CONFIG GET databases");
+    assert_eq!(databases, "*2\r\n$9\r\ndatabases\r\n$1\r\n2\r\n");
+}
+
+#[test]
+fn sizes_and_latencies_are_shown() {
+    let server = Server::larderd(&["-l", "proto[resp]:127.0.0.1"]);
+    inline(&server, "SET k 0123456789\r\nGET k\r\nGET k");
+    let size = inline(&server, "MEMORY USAGE k");
+    let size: u64 = size.trim().strip_prefix(':').unwrap().parse().unwrap();
+    assert!((50..100).contains(&size), "{size}");
+    wait_for("counts", || {
+        let histogram = inline(&server, "HELLO 3\r\nLATENCY HISTOGRAM get nope");
+        histogram
+            .contains("%1\r\n$3\r\nget\r\n%2\r\n$5\r\ncalls\r\n:2\r\n$14\r\nhistogram_usec\r\n%")
+    });
+    let all = inline(&server, "LATENCY HISTOGRAM");
+    assert!(all.contains("$5\r\nstore\r\n*4\r\n$5\r\ncalls\r\n:1\r\n"), "{all}");
+    inline(&server, "CONFIG RESETSTAT");
+    wait_for("reset", || inline(&server, "LATENCY HISTOGRAM get") == "*0\r\n");
+    assert_eq!(stat(&server.ask_text("stats\r\n"), "get_hits"), "0");
 }
 
 #[test]

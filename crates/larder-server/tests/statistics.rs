@@ -159,6 +159,7 @@ fn server() -> Server {
         flush_enabled: true,
         requests_per_turn: 64,
         output_max: 1 << 16,
+        resp_databases: 1,
     };
     let (life, _) = LifeCycle::new().unwrap();
     let (guards, verbosity) = (Guards::default(), Verbosity::start_log(0));

@@ -16,6 +16,8 @@ pub struct Settings {
     pub requests_per_turn: usize,
     /// The unsent output, in bytes, above which a session answers nothing until some of it is sent.
     pub output_max: usize,
+    /// How many databases RESP's `SELECT` knows; all of them are the same items.
+    pub resp_databases: u32,
 }
 
 /// Everything that a session needs for one turn.

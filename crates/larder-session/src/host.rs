@@ -1,5 +1,6 @@
 //! The interface through which a session calls the server.
 
+use larder_operations::Latencies;
 use larder_protocol::reply::{PrefixCounts, StatsRefusal};
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
@@ -16,6 +17,11 @@ pub trait Host {
 
     /// Answers `stats <topic>` by calling `stat` for each line (`""` is the general page).
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
+
+    /// How long requests have taken, by class.
+    fn latencies(&self) -> Latencies {
+        Latencies::default()
+    }
 
     /// Whether the credentials of a login are right. Sessions call it only if the server requires a login
     /// ([`crate::Session::opening`]).

@@ -112,6 +112,7 @@ impl<E: Engine> Kit<E> {
                 flush_enabled: true,
                 requests_per_turn: 20,
                 output_max: 64 << 10,
+                resp_databases: 1,
             },
             opening: Parser::default(),
             now: START,

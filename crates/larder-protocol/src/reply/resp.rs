@@ -212,18 +212,20 @@ pub fn time(seconds: u32, out: &mut Vec<u8>) {
 }
 
 /// Writes the answer to `CONFIG GET`: the settings whose names match one of `patterns`, which may
-/// contain `*`. `limit_bytes` is the memory limit, `bulk_len_max` the longest argument.
+/// contain `*`. `limit_bytes` is the memory limit, `bulk_len_max` the longest argument, `databases` their number.
 pub fn config(
     version: Version,
     patterns: Arguments<'_>,
     limit_bytes: u64,
     bulk_len_max: usize,
+    databases: u32,
     out: &mut Vec<u8>,
 ) {
     let (limit, bulk_len_max) = (limit_bytes.to_string(), bulk_len_max.to_string());
+    let databases = databases.to_string();
     let settings = [
         ("appendonly", "no"),
-        ("databases", "1"),
+        ("databases", &*databases),
         ("maxmemory", &*limit),
         ("proto-max-bulk-len", &*bulk_len_max),
         ("save", ""),
@@ -251,6 +253,37 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
         rest = rest.get(at + part.len()..).unwrap_or_default();
     }
     rest.ends_with(last)
+}
+
+/// The latencies of a class of commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassLatencies {
+    /// The name of the class.
+    pub name: &'static str,
+    /// How many requests there were.
+    pub count: u64,
+    /// Times in microseconds, ascending, each with the number of requests that took no longer.
+    pub micros: Vec<(u64, u64)>,
+}
+
+/// Writes the answer to `LATENCY HISTOGRAM`.
+pub fn latencies(version: Version, classes: &[ClassLatencies], out: &mut Vec<u8>) {
+    let number = |number: u64, out: &mut Vec<u8>| {
+        integer(i64::try_from(number).unwrap_or(i64::MAX), out);
+    };
+    map(version, classes.len(), out);
+    for class in classes {
+        bulk(class.name.as_bytes(), out);
+        map(version, 2, out);
+        bulk(b"calls", out);
+        number(class.count, out);
+        bulk(b"histogram_usec", out);
+        map(version, class.micros.len(), out);
+        for (micros, count) in &class.micros {
+            number(*micros, out);
+            number(*count, out);
+        }
+    }
 }
 
 /// Writes the answer to `COMMAND COUNT`.
@@ -355,10 +388,26 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
             let line = format!("{name} cannot contain spaces, newlines or special characters.");
             text.extend_from_slice(line.as_bytes());
         }
+        CommandError::ConfigName(name) => {
+            text.extend_from_slice(b"Unknown option or number of arguments for CONFIG SET - '");
+            text.extend_from_slice(c_text(name, usize::MAX));
+            text.push(b'\'');
+        }
+        CommandError::MemoryRange(least, most) => {
+            let line = format!("{CONFIG_FAILED} the limit can be from {least} to {most} bytes");
+            text.extend_from_slice(line.as_bytes());
+        }
+        CommandError::NoMemoryValue => {
+            text.extend_from_slice(CONFIG_FAILED.as_bytes());
+            text.extend_from_slice(b" argument must be a memory value");
+        }
         _ => text.extend_from_slice(words(error).as_bytes()),
     }
     error_line(&text, out);
 }
+
+/// What precedes why a memory limit is refused.
+const CONFIG_FAILED: &str = "CONFIG SET failed (possibly related to argument 'maxmemory') -";
 
 /// The words of errors that have a code of their own.
 fn coded(error: &CommandError<'_>) -> Option<&'static str> {
@@ -480,7 +529,6 @@ mod tests {
             ("HELLO 3 auth a", "-ERR Syntax error in HELLO option 'auth'"),
             ("HELLO 3 auth a b setname c", ""),
             ("select 0", ""),
-            ("select 99", "-ERR DB index is out of range"),
             ("select x", "-ERR value is not an integer or out of range"),
             (
                 "select 99999999999",
@@ -515,6 +563,10 @@ mod tests {
             ("substr k a", "-ERR wrong number of arguments for 'substr' command"),
             ("flushall async", ""),
             ("flushall async a", "-ERR syntax error"),
+            ("config set a", "-ERR wrong number of arguments for 'config|set' command"),
+            ("client no-touch x", "-ERR syntax error"),
+            ("memory usage k samples", "-ERR syntax error"),
+            ("memory usage k samples 0", ""),
             (
                 "client setname 'a b'",
                 "-ERR Client names cannot contain spaces, newlines or special characters.",
@@ -547,7 +599,7 @@ mod tests {
         let mut out = Vec::new();
         for version in [Version::Resp2, Version::Resp3] {
             null(version, &mut out);
-            with_arguments("get SAVE", |patterns| config(version, patterns, 1, 1, &mut out));
+            with_arguments("get SAVE", |patterns| config(version, patterns, 1, 1, 1, &mut out));
             with_arguments("info persistence", |sections| {
                 InfoPage::new(sections).write(version, &mut out);
             });

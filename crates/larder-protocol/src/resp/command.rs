@@ -14,13 +14,16 @@ pub enum Command<'b> {
     Echo(&'b [u8]),
     Hello(Hello<'b>),
     Auth(Auth<'b>),
-    Select,
+    /// The number of a database.
+    Select(i32),
     Quit,
     Reset,
     ClientId,
     ClientGetName,
     ClientSetName(&'b [u8]),
     ClientSetInfo,
+    /// `CLIENT NO-EVICT` and `NO-TOUCH`, which change nothing.
+    ClientMode,
     /// An operation on one key.
     Item(&'b [u8], ItemCommand<'b>),
     /// An operation on several keys, one after the other.
@@ -34,6 +37,11 @@ pub enum Command<'b> {
     CommandDocs,
     CommandInfo(Arguments<'b>),
     ConfigGet(Arguments<'b>),
+    /// `CONFIG SET`: names and values in turn.
+    ConfigSet(Arguments<'b>),
+    ConfigResetStat,
+    /// The names of classes; all if there are none.
+    LatencyHistogram(Arguments<'b>),
     Time,
     Multi,
     Exec,
@@ -66,6 +74,7 @@ pub enum ItemCommand<'b> {
         absolute: bool,
     },
     Type,
+    MemoryUsage,
 }
 
 /// An operation on several keys.
@@ -207,6 +216,13 @@ impl<'b> Command<'b> {
                 check_client_info(nth(rest, 1), nth(rest, 2))?;
                 Self::ClientSetInfo
             }
+            Verb::ClientNoEvict | Verb::ClientNoTouch => {
+                let word = nth(rest, 1);
+                if !is(word, "on") && !is(word, "off") {
+                    return Err(CommandError::Syntax);
+                }
+                Self::ClientMode
+            }
             Verb::DbSize => Self::DbSize,
             Verb::FlushAll | Verb::FlushDb => flush(rest)?,
             Verb::Info => Self::Info(rest),
@@ -221,6 +237,24 @@ impl<'b> Command<'b> {
             Verb::ConfigGet => {
                 rest.next();
                 Self::ConfigGet(rest)
+            }
+            Verb::ConfigSet => {
+                rest.next();
+                if rest.len() % 2 == 1 {
+                    return Err(CommandError::Arity(name));
+                }
+                Self::ConfigSet(rest)
+            }
+            Verb::ConfigResetStat => Self::ConfigResetStat,
+            Verb::LatencyHistogram => {
+                rest.next();
+                Self::LatencyHistogram(rest)
+            }
+            Verb::MemoryUsage => {
+                rest.next();
+                let key = next(&mut rest);
+                check_samples(rest)?;
+                Self::Item(checked_key(key)?, ItemCommand::MemoryUsage)
             }
             Verb::Time => Self::Time,
             Verb::Multi => Self::Multi,
@@ -487,10 +521,20 @@ fn flush<'b>(rest: Arguments<'b>) -> Parsed<'b, Command<'b>> {
 
 fn select<'b>(text: &'b [u8]) -> Parsed<'b, Command<'b>> {
     match i32::try_from(integer(text)?) {
-        Ok(0) => Ok(Command::Select),
-        Ok(_) => Err(CommandError::DatabaseRange),
+        Ok(number) => Ok(Command::Select(number)),
         Err(_) => Err(CommandError::IntRange),
     }
+}
+
+/// `SAMPLES count`: there are no nested values to sample.
+fn check_samples(mut rest: Arguments<'_>) -> Parsed<'_, ()> {
+    while let Some(word) = rest.next() {
+        let count = rest.next().filter(|_| is(word, "samples")).ok_or(CommandError::Syntax)?;
+        if integer(count)? < 0 {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Ok(())
 }
 
 fn credentials<'b>(user: &'b [u8], password: &'b [u8]) -> Credentials<'b> {

@@ -74,4 +74,10 @@ pub enum CommandError<'b> {
     KeyLength,
     /// Flushing is disabled.
     FlushDisabled,
+    /// `CONFIG SET` can't change this setting.
+    ConfigName(&'b [u8]),
+    /// The value for `maxmemory` is no number of bytes.
+    NoMemoryValue,
+    /// The memory limit can't be that, but from the first to the second number of bytes.
+    MemoryRange(u64, u64),
 }

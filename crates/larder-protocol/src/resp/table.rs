@@ -11,6 +11,8 @@ pub enum Verb {
     Auth,
     ClientGetName,
     ClientId,
+    ClientNoEvict,
+    ClientNoTouch,
     ClientSetInfo,
     ClientSetName,
     Command,
@@ -19,6 +21,8 @@ pub enum Verb {
     CommandInfo,
     CommandList,
     ConfigGet,
+    ConfigResetStat,
+    ConfigSet,
     DbSize,
     Decr,
     DecrBy,
@@ -41,8 +45,10 @@ pub enum Verb {
     Incr,
     IncrBy,
     Info,
+    LatencyHistogram,
     MGet,
     MSet,
+    MemoryUsage,
     Multi,
     PExpire,
     PExpireAt,
@@ -92,7 +98,7 @@ const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands, the most frequent ones first.
-pub static COMMANDS: [Row; 50] = [
+pub static COMMANDS: [Row; 52] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -124,6 +130,8 @@ pub static COMMANDS: [Row; 50] = [
     row("getset", Verb::GetSet, 3, ONE_KEY),
     row("hello", Verb::Hello, -1, NO_KEYS),
     row("info", Verb::Info, -1, NO_KEYS),
+    container("latency"),
+    container("memory"),
     row("multi", Verb::Multi, 1, NO_KEYS),
     row("persist", Verb::Persist, 2, ONE_KEY),
     row("pexpire", Verb::PExpire, -3, ONE_KEY),
@@ -145,9 +153,11 @@ pub static COMMANDS: [Row; 50] = [
     row("unlink", Verb::Unlink, -2, ALL_KEYS),
 ];
 
-static SUBCOMMANDS: [Row; 9] = [
+static SUBCOMMANDS: [Row; 15] = [
     row("client|getname", Verb::ClientGetName, 2, NO_KEYS),
     row("client|id", Verb::ClientId, 2, NO_KEYS),
+    row("client|no-evict", Verb::ClientNoEvict, 3, NO_KEYS),
+    row("client|no-touch", Verb::ClientNoTouch, 3, NO_KEYS),
     row("client|setinfo", Verb::ClientSetInfo, 4, NO_KEYS),
     row("client|setname", Verb::ClientSetName, 3, NO_KEYS),
     row("command|count", Verb::CommandCount, 2, NO_KEYS),
@@ -155,6 +165,10 @@ static SUBCOMMANDS: [Row; 9] = [
     row("command|info", Verb::CommandInfo, -2, NO_KEYS),
     row("command|list", Verb::CommandList, 2, NO_KEYS),
     row("config|get", Verb::ConfigGet, -3, NO_KEYS),
+    row("config|resetstat", Verb::ConfigResetStat, 2, NO_KEYS),
+    row("config|set", Verb::ConfigSet, -4, NO_KEYS),
+    row("latency|histogram", Verb::LatencyHistogram, -2, NO_KEYS),
+    row("memory|usage", Verb::MemoryUsage, -3, (2, 2, 1)),
 ];
 
 impl Row {
@@ -187,7 +201,8 @@ impl<'b> Request<'b> {
         let Some(row) = Row::named(self.name) else {
             return Err(CommandError::UnknownCommand(*self));
         };
-        let has_subcommands = matches!(row.name, "client" | "command" | "config");
+        let has_subcommands =
+            matches!(row.name, "client" | "command" | "config" | "latency" | "memory");
         let row = match self.arguments.clone().next().filter(|_| has_subcommands) {
             Some(subcommand) => row
                 .subcommand(subcommand)

@@ -225,6 +225,12 @@ pub(super) const TABLE: &[Row] = &{
             "system calls are limited from outside: see contrib/larderd.service",
         ),
         set(
+            "resp_db",
+            Number(0..=16_383, "resp_db must be at most 16383"),
+            "highest number that RESP's SELECT takes (default: 0); all are the same items",
+            |o, v| o.resp_db = v.u32(),
+        ),
+        set(
             "read_buf_mem_limit",
             Number(0..=1_048_576, "read_buf_mem_limit must be at most 1048576 megabytes"),
             "megabytes that connections may hold together (default: 0, a share of -m)",

@@ -17,6 +17,8 @@ pub struct Suboptions {
     pub flash: FlashOptions,
     /// Look for expired items in the background.
     pub lru_crawler: bool,
+    /// RESP's `SELECT` takes numbers up to this; all databases are the same items.
+    pub resp_db: u32,
     /// Count items by size for `stats sizes`.
     pub track_sizes: bool,
     /// Memory that all connections may hold together, in bytes; 0 is the share of `-m`.
@@ -55,6 +57,7 @@ impl Default for Suboptions {
             flash: FlashOptions::default(),
             idle_timeout: 0,
             lru_crawler: true,
+            resp_db: 0,
             track_sizes: false,
             read_buf_mem_limit: 0,
             watcher_logbuf_size: 256 * KIB,

@@ -15,7 +15,7 @@ impl ServerView for Server {
     }
 
     fn latencies(&self) -> Latencies {
-        Latencies::sum(self.counters.iter().map(|counters| &counters.latencies))
+        larder_session::Host::latencies(self)
     }
 }
 

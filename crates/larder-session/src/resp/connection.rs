@@ -5,6 +5,7 @@ use super::turn::{Outcome, bulk_len_max};
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
+use larder_operations::{CommandClass, Histogram};
 use larder_protocol::Credentials;
 use larder_protocol::reply::resp::{self as reply, Version};
 use larder_protocol::resp::{Arguments, Auth, Command, CommandError, Hello};
@@ -25,7 +26,8 @@ impl<E: Engine> Session<E> {
         match command {
             Command::Ping(None) => reply::pong(output),
             Command::Ping(Some(text)) | Command::Echo(text) => reply::bulk(text, output),
-            Command::Select | Command::ClientSetInfo => reply::ok(output),
+            Command::ClientSetInfo | Command::ClientMode => reply::ok(output),
+            Command::Select(number) => return answer_ok(select(cx, *number), output),
             Command::ClientId => reply::integer(self.client.cast_signed(), output),
             Command::ClientGetName if state.name.is_empty() => reply::null(version, output),
             Command::ClientGetName => reply::bulk(&state.name, output),
@@ -44,7 +46,24 @@ impl<E: Engine> Session<E> {
             }
             Command::ConfigGet(patterns) => {
                 let limit_bytes = cx.operations.engine.gauges().limit_bytes;
-                reply::config(version, *patterns, limit_bytes, bulk_len_max(cx), output);
+                let databases = cx.settings.resp_databases;
+                let bulk_len_max = bulk_len_max(cx);
+                reply::config(version, *patterns, limit_bytes, bulk_len_max, databases, output);
+            }
+            Command::ConfigSet(settings) => {
+                if let Err(error) = set_settings(cx, *settings) {
+                    reply::error(&error, output);
+                    return Outcome::Done;
+                }
+                reply::ok(output);
+            }
+            Command::ConfigResetStat => {
+                cx.host.stats(b"reset", &mut |_, _| ());
+                cx.operations.engine.reset_counters();
+                reply::ok(output);
+            }
+            Command::LatencyHistogram(names) => {
+                reply::latencies(version, &latencies(cx, *names), output);
             }
             Command::Time => reply::time(cx.operations.now.0, output),
             Command::Reset => {
@@ -113,6 +132,87 @@ fn execute(state: &mut State, output: &mut Vec<u8>) -> Done {
     state.script.requests = kept.requests;
     state.script.at = 0;
     Ok(())
+}
+
+/// All databases are the same items.
+fn select<E: Engine, H: Host>(cx: &Context<'_, E, H>, number: i32) -> Done {
+    match u32::try_from(number) {
+        Ok(number) if number < cx.settings.resp_databases => Ok(()),
+        _ => Err(CommandError::DatabaseRange),
+    }
+}
+
+/// `CONFIG SET`. If one of the settings can't be set, none is.
+fn set_settings<'b, E: Engine, H: Host>(
+    cx: &Context<'_, E, H>,
+    settings: Arguments<'b>,
+) -> Result<(), CommandError<'b>> {
+    let mut limit = None;
+    let mut rest = settings;
+    while let (Some(name), Some(value)) = (rest.next(), rest.next()) {
+        if !name.eq_ignore_ascii_case(b"maxmemory") {
+            return Err(CommandError::ConfigName(name));
+        }
+        limit = Some(bytes_of(value).ok_or(CommandError::NoMemoryValue)?);
+    }
+    let Some(bytes) = limit else { return Ok(()) };
+    let set = cx.host.set_memory_limit(u32::try_from(bytes >> 20).unwrap_or(u32::MAX));
+    let bytes_of_mib = |mib: usize| (mib as u64) << 20;
+    set.map_err(|range| {
+        CommandError::MemoryRange(bytes_of_mib(*range.start()), bytes_of_mib(*range.end()))
+    })
+}
+
+/// A number of bytes, which may have a unit: `100mb`.
+fn bytes_of(text: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(text).ok()?.to_ascii_lowercase();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..)? {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The latencies of the classes with these names, those without requests left out, at powers of two.
+fn latencies<E: Engine, H: Host>(
+    cx: &Context<'_, E, H>,
+    names: Arguments<'_>,
+) -> Vec<reply::ClassLatencies> {
+    let latencies = cx.host.latencies();
+    let is_asked = |class: &CommandClass| {
+        let is_named = |name: &[u8]| name.eq_ignore_ascii_case(class.name().as_bytes());
+        names.len() == 0 || { names }.any(is_named)
+    };
+    let classes = CommandClass::ALL.into_iter().filter(is_asked);
+    let classes = classes.map(|class| {
+        let histogram = latencies.of(class);
+        let (mut below, mut micros) = (0, Vec::new());
+        for (i, count) in histogram.buckets().enumerate() {
+            below += count;
+            let nanos = Histogram::BOUNDS.get(i).or(Histogram::BOUNDS.last());
+            let micro = nanos.map_or(0, |nanos| nanos.div_ceil(1000));
+            let is_octave = i % Histogram::PER_OCTAVE.unsigned_abs() as usize == 0;
+            let is_new = micros.last().is_none_or(|(_, before)| *before < below);
+            if is_octave && is_new && below > 0 {
+                micros.push((micro, below));
+            }
+        }
+        let count = histogram.count();
+        if let Some(last) = Histogram::BOUNDS.last()
+            && micros.last().is_none_or(|(_, before)| *before < count)
+        {
+            micros.push((last.div_ceil(1000), count));
+        }
+        reply::ClassLatencies { name: class.name(), count, micros }
+    });
+    classes.filter(|class| class.count > 0).collect()
 }
 
 fn flush<E: Engine, H: Host>(cx: &mut Context<'_, E, H>) -> Done {

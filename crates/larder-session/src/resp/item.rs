@@ -121,6 +121,7 @@ impl<E: Engine> Session<E> {
             ItemCommand::Type => return show_type(cx, state, key, output),
             ItemCommand::Append(value) => append(cx, key, value),
             ItemCommand::StrLen => str_len(cx, key),
+            ItemCommand::MemoryUsage => return memory_usage(cx, state, key, output),
             ItemCommand::Add(delta) => add(cx, key, *delta),
             ItemCommand::Expire(expire) => set_expiry(cx, key, expire),
             ItemCommand::Persist => persist(cx, key),
@@ -347,6 +348,26 @@ fn str_len<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, key: HashedKey<'_>) -
         Lookup::Pending => None,
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => Some(Ok(0)),
     }
+}
+
+/// Answers with the bytes that an item takes, as memcached counts them.
+fn memory_usage<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    state: &mut State,
+    key: HashedKey<'_>,
+    output: &mut Vec<u8>,
+) -> Outcome {
+    let limits = cx.operations.limits;
+    let looked = cx.operations.describe(key, |item| {
+        let client_flags = item.attributes.client_flags;
+        number(limits.footprint(key.bytes.len(), item.value.len(), client_flags))
+    });
+    match looked {
+        Lookup::Hit(bytes) => reply::integer(bytes, output),
+        Lookup::Pending => return waits(state, key),
+        Lookup::Miss | Lookup::Expired | Lookup::Flushed => reply::null(state.version, output),
+    }
+    Outcome::Done
 }
 
 fn get_range<E: Engine, H: Host>(

@@ -232,9 +232,9 @@ impl<E: Engine> Session<E> {
         let checked = request.row().and_then(|(row, verb)| {
             let is_open = matches!(verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset);
             let is_refused = state.needs_login() && !is_open;
-            if is_refused { Err(CommandError::LoginRequired) } else { Ok((row.name, verb)) }
+            if is_refused { Err(CommandError::LoginRequired) } else { Ok((row, verb)) }
         });
-        let (name, verb) = match checked {
+        let (row, verb) = match checked {
             Ok(checked) => checked,
             Err(error) => {
                 if let Some(transaction) = &mut state.transaction {
@@ -250,8 +250,10 @@ impl<E: Engine> Session<E> {
             keep(cx, state, request, output);
             return Outcome::Done;
         }
-        match Command::parse(request, verb, name) {
+        match Command::parse(request, verb, row.name) {
             Ok(Command::Item(key, command)) => {
+                // The first argument was hashed with others of the batch. `MEMORY USAGE` has its key behind it.
+                let hash = if row.keys.0 == 1 { hash } else { cx.operations.engine.hash(key) };
                 let key = HashedKey { bytes: key, hash };
                 self.resp_observed(cx, |session, cx| {
                     session.resp_item(cx, state, key, &command, output)
