@@ -55,7 +55,8 @@ class ExitedAtStart(AssertionError):
 
 
 class Server:
-    """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP."""
+    """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP. `resp` adds a
+    listener for Redis's clients."""
 
     def __init__(
         self,
@@ -65,13 +66,14 @@ class Server:
         unix=False,
         host="127.0.0.1",
         runtime=None,
+        resp=False,
     ):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-test-")
         folder = Path(self.dir.name)
         self.path = str(folder / "socket") if unix else None
         self.host = None if unix else host
         self.port = None
-        ports = folder / "ports"
+        self.ports_file = ports = folder / "ports"
         self.log = folder / "log"
         command = [str(binary), *ENGINES[engine], *options]
         if runtime:
@@ -80,6 +82,8 @@ class Server:
             command += ["-u", "root"]
         bracketed = f"[{host}]" if ":" in host else host
         command += ["-s", self.path] if unix else ["-l", bracketed, "-p", "-1", "-U", "0"]
+        if resp:
+            command += ["-l", "proto[resp]:127.0.0.1"]
         environment = {**os.environ, "MEMCACHED_PORT_FILENAME": str(ports)}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
@@ -118,6 +122,12 @@ class Server:
         if self.path:
             return self.path
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def resp_port(self):
+        """The port of the RESP listener that `resp` asks for: the last one."""
+        ports = [line for line in self.ports_file.read_text().splitlines() if line.startswith("TCP")]
+        return int(ports[-1].split(":")[1])
 
     def connect(self, timeout=TIMEOUT_SECS):
         """A new connected socket."""

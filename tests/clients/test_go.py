@@ -1,4 +1,5 @@
-"""Go clients, tested by the module in `go/`: gomemcache, and the library that memcached_exporter uses."""
+"""Go clients, tested by the module in `go/`: gomemcache, the library that
+memcached_exporter uses, and go-redis."""
 
 import os
 import shutil
@@ -10,17 +11,30 @@ import pytest
 MODULE = Path(__file__).parent / "go"
 
 
-# The first run downloads modules and compiles Go's standard library.
-@pytest.mark.timeout(900)
-def test_gomemcache(server):
+def run(package, **environment):
+    """Runs the tests of a package of the module."""
     assert shutil.which("go"), "Go is not installed"
     done = subprocess.run(
-        ["go", "test", "-count=1", "-v", "./..."],
+        ["go", "test", "-count=1", "-v", package],
         cwd=MODULE,
-        env={**os.environ, "LARDER_ADDRESS": server.address, "GOTOOLCHAIN": "local"},
+        env={**os.environ, **environment, "GOTOOLCHAIN": "local"},
         capture_output=True,
         text=True,
         timeout=800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "--- PASS" in done.stdout and "--- SKIP" not in done.stdout, done.stdout
+
+
+# The first run downloads modules and compiles Go's standard library.
+@pytest.mark.timeout(900)
+def test_gomemcache(server):
+    run(".", LARDER_ADDRESS=server.address)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.larder
+@pytest.mark.parametrize("kind", ["segment", "delayed"])
+def test_go_redis(start, kind):
+    with start(engine=kind, resp=True) as server:
+        run("./resp", LARDER_RESP_ADDRESS=f"127.0.0.1:{server.resp_port}")

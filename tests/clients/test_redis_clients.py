@@ -1,0 +1,140 @@
+"""Redis's clients at a RESP listener: redis-py, and Django's cache with it. Go's is in test_go.py."""
+
+import asyncio
+import threading
+import time
+
+import django
+import django.conf
+import pytest
+import redis
+import redis.asyncio
+from django.core.cache import caches
+
+pytestmark = pytest.mark.larder
+
+
+@pytest.fixture(scope="module", params=["segment", "delayed"])
+def resp(request, start):
+    """The port of a RESP listener."""
+    with start("-o", "resp_db=1", "-t", "2", engine=request.param, resp=True) as server:
+        yield server.resp_port
+
+
+@pytest.fixture(params=[2, 3])
+def client(request, resp):
+    with redis.Redis(port=resp, protocol=request.param, socket_timeout=60) as client:
+        client.flushall()
+        yield client
+
+
+def test_values(client):
+    assert client.ping()
+    assert client.set("key", b"\0value\r\n") is True
+    assert client.get("key") == b"\0value\r\n"
+    assert client.set("key", "other", nx=True) is None
+    assert client.set("key", "new", xx=True, get=True) == b"\0value\r\n"
+    assert client.append("key", "er") == 5 and client.strlen("key") == 5
+    assert client.getrange("key", 1, -2) == b"ewe"
+    assert client.getdel("key") == b"newer" and client.get("key") is None
+    every_length = {f"length{n}": bytes(n) for n in (0, 1, 1000, 100_000, 900_000)}
+    assert client.mset(every_length)
+    assert client.mget([*every_length, "absent"]) == [*every_length.values(), None]
+    assert client.exists(*every_length, "absent") == 5
+    assert client.delete(*every_length) == 5
+
+
+def test_numbers(client):
+    assert [client.incr("n"), client.incrby("n", 9), client.decr("n"), client.decrby("n", 19)] == [1, 10, 9, -10]
+    client.set("n", "text")
+    with pytest.raises(redis.ResponseError, match="value is not an integer or out of range"):
+        client.incr("n")
+
+
+def test_expiries(client):
+    client.set("key", 1, ex=100)
+    assert 98 <= client.ttl("key") <= 100
+    assert client.expire("key", 1000, gt=True) and not client.expire("key", 10, gt=True)
+    assert client.expireat("key", int(time.time()) + 500)
+    assert 498 <= client.ttl("key") <= 500
+    assert client.persist("key") and client.ttl("key") == -1
+    assert client.ttl("absent") == -2
+    assert client.getex("key", ex=50) == b"1" and 48 <= client.ttl("key") <= 50
+    client.set("key", 2, px=1)
+    deadline = time.monotonic() + 60
+    while client.exists("key"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_pipelines_and_transactions(client):
+    for is_transaction in (True, False):
+        pipeline = client.pipeline(transaction=is_transaction)
+        for n in range(200):
+            pipeline.set(f"key{n}", n, ex=100).get(f"key{n}")
+        answers = pipeline.execute()
+        assert answers == [answer for n in range(200) for answer in (True, str(n).encode())]
+    pipeline = client.pipeline().set("key", "text").incr("key").get("key")
+    answers = pipeline.execute(raise_on_error=False)
+    assert answers[0] is True and isinstance(answers[1], redis.ResponseError) and answers[2] == b"text"
+
+
+def test_what_a_server_tells(client):
+    assert client.info()["redis_version"].startswith("7.") and client.info("server")["server_name"] == "larder"
+    assert int(client.config_get("maxmemory")["maxmemory"]) > 0
+    assert client.client_setname("me") and client.client_getname() in ("me", b"me")
+    client.set("key", "value")
+    assert client.memory_usage("key") > 40 and client.dbsize() >= 1
+    with pytest.raises(redis.ResponseError, match="unknown command"):
+        client.lpush("list", 1)
+
+
+def test_a_pool_of_many_threads(resp):
+    pool = redis.BlockingConnectionPool(port=resp, max_connections=4, timeout=60, socket_timeout=60)
+    client = redis.Redis(connection_pool=pool)
+    right = []
+
+    def work(thread):
+        for n in range(200):
+            key, value = f"thread{thread}:{n % 20}", f"{thread}.{n}"
+            client.set(key, value, ex=100)
+            right.append(client.get(key) == value.encode())
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len(right) == 16 * 200 and all(right)
+    pool.disconnect()
+
+
+def test_asyncio(resp):
+    async def work():
+        async with redis.asyncio.Redis(port=resp, socket_timeout=60) as client:
+            await asyncio.gather(*(client.set(f"key{n}", n) for n in range(50)))
+            return await client.mget([f"key{n}" for n in range(50)])
+
+    assert asyncio.run(work()) == [str(n).encode() for n in range(50)]
+
+
+def test_django(resp):
+    place = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": f"redis://127.0.0.1:{resp}/1"}
+    if not django.conf.settings.configured:
+        django.conf.settings.configure()
+    django.conf.settings.CACHES = {"default": place}
+    caches.settings = caches._settings = caches.configure_settings(django.conf.settings.CACHES)
+    cache = caches.create_connection("default")
+    cache.clear()
+    cache.set("page", {"title": "larder", "links": [1, 2]}, timeout=100)
+    assert cache.get("page") == {"title": "larder", "links": [1, 2]}
+    assert cache.add("page", 1) is False and cache.add("other", 5, timeout=100) is True
+    assert cache.incr("other", 3) == 8 and cache.decr("other") == 7
+    assert cache.get_or_set("made", lambda: "once", timeout=100) == "once"
+    assert cache.touch("page", 200) and not cache.touch("absent", 200)
+    cache.set_many({f"key{n}": n for n in range(100)}, timeout=100)
+    assert cache.get_many([f"key{n}" for n in range(101)]) == {f"key{n}": n for n in range(100)}
+    cache.delete_many([f"key{n}" for n in range(100)])
+    assert cache.get("key5", "none") == "none" and cache.has_key("page")
+    assert cache.delete("page") and not cache.delete("page")
+    assert cache.incr_version("other") == 2 and cache.get("other", version=2) == 7
+    cache.set("gone", 1, timeout=0)
+    assert cache.get("gone") is None
