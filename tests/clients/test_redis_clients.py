@@ -79,6 +79,16 @@ def test_pipelines_and_transactions(client):
     assert answers[0] is True and isinstance(answers[1], redis.ResponseError) and answers[2] == b"text"
 
 
+def test_scans(client):
+    expected = {f"user:{n}".encode() for n in range(3000)}
+    client.mset({key: 1 for key in expected} | {"other": 2})
+    for count in (None, 1, 1000):
+        assert sorted(client.scan_iter(match="user:*", count=count)) == sorted(expected)
+    assert set(client.keys("user:*[05]")) == {key for key in expected if key[-1:] in b"05"}
+    assert client.delete(*client.scan_iter("user:*")) == 3000
+    assert client.keys() == [b"other"]
+
+
 def test_what_a_server_tells(client):
     assert client.info()["redis_version"].startswith("7.") and client.info("server")["server_name"] == "larder"
     assert int(client.config_get("maxmemory")["maxmemory"]) > 0

@@ -223,6 +223,18 @@ fn words(random: &mut Random) -> Vec<String> {
                 "MEMORY USAGE nothing nope",
                 "LATENCY",
                 "LATENCY nope",
+                "SCAN",
+                "SCAN x",
+                "SCAN 0 nope",
+                "SCAN 0 MATCH",
+                "SCAN 0 COUNT 0",
+                "SCAN 0 COUNT -1",
+                "SCAN 0 COUNT x",
+                "SCAN 0 MATCH nothing* COUNT 100000",
+                "KEYS",
+                "KEYS nothing*",
+                "KEYS key[3-4]x",
+                "KEYS a b",
             ]);
             words.extend(text.split(' ').map(str::to_owned));
         }
@@ -361,6 +373,80 @@ fn all_databases_that_an_option_allows_are_the_same_items() {
     assert_eq!(answers, format!("+OK\r\n+OK\r\n+OK\r\n$1\r\nv\r\n{out_of_range}{out_of_range}"));
     let databases = inline(&server, "CONFIG GET databases");
     assert_eq!(databases, "*2\r\n$9\r\ndatabases\r\n$1\r\n2\r\n");
+}
+
+/// The strings of an answer.
+fn bulks(answer: &str) -> Vec<String> {
+    let lines: Vec<&str> = answer.split("\r\n").collect();
+    let heads = lines.iter().enumerate().filter(|(_, line)| line.starts_with('$'));
+    heads.map(|(at, _)| lines[at + 1].to_owned()).collect()
+}
+
+/// The keys that calls of `SCAN` with these options find, and the number of calls.
+fn scan(server: &Server, options: &str) -> (Vec<String>, usize) {
+    let (mut cursor, mut keys, mut calls) = ("0".to_owned(), Vec::new(), 0);
+    loop {
+        let mut found = bulks(&inline(server, &format!("SCAN {cursor}{options}"))).into_iter();
+        cursor = found.next().unwrap();
+        keys.extend(found);
+        calls += 1;
+        if cursor == "0" {
+            keys.sort();
+            return (keys, calls);
+        }
+    }
+}
+
+#[test]
+fn all_keys_are_listed() {
+    let server = Server::larderd(&["-l", "proto[resp]:127.0.0.1"]);
+    let mut expected: Vec<_> = (0..5_000).map(|n| format!("key:{n}")).collect();
+    let sets = expected.iter().map(|key| format!("SET {key} v\r\n"));
+    inline(&server, sets.collect::<String>().trim_end());
+    expected.sort();
+    let (keys, calls) = scan(&server, "");
+    assert!(keys == expected && calls > 50, "{} keys in {calls} calls", keys.len());
+    let (keys, calls) = scan(&server, " COUNT 1000");
+    assert!(keys == expected && calls < 50, "{} keys in {calls} calls", keys.len());
+    let matching = |key: &&String| key.starts_with("key:1") && key.len() == 6;
+    let expected: Vec<_> = expected.iter().filter(matching).cloned().collect();
+    assert_eq!(scan(&server, " MATCH key:1? COUNT 500 TYPE string").0, expected);
+    assert_eq!(scan(&server, " TYPE list COUNT 1000").0, Vec::<String>::new());
+    let mut keys = bulks(&inline(&server, "KEYS key:1[0-9]"));
+    keys.sort();
+    assert_eq!(keys, expected);
+    // In a transaction, and where the cursor is of no call.
+    let answers = inline(&server, "MULTI\r\nKEYS key:17\r\nGET key:17\r\nEXEC\r\nPING");
+    assert!(answers.ends_with("*2\r\n*1\r\n$6\r\nkey:17\r\n$1\r\nv\r\n+PONG\r\n"), "{answers}");
+    assert!(inline(&server, "SCAN 12345678901234567890\r\nSCAN 4294967295").starts_with("*2\r\n"));
+    assert_eq!(inline(&server, "FLUSHALL\r\nKEYS *"), "+OK\r\n*0\r\n");
+}
+
+#[test]
+fn more_keys_than_an_answer_may_have_are_refused_and_can_be_scanned() {
+    const KEYS: usize = 70_000;
+    let server = Server::larderd(&["-l", "proto[resp]:127.0.0.1"]);
+    let name = |n: usize| format!("{n:0>250}");
+    for n in (0..KEYS).step_by(1_000) {
+        let sets = (n..n + 1_000).map(|n| format!("SET {} v\r\n", name(n)));
+        inline(&server, sets.collect::<String>().trim_end());
+    }
+    let refusal = "-ERR the keys take too much memory: use SCAN\r\n";
+    assert_eq!(inline(&server, "KEYS *\r\nPING"), format!("{refusal}+PONG\r\n"));
+    assert_eq!(inline(&server, "SCAN 0 COUNT 1000000"), refusal);
+    let (keys, _) = scan(&server, " COUNT 5000");
+    assert!(keys.len() == KEYS && keys[1] == name(1), "{}", keys.len());
+    assert_eq!(bulks(&inline(&server, "KEYS *69999")), [name(69_999)]);
+}
+
+#[test]
+fn keys_are_not_listed_where_dumps_are_disabled() {
+    let server = Server::larderd(&["-X", "-l", "proto[resp]:127.0.0.1"]);
+    let refusal = "-ERR dumping keys is disabled\r\n";
+    assert_eq!(
+        inline(&server, "KEYS *\r\nSCAN 0\r\nPING"),
+        [refusal, refusal, "+PONG\r\n"].concat()
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! received or sent, a dump, or input that is dropped.
 
 use crate::dump::Dump;
+use crate::resp::scan::Scanning;
 use arrayvec::ArrayVec;
 use larder_protocol::{Parser, Store};
 use larder_store::{Engine, Lease, Refusal};
@@ -17,7 +18,7 @@ use larder_store::{Engine, Lease, Refusal};
 ///                                ▼
 ///                             Sending ── all out ──▶ Nothing
 ///
-///  Dumping, from Nothing and back: a command that shows all items
+///  Dumping and Scanning, from Nothing and back: commands that show all items, or some
 ///  Watching, from Nothing: until the connection ends
 /// ```
 pub(crate) enum Pending<E: Engine> {
@@ -35,6 +36,8 @@ pub(crate) enum Pending<E: Engine> {
     Sending(Box<Sending<E::Lease>>),
     /// Writes a dump of items.
     Dumping(Box<Dump<E>>),
+    /// Lists keys in RESP.
+    Scanning(Box<Scanning<E>>),
     /// Writes the log for the watcher of this number, until the connection is closed.
     Watching(u64),
 }
@@ -50,6 +53,7 @@ impl<E: Engine> Pending<E> {
     pub(crate) fn reserved(&self) -> usize {
         match self {
             Self::Arriving(arriving) => arriving.head.capacity(),
+            Self::Scanning(scanning) => scanning.reserved,
             Self::Nothing | Self::Swallow { .. } | Self::SwallowLine => 0,
             Self::Sending(_) | Self::Dumping(_) | Self::Watching(_) => 0,
         }

@@ -3,6 +3,7 @@
 use crate::context::{Context, Next, Step, Turn};
 use crate::dump::Dump;
 use crate::pending::{Arriving, Body, Pending, Sending};
+use crate::resp::scan::Scanning;
 use crate::session::Session;
 use crate::{Host, store};
 use larder_operations::CommandClass;
@@ -92,6 +93,7 @@ impl<E: Engine> Session<E> {
             Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, turn, output),
             Pending::Sending(sending) => self.resume_sending(cx, sending, output),
             Pending::Dumping(dump) => self.resume_dumping(cx, dump, output),
+            Pending::Scanning(scanning) => self.resume_scanning(cx, scanning, output),
             Pending::Watching(watcher) => {
                 self.pending = Pending::Watching(watcher);
                 cx.host.read_log(watcher, output);
@@ -160,6 +162,25 @@ impl<E: Engine> Session<E> {
             }
         };
         self.pending = Pending::Dumping(dump);
+        Step::end(0, next)
+    }
+
+    fn resume_scanning<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut scanning: Box<Scanning<E>>,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let next = if output.len() > cx.settings.output_max {
+            Next::Write
+        } else {
+            match scanning.proceed(cx, output) {
+                WalkState::More => Next::Yield,
+                WalkState::Waiting => Next::Wait,
+                WalkState::End => return Step::go_on(0),
+            }
+        };
+        self.pending = Pending::Scanning(scanning);
         Step::end(0, next)
     }
 

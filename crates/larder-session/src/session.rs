@@ -82,7 +82,7 @@ pub enum State {
     Swallowing,
     /// Sending a large value.
     Sending,
-    /// Writing a dump of items.
+    /// Writing a dump of items, or a list of keys.
     Dumping,
     /// Writing the log. The driver has to call the session regularly, with or without input.
     Watching,
@@ -211,7 +211,7 @@ impl<E: Engine> Session<E> {
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
             Pending::Arriving(_) => State::Receiving,
             Pending::Sending(_) => State::Sending,
-            Pending::Dumping(_) => State::Dumping,
+            Pending::Dumping(_) | Pending::Scanning(_) => State::Dumping,
             Pending::Watching(_) => State::Watching,
         }
     }

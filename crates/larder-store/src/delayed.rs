@@ -11,7 +11,7 @@ use crate::cache::CacheControl;
 use crate::segment::MissRatioCurve;
 use crate::{
     Access, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges, HashedKey, Item,
-    Lease, LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated, WalkState, Wanted,
+    Lease, LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated, WalkPlace, WalkState, Wanted,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -395,6 +395,14 @@ impl<E: Engine> Engine for Handle<E> {
 
     fn walk(&self) -> Self::Walk {
         Walk { walk: self.engine.walk(), wait: None }
+    }
+
+    fn walk_from(&self, place: u64) -> Self::Walk {
+        Walk { walk: self.engine.walk_from(place), wait: None }
+    }
+
+    fn walk_place(&self, walk: &Self::Walk) -> WalkPlace {
+        self.engine.walk_place(&walk.walk)
     }
 
     fn walk_on(

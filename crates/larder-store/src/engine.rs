@@ -326,6 +326,18 @@ pub enum WalkState {
     End,
 }
 
+/// Where another walk can go on after one: see [`Engine::walk_place`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalkPlace {
+    /// There, for [`Engine::walk_from`]; never 0.
+    At(u64),
+    /// Nowhere yet: items that the walk has come by are still to be shown. [`Engine::walk_on`] with 0 items does
+    /// that without going on.
+    Unsettled,
+    /// Nowhere: the engine's walks have to be continued themselves.
+    Nowhere,
+}
+
 /// An evicted item, as an [`EvictionObserver`] sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction<'e> {
@@ -554,6 +566,19 @@ pub trait Engine {
 
     /// Begins a walk over all items, which ends when it is dropped.
     fn walk(&self) -> Self::Walk;
+
+    /// Begins a walk where another one was, or at the beginning if `place` is 0. Any number will do. Between two
+    /// such walks items move unnoticed: an item that is there all the time may be missed if a write moves it.
+    ///
+    /// Engines whose walks have no places begin at the beginning.
+    fn walk_from(&self, _place: u64) -> Self::Walk {
+        self.walk()
+    }
+
+    /// Where a walk that has not ended can be continued by another one.
+    fn walk_place(&self, _walk: &Self::Walk) -> WalkPlace {
+        WalkPlace::Nowhere
+    }
 
     /// Shows the next live items to `visit`, about `items` of them. This counts as no access. An item that
     /// is there during the whole walk is shown at least once, and only once unless writes move items

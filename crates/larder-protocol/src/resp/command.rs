@@ -28,6 +28,9 @@ pub enum Command<'b> {
     Item(&'b [u8], ItemCommand<'b>),
     /// An operation on several keys, one after the other.
     Items(ItemsCommand<'b>),
+    Scan(Scan<'b>),
+    /// A pattern.
+    Keys(&'b [u8]),
     DbSize,
     Flush,
     Info(Arguments<'b>),
@@ -170,6 +173,19 @@ pub struct ExpireConditions {
     pub earlier: bool,
 }
 
+/// `SCAN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan<'b> {
+    /// What the call before has answered; 0 for the first.
+    pub cursor: u64,
+    /// `MATCH`: what keys have to match.
+    pub pattern: Option<&'b [u8]>,
+    /// `COUNT`: about how many items are looked at.
+    pub count: usize,
+    /// `TYPE` with another type than strings.
+    pub finds_nothing: bool,
+}
+
 /// `HELLO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'b> {
@@ -223,6 +239,8 @@ impl<'b> Command<'b> {
                 }
                 Self::ClientMode
             }
+            Verb::Scan => Self::Scan(scan(rest)?),
+            Verb::Keys => Self::Keys(next(&mut rest)),
             Verb::DbSize => Self::DbSize,
             Verb::FlushAll | Verb::FlushDb => flush(rest)?,
             Verb::Info => Self::Info(rest),
@@ -524,6 +542,28 @@ fn select<'b>(text: &'b [u8]) -> Parsed<'b, Command<'b>> {
         Ok(number) => Ok(Command::Select(number)),
         Err(_) => Err(CommandError::IntRange),
     }
+}
+
+/// How many items `SCAN` looks at without `COUNT`.
+const SCAN_COUNT: usize = 10;
+
+fn scan<'b>(mut rest: Arguments<'b>) -> Parsed<'b, Scan<'b>> {
+    let cursor = str::from_utf8(next(&mut rest)).ok().and_then(|text| text.parse().ok());
+    let cursor = cursor.ok_or(CommandError::Cursor)?;
+    let mut scan = Scan { cursor, pattern: None, count: SCAN_COUNT, finds_nothing: false };
+    while let Some(word) = rest.next() {
+        let value = rest.next().ok_or(CommandError::Syntax)?;
+        match word {
+            _ if is(word, "match") => scan.pattern = Some(value),
+            _ if is(word, "type") => scan.finds_nothing = !is(value, "string"),
+            _ if is(word, "count") => {
+                let count = usize::try_from(integer(value)?).map_err(|_| CommandError::Syntax)?;
+                scan.count = if count == 0 { return Err(CommandError::Syntax) } else { count };
+            }
+            _ => return Err(CommandError::Syntax),
+        }
+    }
+    Ok(scan)
 }
 
 /// `SAMPLES count`: there are no nested values to sample.

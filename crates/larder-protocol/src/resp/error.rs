@@ -74,6 +74,12 @@ pub enum CommandError<'b> {
     KeyLength,
     /// Flushing is disabled.
     FlushDisabled,
+    /// The cursor of `SCAN` is no number.
+    Cursor,
+    /// Keys may not be dumped.
+    DumpsDisabled,
+    /// The keys take too much memory for one answer.
+    TooManyKeys,
     /// `CONFIG SET` can't change this setting.
     ConfigName(&'b [u8]),
     /// The value for `maxmemory` is no number of bytes.

@@ -7,6 +7,7 @@
 mod command;
 mod error;
 mod fault;
+mod glob;
 mod inline;
 mod number;
 mod request;
@@ -15,6 +16,7 @@ mod table;
 pub use command::*;
 pub use error::*;
 pub use fault::*;
+pub use glob::matches;
 pub use inline::*;
 pub use request::*;
 pub use table::*;

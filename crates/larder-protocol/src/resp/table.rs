@@ -45,6 +45,7 @@ pub enum Verb {
     Incr,
     IncrBy,
     Info,
+    Keys,
     LatencyHistogram,
     MGet,
     MSet,
@@ -59,6 +60,7 @@ pub enum Verb {
     Ping,
     Quit,
     Reset,
+    Scan,
     Select,
     Set,
     SetEx,
@@ -98,7 +100,7 @@ const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands, the most frequent ones first.
-pub static COMMANDS: [Row; 52] = [
+pub static COMMANDS: [Row; 54] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -130,6 +132,7 @@ pub static COMMANDS: [Row; 52] = [
     row("getset", Verb::GetSet, 3, ONE_KEY),
     row("hello", Verb::Hello, -1, NO_KEYS),
     row("info", Verb::Info, -1, NO_KEYS),
+    row("keys", Verb::Keys, 2, NO_KEYS),
     container("latency"),
     container("memory"),
     row("multi", Verb::Multi, 1, NO_KEYS),
@@ -142,6 +145,7 @@ pub static COMMANDS: [Row; 52] = [
     row("pttl", Verb::PTtl, 2, ONE_KEY),
     row("quit", Verb::Quit, -1, NO_KEYS),
     row("reset", Verb::Reset, 1, NO_KEYS),
+    row("scan", Verb::Scan, -2, NO_KEYS),
     row("select", Verb::Select, 2, NO_KEYS),
     row("setnx", Verb::SetNx, 3, ONE_KEY),
     row("strlen", Verb::StrLen, 2, ONE_KEY),

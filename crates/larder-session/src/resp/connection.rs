@@ -1,9 +1,11 @@
 //! Commands about the connection and the server, and transactions.
 
+use super::scan::Scanning;
 use super::state::{State, Transaction};
 use super::turn::{Outcome, bulk_len_max};
 use crate::Host;
 use crate::context::Context;
+use crate::pending::Pending;
 use crate::session::Session;
 use larder_operations::{CommandClass, Histogram};
 use larder_protocol::Credentials;
@@ -31,6 +33,17 @@ impl<E: Engine> Session<E> {
             Command::ClientId => reply::integer(self.client.cast_signed(), output),
             Command::ClientGetName if state.name.is_empty() => reply::null(version, output),
             Command::ClientGetName => reply::bulk(&state.name, output),
+            Command::Scan(_) | Command::Keys(_) if !cx.host.dumps_allowed() => {
+                reply::error(&CommandError::DumpsDisabled, output);
+            }
+            Command::Scan(scan) => {
+                let scanning = Scanning::scan(&*cx.operations.engine, scan);
+                self.pending = Pending::Scanning(Box::new(scanning));
+            }
+            Command::Keys(pattern) => {
+                let scanning = Scanning::keys(&*cx.operations.engine, pattern);
+                self.pending = Pending::Scanning(Box::new(scanning));
+            }
             Command::DbSize => {
                 let items = cx.operations.engine.gauges().items;
                 reply::integer(i64::try_from(items).unwrap_or(i64::MAX), output);

@@ -15,7 +15,7 @@ use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
     Access, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lookup, Overheld,
-    Refusal, Seconds, Updated, WalkState, Wanted,
+    Refusal, Seconds, Updated, WalkPlace, WalkState, Wanted,
 };
 use std::num::NonZeroUsize;
 #[cfg(unix)]
@@ -266,6 +266,14 @@ impl Engine for Handle {
 
     fn walk(&self) -> Walk {
         Walk::new(&self.shared)
+    }
+
+    fn walk_from(&self, place: u64) -> Walk {
+        Walk::from(&self.shared, place)
+    }
+
+    fn walk_place(&self, walk: &Walk) -> WalkPlace {
+        walk.place()
     }
 
     fn walk_on(

@@ -11,7 +11,7 @@ use super::index::BUCKET_SLOTS;
 use super::moves::{Lost, WalkId};
 use super::record::{Record, Witness};
 use super::shared::Shared;
-use crate::{Item, Seconds, WalkState};
+use crate::{Item, Seconds, WalkPlace, WalkState};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -30,6 +30,8 @@ pub struct Walk {
     pub(super) seeking: Seeking,
 }
 
+/// The place behind all buckets, whose numbers have 32 bits.
+const PLACE_END: u64 = 1 << 32;
 /// The maximum number of buckets in one step, for an index that is nearly empty.
 const BUCKETS_MAX: usize = 2048;
 /// The number of buckets whose items are prefetched together.
@@ -40,6 +42,32 @@ impl Walk {
         let id = shared.index.walks.begin();
         let (shared, seeking) = (Arc::clone(shared), Seeking::default());
         Self { shared, id, bucket: None, stripe: 0, moved: Vec::new(), seeking }
+    }
+
+    /// A walk that goes on at a place that [`Walk::place`] has named, or begins at 0.
+    pub(super) fn from(shared: &Arc<Shared>, place: u64) -> Self {
+        let mut walk = Self::new(shared);
+        let stripes = shared.index.stripes();
+        let bucket = usize::try_from(place).unwrap_or(usize::MAX).checked_sub(1);
+        if place >= PLACE_END {
+            walk.stripe = stripes;
+        } else if let Some(bucket) = bucket {
+            walk.stripe = bucket % stripes;
+            walk.enter();
+            walk.bucket = Some(bucket);
+        }
+        walk
+    }
+
+    /// Where another walk can go on: the number of the next bucket plus one. The stripe follows from it.
+    pub(super) fn place(&self) -> WalkPlace {
+        if !self.moved.is_empty() || self.seeking.len() > 0 {
+            return WalkPlace::Unsettled;
+        }
+        let is_over = self.bucket.is_none() && self.stripe == self.shared.index.stripes();
+        // The first bucket of a stripe has its number.
+        let next = self.bucket.unwrap_or(self.stripe) as u64 + 1;
+        WalkPlace::At(if is_over { PLACE_END } else { next })
     }
 
     /// Enters the next stripe; false if there is none.
@@ -107,10 +135,15 @@ impl Handle {
         walk.seeking.wake_later(waker);
         walk.take_reports();
         let mut shown = self.show_read(&mut walk.seeking, &mut visit);
-        // Half of the step is left for buckets, so that each step advances. A stripe is begun again each
-        // time that more items move than are reported, without limit.
-        shown += self.show_moved(walk, items / 2, &mut visit);
-        let state = self.go_through_buckets(walk, items, shown, &mut visit);
+        let state = if items == 0 {
+            self.show_moved(walk, BUCKETS_MAX, &mut visit);
+            if walk.moved.is_empty() { WalkState::Waiting } else { WalkState::More }
+        } else {
+            // Half of the step is left for buckets, so that each step advances. A stripe is begun again each
+            // time that more items move than are reported, without limit.
+            shown += self.show_moved(walk, items / 2, &mut visit);
+            self.go_through_buckets(walk, items, shown, &mut visit)
+        };
         let will_be_woken = self.begin_walk_reads(&mut walk.seeking, &mut visit);
         match state {
             WalkState::End if walk.seeking.len() == 0 => WalkState::End,

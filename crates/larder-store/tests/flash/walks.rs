@@ -3,7 +3,7 @@
 use crate::common::*;
 use larder_device::{Faults, Memory};
 use larder_store::segment::Cache;
-use larder_store::{Engine, Lookup, Seconds, WalkState};
+use larder_store::{Engine, Lookup, Seconds, WalkPlace, WalkState};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,6 +87,49 @@ fn a_walk_shows_what_look_ups_find() {
 }
 
 /// Each value that is shown is the item's at that moment, and no key is missed that is there all the time.
+/// Walks that each go on where the one before was left.
+fn walk_in_parts(client: &mut Client, items: usize, mut visit: impl FnMut(usize)) -> usize {
+    let (mut place, mut parts) = (0, 0);
+    loop {
+        parts += 1;
+        let mut walk = client.handle.walk_from(place);
+        let mut items = items;
+        place = loop {
+            match client.walk_on(&mut walk, items, |key, _| visit(number(key))) {
+                WalkState::End => return parts,
+                state => {
+                    items = 0;
+                    if let WalkPlace::At(place) = client.handle.walk_place(&walk) {
+                        break place;
+                    }
+                    wait(client, state);
+                }
+            }
+        };
+        assert!(place > 0);
+    }
+}
+
+#[test]
+fn walks_in_parts_show_everything_once() {
+    const ITEMS: usize = 40_000;
+    let (cache, mut client, _) = full(ITEMS, &Memory::new(128 * MIB, 7));
+    assert!(cache.flash_gauges().unwrap().objects_used > 10_000);
+    let expected = present(&mut client, ITEMS);
+    for items in [1, 50, 5_000] {
+        let mut shown = vec![0; ITEMS];
+        let parts = walk_in_parts(&mut client, items, |i| shown[i] += 1);
+        assert!(parts > ITEMS / items.max(100) / 2, "{parts}");
+        for (i, times) in shown.into_iter().enumerate() {
+            assert_eq!(times, usize::from(expected.contains_key(&i)), "{i} in steps of {items}");
+        }
+    }
+    for place in [1, 12_345, u64::from(u32::MAX), u64::MAX] {
+        let mut walk = client.handle.walk_from(place);
+        while client.walk_on(&mut walk, 1_000, |_, _| ()) != WalkState::End {}
+    }
+}
+
 #[test]
 fn a_walk_misses_nothing_while_items_are_set_removed_and_read() {
     const ITEMS: usize = 40_000;

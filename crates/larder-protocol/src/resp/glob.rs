@@ -1,0 +1,109 @@
+//! Patterns of keys, as redis-server understands them.
+
+/// Whether all of `text` matches `pattern`: `*` stands for any bytes, `?` for one, `[a-z]` for one of these,
+/// `[^a]` for one that is not among these, and `\` takes the special meaning from the next byte. The time is at most
+/// proportional to the product of both lengths.
+#[must_use]
+pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut pattern_at, mut text_at) = (0, 0);
+    // What follows the last `*`, and where in the text it was last tried.
+    let mut retry = None;
+    loop {
+        let rest = pattern.get(pattern_at..).unwrap_or_default();
+        if rest.first() == Some(&b'*') {
+            pattern_at += 1;
+            retry = Some((pattern_at, text_at));
+            continue;
+        }
+        let Some(&byte) = text.get(text_at) else {
+            // A longer part of the text for a `*` leaves even less for what follows.
+            return rest.is_empty();
+        };
+        if let Some(len) = element(rest, byte) {
+            pattern_at += len;
+            text_at += 1;
+        } else if let Some((after_star, tried_at)) = &mut retry {
+            *tried_at += 1;
+            (pattern_at, text_at) = (*after_star, *tried_at);
+        } else {
+            return false;
+        }
+    }
+}
+
+/// The length of the first element of a pattern, if `byte` matches it. It is no `*`.
+fn element(pattern: &[u8], byte: u8) -> Option<usize> {
+    let (len, is_matched) = match pattern {
+        [] => return None,
+        [b'?', ..] => (1, true),
+        [b'\\', literal, ..] => (2, *literal == byte),
+        [b'[', class @ ..] => {
+            let (len, is_matched) = class_of(class, byte);
+            (1 + len, is_matched)
+        }
+        [literal, ..] => (1, *literal == byte),
+    };
+    is_matched.then_some(len)
+}
+
+/// The length of a class behind its `[`, and whether `byte` is in it. One that is not closed ends with the pattern.
+fn class_of(class: &[u8], byte: u8) -> (usize, bool) {
+    let is_negated = class.first() == Some(&b'^');
+    let mut at = usize::from(is_negated);
+    let mut is_in = false;
+    loop {
+        let (len, is_found) = match class.get(at..).unwrap_or_default() {
+            [] => return (class.len(), is_in != is_negated),
+            [b']', ..] => return (at + 1, is_in != is_negated),
+            [b'\\', literal, ..] => (2, *literal == byte),
+            [from, b'-', to, ..] => (3, (*from.min(to)..=*from.max(to)).contains(&byte)),
+            [literal, ..] => (1, *literal == byte),
+        };
+        at += len;
+        is_in |= is_found;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_redis_server() {
+        for (pattern, text, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("**", "any", true),
+            ("a*c", "abcbc", true),
+            ("a*c", "abcb", false),
+            ("*b*b*", "abab", true),
+            ("*b*b*", "aba", false),
+            ("h?llo", "hello", true),
+            ("h?llo", "hllo", false),
+            ("h[ae]llo", "hallo", true),
+            ("h[^e]llo", "hello", false),
+            ("h[^e]llo", "hbllo", true),
+            ("h[a-c]llo", "hbllo", true),
+            ("h[c-a]llo", "hbllo", true),
+            ("h[a-c]llo", "hdllo", false),
+            (r"a\*", "a*", true),
+            (r"a\*", "ab", false),
+            (r"[\]]", "]", true),
+            ("[]", "]", false),
+            ("[ab", "b", true),
+            ("[ab", "c", false),
+            (r"\", r"\", true),
+            ("user:*:name", "user:17:name", true),
+            ("user:*:name", "user:17:names", false),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_longer_than_the_product_of_the_lengths() {
+        let pattern = "a*".repeat(100) + "b";
+        assert!(!matches(pattern.as_bytes(), &[b'a'; 10_000]));
+    }
+}
