@@ -251,6 +251,14 @@ pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>
     texts.filter(|text| !text.is_empty()).map(Entry::parse)
 }
 
+/// Checks the entries of `-l`, without resolving names or binding anything.
+///
+/// # Errors
+/// [`ListenError`] for the first entry that no server would take.
+pub fn check(options: &Options) -> Result<(), ListenError> {
+    entries(&options.listen).try_for_each(|entry| entry?.service(options).map(drop))
+}
+
 /// Binds everything that the command line asks for.
 ///
 /// # Errors

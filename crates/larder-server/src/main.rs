@@ -47,8 +47,14 @@ fn main() -> ExitCode {
         Err(OptionsError::Clap(error)) => return say_usage(&error),
         Err(OptionsError::Misuse(misuse)) => return fail(misuse.status, misuse.message),
     };
-    if options.license || options.check_config {
-        return say(if options.license { LICENCE } else { "The options are good." });
+    if options.license {
+        return say(LICENCE);
+    }
+    if options.check_config {
+        return match listener::check(&options) {
+            Ok(()) => say("The options are good."),
+            Err(error) => fail(EX_OSERR, error),
+        };
     }
     let verbosity = Verbosity::start_log(options.verbosity());
     match start(options, verbosity) {

@@ -112,6 +112,8 @@ fn a_dialect_without_logins_is_refused_where_they_are_asked_for() {
         let output = larderd(&[&["-p", "-1"], options].concat());
         let said = stderr(&output);
         assert!(output.status.code() == Some(71) && said.contains("proto["), "{options:?}: {said}");
+        let checked = larderd(&[&["--check-config"], options].concat());
+        assert_eq!((checked.status.code(), stderr(&checked)), (Some(71), said), "{options:?}");
     }
 }
 
