@@ -15,7 +15,7 @@ fn main() {
 /// A turn of each kind of request, all hits.
 #[divan::bench(args = ["get", "mg", "binary-get", "set", "ms"])]
 fn turn(bencher: Bencher<'_, '_>, kind: &str) {
-    let (mut conversation, batches) = (Conversation::begin(), batches(kind));
+    let (mut conversation, batches) = (Conversation::begin(kind), batches(kind));
     let mut next = batches.iter().cycle();
     bencher
         .counter(ItemsCount::new(BATCH))

@@ -10,7 +10,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next().expect("a request's name");
     let rounds: usize = arguments.next().and_then(|text| text.parse().ok()).expect("rounds");
-    let mut conversation = Conversation::begin();
+    let mut conversation = Conversation::begin(&kind);
     // Every run generates the same batches, so their cost is not in the difference of two runs.
     let batches = batches(&kind);
     let mut answered = 0;

@@ -40,11 +40,15 @@ fn write_request(kind: &str, number: u64, out: &mut Vec<u8>) {
             out.extend_from_slice(&[0; 12]);
             write!(out, "key:{number:016}")
         }
+        "resp-get" => write!(out, "*2\r\n$3\r\nGET\r\n$20\r\nkey:{number:016}\r\n"),
+        "resp-set" => {
+            write!(out, "*3\r\n$3\r\nSET\r\n$20\r\nkey:{number:016}\r\n$100\r\n")
+        }
         "nothing" => Ok(()),
-        _ => panic!("get, mg, set, ms, binary-get or nothing"),
+        _ => panic!("get, mg, set, ms, binary-get, resp-get, resp-set or nothing"),
     };
     written.expect("memory takes it");
-    if kind == "set" || kind == "ms" {
+    if ["set", "ms", "resp-set"].contains(&kind) {
         out.extend_from_slice(&VALUE);
         out.extend_from_slice(b"\r\n");
     }
@@ -70,8 +74,8 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// A session that has received nothing, with all items stored.
-    pub(crate) fn begin() -> Self {
+    /// A session that has received nothing, for requests of one kind, with all items stored.
+    pub(crate) fn begin(kind: &str) -> Self {
         let classes = SizeClasses::new(vec![96, 120, 152, 192, 240, 304, 1 << 20], 59);
         let mut kit = Kit::new(engine(classes.clone()), 1 << 20, classes);
         (kit.settings.requests_per_turn, kit.settings.output_max) = (64, 1 << 20);
@@ -84,7 +88,8 @@ impl Conversation {
             conversation.turn(&input);
         }
         // The first request of a session chooses the dialect, so a new one follows.
-        conversation.session = Session::new();
+        let is_resp = kind.starts_with("resp-");
+        conversation.session = if is_resp { Session::resp(1, false) } else { Session::new() };
         conversation
     }
 
