@@ -172,7 +172,10 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
     }
     let consumed = input.len() - at.len();
     let raw = input.get(..consumed).unwrap_or_default();
-    let arguments = Arguments { rest: after_name, left: count - 1 };
+    // Nothing of a request depends on what has arrived behind it.
+    let words = after_name.len() - at.len();
+    let arguments =
+        Arguments { rest: after_name.get(..words).unwrap_or_default(), left: count - 1 };
     Read::Request { request: Request { raw, name: name.unwrap_or_default(), arguments }, consumed }
 }
 
@@ -281,6 +284,13 @@ mod tests {
         }
         let bytes: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(reads(&bytes, bounds), expected, "in single bytes");
+    }
+
+    #[test]
+    fn a_request_is_the_same_whatever_follows() {
+        let (request, more) = (b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"*1\r\n$4\r\nPING\r\n");
+        let both = [&request[..], more].concat();
+        assert_eq!(read(&both, &BOUNDS), read(request, &BOUNDS));
     }
 
     #[test]
