@@ -15,6 +15,7 @@
 //! | a page on flash that was written to | what was written completely is found there, and the page is full |
 //! | a chain that its record does not refer to, or not yet | the record under its owner's key decides |
 //! | segments that were taken, or retired | they are free |
+//! | no free segments for the flash tier that a start asks for | the oldest segments are given up |
 //! | an item that was counted without its word, or the reverse | the items are the words, and are put right in one size class |
 //!
 //! Only the index is read as a whole, and of segments only those named above. So a start takes a few
@@ -23,6 +24,7 @@
 use super::alloc::{Alloc, Queued, Use};
 use super::block::Block;
 use super::config::Config;
+use super::flash::buffers;
 use super::flash::format::Format;
 use super::flash::pages::{Lists, Page, PageState};
 use super::header::{Header, State};
@@ -33,7 +35,7 @@ use super::record::{Record, Witness};
 use super::shared::{Shared, class_fingerprint, hash_of, narrow, stripes_for};
 use super::slot::Slot;
 use super::sync::{AtomicU64, Ordering};
-use super::table::{Entry, SegmentState, Table};
+use super::table::{Entry, SegmentState, Sequence, Table};
 use crate::eviction::{GhostClock, GhostEpoch, Sealed};
 use rapidhash::v3::RapidSecrets;
 
@@ -117,9 +119,14 @@ pub(super) fn attach(
     let was_running = page.uses.running.load(Ordering::Relaxed) != 0;
     let secrets = RapidSecrets::seed(made.seed);
 
-    let found = Survey::states(&table, seen)?;
+    let mut found = Survey::states(&table, seen)?;
     let pages = flash.filter(|_| is_known).map_or(0, |format| format.pages);
     let indexing = Survey::restore_index_parts(&table, &found, len, pages)?;
+    if let Some(format) = flash {
+        let new_pages = if is_known { 0 } else { table.segments_for_pages(format.pages) };
+        let wanted = new_pages + buffers::segments_for(&layout, layout.segments_first) + 1;
+        Survey::make_room(&table, &mut found, wanted);
+    }
     table.clear_bucket(len);
     let index = Index::over(table, made.buckets_first, stripes_for(made.buckets_first));
     let pages = vec![(0, 0); pages];
@@ -197,6 +204,35 @@ impl<'t> Survey<'t> {
             return Err(Damaged("a part of the table of pages is missing"));
         }
         table.has_parts(buckets).then_some(parts).ok_or(Damaged("a part of the index is missing"))
+    }
+
+    /// Gives up the oldest segments of items unless `wanted` segments are free, so that a cache that was full
+    /// can have a flash tier. Words that refer to what they held are removed like others that refer to nothing.
+    fn make_room(table: &Table, found: &mut [Found], wanted: usize) {
+        let is_taken = |segment: u32| {
+            use SegmentState::{Buckets, Chain, Ghosts, Leaving, Open, Pages, Sealed};
+            let state = table.entry(segment).state();
+            [Buckets, Chain, Ghosts, Leaving, Open, Pages, Sealed].map(Some).contains(&state)
+        };
+        let segments = 0..narrow(found.len());
+        let is_fresh = |segment: &u32| table.entry(*segment).is(SegmentState::Fresh);
+        let touched = segments.clone().filter(|segment| !is_fresh(segment)).count();
+        let taken = segments.clone().filter(|segment| is_taken(*segment)).count();
+        let free = (touched - taken) + table.layout.segments_first.saturating_sub(touched);
+        let mut oldest: Vec<(Sequence, u32)> = segments
+            .filter(|segment| {
+                let state = found[*segment as usize].state;
+                matches!(state, SegmentState::Sealed | SegmentState::Leaving)
+            })
+            .map(|segment| (table.entry(segment).sequence().load(Ordering::Relaxed), segment))
+            .collect();
+        oldest.sort_unstable();
+        for (_, segment) in oldest.into_iter().take(wanted.saturating_sub(free)) {
+            table.entry(segment).restore_state(SegmentState::Free);
+            let found = &mut found[segment as usize];
+            (found.state, found.end) = (SegmentState::Free, table.layout.start(segment));
+            found.is_suspect = false;
+        }
     }
 
     fn entry(&self, segment: u32) -> Entry<'t> {

@@ -547,3 +547,40 @@ fn a_process_may_die_while_it_gives_up_flash() {
     at_each_store(None);
     assert!(*deaths.borrow() > 100, "{} points of death", deaths.borrow());
 }
+
+/// A cache that is full and had no flash gives up its oldest items for what a flash tier needs in memory.
+#[test]
+fn a_full_cache_is_given_flash() {
+    let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);
+    let with_flash = flash_config(ROOMY, &device);
+    let without =
+        Config { flash: None, limit_bytes: 2 * with_flash.limit_bytes, ..with_flash.clone() };
+    let cache = Cache::new(without).unwrap();
+    let mut handle = cache.handle();
+    let key_of = |number: u32| number.to_le_bytes();
+    let stored = 4000;
+    for number in 0..stored {
+        handle.begin_batch(NOW);
+        let key = key_of(number);
+        let key = hashed(&handle, &key);
+        let put = || Change::Put {
+            attributes: Attributes::default(),
+            cas: NewCas::Fresh,
+            value: NewValue::Bytes(&[7; 300]),
+            fetched: false,
+        };
+        handle.update(key, &mut None, |_| (put(), ())).expect("there is room");
+        handle.end_batch();
+    }
+    let before = cache.gauges().items;
+    drop(handle);
+    let (cache, restart) = reopened(&cache.shared, &with_flash);
+    assert_ne!(restart, Restart::Cold(None));
+    check_books(&cache);
+    let mut handle = handle_of(&cache);
+    let there =
+        |handle: &mut Handle, number| look(handle, &key_of(number), Access::Untracked).is_some();
+    let found = (0..stored).filter(|number| there(&mut handle, *number)).count() as u64;
+    assert!(found == cache.gauges().items && found > before * 3 / 4, "{found} of {before}");
+    assert!(there(&mut handle, stored - 1), "the oldest are given up");
+}
