@@ -9,10 +9,9 @@ import time
 import pytest
 
 from contents import client
-from flash_rounds import KINDS, FlashCampaign
+from flash_rounds import KINDS, FlashCampaign, FlashTotals
 from items import look_up
 from region import assert_warm, end, state
-from rounds import Totals
 from server import MIB, ExitedAtStart, wait_until
 
 pytestmark = pytest.mark.larder
@@ -29,7 +28,7 @@ HEADER_LEN = 4096
 @pytest.mark.timeout(max(300, 10 * ROUNDS))
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_crash_under_load_loses_nothing_on_flash(request, capsys, kind):
-    asked, totals = request.config.getoption, Totals(SEED)
+    asked, totals = request.config.getoption, FlashTotals(SEED)
     FlashCampaign(totals, SEED, kind, asked("--server"), asked("--runtime")).run(0, ROUNDS)
     with capsys.disabled():
         print(f"\nrestart: {kind.name}, {ROUNDS} rounds, {totals.line()}, seed {SEED}")
