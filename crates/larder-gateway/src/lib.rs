@@ -1,9 +1,9 @@
 //! Interfaces of a cache server over HTTP: metrics for Prometheus.
 //!
 //! ```text
-//!  MetricsServer, a thread of its own ─▶ http.rs, one request a connection ─▶ metrics/, one scrape
-//!                                                                                    │
-//!                                                             ServerView ◀───────────┘
+//!  metrics/server.rs, a thread of its own ─▶ answer.rs, one request a connection ─▶ mod.rs, one scrape
+//!                                                                                        │
+//!                                                                 ServerView ◀───────────┘
 //! ```
 //!
 //! Nothing here knows what a command means or takes part in answering one. A server shows what it
@@ -11,10 +11,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-mod http;
 mod metrics;
-mod metrics_server;
 mod server_view;
 
-pub use metrics_server::MetricsServer;
+pub use metrics::MetricsServer;
 pub use server_view::{Kind, Sample, ServerView};

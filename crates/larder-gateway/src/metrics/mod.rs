@@ -1,12 +1,16 @@
 //! One scrape: what the server measures, in the format that the scraper asks for.
 
+mod answer;
 mod collector;
 mod format;
 mod latency;
 mod process;
+mod server;
 mod text;
 
-pub(crate) use format::Format;
+pub use server::MetricsServer;
+
+use format::Format;
 
 use crate::server_view::ServerView;
 use collector::ServerCollector;

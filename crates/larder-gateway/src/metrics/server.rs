@@ -1,7 +1,7 @@
 //! The thread that serves metrics, with an event loop of its own.
 
-use crate::http::serve;
-use crate::metrics::Metrics;
+use super::Metrics;
+use super::answer::serve;
 use crate::server_view::ServerView;
 use std::collections::VecDeque;
 use std::io;
