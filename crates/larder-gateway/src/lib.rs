@@ -1,18 +1,28 @@
-//! Interfaces of a cache server over HTTP: metrics for Prometheus.
+//! Interfaces of a cache server over HTTP: items, statistics, and metrics for Prometheus.
 //!
 //! ```text
-//!  metrics/server.rs, a thread of its own ─▶ answer.rs, one request a connection ─▶ mod.rs, one scrape
-//!                                                                                        │
-//!                                                                 ServerView ◀───────────┘
+//!  http/, a thread of its own ─▶ Items (items.rs) ─▶ worker.rs ─▶ larder-operations
+//!     │
+//!     ├─────────▶ ServerView (server_view.rs): the server that the process is
+//!     │
+//!  metrics/, another one
 //! ```
 //!
-//! Nothing here knows what a command means or takes part in answering one. A server shows what it
-//! measures by a [`ServerView`]; a scrape reads it on the gateway's own thread.
+//! Handlers know neither the engine of the cache nor what an operation means: [`larder_operations`] says that,
+//! and `worker.rs` repeats operations that wait for slower storage. A server shows itself by a [`ServerView`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+#[cfg(feature = "http")]
+mod http;
+#[cfg(feature = "http")]
+mod items;
 mod metrics;
 mod server_view;
+#[cfg(feature = "http")]
+mod worker;
 
+#[cfg(feature = "http")]
+pub use http::{HttpConfig, HttpServer};
 pub use metrics::MetricsServer;
-pub use server_view::{Kind, Sample, ServerView};
+pub use server_view::{Kind, Login, Rights, Sample, ServerView};

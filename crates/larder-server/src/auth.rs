@@ -37,6 +37,28 @@ struct Secret {
     len: u64,
 }
 
+/// A file of tokens, and what was last read from it.
+pub struct TokenFile {
+    path: PathBuf,
+    tokens: RwLock<Vec<Token>>,
+}
+
+/// One line of it.
+struct Token {
+    token: Secret,
+    /// Whether its holder may not change anything.
+    reads: bool,
+}
+
+/// What the holder of a token may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenRights {
+    /// Everything.
+    All,
+    /// What changes nothing.
+    Read,
+}
+
 /// Why the passwords cannot be read.
 #[derive(Debug)]
 pub enum AuthError {
@@ -46,6 +68,8 @@ pub enum AuthError {
     Unreadable(PathBuf, io::Error),
     /// A line of the file, counted from 1, is not `user:password`, or is too long.
     Malformed(PathBuf, usize),
+    /// A line of the file of tokens, counted from 1, is not `name:token` or `name:token:read`, or is too long.
+    MalformedToken(PathBuf, usize),
 }
 
 impl std::error::Error for AuthError {}
@@ -64,6 +88,12 @@ impl std::fmt::Display for AuthError {
                 f,
                 "Authfile [{}] has a malformed entry. Should be 'user:password' (line {line}, at \
                  most {LINE_LEN_MAX} bytes)",
+                path.display()
+            ),
+            Self::MalformedToken(path, line) => write!(
+                f,
+                "--token-file {}: line {line} must be NAME:TOKEN or NAME:TOKEN:read, of at most {LINE_LEN_MAX} \
+                 bytes",
                 path.display()
             ),
         }
@@ -120,6 +150,73 @@ impl PasswordFile {
         let matches = |entry: &Entry| entry.user.is(&user) & entry.password.is(&password);
         entries.iter().fold(Choice::from(0), |any, entry| any | matches(entry)).into()
     }
+}
+
+impl TokenFile {
+    /// Reads a file. A relative path refers to the present directory, also when it is read again.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub fn open(path: &Path) -> Result<Self, AuthError> {
+        // It fails only for an empty path, which cannot be opened either.
+        let path = std::path::absolute(path).unwrap_or_default();
+        let tokens = RwLock::new(read_tokens(&path)?);
+        Ok(Self { path, tokens })
+    }
+
+    /// Reads the file again. If that fails, the tokens from before stay in use.
+    pub fn reload(&self) {
+        match read_tokens(&self.path) {
+            Ok(tokens) => {
+                *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+                tracing::info!("the file of tokens {} was read again", self.path.display());
+            }
+            Err(error) => tracing::error!(
+                "the file of tokens was not read again, and the tokens from before still count: {error}"
+            ),
+        }
+    }
+
+    /// What the holder of a token may do; `None` if nobody has it. Every line is compared, whichever matches.
+    pub fn rights(&self, token: &[u8]) -> Option<TokenRights> {
+        let token = Secret::new(token);
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let mut rights = None;
+        for line in tokens.iter() {
+            if bool::from(line.token.is(&token)) {
+                rights = Some(if line.reads { TokenRights::Read } else { TokenRights::All });
+            }
+        }
+        rights
+    }
+}
+
+/// Reads the lines of a file of tokens. Empty ones, and those that begin with `#`, are skipped.
+fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut text))
+        .map_err(|error| AuthError::Unreadable(path.to_owned(), error))?;
+    let lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).enumerate();
+    lines
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with(b"#"))
+        .map(|(index, line)| {
+            token(line).ok_or_else(|| AuthError::MalformedToken(path.to_owned(), index + 1))
+        })
+        .collect()
+}
+
+/// Reads `name:token` or `name:token:read`.
+fn token(line: &[u8]) -> Option<Token> {
+    let mut words = line.split(|&byte| byte == b':');
+    let (_, token, rights, more) = (words.next()?, words.next()?, words.next(), words.next());
+    let reads = match rights {
+        None => false,
+        Some(b"read") => true,
+        Some(_) => return None,
+    };
+    let is_good = !token.is_empty() && line.len() <= LINE_LEN_MAX && more.is_none();
+    is_good.then(|| Token { token: Secret::new(token), reads })
 }
 
 impl Secret {
@@ -258,6 +355,24 @@ mod tests {
             PasswordFile::open(Path::new("/nonexistent/file")),
             Err(AuthError::Unreadable(..))
         ));
+    }
+
+    #[test]
+    fn tokens_have_rights() {
+        let text = b"# comment\nann:one\n\nbob:two:read\r\n";
+        let scratch = Scratch::new(text);
+        let file = TokenFile::open(&scratch.0).unwrap();
+        assert_eq!(file.rights(b"one"), Some(TokenRights::All));
+        assert_eq!(file.rights(b"two"), Some(TokenRights::Read));
+        for wrong in [&b""[..], b"on", b"one ", b"ann:one", b"read"] {
+            assert_eq!(file.rights(wrong), None);
+        }
+        for (text, line) in [("a:b:write", 1), ("a:b\nsecret", 2), ("a:", 1), ("a:b:read:x", 1)] {
+            std::fs::write(&scratch.0, text).unwrap();
+            let Err(error) = TokenFile::open(&scratch.0) else { panic!("{text} is taken") };
+            assert!(matches!(error, AuthError::MalformedToken(_, at) if at == line), "{error}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub mod dialect;
 pub mod driver;
 pub mod flash;
 pub mod gate;
+#[cfg(feature = "metrics")]
+pub mod gateway;
 mod holdings;
 mod host;
 pub mod life_cycle;

@@ -138,6 +138,8 @@ pub enum ListenError {
     Unix(String, io::Error),
     /// A socket that was passed to the server cannot be used.
     Inherited(String),
+    /// Under `-Z`, HTTP would be served to other machines without TLS.
+    HttpWithoutTls(SocketAddr),
 }
 
 impl fmt::Display for ListenError {
@@ -163,6 +165,11 @@ impl fmt::Display for ListenError {
                 write!(f, "failed to listen on UNIX socket: {path}: {error}")
             }
             Self::Inherited(text) => write!(f, "failed to listen on what was passed: {text}"),
+            Self::HttpWithoutTls(address) => write!(
+                f,
+                "--http-listen {address}: HTTP has no TLS, so under -Z it is served to this machine alone: \
+                 give a loopback address, and a proxy with TLS for others"
+            ),
         }
     }
 }
@@ -307,15 +314,39 @@ const METRICS_PORT: u16 = 9150;
 /// [`ListenError`] for the first address that cannot be bound.
 pub fn bind_metrics(options: &Options) -> Result<Vec<TcpListener>, ListenError> {
     let Some(text) = &options.metrics_listen else { return Ok(Vec::new()) };
-    let bind = |address| -> io::Result<TcpListener> {
+    resolve(text, METRICS_PORT)?.into_iter().map(bind_unblocking).collect()
+}
+
+/// The port of HTTP if none is given.
+const HTTP_PORT: u16 = 8080;
+
+/// Binds the address of `--http-listen`, if it is given: all that its name stands for. The sockets never
+/// block.
+///
+/// # Errors
+/// [`ListenError`] for the first address that cannot be bound, or is not of the loopback under `-Z`.
+pub fn bind_http(options: &Options) -> Result<Vec<TcpListener>, ListenError> {
+    let Some(text) = &options.http_listen else { return Ok(Vec::new()) };
+    let addresses = match text.parse() {
+        Ok(port) => vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)],
+        Err(_) => resolve(text, HTTP_PORT)?,
+    };
+    let is_open = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+    if options.enable_ssl
+        && let Some(open) = addresses.iter().find(is_open)
+    {
+        return Err(ListenError::HttpWithoutTls(*open));
+    }
+    addresses.into_iter().map(bind_unblocking).collect()
+}
+
+fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    let bind = || -> io::Result<TcpListener> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     };
-    let addresses = resolve(text, METRICS_PORT)?.into_iter();
-    let bound =
-        addresses.map(|address| bind(address).map_err(|error| ListenError::Tcp(address, error)));
-    bound.collect()
+    bind().map_err(|error| ListenError::Tcp(address, error))
 }
 
 /// The port to listen on; 0 lets the system choose one.
@@ -415,13 +446,15 @@ pub fn write_port_file(
     listeners: &[Listener],
     udp: &[UdpSocket],
     metrics: &[TcpListener],
+    http: &[TcpListener],
 ) -> io::Result<()> {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else { return Ok(()) };
     let mut text = String::new();
     let tcp = listeners.iter().filter_map(Listener::tcp_address).map(|address| ("TCP", address));
     let udp = udp.iter().filter_map(|socket| Some(("UDP", socket.local_addr().ok()?)));
     let metrics = metrics.iter().filter_map(|socket| Some(("METRICS", socket.local_addr().ok()?)));
-    for (transport, address) in tcp.chain(udp).chain(metrics) {
+    let http = http.iter().filter_map(|socket| Some(("HTTP", socket.local_addr().ok()?)));
+    for (transport, address) in tcp.chain(udp).chain(metrics).chain(http) {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         text.push_str(&format!("{transport} {family}: {}\n", address.port()));
     }

@@ -2,6 +2,9 @@
 
 use clap::error::ErrorKind;
 use larder_operations::Limits;
+use larder_server::auth::TokenFile;
+#[cfg(feature = "metrics")]
+use larder_server::gateway::Gateway;
 use larder_server::life_cycle::{LifeCycle, Phase};
 use larder_server::listener::{Listener, Security};
 use larder_server::memory::Memory;
@@ -116,7 +119,7 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 seed,
                 evict: !options.disable_evictions,
                 item_size_max: options.max_item_size,
-                threads: options.threads,
+                threads: options.handles(),
                 size_exponent: options.size_exponent(),
                 flash: flash::open(&options).map_err(|error| failure(EX_OSERR)(&error))?,
             };
@@ -200,6 +203,8 @@ fn serve(
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
+    let tokens = options.token_file.as_deref().map(TokenFile::open).transpose();
+    let tokens = tokens.map_err(|error| failure(1)(&error))?;
     platform::raise_file_limit(options.conn_limit as u64, FILES_SPARE).map_err(|max| {
         failure(EX_OSERR)(&format!(
             "failed to set rlimit for open files. Try starting as root or requesting smaller \
@@ -210,7 +215,7 @@ fn serve(
     // Once clients can connect, signals can arrive too: SIGHUP would end a process without a handler.
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
-    let Bound { listeners, udp, metrics } = bind(&options)?;
+    let Bound { listeners, udp, metrics, http } = bind(&options)?;
     // Its files may be readable for root alone.
     let tls = start_tls(&options, &listeners)?;
     detach(&options)?;
@@ -240,7 +245,7 @@ fn serve(
         output_max: OUTPUT_MAX,
         resp_databases: options.suboptions.resp_db + 1,
     };
-    let guards = Guards { passwords, tls };
+    let guards = Guards { passwords, tokens, tls };
     let server = Server::new(options, settings, guards, cache, life, verbosity, start);
     let server = Arc::new(server);
     server.note_listeners(&listeners, &udp);
@@ -250,8 +255,11 @@ fn serve(
     for address in metrics.iter().filter_map(|listener| listener.local_addr().ok()) {
         tracing::info!("metrics are at http://{address}/metrics");
     }
+    for address in http.iter().filter_map(|listener| listener.local_addr().ok()) {
+        tracing::info!("items are at http://{address}/v1/keys");
+    }
     greet(&server);
-    if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp) {
+    if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp, &http) {
         tracing::warn!(
             "anybody who can connect to this machine may read and change all items: give \
              -l 127.0.0.1 to serve this machine alone, or -Y or -S to ask for logins"
@@ -265,31 +273,15 @@ fn serve(
         memory_file::settle(region);
     }
     #[cfg(feature = "metrics")]
-    let metrics_server = start_metrics(metrics, &server)?;
+    let gateway = Gateway::start(&server, cache, metrics, http).map_err(|error| os(&error))?;
     driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
     #[cfg(feature = "metrics")]
-    if let Some(metrics_server) = metrics_server {
-        metrics_server.stop();
-    }
+    gateway.stop();
     if let (Some(region), Some(image), Phase::Draining) = (region, image, server.life.requested()) {
         memory_file::write_image(image, region, server.clock).map_err(|error| os(&error))?;
     }
     tracing::info!("the server has stopped");
     Ok(())
-}
-
-/// Starts the thread that serves metrics, if they are asked for.
-#[cfg(feature = "metrics")]
-fn start_metrics(
-    listeners: Vec<TcpListener>,
-    server: &Arc<Server>,
-) -> Result<Option<larder_gateway::MetricsServer>, Failure> {
-    if listeners.is_empty() {
-        return Ok(None);
-    }
-    let view = Arc::clone(server);
-    let started = larder_gateway::MetricsServer::start(listeners, view);
-    started.map(Some).map_err(|error| failure(EX_OSERR)(&error))
 }
 
 /// Prints what was started, if standard error is a terminal.
@@ -308,13 +300,19 @@ fn greet(server: &Server) {
 }
 
 /// Whether clients on other machines are served without a certificate.
-fn is_open_to_others(server: &Server, listeners: &[Listener], udp: &[UdpSocket]) -> bool {
+fn is_open_to_others(
+    server: &Server,
+    listeners: &[Listener],
+    udp: &[UdpSocket],
+    http: &[TcpListener],
+) -> bool {
     let certified = |listener: &Listener| {
         server.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates(listener.security()))
     };
     let open = listeners.iter().filter(|listener| !certified(listener));
     let datagrams = udp.iter().filter_map(|socket| socket.local_addr().ok());
-    let mut addresses = open.filter_map(Listener::tcp_address).chain(datagrams);
+    let http = http.iter().filter_map(|socket| socket.local_addr().ok());
+    let mut addresses = open.filter_map(Listener::tcp_address).chain(datagrams).chain(http);
     addresses.any(|address| !address.ip().to_canonical().is_loopback())
 }
 
@@ -323,6 +321,7 @@ struct Bound {
     listeners: Vec<Listener>,
     udp: Vec<UdpSocket>,
     metrics: Vec<TcpListener>,
+    http: Vec<TcpListener>,
 }
 
 /// The sockets that were passed, or those that the command line asks for.
@@ -338,8 +337,9 @@ fn bind(options: &Options) -> Result<Bound, Failure> {
         return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -U, -l or -s"));
     }
     let metrics = listener::bind_metrics(options).map_err(|error| os(&error))?;
-    listener::write_port_file(&listeners, &udp, &metrics).map_err(|error| os(&error))?;
-    Ok(Bound { listeners, udp, metrics })
+    let http = listener::bind_http(options).map_err(|error| os(&error))?;
+    listener::write_port_file(&listeners, &udp, &metrics, &http).map_err(|error| os(&error))?;
+    Ok(Bound { listeners, udp, metrics, http })
 }
 
 /// Reads certificates, under `-Z`.

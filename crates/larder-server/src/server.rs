@@ -1,6 +1,6 @@
 //! What all threads of a server share.
 
-use crate::auth::PasswordFile;
+use crate::auth::{PasswordFile, TokenFile};
 use crate::clock::Clock;
 use crate::connections::Connections;
 use crate::controls::Controls;
@@ -32,13 +32,15 @@ pub struct Server {
     pub settings: Settings,
     /// The passwords, which are read again at SIGHUP; `None` if no login is required.
     pub(crate) passwords: Option<PasswordFile>,
+    /// The tokens of HTTP, which are read again, too.
+    pub(crate) tokens: Option<TokenFile>,
     /// The clock.
     pub clock: Clock,
     /// How it began.
     pub start: Start,
     /// The open connections, and counts of them.
     pub connections: Connections,
-    /// The counters of each worker.
+    /// The counters of each worker, and of the gateway if it has items.
     pub counters: Vec<Arc<Counters>>,
     /// Addresses that are listened on, in memcached's form.
     pub listeners: Mutex<Vec<String>>,
@@ -74,6 +76,8 @@ pub struct Server {
 pub struct Guards {
     /// The passwords of those that have to log in.
     pub passwords: Option<PasswordFile>,
+    /// The tokens with which clients of HTTP may log in instead.
+    pub tokens: Option<TokenFile>,
     /// Certificates, under `-Z`.
     pub tls: Option<Arc<Tls>>,
 }
@@ -84,14 +88,14 @@ impl Server {
     pub fn new(
         options: Options,
         settings: Settings,
-        Guards { passwords, tls }: Guards,
+        Guards { passwords, tokens, tls }: Guards,
         cache: &impl Cache,
         life: LifeCycle,
         verbosity: Verbosity,
         start: Start,
     ) -> Self {
         let classes = settings.limits.classes.count();
-        let counters = (0..options.threads).map(|_| Arc::new(Counters::new(classes))).collect();
+        let counters = (0..options.handles()).map(|_| Arc::new(Counters::new(classes))).collect();
         let clock = start.clock;
         let log = Arc::new(Log::new(
             clock,
@@ -107,6 +111,7 @@ impl Server {
             verbosity,
             settings,
             passwords,
+            tokens,
             clock,
             start,
             connections: Connections::default(),
@@ -137,6 +142,9 @@ impl Server {
     pub(crate) fn reload(&self) {
         if let Some(passwords) = &self.passwords {
             passwords.reload();
+        }
+        if let Some(tokens) = &self.tokens {
+            tokens.reload();
         }
         if let Some(tls) = &self.tls
             && let Err(error) = tls.refresh()

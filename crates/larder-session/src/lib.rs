@@ -26,5 +26,6 @@ mod store;
 mod time;
 
 pub use context::*;
+pub use events::pass_on;
 pub use host::*;
 pub use session::*;

@@ -1,7 +1,8 @@
 //! Answers to HTTP requests. A connection has one request and ten seconds, so a slow or silent peer
 //! keeps little, and not for long.
 
-use super::{Format, Metrics};
+use super::format::Format;
+use super::scrape::Metrics;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};

@@ -1,7 +1,7 @@
 //! The thread that serves metrics, with an event loop of its own.
 
-use super::Metrics;
 use super::answer::serve;
+use super::scrape::Metrics;
 use crate::server_view::ServerView;
 use std::collections::VecDeque;
 use std::io;

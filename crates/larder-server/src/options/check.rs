@@ -58,6 +58,12 @@ impl Options {
                 "--metrics-listen: larderd was built without the feature metrics",
             );
         }
+        if self.http_listen.is_some() && !cfg!(feature = "http") {
+            return refuse(USAGE, "--http-listen: larderd was built without the feature http");
+        }
+        if self.gateway_conns == 0 {
+            return refuse(USAGE, "--gateway-conns must be at least 1");
+        }
         self.check_logins()?;
         if self.napi_ids == Some(0) {
             return refuse(1, "Maximum number of NAPI IDs must be greater than 0");

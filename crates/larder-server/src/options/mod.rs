@@ -72,6 +72,28 @@ pub struct Options {
     #[arg(long, value_name = "ADDR")]
     pub metrics_listen: Option<String>,
 
+    /// Address at which items, statistics and metrics are found over HTTP: PORT on the loopback, HOST,
+    /// HOST:PORT or [V6]:PORT, with port 8080 if none is given
+    #[arg(long, value_name = "ADDR")]
+    pub http_listen: Option<String>,
+
+    /// Names that HTTP clients may have for this server, separated by commas, beside addresses and localhost
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "http_listen")]
+    pub http_host: Vec<String>,
+
+    /// Web sites whose pages may use HTTP, separated by commas, as in https://app.example
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',', requires = "http_listen")]
+    pub http_cors: Vec<String>,
+
+    /// Connections of HTTP that may be open at the same time, beside those of -c
+    #[arg(long, value_name = "NUM", default_value_t = 256)]
+    pub gateway_conns: usize,
+
+    /// File of tokens with which HTTP clients log in: NAME:TOKEN, or NAME:TOKEN:read for one that may not
+    /// change anything, a line each
+    #[arg(long, value_name = "FILE", requires = "http_listen")]
+    pub token_file: Option<PathBuf>,
+
     /// Run in the background as a daemon, once all addresses are bound
     #[arg(short = 'd', long)]
     pub daemon: bool,
@@ -279,6 +301,12 @@ pub enum Runtime {
 const MIB: usize = 1 << 20;
 
 impl Options {
+    /// The threads that have a handle to the cache: workers, and the one of HTTP.
+    #[must_use]
+    pub fn handles(&self) -> usize {
+        self.threads + usize::from(self.http_listen.is_some())
+    }
+
     /// Reads a command line that contains the settings of all sources.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let matches =

@@ -5,18 +5,12 @@ use super::row::{Kind, Metric, Row};
 use super::table::visit_metrics;
 use crate::server::Server;
 use crate::version;
-use larder_gateway::{Sample, ServerView};
-use larder_operations::Latencies;
+use larder_gateway::Sample;
 
-impl ServerView for Server {
-    fn samples(&self, visit: &mut dyn FnMut(Sample)) {
-        visit(BUILD_INFO);
-        visit_metrics(self, &mut |row, metric, value| visit(sample(row, metric, value)));
-    }
-
-    fn latencies(&self) -> Latencies {
-        larder_session::Host::latencies(self)
-    }
+/// Visits all metrics but latencies.
+pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(Sample)) {
+    visit(BUILD_INFO);
+    visit_metrics(server, &mut |row, metric, value| visit(sample(row, metric, value)));
 }
 
 const BUILD_INFO: Sample = Sample {

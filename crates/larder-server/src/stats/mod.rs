@@ -20,6 +20,8 @@ mod table;
 mod tls;
 
 pub use metric_help::metric_help;
+#[cfg(feature = "metrics")]
+pub(crate) use metrics::samples;
 pub use row::{Condition, Kind, Metric, Row, Unit, Value};
 pub use table::{PAGES, Page, visit_metrics};
 

@@ -105,7 +105,7 @@ enum Each {
 
 impl Page {
     /// The page of this name.
-    pub(super) fn named(name: &str) -> Option<&'static Self> {
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
         PAGES.into_iter().find(|page| page.name == name)
     }
 
@@ -115,7 +115,7 @@ impl Page {
     }
 
     /// Shows names and values.
-    pub(super) fn show(&self, server: &Server, stat: &mut dyn FnMut(&str, &str)) {
+    pub(crate) fn show(&self, server: &Server, stat: &mut dyn FnMut(&str, &str)) {
         let snapshot = Snapshot::new(server);
         for section in self.sections {
             section.each.visit(&snapshot, &mut |prefix, entry| {

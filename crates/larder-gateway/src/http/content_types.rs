@@ -1,0 +1,77 @@
+//! Content types as client flags. An item has 32 bits of flags and nothing else that could say what its
+//! value is, so the flags of a value that was stored over HTTP name a row of this table.
+
+/// The upper bits of flags that name a row; the lower eight are its number.
+const MARK: u32 = 0x4C00_0000;
+
+/// What an item is that was stored with other flags, or with a type that is not in the table.
+pub(super) const UNKNOWN: &str = "application/octet-stream";
+
+/// The types. A row keeps its number forever, because items may be older than the server.
+const TABLE: [&str; 22] = [
+    UNKNOWN,
+    "text/plain; charset=utf-8",
+    "application/json",
+    "text/html; charset=utf-8",
+    "text/css; charset=utf-8",
+    "text/javascript; charset=utf-8",
+    "text/csv; charset=utf-8",
+    "text/xml; charset=utf-8",
+    "application/xml",
+    "application/pdf",
+    "application/msgpack",
+    "application/x-protobuf",
+    "application/cbor",
+    "application/wasm",
+    "image/png",
+    "image/jpeg",
+    "image/gif",
+    "image/webp",
+    "image/avif",
+    "image/svg+xml",
+    "font/woff2",
+    "text/markdown; charset=utf-8",
+];
+
+/// The flags for a value of this type; 0 if it is not in the table. Text without a charset is taken as
+/// UTF-8.
+pub(super) fn flags_of(content_type: &str) -> u32 {
+    let normal = |text: &str| -> String {
+        let plain = text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '"');
+        plain.collect::<String>().to_ascii_lowercase()
+    };
+    let wanted = normal(content_type);
+    let row = TABLE.iter().position(|row| {
+        let row = normal(row);
+        row == wanted || row.strip_suffix(";charset=utf-8") == Some(&wanted)
+    });
+    row.and_then(|row| u32::try_from(row).ok()).map_or(0, |row| MARK | row)
+}
+
+/// The type that flags name.
+pub(super) fn type_of(flags: u32) -> &'static str {
+    let row = usize::try_from(flags ^ MARK).ok().and_then(|row| TABLE.get(row));
+    row.copied().unwrap_or(UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_is_found_by_its_type() {
+        for (row, name) in TABLE.iter().enumerate() {
+            assert_eq!(flags_of(name), MARK | u32::try_from(row).unwrap());
+            assert_eq!(type_of(flags_of(name)), *name);
+        }
+        for (sent, shown) in [
+            ("TEXT/PLAIN", "text/plain; charset=utf-8"),
+            ("text/html;charset=\"UTF-8\"", "text/html; charset=utf-8"),
+            ("text/plain; charset=latin-1", UNKNOWN),
+            ("", UNKNOWN),
+        ] {
+            assert_eq!(type_of(flags_of(sent)), shown, "{sent}");
+        }
+        assert_eq!([type_of(0), type_of(5), type_of(MARK | 200), type_of(u32::MAX)], [UNKNOWN; 4]);
+    }
+}

@@ -1,0 +1,516 @@
+//! `/v1/keys/{key}`: items one by one.
+#![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
+
+use super::app::App;
+use super::body::{Arrived, Pieces, read_value};
+use super::conditions::{Precondition, etag, of_change};
+use super::content_types::{flags_of, type_of};
+use super::parameters::{Fields, Key, LARDER_FLAGS, Lifetime, announced_len, expiry};
+use super::problem::{Problem, ProblemBody};
+use crate::items::{Found, Items, Looked};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use headers::{ContentRange, ETag, HeaderMapExt, IfMatch, IfNoneMatch, IfRange, Range};
+use hyper::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{HeaderMap, StatusCode};
+use larder_operations::{
+    ArithmeticOutcome, Count, CreateNumber, Expire, Expired, Remove, Removed, Store, StoreMode,
+    Stored,
+};
+use larder_store::{Access, Expiry};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::ops::Bound;
+use utoipa::{IntoParams, ToSchema};
+
+const TAG: &str = "items";
+
+/// Looks an item up.
+#[utoipa::path(get, path = "/v1/keys/{key}", tag = TAG, params(
+    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+    ("If-None-Match" = Option<String>, Header, description = "entity tags that the client has"),
+    ("Range" = Option<String>, Header, description = "one range of bytes"),
+), responses(
+    (status = 200, description = "the value", content_type = "application/octet-stream", body = [u8], headers(
+        ("ETag" = String, description = "changes with each change of the item"),
+        ("Cache-Control" = String, description = "max-age is the time until the item expires"),
+        ("Larder-Flags" = u32, description = "the item's client flags"),
+    )),
+    (status = 206, description = "the range of the value", content_type = "application/octet-stream", body = [u8]),
+    (status = 304, description = "the client has this value"),
+    (status = 400, description = "the key is too long, or empty", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 412, description = "If-Match names another value", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 416, description = "no byte of the value is in the range", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too many large values are being sent", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 507, description = "no memory to read the item from flash", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn get(
+    State(app): State<App>,
+    Key(key): Key,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let found = match app.items.get(&key, Access::Tracked).await {
+        Looked::Found(found) => found,
+        Looked::Missing => return Err(Problem::not_found()),
+        Looked::Busy => return Err(Problem::busy()),
+        Looked::OutOfMemory => return Err(Problem::out_of_memory()),
+    };
+    show(found, &headers, app.view.login_required())
+}
+
+/// The answer that shows an item, or the part of it that is asked for.
+fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response, Problem> {
+    let (tag, len) = (etag(found.cas), found.len() as u64);
+    if let Some(condition) = headers.typed_get::<IfMatch>() {
+        let passes = tag.as_ref().is_some_and(|tag| condition.precondition_passes(tag));
+        if !passes && condition != IfMatch::any() {
+            return Err(Problem::precondition_failed());
+        }
+    }
+    let condition = headers.typed_get::<IfNoneMatch>();
+    let is_known = match (condition, &tag) {
+        (Some(condition), Some(tag)) => !condition.precondition_passes(tag),
+        (Some(condition), None) => condition == IfNoneMatch::any(),
+        (None, _) => false,
+    };
+    let part = if is_known { None } else { part(headers, tag.as_ref(), len)? };
+    let mut response = Response::new(Body::empty());
+    let out = response.headers_mut();
+    if let Some(tag) = tag {
+        out.typed_insert(tag);
+    }
+    let control = match (found.ttl, is_private) {
+        (Some(ttl), true) => format!("private, max-age={ttl}"),
+        (Some(ttl), false) => format!("max-age={ttl}"),
+        (None, true) => "private, no-cache".to_owned(),
+        (None, false) => "no-cache".to_owned(),
+    };
+    if let Ok(control) = HeaderValue::try_from(control) {
+        out.insert(CACHE_CONTROL, control);
+    }
+    out.insert(LARDER_FLAGS, found.client_flags.into());
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return Ok(response);
+    }
+    out.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    out.insert(CONTENT_TYPE, HeaderValue::from_static(type_of(found.client_flags)));
+    // What clients have stored must not act in this server's name if a browser shows it.
+    out.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    out.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    let (first, end) = part.unwrap_or((0, len));
+    out.insert(CONTENT_LENGTH, (end - first).into());
+    if part.is_some() {
+        let range = ContentRange::bytes(first..end, len);
+        range.into_iter().for_each(|range| out.typed_insert(range));
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    *response.body_mut() = Body::new(Pieces(cut(found.value, first, end)));
+    Ok(response)
+}
+
+/// The range that is asked for; `None` is the whole value.
+fn part(headers: &HeaderMap, tag: Option<&ETag>, len: u64) -> Result<Option<(u64, u64)>, Problem> {
+    let is_for_another =
+        headers.typed_get::<IfRange>().is_some_and(|condition| condition.is_modified(tag, None));
+    let Some(range) = headers.typed_get::<Range>().filter(|_| !is_for_another) else {
+        return Ok(None);
+    };
+    // More than one range is answered with the whole value.
+    let asks_for_one =
+        headers.get(hyper::header::RANGE).is_some_and(|text| !text.as_bytes().contains(&b','));
+    if !asks_for_one {
+        return Ok(None);
+    }
+    let found = range.satisfiable_ranges(len).find_map(|(first, last)| {
+        let first = match first {
+            Bound::Included(first) => first,
+            Bound::Excluded(before) => before + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match last {
+            Bound::Included(last) => last.saturating_add(1).min(len),
+            Bound::Excluded(end) => end.min(len),
+            Bound::Unbounded => len,
+        };
+        (first < end).then_some((first, end))
+    });
+    match found {
+        Some(found) => Ok(Some(found)),
+        None => {
+            let problem = Problem::new(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "No byte of the value is in the range.",
+            );
+            let whole = HeaderValue::try_from(format!("bytes */{len}"));
+            Err(match whole {
+                Ok(whole) => problem.with(hyper::header::CONTENT_RANGE, whole),
+                Err(_) => problem,
+            })
+        }
+    }
+}
+
+/// The bytes from `first` to `end` of a value.
+fn cut(value: Vec<Bytes>, first: u64, end: u64) -> VecDeque<Bytes> {
+    let (mut at, mut parts) = (0_u64, VecDeque::new());
+    for piece in value {
+        let len = piece.len() as u64;
+        let (from, to) = (first.saturating_sub(at).min(len), end.saturating_sub(at).min(len));
+        if from < to {
+            // Both are within the piece.
+            let of = |place| usize::try_from(place).unwrap_or(piece.len());
+            parts.push_back(piece.slice(of(from)..of(to)));
+        }
+        at += len;
+    }
+    parts
+}
+
+/// Stores an item.
+#[utoipa::path(put, path = "/v1/keys/{key}", tag = TAG, params(
+    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+    Lifetime,
+    ("If-Match" = Option<String>, Header, description = "* replaces an item alone; an entity tag, this value alone"),
+    ("If-None-Match" = Option<String>, Header, description = "* adds an item alone"),
+    ("Content-Type" = Option<String>, Header, description = "kept if it is a usual one, as client flags"),
+    ("Larder-Flags" = Option<u32>, Header, description = "client flags, instead of the content type"),
+), request_body(content = [u8], content_type = "application/octet-stream"), responses(
+    (status = 201, description = "the item is stored, and there was none"),
+    (status = 204, description = "the item is stored in place of another"),
+    (status = 400, description = "a header or the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 408, description = "the body takes too long", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 412, description = "a condition does not hold", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 413, description = "the item is too large", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn put(
+    State(app): State<App>,
+    key: Key,
+    Fields(lifetime): Fields<Lifetime>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let condition = of_change(&headers)?;
+    let new = New { expiry: expiry(lifetime.ttl, app.view.now())?, client_flags: flags(&headers)? };
+    let max = app.view.limits().item_size_max;
+    let value = read_value(&*app.items, body, announced_len(&headers), max).await?;
+    let (status, cas) = store(&*app.items, &key, new, condition, value).await?;
+    let mut response = status.into_response();
+    if let Some(tag) = etag(cas) {
+        response.headers_mut().typed_insert(tag);
+    }
+    Ok(response)
+}
+
+/// What an item is given beside its value.
+pub(super) struct New {
+    pub(super) expiry: Expiry,
+    pub(super) client_flags: u32,
+}
+
+/// The client flags that the headers of a request name.
+fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
+    if let Some(flags) = headers.get(LARDER_FLAGS) {
+        let number = flags.to_str().ok().and_then(|text| text.parse().ok());
+        return number
+            .ok_or_else(|| Problem::bad_request("Larder-Flags must be a number of 32 bits."));
+    }
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    Ok(content_type.map_or(0, flags_of))
+}
+
+/// Stores an item; returns 201 or 204, and its CAS.
+pub(super) async fn store(
+    items: &dyn Items,
+    key: &Key,
+    New { expiry, client_flags }: New,
+    condition: Precondition,
+    value: Arrived,
+) -> Result<(StatusCode, u64), Problem> {
+    let replaces = match condition {
+        Precondition::None => items.may_have(&key.0),
+        Precondition::Missing => false,
+        Precondition::Present | Precondition::Is(_) => true,
+    };
+    let mode = match condition {
+        Precondition::Missing => StoreMode::Add,
+        Precondition::Present => StoreMode::Replace,
+        Precondition::None | Precondition::Is(_) => StoreMode::Set,
+    };
+    let compare = if let Precondition::Is(cas) = condition { Some(cas) } else { None };
+    let bytes = if let Arrived::Whole(bytes) = &value { bytes.clone() } else { Bytes::new() };
+    let op = Store {
+        mode,
+        value: &bytes,
+        value_len: value.len(),
+        client_flags,
+        expiry,
+        compare,
+        binary_key: key.is_binary(),
+        ..Store::default()
+    };
+    match items.store(&key.0, op, value.into_upload()).await {
+        Stored::Stored { cas, .. } if replaces => Ok((StatusCode::NO_CONTENT, cas)),
+        Stored::Stored { cas, .. } => Ok((StatusCode::CREATED, cas)),
+        Stored::NotStored | Stored::Exists | Stored::NotFound => {
+            Err(Problem::precondition_failed())
+        }
+        Stored::TooLarge => Err(Problem::too_large()),
+        Stored::OutOfMemory | Stored::Pending => Err(Problem::out_of_memory()),
+    }
+}
+
+/// Removes an item.
+#[utoipa::path(delete, path = "/v1/keys/{key}", tag = TAG, params(
+    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+    ("If-Match" = Option<String>, Header, description = "an entity tag: removes this value alone"),
+), responses(
+    (status = 204, description = "the item is removed"),
+    (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 507, description = "no memory to read the item from flash", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Key(key): Key,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let compare = match of_change(&headers)? {
+        Precondition::None | Precondition::Present => None,
+        Precondition::Is(cas) => Some(cas),
+        Precondition::Missing => return Err(Problem::precondition_failed()),
+    };
+    remove(&*app.items, &key, compare).await
+}
+
+/// Removes an item, if it has the CAS `compare`.
+pub(super) async fn remove(
+    items: &dyn Items,
+    key: &[u8],
+    compare: Option<u64>,
+) -> Result<StatusCode, Problem> {
+    match items.remove(key, Remove { compare, ..Remove::default() }).await {
+        Removed::Removed => Ok(StatusCode::NO_CONTENT),
+        Removed::NotFound => Err(Problem::not_found()),
+        Removed::Exists => Err(Problem::precondition_failed()),
+        Removed::OutOfMemory | Removed::Pending => Err(Problem::out_of_memory()),
+    }
+}
+
+/// A change of a number.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Step {
+    /// How much is added or subtracted.
+    #[serde(default = "one")]
+    #[param(default = 1)]
+    by: u64,
+    /// The number that a missing item is created with; without it, there is no such item afterwards either.
+    initial: Option<u64>,
+    /// Seconds until an item that is created expires, rounded up to whole ones.
+    #[param(minimum = 0.001)]
+    ttl: Option<f64>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// A number after a change.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Number {
+    /// The number.
+    value: u64,
+}
+
+/// Adds to a number, which wraps at 2^64.
+#[utoipa::path(post, path = "/v1/keys/{key}/incr", tag = TAG, params(
+    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"), Step,
+), responses(
+    (status = 200, description = "the number afterwards", body = Number),
+    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 409, description = "the value is not a number", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn incr(
+    State(app): State<App>,
+    key: Key,
+    Fields(step): Fields<Step>,
+    headers: HeaderMap,
+) -> Result<Json<Number>, Problem> {
+    count(&app, &key, &step, &headers, false).await
+}
+
+/// Subtracts from a number, which ends at 0.
+#[utoipa::path(post, path = "/v1/keys/{key}/decr", tag = TAG, params(
+    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"), Step,
+), responses(
+    (status = 200, description = "the number afterwards", body = Number),
+    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 409, description = "the value is not a number", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn decr(
+    State(app): State<App>,
+    key: Key,
+    Fields(step): Fields<Step>,
+    headers: HeaderMap,
+) -> Result<Json<Number>, Problem> {
+    count(&app, &key, &step, &headers, true).await
+}
+
+async fn count(
+    app: &App,
+    key: &Key,
+    step: &Step,
+    headers: &HeaderMap,
+    down: bool,
+) -> Result<Json<Number>, Problem> {
+    let expiry = expiry(step.ttl, app.view.now())?;
+    let create = |value| CreateNumber { value, expiry, binary_key: key.is_binary() };
+    let (compare, create) = match of_change(headers)? {
+        Precondition::None => (None, step.initial.map(create)),
+        Precondition::Present => (None, None),
+        Precondition::Is(cas) => (Some(cas), None),
+        Precondition::Missing => return Err(Problem::precondition_failed()),
+    };
+    let op = Count { down, delta: step.by, create, compare, ..Count::default() };
+    match app.items.count(&key.0, op).await {
+        ArithmeticOutcome::Number { value, .. } => Ok(Json(Number { value })),
+        ArithmeticOutcome::NotFound => Err(Problem::not_found()),
+        ArithmeticOutcome::Exists => Err(Problem::precondition_failed()),
+        ArithmeticOutcome::NonNumeric => {
+            Err(Problem::new(StatusCode::CONFLICT, "The value is not a number of decimal digits."))
+        }
+        ArithmeticOutcome::OutOfMemory { .. } | ArithmeticOutcome::Pending => {
+            Err(Problem::out_of_memory())
+        }
+    }
+}
+
+/// Appends to the value of an item.
+#[utoipa::path(post, path = "/v1/keys/{key}/append", tag = TAG, params(
+    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+), request_body(content = [u8], content_type = "application/octet-stream"), responses(
+    (status = 204, description = "the value is longer now"),
+    (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 408, description = "the body takes too long", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 413, description = "the item would be too large", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn append(
+    State(app): State<App>,
+    key: Key,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    concatenate(&app, &key, &headers, body, StoreMode::Append).await
+}
+
+/// Puts bytes before the value of an item.
+#[utoipa::path(post, path = "/v1/keys/{key}/prepend", tag = TAG, params(
+    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+), request_body(content = [u8], content_type = "application/octet-stream"), responses(
+    (status = 204, description = "the value is longer now"),
+    (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 408, description = "the body takes too long", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 413, description = "the item would be too large", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn prepend(
+    State(app): State<App>,
+    key: Key,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    concatenate(&app, &key, &headers, body, StoreMode::Prepend).await
+}
+
+async fn concatenate(
+    app: &App,
+    key: &Key,
+    headers: &HeaderMap,
+    body: Body,
+    mode: StoreMode,
+) -> Result<StatusCode, Problem> {
+    let compare = match of_change(headers)? {
+        Precondition::None | Precondition::Present => None,
+        Precondition::Is(cas) => Some(cas),
+        Precondition::Missing => return Err(Problem::precondition_failed()),
+    };
+    let max = app.view.limits().item_size_max;
+    let value = read_value(&*app.items, body, announced_len(headers), max).await?;
+    let bytes = Bytes::copy_from_slice(value.bytes());
+    let op = Store { mode, value: &bytes, value_len: value.len(), compare, ..Store::default() };
+    match app.items.store(&key.0, op, value.into_upload()).await {
+        Stored::Stored { .. } => Ok(StatusCode::NO_CONTENT),
+        Stored::NotStored if app.items.may_have(&key.0) => Err(Problem::too_large()),
+        Stored::NotStored | Stored::NotFound => Err(Problem::not_found()),
+        Stored::Exists => Err(Problem::precondition_failed()),
+        Stored::TooLarge => Err(Problem::too_large()),
+        Stored::OutOfMemory | Stored::Pending => Err(Problem::out_of_memory()),
+    }
+}
+
+/// Sets when an item expires.
+#[utoipa::path(post, path = "/v1/keys/{key}/touch", tag = TAG, params(
+    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"), Lifetime,
+), responses(
+    (status = 204, description = "the item has the new expiry"),
+    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn touch(
+    State(app): State<App>,
+    Key(key): Key,
+    Fields(lifetime): Fields<Lifetime>,
+) -> Result<StatusCode, Problem> {
+    let expiry = expiry(lifetime.ttl, app.view.now())?;
+    match app.items.expire(&key, Expire { expiry, ..Expire::default() }).await {
+        Expired::Changed | Expired::Kept => Ok(StatusCode::NO_CONTENT),
+        Expired::NotFound => Err(Problem::not_found()),
+        Expired::OutOfMemory | Expired::Pending => Err(Problem::out_of_memory()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_cut_across_its_pieces() {
+        let value = || ["abc", "", "defg", "h"].map(Bytes::from).to_vec();
+        let joined = |first, end| -> String {
+            let parts = cut(value(), first, end);
+            parts.iter().map(|part| std::str::from_utf8(part).unwrap()).collect()
+        };
+        for first in 0..=8_usize {
+            for end in first..=8 {
+                let expected = &"abcdefgh"[first..end];
+                assert_eq!(joined(first as u64, end as u64), expected);
+            }
+        }
+    }
+}

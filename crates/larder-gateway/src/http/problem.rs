@@ -1,0 +1,109 @@
+//! Errors as clients see them: `application/problem+json` (RFC 9457).
+
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use serde::Serialize;
+use std::borrow::Cow;
+
+/// Why a request was refused, or failed.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    detail: Cow<'static, str>,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+/// The body of an answer that reports a problem.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemBody {
+    /// The kind of the problem: `about:blank`, as the status says it.
+    r#type: &'static str,
+    /// The phrase of the status.
+    title: &'static str,
+    /// The status code.
+    status: u16,
+    /// What is wrong with this request, and what to do.
+    detail: Cow<'static, str>,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, detail: detail.into(), header: None }
+    }
+
+    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.header = Some((name, value));
+        self
+    }
+
+    pub(super) fn bad_request(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "There is no item with this key.")
+    }
+
+    pub(super) fn precondition_failed() -> Self {
+        let detail = "The item is not as If-Match or If-None-Match say.";
+        Self::new(StatusCode::PRECONDITION_FAILED, detail)
+    }
+
+    pub(super) fn too_large() -> Self {
+        let detail = "The item would be larger than the server's limit (-I).";
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    }
+
+    pub(super) fn out_of_memory() -> Self {
+        let detail = "There is no memory for the item, and nothing can be evicted.";
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, detail)
+    }
+
+    pub(super) fn busy() -> Self {
+        let detail = "Too many large values are being sent: try again in a second.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            .with(RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    pub(super) fn login_required() -> Self {
+        let challenge = r#"Basic realm="larder", charset="UTF-8""#;
+        Self::new(StatusCode::UNAUTHORIZED, "A login is required: Basic or Bearer.")
+            .with(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The body, for a problem with one of several operations.
+    pub(super) fn into_body(self) -> ProblemBody {
+        ProblemBody {
+            r#type: "about:blank",
+            title: self.status.canonical_reason().unwrap_or_default(),
+            status: self.status.as_u16(),
+            detail: self.detail,
+        }
+    }
+}
+
+impl ProblemBody {
+    pub(super) fn status(&self) -> u16 {
+        self.status
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(mut self) -> Response {
+        let (status, header) = (self.status, self.header.take());
+        // Its fields can be written in any case.
+        let body = serde_json::to_vec(&self.into_body()).unwrap_or_default();
+        let kind = HeaderValue::from_static("application/problem+json");
+        let mut response = (status, [(CONTENT_TYPE, kind)], body).into_response();
+        if let Some((name, value)) = header {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}

@@ -1,0 +1,66 @@
+//! The requests that are answered, with their handlers, and the API's description that is made of them.
+
+use super::app::App;
+use super::problem::Problem;
+use super::{batch, guard, keys, service};
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, StatusCode};
+use std::sync::Arc;
+use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Larder",
+    description = "The items and statistics of a cache server.",
+    license(name = "MIT OR Apache-2.0"),
+))]
+struct Api;
+
+/// All requests that are answered, and how.
+pub(super) fn router(app: App) -> Router {
+    let routes = OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(keys::get, keys::put, keys::delete))
+        .routes(routes!(keys::incr))
+        .routes(routes!(keys::decr))
+        .routes(routes!(keys::append))
+        .routes(routes!(keys::prepend))
+        .routes(routes!(keys::touch))
+        .routes(routes!(batch::batch))
+        .routes(routes!(service::statistics))
+        .routes(routes!(service::flush))
+        .routes(routes!(service::metrics))
+        .routes(routes!(service::health))
+        .routes(routes!(service::readiness));
+    let (router, api) = routes.split_for_parts();
+    // It is made of types that can be written as JSON.
+    let api: Arc<str> = api.to_json().unwrap_or_default().into();
+    let origins = app.origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok());
+    let cors = CorsLayer::new()
+        .allow_origin(AllowOrigin::list(origins))
+        .allow_methods([Method::GET, Method::PUT, Method::POST, Method::DELETE])
+        .allow_headers(Any)
+        .expose_headers(Any);
+    let has_origins = !app.origins.is_empty();
+    let json = HeaderValue::from_static("application/json");
+    let router = router
+        .route(
+            "/openapi.json",
+            get(async move || ([(CONTENT_TYPE, json)], api.to_string()).into_response()),
+        )
+        .fallback(async || {
+            Problem::new(StatusCode::NOT_FOUND, "What there is, /openapi.json says.")
+        })
+        .method_not_allowed_fallback(async || {
+            let detail = "The path takes other methods: Allow says which.";
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+        })
+        .layer(from_fn_with_state(app.clone(), guard::guard));
+    if has_origins { router.layer(cors) } else { router }.with_state(app)
+}

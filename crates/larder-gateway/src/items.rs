@@ -1,0 +1,92 @@
+//! The items of a cache as handlers of requests see them, whichever engine the cache has.
+
+use bytes::Bytes;
+use larder_operations::{
+    ArithmeticOutcome, Count, Expire, Expired, Remove, Removed, Store, Stored,
+};
+use larder_store::{Access, Expiry, Refusal};
+use std::any::Any;
+use std::pin::Pin;
+
+/// What an operation answers, which may have to wait for slower storage.
+pub(crate) type Answer<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
+
+/// A value that arrives in pieces: the engine's own type.
+pub(crate) type Upload = Box<dyn Any + Send>;
+
+/// Operations on items, on the gateway's thread. What they mean is said in `larder-operations`.
+pub(crate) trait Items: Send + Sync + 'static {
+    /// Looks a key up.
+    fn get<'a>(&'a self, key: &'a [u8], access: Access) -> Answer<'a, Looked>;
+
+    /// Whether there is an item, or something on slower storage that may be it.
+    fn may_have(&self, key: &[u8]) -> bool;
+
+    /// Stores the value of `op`, or that of `upload` if there is one.
+    fn store<'a>(
+        &'a self,
+        key: &'a [u8],
+        op: Store<'a>,
+        upload: Option<Upload>,
+    ) -> Answer<'a, Stored>;
+
+    /// Removes an item.
+    fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, Removed>;
+
+    /// Changes a number.
+    fn count<'a>(&'a self, key: &'a [u8], op: Count) -> Answer<'a, ArithmeticOutcome>;
+
+    /// Sets the expiry of an item.
+    fn expire<'a>(&'a self, key: &'a [u8], op: Expire) -> Answer<'a, Expired>;
+
+    /// Removes all items, now or later.
+    fn flush(&self, at: Expiry);
+
+    /// The length in bytes from which a value is to be uploaded in pieces.
+    fn upload_len_min(&self) -> usize;
+
+    /// Begins the upload of a value of `len` bytes.
+    ///
+    /// # Errors
+    /// [`Refusal::TooLarge`].
+    fn begin_upload(&self, len: usize) -> Result<Upload, Refusal>;
+
+    /// Takes the next piece of an upload.
+    ///
+    /// # Errors
+    /// [`Refusal`]: there is no memory for it.
+    fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
+}
+
+/// What a look-up found.
+#[derive(Debug)]
+pub(crate) enum Looked {
+    /// An item.
+    Found(Found),
+    /// No item.
+    Missing,
+    /// An item that can't be shown now: too many large values are being sent already.
+    Busy,
+    /// There is no memory to read the item from slower storage.
+    OutOfMemory,
+}
+
+/// An item that was looked up.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The value. The pieces of a large one stay where they are in the cache.
+    pub(crate) value: Vec<Bytes>,
+    /// Changes with every write; 0 where the engine keeps none.
+    pub(crate) cas: u64,
+    /// A number of the client's.
+    pub(crate) client_flags: u32,
+    /// Seconds until the item expires; `None` if it never does.
+    pub(crate) ttl: Option<u32>,
+}
+
+impl Found {
+    /// The length of the value in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.value.iter().map(Bytes::len).sum()
+    }
+}

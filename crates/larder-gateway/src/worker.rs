@@ -1,0 +1,330 @@
+//! The gateway's handle to the cache, and how operations use it.
+//!
+//! The handle belongs to the gateway's thread. It is made for a request and dropped about a second after
+//! the last one, so that a gateway that nobody uses holds no memory of the cache and is never woken.
+
+use crate::items::{Answer, Found, Items, Looked, Upload};
+use crate::server_view::ServerView;
+use bytes::Bytes;
+use larder_operations::{
+    AnsweredCounts, ArithmeticOutcome, CommandClass, Count, Counters, Expire, Expired, ItemView,
+    Look, OpContext, Remove, Removed, Store, Stored,
+};
+use larder_store::cache::Cache;
+use larder_store::{
+    Access, Begun, Delivery, Engine, Expiry, HashedKey, Lease, Lookup, Refusal, Value, Wanted,
+};
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// A handle that was not used for so long is dropped.
+const IDLE: Duration = Duration::from_secs(1);
+/// Large values that are being sent may hold this share of memory: slow peers are not disconnected for
+/// want of memory here, so they must not be able to hold more.
+const LEASED_SHARE: u64 = 16;
+
+thread_local! {
+    /// The [`Worker`] of the gateway's thread, while there is one.
+    static WORKER: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+}
+
+struct Worker<E> {
+    engine: E,
+    /// When it was last used.
+    used: Instant,
+}
+
+/// The items of a cache.
+pub(crate) struct CacheItems<C> {
+    cache: C,
+    view: Arc<dyn ServerView>,
+    counters: Arc<Counters>,
+    /// The requests that are under way.
+    active: Arc<AtomicUsize>,
+    /// Bytes of large values that are being sent.
+    leased: Arc<AtomicUsize>,
+}
+
+impl<C: Cache> CacheItems<C> {
+    pub(crate) fn new(cache: C, view: Arc<dyn ServerView>, counters: Arc<Counters>) -> Self {
+        Self { cache, view, counters, active: Arc::default(), leased: Arc::default() }
+    }
+
+    /// Works with the handle of this thread, which is made if there is none.
+    fn with_engine<R>(&self, work: impl FnOnce(&mut C::Engine) -> R) -> R {
+        WORKER.with_borrow_mut(|place| {
+            if place.is_none() {
+                let active = Arc::clone(&self.active);
+                tokio::spawn(attend::<C::Engine>(Arc::clone(&self.view), active));
+            }
+            let worker = place.get_or_insert_with(|| {
+                Box::new(Worker { engine: self.cache.engine(), used: Instant::now() })
+            });
+            let worker: &mut Worker<C::Engine> =
+                worker.downcast_mut().expect("a gateway has one cache");
+            worker.used = Instant::now();
+            work(&mut worker.engine)
+        })
+    }
+
+    /// Works within a batch of its own.
+    fn with_context<R>(&self, work: impl FnOnce(&mut OpContext<'_, C::Engine>) -> R) -> R {
+        self.with_engine(|engine| {
+            let (view, now) = (&*self.view, self.view.now());
+            engine.begin_batch(now);
+            let mut cx = OpContext::new(engine, &self.counters, view.limits(), now);
+            cx.observer = view.observer();
+            let result = work(&mut cx);
+            engine.end_batch();
+            result
+        })
+    }
+
+    /// Repeats an operation on one key until it does not wait for slower storage, and then waits until its
+    /// change is acknowledged where it has to be. `run` returns `None` for an outcome that is pending.
+    async fn until_done<R: Send>(
+        &self,
+        class: CommandClass,
+        key: &[u8],
+        mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<R> + Send,
+    ) -> R {
+        let begun = Instant::now();
+        let _active = Held::new(&self.active, 1);
+        let mut fetches = Vec::new();
+        let (result, position) = poll_fn(|task| {
+            loop {
+                let attempt = |cx: &mut OpContext<'_, C::Engine>| {
+                    attempt(cx, key, task.waker(), &mut fetches, &mut run)
+                };
+                match self.with_context(attempt) {
+                    Attempt::Done(result, position) => return Poll::Ready((result, position)),
+                    Attempt::Again => (),
+                    Attempt::Waits => return Poll::Pending,
+                }
+            }
+        })
+        .await;
+        if let Some(position) = position {
+            poll_fn(move |task| {
+                let is_acknowledged =
+                    |engine: &mut C::Engine| engine.is_acknowledged(&position, task.waker());
+                if self.with_engine(is_acknowledged) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+        let mut answered = AnsweredCounts::default();
+        answered.add(class, 1);
+        self.counters.latencies.record(&answered, begun.elapsed());
+        result
+    }
+
+    fn leased_max(&self) -> usize {
+        usize::try_from(self.cache.gauges().limit_bytes / LEASED_SHARE).unwrap_or(usize::MAX)
+    }
+
+    /// An item as it is shown; `None` if too much is being sent already.
+    fn found(&self, item: &ItemView<'_, <C::Engine as Engine>::Lease>) -> Option<Found> {
+        let value = match item.value {
+            Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],
+            Value::Large(lease) => {
+                let held = self.leased.load(Ordering::Relaxed) + lease.len();
+                // One value can always be sent, however small the memory.
+                let fits = held == lease.len() || held <= self.leased_max();
+                if !fits || !lease.may_be_kept() {
+                    return None;
+                }
+                pieces(lease, &Arc::new(Held::new(&self.leased, lease.len())))
+            }
+        };
+        let ttl = item.expiry.left(self.view.now());
+        Some(Found { value, cas: item.cas, client_flags: item.attributes.client_flags, ttl })
+    }
+}
+
+/// What an attempt came to.
+enum Attempt<R, P> {
+    /// The result, and the position of the change, which has to be acknowledged.
+    Done(R, Option<P>),
+    /// It can be repeated at once.
+    Again,
+    /// It can be repeated when the waker is called.
+    Waits,
+}
+
+fn attempt<E: Engine, R>(
+    cx: &mut OpContext<'_, E>,
+    key: &[u8],
+    waker: &Waker,
+    fetches: &mut Vec<E::Fetch>,
+    run: &mut impl FnMut(&mut OpContext<'_, E>, HashedKey<'_>) -> Option<R>,
+) -> Attempt<R, E::Position> {
+    let key = HashedKey { bytes: key, hash: cx.engine.hash(key) };
+    let mut waits = false;
+    fetches.retain(|fetch| {
+        let delivery = cx.engine.deliver(fetch);
+        waits |= delivery == Delivery::UnderWay;
+        delivery != Delivery::Gone
+    });
+    if waits {
+        return Attempt::Waits;
+    }
+    if let Some(result) = run(cx, key) {
+        return Attempt::Done(result, cx.engine.ack_position());
+    }
+    let wanted = Wanted { hash: key.hash, is_ahead: false };
+    let begun = cx.engine.fetch(wanted, waker, fetches);
+    cx.engine.submit();
+    if begun == Begun::Nothing { Attempt::Again } else { Attempt::Waits }
+}
+
+/// Maintains the handle of this thread once a second, and drops it when it is idle.
+async fn attend<E: Engine + 'static>(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
+    loop {
+        sleep(IDLE).await;
+        let is_dropped = WORKER.with_borrow_mut(|place| {
+            let worker = place.as_mut().and_then(|worker| worker.downcast_mut::<Worker<E>>());
+            let Some(worker) = worker else { return true };
+            if active.load(Ordering::Relaxed) == 0 && worker.used.elapsed() >= IDLE {
+                *place = None;
+                return true;
+            }
+            worker.engine.maintain(view.now());
+            false
+        });
+        if is_dropped {
+            return;
+        }
+    }
+}
+
+/// Drops the handle of this thread, which must not outlive what its engine keeps for the thread.
+pub(crate) fn uninstall() {
+    WORKER.take();
+}
+
+/// A count that is lowered again when this is dropped.
+struct Held {
+    count: Arc<AtomicUsize>,
+    by: usize,
+}
+
+impl Held {
+    fn new(count: &Arc<AtomicUsize>, by: usize) -> Self {
+        count.fetch_add(by, Ordering::Relaxed);
+        Self { count: Arc::clone(count), by }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.count.fetch_sub(self.by, Ordering::Relaxed);
+    }
+}
+
+/// A part of a large value that is contiguous in memory.
+struct Piece<L> {
+    lease: L,
+    offset: usize,
+    _held: Arc<Held>,
+}
+
+impl<L: Lease> AsRef<[u8]> for Piece<L> {
+    fn as_ref(&self) -> &[u8] {
+        self.lease.piece(self.offset)
+    }
+}
+
+fn pieces<L: Lease + Send + 'static>(lease: &L, held: &Arc<Held>) -> Vec<Bytes> {
+    let mut pieces = Vec::new();
+    let mut offset = 0;
+    while offset < lease.len() {
+        let piece = Piece { lease: lease.clone(), offset, _held: Arc::clone(held) };
+        let bytes = Bytes::from_owner(piece);
+        offset += bytes.len();
+        pieces.push(bytes);
+    }
+    pieces
+}
+
+impl<C: Cache> Items for CacheItems<C> {
+    fn get<'a>(&'a self, key: &'a [u8], access: Access) -> Answer<'a, Looked> {
+        let op = Look { untracked: access == Access::Untracked, ..Look::default() };
+        Box::pin(self.until_done(CommandClass::Get, key, move |cx, key| {
+            match cx.look(key, &op, false, |item| self.found(item)) {
+                Ok(Lookup::Pending) => None,
+                Ok(Lookup::Hit(Some(found))) => Some(Looked::Found(found)),
+                Ok(Lookup::Hit(None)) => Some(Looked::Busy),
+                Ok(_) => Some(Looked::Missing),
+                Err(_) => Some(Looked::OutOfMemory),
+            }
+        }))
+    }
+
+    fn may_have(&self, key: &[u8]) -> bool {
+        self.with_context(|cx| {
+            let key = HashedKey { bytes: key, hash: cx.engine.hash(key) };
+            let found = cx.engine.get(key, Access::Untracked, |_| ());
+            matches!(found, Lookup::Hit(()) | Lookup::Pending)
+        })
+    }
+
+    fn store<'a>(
+        &'a self,
+        key: &'a [u8],
+        op: Store<'a>,
+        upload: Option<Upload>,
+    ) -> Answer<'a, Stored> {
+        let upload = upload.map(|upload| upload.downcast().expect("it was begun here"));
+        let mut upload: Option<<C::Engine as Engine>::Upload> = upload.map(|upload| *upload);
+        Box::pin(self.until_done(CommandClass::Store, key, move |cx, key| {
+            let stored = cx.store(key, &op, &mut upload);
+            (stored != Stored::Pending).then_some(stored)
+        }))
+    }
+
+    fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, Removed> {
+        Box::pin(self.until_done(CommandClass::Delete, key, move |cx, key| {
+            let removed = cx.remove(key, &op);
+            (removed != Removed::Pending).then_some(removed)
+        }))
+    }
+
+    fn count<'a>(&'a self, key: &'a [u8], op: Count) -> Answer<'a, ArithmeticOutcome> {
+        Box::pin(self.until_done(CommandClass::Count, key, move |cx, key| {
+            let counted = cx.count(key, &op);
+            (counted != ArithmeticOutcome::Pending).then_some(counted)
+        }))
+    }
+
+    fn expire<'a>(&'a self, key: &'a [u8], op: Expire) -> Answer<'a, Expired> {
+        Box::pin(self.until_done(CommandClass::Touch, key, move |cx, key| {
+            let expired = cx.expire(key, &op);
+            (expired != Expired::Pending).then_some(expired)
+        }))
+    }
+
+    fn flush(&self, at: Expiry) {
+        self.counters.thread.cmd_flush.add(1);
+        self.with_context(|cx| cx.flush(at));
+    }
+
+    fn upload_len_min(&self) -> usize {
+        self.with_engine(|engine| engine.upload_len_min())
+    }
+
+    fn begin_upload(&self, len: usize) -> Result<Upload, Refusal> {
+        let upload = self.with_context(|cx| cx.engine.upload(len))?;
+        Ok(Box::new(upload))
+    }
+
+    fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        let upload = upload.downcast_mut().expect("it was begun here");
+        self.with_context(|cx| cx.engine.extend(upload, bytes))
+    }
+}
