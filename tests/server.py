@@ -56,7 +56,7 @@ class ExitedAtStart(AssertionError):
 
 class Server:
     """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP. `resp` adds a
-    listener for Redis's clients."""
+    listener for Redis's clients, `http` one for HTTP."""
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class Server:
         host="127.0.0.1",
         runtime=None,
         resp=False,
+        http=False,
     ):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-test-")
         folder = Path(self.dir.name)
@@ -84,6 +85,8 @@ class Server:
         command += ["-s", self.path] if unix else ["-l", bracketed, "-p", "-1", "-U", "0"]
         if resp:
             command += ["-l", "proto[resp]:127.0.0.1"]
+        if http:
+            command += ["--http-listen", "127.0.0.1:0"]
         environment = {**os.environ, "MEMCACHED_PORT_FILENAME": str(ports)}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
@@ -128,6 +131,12 @@ class Server:
         """The port of the RESP listener that `resp` asks for: the last one."""
         ports = [line for line in self.ports_file.read_text().splitlines() if line.startswith("TCP")]
         return int(ports[-1].split(":")[1])
+
+    @property
+    def http_address(self):
+        """`host:port` of HTTP, for which `http` asks."""
+        lines = self.ports_file.read_text().splitlines()
+        return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith("HTTP"))
 
     def connect(self, timeout=TIMEOUT_SECS):
         """A new connected socket."""

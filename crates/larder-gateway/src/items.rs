@@ -19,8 +19,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Looks a key up.
     fn get<'a>(&'a self, key: &'a [u8], access: Access) -> Answer<'a, Looked>;
 
-    /// Whether there is an item, or something on slower storage that may be it.
-    fn may_have(&self, key: &[u8]) -> bool;
+    /// Whether there is an item. It is neither counted nor recorded as an access.
+    fn has<'a>(&'a self, key: &'a [u8]) -> Answer<'a, bool>;
 
     /// Stores the value of `op`, or that of `upload` if there is one.
     fn store<'a>(

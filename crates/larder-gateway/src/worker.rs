@@ -87,14 +87,15 @@ impl<C: Cache> CacheItems<C> {
     }
 
     /// Repeats an operation on one key until it does not wait for slower storage, and then waits until its
-    /// change is acknowledged where it has to be. `run` returns `None` for an outcome that is pending.
+    /// change is acknowledged where it has to be. `run` returns `None` for an outcome that is pending. A request
+    /// of a `class` is timed.
     async fn until_done<R: Send>(
         &self,
-        class: CommandClass,
+        class: impl Into<Option<CommandClass>>,
         key: &[u8],
         mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<R> + Send,
     ) -> R {
-        let begun = Instant::now();
+        let (class, begun) = (class.into(), Instant::now());
         let _active = Held::new(&self.active, 1);
         let mut fetches = Vec::new();
         let (result, position) = poll_fn(|task| {
@@ -118,9 +119,11 @@ impl<C: Cache> CacheItems<C> {
             })
             .await;
         }
-        let mut answered = AnsweredCounts::default();
-        answered.add(class, 1);
-        self.counters.latencies.record(&answered, begun.elapsed());
+        if let Some(class) = class {
+            let mut answered = AnsweredCounts::default();
+            answered.add(class, 1);
+            self.counters.latencies.record(&answered, begun.elapsed());
+        }
         result
     }
 
@@ -266,12 +269,14 @@ impl<C: Cache> Items for CacheItems<C> {
         }))
     }
 
-    fn may_have(&self, key: &[u8]) -> bool {
-        self.with_context(|cx| {
-            let key = HashedKey { bytes: key, hash: cx.engine.hash(key) };
-            let found = cx.engine.get(key, Access::Untracked, |_| ());
-            matches!(found, Lookup::Hit(()) | Lookup::Pending)
-        })
+    fn has<'a>(&'a self, key: &'a [u8]) -> Answer<'a, bool> {
+        Box::pin(self.until_done(None, key, |cx, key| {
+            match cx.engine.get(key, Access::Untracked, |_| ()) {
+                Lookup::Pending => None,
+                Lookup::Hit(()) => Some(true),
+                _ => Some(false),
+            }
+        }))
     }
 
     fn store<'a>(

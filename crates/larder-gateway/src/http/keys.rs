@@ -237,7 +237,7 @@ pub(super) async fn store(
     value: Arrived,
 ) -> Result<(StatusCode, u64), Problem> {
     let replaces = match condition {
-        Precondition::None => items.may_have(&key.0),
+        Precondition::None => items.has(&key.0).await,
         Precondition::Missing => false,
         Precondition::Present | Precondition::Is(_) => true,
     };
@@ -465,7 +465,7 @@ async fn concatenate(
     let op = Store { mode, value: &bytes, value_len: value.len(), compare, ..Store::default() };
     match app.items.store(&key.0, op, value.into_upload()).await {
         Stored::Stored { .. } => Ok(StatusCode::NO_CONTENT),
-        Stored::NotStored if app.items.may_have(&key.0) => Err(Problem::too_large()),
+        Stored::NotStored if app.items.has(&key.0).await => Err(Problem::too_large()),
         Stored::NotStored | Stored::NotFound => Err(Problem::not_found()),
         Stored::Exists => Err(Problem::precondition_failed()),
         Stored::TooLarge => Err(Problem::too_large()),

@@ -2,7 +2,7 @@
 
 use super::app::App;
 use super::problem::Problem;
-use axum::extract::{FromRequestParts, Query, RawPathParams};
+use axum::extract::{FromRequestParts, Query};
 use hyper::header::{CONTENT_LENGTH, HeaderName};
 use hyper::http::request::Parts;
 use larder_store::{Expiry, Seconds};
@@ -10,6 +10,9 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
+
+/// The path below which there are keys.
+const KEYS: &str = "/v1/keys/";
 
 /// The longest key in bytes.
 const KEY_LEN_MAX: usize = 250;
@@ -39,11 +42,11 @@ impl Key {
 impl FromRequestParts<App> for Key {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let bad = || Problem::bad_request("The path has no key.");
-        let params = RawPathParams::from_request_parts(parts, app).await.map_err(|_| bad())?;
-        let (_, raw) = params.iter().next().ok_or_else(bad)?;
-        Self::new(percent_decode_str(raw).collect())
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
+        // The parameters that the router has found are text already.
+        let below = parts.uri.path().strip_prefix(KEYS).unwrap_or_default();
+        let segment = below.split('/').next().unwrap_or_default();
+        Self::new(percent_decode_str(segment).collect())
     }
 }
 
