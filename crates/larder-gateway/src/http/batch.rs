@@ -75,7 +75,7 @@ enum KeyField {
 }
 
 /// A value, as text or in base64.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 enum ValueField {
     /// As text.
     #[serde(rename = "value")]
@@ -97,9 +97,12 @@ pub(super) struct BatchAnswer {
 struct OperationResult {
     /// What the operation would have been answered with alone: 200, 201, 204, 404 and so on.
     status: u16,
-    /// The value of an item that was looked up: `value`, or `value_base64` if it is not UTF-8.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    value: Option<ValueField>,
+    /// The value of an item that was looked up, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    /// The value of an item that was looked up, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
     /// The entity tag of an item that was looked up or stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
@@ -144,9 +147,7 @@ pub(super) async fn batch(
         }
         for result in join_all(together.into_iter().map(|operation| run(&app, operation))).await {
             let result = result.unwrap_or_else(refused);
-            len += result.value.as_ref().map_or(0, |value| match value {
-                ValueField::Text(text) | ValueField::Base64(text) => text.len(),
-            });
+            len += result.value.as_ref().or(result.value_base64.as_ref()).map_or(0, String::len);
             results.push(result);
         }
         if len > LEN_MAX {
@@ -169,7 +170,15 @@ fn refused(problem: Problem) -> OperationResult {
 impl OperationResult {
     fn of(status: StatusCode) -> Self {
         let status = status.as_u16();
-        Self { status, value: None, etag: None, flags: None, ttl: None, problem: None }
+        Self {
+            status,
+            value: None,
+            value_base64: None,
+            etag: None,
+            flags: None,
+            ttl: None,
+            problem: None,
+        }
     }
 
     /// The status of its problem.
@@ -188,8 +197,13 @@ async fn run(app: &App, operation: Operation) -> Result<OperationResult, Problem
                 Looked::Found(found) => {
                     let mut whole = BytesMut::with_capacity(found.len());
                     found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
+                    let (value, value_base64) = match std::str::from_utf8(&whole) {
+                        Ok(text) => (Some(text.to_owned()), None),
+                        Err(_) => (None, Some(STANDARD.encode(&whole))),
+                    };
                     Ok(OperationResult {
-                        value: Some(ValueField::of(&whole)),
+                        value,
+                        value_base64,
                         etag: tag_of(found.cas),
                         flags: Some(found.client_flags),
                         ttl: found.ttl,
@@ -238,13 +252,6 @@ impl KeyField {
 }
 
 impl ValueField {
-    fn of(bytes: &[u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Text(text.to_owned()),
-            Err(_) => Self::Base64(STANDARD.encode(bytes)),
-        }
-    }
-
     fn read(self) -> Result<Bytes, Problem> {
         match self {
             Self::Text(text) => Ok(Bytes::from(text)),

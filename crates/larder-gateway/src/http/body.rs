@@ -6,7 +6,8 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::StatusCode;
+use hyper::header::{CONTENT_LENGTH, EXPECT};
+use hyper::{HeaderMap, StatusCode};
 use larder_store::Refusal;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,6 +21,10 @@ pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
 /// How long a body may take, and how much longer for each [`SLOWEST`] bytes of it.
 const BODY_TIME: Duration = Duration::from_secs(30);
 const SLOWEST: usize = 16 << 10;
+/// How much of a body that is refused is received all the same, and for how long: many clients read no answer
+/// before they have sent everything.
+const REFUSED_MAX: usize = 64 << 20;
+const REFUSED_TIME: Duration = Duration::from_secs(5);
 
 /// A value on its way out, in pieces that are not copied.
 pub(super) struct Pieces(pub(super) VecDeque<Bytes>);
@@ -77,12 +82,16 @@ impl Arrived {
 /// A [`Problem`]: it is too long, too slow, or there is no memory for it.
 pub(super) async fn read_value(
     items: &dyn Items,
-    body: Body,
-    announced: Option<u64>,
+    mut body: Body,
+    headers: &HeaderMap,
     max: usize,
 ) -> Result<Arrived, Problem> {
-    let len = announced.map(|len| usize::try_from(len).unwrap_or(usize::MAX));
+    let len = announced_len(headers).map(|len| usize::try_from(len).unwrap_or(usize::MAX));
     if len.is_some_and(|len| len > max) {
+        // A client that asks before it sends the body does not send it.
+        if !headers.contains_key(EXPECT) {
+            discard(&mut body).await;
+        }
         return Err(Problem::too_large());
     }
     let time = BODY_TIME * (1 + u32::try_from(len.unwrap_or(0) / SLOWEST / 30).unwrap_or(0));
@@ -106,6 +115,8 @@ pub(super) async fn collect(mut body: Body, max: usize) -> Result<Bytes, Problem
     let mut whole = BytesMut::new();
     while let Some(data) = next(&mut body).await? {
         if whole.len() + data.len() > max {
+            drop((whole, data));
+            discard(&mut body).await;
             return Err(if max == UNANNOUNCED_MAX {
                 let detail = "A body of more than 64 KiB needs a Content-Length.";
                 Problem::new(StatusCode::LENGTH_REQUIRED, detail)
@@ -116,6 +127,11 @@ pub(super) async fn collect(mut body: Body, max: usize) -> Result<Bytes, Problem
         whole.extend_from_slice(&data);
     }
     Ok(whole.freeze())
+}
+
+/// The length of the body, as announced.
+fn announced_len(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 async fn upload(items: &dyn Items, mut body: Body, len: usize) -> Result<Arrived, Problem> {
@@ -133,6 +149,18 @@ async fn upload(items: &dyn Items, mut body: Body, len: usize) -> Result<Arrived
         return Err(Problem::bad_request("The body is shorter than its Content-Length."));
     }
     Ok(Arrived::Uploaded(upload, len))
+}
+
+/// Receives the rest of a body that is refused, without keeping it.
+async fn discard(body: &mut Body) {
+    let mut len = 0;
+    let received = async {
+        while let (true, Ok(Some(data))) = (len < REFUSED_MAX, next(body).await) {
+            len += data.len();
+        }
+    };
+    // The rest of it is refused by the connection.
+    let _ = timeout(REFUSED_TIME, received).await;
 }
 
 /// The next data of a body. What follows it, as trailers, is not used.

@@ -5,7 +5,7 @@ use super::app::App;
 use super::body::{Arrived, Pieces, read_value};
 use super::conditions::{Precondition, etag, of_change};
 use super::content_types::{flags_of, type_of};
-use super::parameters::{Fields, Key, LARDER_FLAGS, Lifetime, announced_len, expiry};
+use super::parameters::{Fields, Key, LARDER_FLAGS, Lifetime, expiry};
 use super::problem::{Problem, ProblemBody};
 use crate::items::{Found, Items, Looked};
 use axum::Json;
@@ -202,7 +202,7 @@ pub(super) async fn put(
     let condition = of_change(&headers)?;
     let new = New { expiry: expiry(lifetime.ttl, app.view.now())?, client_flags: flags(&headers)? };
     let max = app.view.limits().item_size_max;
-    let value = read_value(&*app.items, body, announced_len(&headers), max).await?;
+    let value = read_value(&*app.items, body, &headers, max).await?;
     let (status, cas) = store(&*app.items, &key, new, condition, value).await?;
     let mut response = status.into_response();
     if let Some(tag) = etag(cas) {
@@ -460,7 +460,7 @@ async fn concatenate(
         Precondition::Missing => return Err(Problem::precondition_failed()),
     };
     let max = app.view.limits().item_size_max;
-    let value = read_value(&*app.items, body, announced_len(headers), max).await?;
+    let value = read_value(&*app.items, body, headers, max).await?;
     let bytes = Bytes::copy_from_slice(value.bytes());
     let op = Store { mode, value: &bytes, value_len: value.len(), compare, ..Store::default() };
     match app.items.store(&key.0, op, value.into_upload()).await {

@@ -3,7 +3,7 @@
 use super::app::App;
 use super::problem::Problem;
 use axum::extract::{FromRequestParts, Query};
-use hyper::header::{CONTENT_LENGTH, HeaderName};
+use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use larder_store::{Expiry, Seconds};
 use percent_encoding::percent_decode_str;
@@ -86,9 +86,4 @@ pub(super) fn expiry(ttl: Option<f64>, now: Seconds) -> Result<Expiry, Problem> 
     #[expect(clippy::cast_possible_truncation, reason = "it is in the range of u32")]
     let secs = ttl.ceil() as u32;
     Ok(Expiry::At(Seconds(now.0.saturating_add(secs))))
-}
-
-/// The length of the body, as announced.
-pub(super) fn announced_len(headers: &hyper::HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
