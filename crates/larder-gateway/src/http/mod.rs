@@ -2,7 +2,7 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `server.rs` | the thread, its connections and their limits |
+//! | `server.rs`, `connections.rs` | the thread, its connections and their limits |
 //! | `router.rs`, `app.rs` | all requests with their handlers, and what handlers share |
 //! | `guard.rs` | who may do what |
 //! | `keys.rs`, `batch.rs`, `service.rs` | the handlers |
@@ -13,6 +13,7 @@ mod app;
 mod batch;
 mod body;
 mod conditions;
+mod connections;
 mod content_types;
 mod guard;
 mod keys;

@@ -1,16 +1,20 @@
 //! The thread that serves HTTP, and its connections.
 
 use super::app::{App, Shared};
+use super::connections::{Activity, Connections, LastPart};
 use super::router::router;
 use crate::items::Items;
 use crate::metrics::Metrics;
 use crate::server_view::ServerView;
 use crate::worker::{CacheItems, uninstall};
 use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use larder_operations::Counters;
 use larder_store::cache::Cache;
 use std::io;
@@ -20,9 +24,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
+use tower_service::Service;
 
 /// The largest head of a request, in bytes, and how long it may take.
 const HEAD_MAX: usize = 16 << 10;
@@ -30,7 +36,7 @@ const HEAD_TIME: Duration = Duration::from_secs(30);
 /// How long a connection may stay without any byte read or written.
 const IDLE_TIME: Duration = Duration::from_secs(30);
 /// What is counted for a connection of what may be kept for it, in bytes.
-const CONNECTION_LEN: usize = 96 << 10;
+const CONNECTION_LEN: usize = 32 << 10;
 /// Requests at the same time on a connection of HTTP/2, and the bytes of their bodies that may be under way.
 const STREAMS_MAX: u32 = 32;
 const STREAM_WINDOW: u32 = 32 << 10;
@@ -47,7 +53,7 @@ pub struct HttpConfig {
     pub hosts: Vec<String>,
     /// Origins whose pages may use the server.
     pub origins: Vec<String>,
-    /// How many connections may be open at once; others wait.
+    /// How many connections may be open at once. Others take the places of those without a request.
     pub connections_max: usize,
 }
 
@@ -86,14 +92,14 @@ impl HttpServer {
         let metrics = Metrics::new(Arc::clone(&view));
         let HttpConfig { hosts, origins, connections_max } = config;
         let app = App(Arc::new(Shared { items, view: Arc::clone(&view), metrics, hosts, origins }));
-        let (router, room) = (router(app), Arc::new(Semaphore::new(connections_max)));
+        let (router, open) = (router(app), Arc::new(Connections::new(connections_max)));
         let mut accepting = Vec::new();
         {
             let _entered = runtime.enter();
             for listener in listeners {
                 let acceptor = Acceptor {
                     listener: TcpListener::from_std(listener)?,
-                    room: Arc::clone(&room),
+                    open: Arc::clone(&open),
                     router: router.clone(),
                     view: Arc::clone(&view),
                 };
@@ -130,7 +136,7 @@ fn run(runtime: &Runtime, accepting: Vec<tokio::task::JoinHandle<()>>) {
 
 struct Acceptor {
     listener: TcpListener,
-    room: Arc<Semaphore>,
+    open: Arc<Connections>,
     router: Router,
     view: Arc<dyn ServerView>,
 }
@@ -141,31 +147,40 @@ impl Acceptor {
         let connections = GracefulShutdown::new();
         let mut end = pin!(stopped.changed());
         loop {
-            let accept = async {
-                // The semaphore is never closed.
-                let permit = Arc::clone(&self.room).acquire_owned().await.ok()?;
-                Some((self.listener.accept().await, permit))
-            };
             let accepted = tokio::select! {
-                accepted = accept => accepted,
+                accepted = self.listener.accept() => accepted,
                 // The sender is dropped if the server panics.
                 _ = &mut end => break,
             };
             match accepted {
-                Some((Ok((stream, _)), permit)) => {
-                    if let Some(held) = Reserved::new(&self.view, CONNECTION_LEN) {
-                        self.serve(stream, (permit, held), &connections);
+                Ok((stream, _)) => {
+                    if let Some(held) = self.reserve().await {
+                        self.serve(stream, held, &connections);
                     }
                 }
-                Some((Err(error), _)) => {
+                Err(error) => {
                     tracing::debug!(%error, "a connection for HTTP cannot be accepted");
                     sleep(ACCEPT_PAUSE).await;
                 }
-                None => break,
             }
         }
         if timeout(END_TIME, connections.shutdown()).await.is_err() {
             tracing::debug!("connections for HTTP are closed with requests under way");
+        }
+    }
+
+    /// Reserves memory for a connection, if need be that of another one, which is closed.
+    async fn reserve(&self) -> Option<Reserved> {
+        loop {
+            if let Some(reserved) = Reserved::new(&self.view, CONNECTION_LEN) {
+                return Some(reserved);
+            }
+            if !self.open.close_one() {
+                tracing::debug!("a connection for HTTP is closed: there is no memory for it");
+                return None;
+            }
+            // The task that was told to end does so.
+            yield_now().await;
         }
     }
 
@@ -189,15 +204,31 @@ impl Acceptor {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(STREAM_WINDOW as usize);
         let io = TokioIo::new(Box::pin(stream));
-        let service = TowerToHyperService::new(self.router.clone());
+        let (router, activity) = (self.router.clone(), Activity::new());
+        let of_service = Arc::clone(&activity);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (mut router, underway) = (router.clone(), of_service.begin());
+            async move {
+                let response = router.call(request.map(Body::new)).await;
+                response.map(|response| {
+                    response.map(|body| Body::new(LastPart { body, _underway: underway }))
+                })
+            }
+        });
         let connection = builder.serve_connection(io, service).into_owned();
         let connection = connections.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error, "a connection for HTTP ends with an error");
-            }
-            drop(kept);
+        let is_open = self.open.add(activity, || {
+            let task = tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(error, "a connection for HTTP ends with an error");
+                }
+                drop(kept);
+            });
+            task.abort_handle()
         });
+        if !is_open {
+            tracing::debug!("a connection for HTTP is closed: all others have requests");
+        }
     }
 }
 

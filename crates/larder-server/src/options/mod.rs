@@ -85,7 +85,8 @@ pub struct Options {
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',', requires = "http_listen")]
     pub http_cors: Vec<String>,
 
-    /// Connections of HTTP that may be open at the same time, beside those of -c
+    /// Connections of HTTP that may be open at the same time, beside those of -c; others take the places of
+    /// idle ones
     #[arg(long, value_name = "NUM", default_value_t = 256)]
     pub gateway_conns: usize,
 

@@ -1,0 +1,121 @@
+"""Hostile clients of HTTP: others are served, over HTTP and memcached's protocol, and memory stays bounded."""
+
+import contextlib
+import random
+import socket
+import time
+
+import httpx
+import pytest
+
+from bystander import bounded
+from server import MIB, TIMEOUT_SECS
+
+pytestmark = pytest.mark.larder
+
+# More connections than HTTP may have.
+MANY = 300
+VALUE = bytes(900_000)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+@contextlib.contextmanager
+def attacked(start, *more):
+    with start("-m", "64", "-t", "2", http=True) as server, bounded(server, *more):
+        yield server
+
+
+def peer(server):
+    host, port = server.http_address.split(":")
+    return socket.create_connection((host, int(port)), TIMEOUT_SECS)
+
+
+def is_served(server):
+    """Whether a new client gets and sets a value."""
+    url = f"http://{server.http_address}/v1/keys/mine"
+    try:
+        with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
+            return client.put(url, content=b"1").status_code < 300 and client.get(url).content == b"1"
+    except httpx.TransportError:
+        return False
+
+
+def await_service(server):
+    """A place may have to become free first, for which somebody slow is disconnected."""
+    deadline = time.monotonic() + TIMEOUT_SECS
+    while not is_served(server):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /v1/keys/a HTTP/1.1\r\nHo", PREFACE], ids=["nothing", "head", "HTTP/2"])
+def test_many_who_ask_for_nothing(start, begun):
+    with attacked(start) as server:
+        silent = [peer(server) for _ in range(MANY)]
+        for sock in silent:
+            sock.sendall(begun)
+        assert all(is_served(server) for _ in range(20)), "idle connections make room at once"
+        for sock in silent:
+            sock.close()
+
+
+def test_many_who_send_bodies_slowly(start):
+    with attacked(start) as server:
+        slow = [peer(server) for _ in range(MANY)]
+        for n, sock in enumerate(slow):
+            # Some are gone again already.
+            with contextlib.suppress(OSError):
+                sock.sendall(b"PUT /v1/keys/slow%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n" % n)
+                sock.sendall(bytes(49_999))
+        await_service(server)
+        for sock in slow:
+            sock.close()
+
+
+def test_many_who_read_nothing(start):
+    """What is being sent holds a part of the cache, and the rest serves others."""
+    with attacked(start, (64 + 32) * MIB) as server:
+        with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
+            for n in range(20):
+                assert client.put(f"http://{server.http_address}/v1/keys/large{n}", content=VALUE).status_code == 201
+        readers = [peer(server) for _ in range(MANY)]
+        for n, sock in enumerate(readers):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                sock.sendall(b"GET /v1/keys/large%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % (n % 20))
+        await_service(server)
+        with server.connect() as sock, sock.makefile("rb") as replies:
+            for n in range(100):
+                sock.sendall(b"set other%d 0 0 %d\r\n%s\r\n" % (n, len(VALUE), VALUE))
+                assert replies.readline() == b"STORED\r\n"
+        for sock in readers:
+            sock.close()
+
+
+def test_noise(start):
+    """Requests with changed, missing and repeated bytes, and bytes that are none."""
+    noise = random.Random(5)
+    whole = b"PUT /v1/keys/%61?ttl=5 HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\nContent-Length: 3\r\n\r\nabc" * 3
+    frames = PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\5\1\5\0\0\0\1\x82\x86\x84\x41\x80" * 3
+    with attacked(start) as server:
+        for turn in range(1500):
+            sent = bytearray((whole, frames, PREFACE + noise.randbytes(200), noise.randbytes(2000))[turn % 4])
+            for _ in range(noise.randrange(4)):
+                sent[noise.randrange(len(sent))] = noise.randrange(256)
+            with peer(server) as sock, contextlib.suppress(OSError):
+                sock.sendall(sent[: noise.randrange(len(sent)) if turn % 3 else len(sent)])
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(65536):
+                    pass
+        assert is_served(server)
+
+
+@pytest.mark.parametrize("head", [b"A: " + b"a" * 100_000, b"\r\n".join(b"A%d: b" % n for n in range(10_000))])
+def test_a_large_head(start, head):
+    with attacked(start) as server:
+        with peer(server) as sock:
+            with contextlib.suppress(OSError):
+                sock.sendall(b"GET /v1/keys/a HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n")
+            with contextlib.suppress(OSError):
+                assert sock.recv(100).startswith(b"HTTP/1.1 431")
+        assert is_served(server)
