@@ -12,6 +12,10 @@ pub struct Set<'v> {
     pub client_flags: u32,
     /// When the item expires.
     pub expiry: Expiry,
+    /// Whether memcached's text protocol can't write the key.
+    pub binary_key: bool,
+    /// Whether a refused set removes the old item, so that no reader takes it for the new one.
+    pub refusal_removes: bool,
 }
 
 impl<'v> Set<'v> {
@@ -22,7 +26,8 @@ impl<'v> Set<'v> {
             value_len: self.value.len(),
             client_flags: self.client_flags,
             expiry: self.expiry,
-            refusal_removes: true,
+            binary_key: self.binary_key,
+            refusal_removes: self.refusal_removes,
             ..Store::default()
         }
     }
@@ -30,7 +35,7 @@ impl<'v> Set<'v> {
 
 impl<E: Engine> OpContext<'_, E> {
     /// Stores a value as [`OpContext::store`] does, with fewer instructions. An observer is not told.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, key: HashedKey<'_>, op: &Set<'_>) -> Stored {
         debug_assert!(self.observer.is_none(), "an observer is to be told");
         let (limits, len) = (self.limits, op.value.len());
@@ -38,8 +43,8 @@ impl<E: Engine> OpContext<'_, E> {
         if size > limits.item_size_max {
             return self.refuse(key, &op.store(), Stored::TooLarge);
         }
-        let Set { value, client_flags, expiry } = *op;
-        let attributes = Attributes { client_flags, expiry, ..Attributes::default() };
+        let Set { value, client_flags, expiry, binary_key, .. } = *op;
+        let attributes = Attributes { client_flags, expiry, binary_key, ..Attributes::default() };
         let (cas, value) = (NewCas::Fresh, NewValue::Bytes(value));
         let put = || Change::Put { attributes, cas, value, fetched: false };
         match self.engine.update_unread(key, &mut None, |_| (put(), ())) {

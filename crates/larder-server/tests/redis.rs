@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Scratch, Server, TIMEOUT, stat, wait_for};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -466,6 +466,38 @@ fn sizes_and_latencies_are_shown() {
     inline(&server, "CONFIG RESETSTAT");
     wait_for("reset", || inline(&server, "LATENCY HISTOGRAM get") == "*0\r\n");
     assert_eq!(stat(&server.ask_text("stats\r\n"), "get_hits"), "0");
+}
+
+#[test]
+fn a_refused_set_leaves_the_old_value() {
+    let server = Server::larderd(&["-I", "2k", "-l", "proto[resp]:127.0.0.1"]);
+    let long = "x".repeat(3000);
+    let answers = inline(&server, &format!("SET k old\r\nSET k {long}\r\nGET k"));
+    assert!(answers.starts_with("+OK\r\n-ERR "), "{answers}");
+    assert!(answers.ends_with("$3\r\nold\r\n"), "{answers}");
+}
+
+#[test]
+fn sets_are_watched_logged_in_and_kept_for_exec() {
+    let server = Server::larderd(&["-l", "proto[resp]:127.0.0.1"]);
+    let mut watcher = TcpStream::connect(("127.0.0.1", server.ports()[0])).unwrap();
+    watcher.set_read_timeout(Some(TIMEOUT)).unwrap();
+    watcher.write_all(b"watch mutations\r\n").unwrap();
+    let mut lines = BufReader::new(watcher).lines().map(Result::unwrap);
+    assert_eq!(lines.next().as_deref(), Some("OK"));
+    assert_eq!(
+        inline(&server, "MULTI\r\nSET key value\r\nEXEC"),
+        "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n"
+    );
+    let line = lines.next().unwrap();
+    assert!(line.contains("type=item_store key=key status=stored cmd=set"), "{line}");
+    let scratch = Scratch::new("passwords");
+    let file = scratch.path("file");
+    std::fs::write(&file, "user:secret\n").unwrap();
+    let server = Server::larderd(&["-Y", file.to_str().unwrap(), "-l", "proto[resp]:127.0.0.1"]);
+    let answers = inline(&server, "SET k v\r\nAUTH user secret\r\nGET k\r\nSET k v\r\nGET k");
+    assert!(answers.starts_with("-NOAUTH"), "{answers}");
+    assert!(answers.ends_with("+OK\r\n$-1\r\n+OK\r\n$1\r\nv\r\n"), "{answers}");
 }
 
 #[test]

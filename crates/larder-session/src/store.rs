@@ -41,7 +41,13 @@ pub(crate) fn fast_set<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) -> bool {
     let expiry = resolve(set.expiry(), cx.operations.now);
-    let op = operations::Set { value: set.value, client_flags: set.client_flags, expiry };
+    let op = operations::Set {
+        value: set.value,
+        client_flags: set.client_flags,
+        expiry,
+        binary_key: false,
+        refusal_removes: true,
+    };
     match cx.operations.set(key, &op) {
         operations::Stored::Stored { cas, .. } => reply::fast_stored(set, cas, output),
         outcome => {

@@ -26,7 +26,7 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         work: impl FnOnce(&mut Self, &mut Context<'_, E, H>) -> R,
     ) -> R {
-        if self.observed == Streams::default() {
+        if !self.is_observed() {
             return work(self, cx);
         }
         let observer = RequestObserver::unprefixed(cx.host, self.client, self.observed);
@@ -61,6 +61,36 @@ impl<E: Engine> Session<E> {
                 Outcome::Done
             }
         }
+    }
+
+    /// Answers a `SET` without options that nobody observes.
+    #[inline]
+    pub(super) fn resp_fast_set<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        key: HashedKey<'_>,
+        value: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        let op = operations::Set {
+            value,
+            client_flags: 0,
+            expiry: Expiry::Never,
+            binary_key: is_binary(key.bytes),
+            refusal_removes: false,
+        };
+        match cx.operations.set(key, &op) {
+            Stored::Stored { .. } => reply::ok(output),
+            Stored::Pending => return waits(state, key),
+            refused => reply::error(&refusal(refused), output),
+        }
+        Outcome::Done
+    }
+
+    /// Whether somebody watches.
+    pub(super) fn is_observed(&self) -> bool {
+        self.observed != Streams::default()
     }
 
     /// Answers with the value of an item, which a look-up may change.

@@ -9,7 +9,8 @@ use larder_operations::CommandClass;
 use larder_protocol::KEY_LEN_MAX;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
-    Bounds, Command, CommandError, ProtocolError, Read, Request, Verb, fast_get, read, split_line,
+    Bounds, Command, CommandError, ProtocolError, Read, Request, Verb, fast_get, fast_set, read,
+    split_line,
 };
 use larder_store::{Engine, HashedKey};
 
@@ -47,6 +48,8 @@ struct Ready<'b> {
 enum What<'b> {
     /// A `GET`, and its bytes.
     Get(&'b [u8], &'b [u8]),
+    /// The key and the value of a `SET` without options, and its bytes.
+    Set(&'b [u8], &'b [u8], &'b [u8]),
     Request(Request<'b>),
 }
 
@@ -55,6 +58,7 @@ impl What<'_> {
     fn class(&self) -> CommandClass {
         let verb = match self {
             Self::Get(..) => return CommandClass::Get,
+            Self::Set(..) => return CommandClass::Store,
             Self::Request(request) => request.row().map(|(_, verb)| verb),
         };
         match verb {
@@ -206,7 +210,13 @@ impl<E: Engine> Session<E> {
                 let key = HashedKey { bytes: key, hash: ready.hash };
                 self.resp_observed(cx, |session, cx| session.resp_get(cx, state, key, output))
             }
-            What::Get(_, raw) => match read(raw, &bounds(cx, state)) {
+            What::Set(key, value, _)
+                if state.transaction.is_none() && !state.needs_login() && !self.is_observed() =>
+            {
+                let key = HashedKey { bytes: key, hash: ready.hash };
+                self.resp_fast_set(cx, state, key, value, output)
+            }
+            What::Get(_, raw) | What::Set(_, _, raw) => match read(raw, &bounds(cx, state)) {
                 Read::Request { request, .. } => {
                     self.answer_request(cx, state, &request, ready.hash, output)
                 }
@@ -316,13 +326,26 @@ fn gather<'b, E: Engine>(
         }
         let rest = input.get(at..).unwrap_or_default();
         if !bounds.needs_login
-            && let Some((key @ [_, ..], len)) = fast_get(rest)
+            && let Some((key, len)) = fast_get(rest)
+            && (1..=KEY_LEN_MAX).contains(&key.len())
         {
             at += len;
             let hash = engine.hash(key);
             engine.announce(hash);
             let raw = rest.get(..len).unwrap_or_default();
             batch.push(Ready { what: What::Get(key, raw), hash, end: at });
+            continue;
+        }
+        if !bounds.needs_login
+            && let Some((key, value, len)) = fast_set(rest)
+            && (1..=KEY_LEN_MAX).contains(&key.len())
+            && value.len() <= bounds.bulk_len_max
+        {
+            at += len;
+            let hash = engine.hash(key);
+            engine.announce(hash);
+            let raw = rest.get(..len).unwrap_or_default();
+            batch.push(Ready { what: What::Set(key, value, raw), hash, end: at });
             continue;
         }
         match read(rest, bounds) {
