@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from bench import embedded as libraries
+from bench import interfaces as further_interfaces
 from bench import flash as flash_tiers
 from bench import parts, restarts
 from bench.agreement import PERCENTILES, TOOLS, ratio, verdict
@@ -465,8 +466,22 @@ def flash_idle(found):
     return f"CPU time of a get from memory, of {len(costs['with'])} pairs: {spread(costs['without'])} µs without flash, {spread(costs['with'])} µs with flash that is not used; the median of the ratios is {flash_tiers.idle_ratio(costs):.3f}.\n"
 
 
+def interfaces(found):
+    named = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    met = table(["what", "target", "measured", "met"], [[*row, VERDICT[is_met]] for *row, is_met in further_interfaces.verdicts(found)])
+    measured = {"memcached gets, 10 deep": found["idle"]}
+    measured |= {f"RESP, {what}": costs for what, costs in found["resp"].items()}
+    measured |= {f"HTTP, {size}": costs for size, costs in (found["http"] or {}).items()}
+    rows = []
+    for what, costs in measured.items():
+        for name, rounds in costs.items():
+            rows.append([what, name, *(spread([one[kind] for one in rounds]) for kind in (0, 1))])
+    return f"{named}; one thread each.\n\n" + met + "\n" + table(["requests", "server", "user CPU, µs", "all CPU, µs"], rows)
+
+
 OTHERS = (
     peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
+    interfaces,
 )
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}

@@ -10,6 +10,7 @@ from functools import partial
 from bench import agreement as agreement_of_tools
 from bench import embedded as libraries
 from bench import flash as flash_tiers
+from bench import interfaces as further_interfaces
 from bench import peer_costs, restarts
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 from bench.servers import on_core, output, run, versions
@@ -219,8 +220,14 @@ def embedded():
     return libraries.measure()
 
 
+def interfaces():
+    """What RESP, HTTP and metrics cost."""
+    return further_interfaces.measure()
+
+
 OTHERS = (
     peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
+    interfaces,
 )
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 

@@ -183,7 +183,9 @@ impl Claim<'_> {
         }
         let key = self.hashed(key);
         let stored = if value.len() < self.worker.handle().upload_len_min() {
-            self.context().set(key, &Set { value, client_flags: 0, expiry })
+            let op =
+                Set { value, client_flags: 0, expiry, binary_key: false, refusal_removes: true };
+            self.context().set(key, &op)
         } else {
             self.insert_large(key, value, expiry)
         };

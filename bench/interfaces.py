@@ -1,0 +1,206 @@
+"""What further interfaces cost: memcached's requests while they are idle or scraped, RESP beside redis-server,
+and HTTP beside other servers of HTTP."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from bench.peer_costs import cpu_secs, first_line, known, version, wait_for
+from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, free_port, on_core, output, run
+
+PAIRS = 11
+ROUNDS = 5
+CONNECTIONS = 16
+KEYS = 100_000
+# Of each connection of `larder bench`: about two seconds of the server's time.
+REQUESTS = {1: 100_000, 10: 250_000, 50: 300_000}
+WRK_SECS = 2
+SIZES = {"100 B": 100, "1 MiB": 1 << 20}
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+LARDERD = [ROOT / "target/release/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-m", 1024]
+
+
+def measure():
+    found = {"idle": idle(), "resp": resp(), "http": http()}
+    found["versions"] = {"nginx": first_line(["nginx", "-v"])} if shutil.which("nginx") else {}
+    found["versions"] |= {server["name"]: version(server) for server in servers_of("redis", "valkey", "pogocache")}
+    return found
+
+
+def servers_of(*names):
+    return [server for server in known() if server["name"] in names and shutil.which(server["command"][0])]
+
+
+@contextmanager
+def running(command, port):
+    """A server on its core, until the end of the block; its process."""
+    with subprocess.Popen(on_core(SERVER_CORE, command), cwd=ROOT, **QUIET) as process:
+        try:
+            wait_for(port, process)
+            yield process
+        finally:
+            process.terminate()
+
+
+def place(port, protocol):
+    return [LARDER, "bench", "-q", "--hide-histogram", "-P", protocol, "-s", "127.0.0.1", "-p", port, "-t", 1,
+            "-c", CONNECTIONS, "--key-minimum", 1, "--key-maximum", KEYS, "-d", 100]
+
+
+def cost(process, port, protocol, ratio, depth):
+    """Microseconds of CPU time of a request: in user mode, and in all."""
+    requests = REQUESTS[depth]
+    before = cpu_secs(process.pid)
+    run(on_core(LOAD_CORE, [*place(port, protocol), "--ratio", ratio, "--pipeline", depth, "-n", requests]), **QUIET)
+    took = [late - early for early, late in zip(before, cpu_secs(process.pid))]
+    count = requests * CONNECTIONS
+    return [1e6 * took[0] / count, 1e6 * sum(took) / count]
+
+
+def fill(port, protocol):
+    run(on_core(LOAD_CORE, [*place(port, protocol), "--ratio", "1:0", "--key-pattern", "P:P", "-n", "allkeys", "--pipeline", 16]), **QUIET)
+
+
+def idle():
+    """Gets over memcached's protocol, of servers without another interface, with all of them, and with a scrape a
+    second. The kinds take turns."""
+    costs = {"off": [], "idle": [], "scraped": []}
+    kinds = list(costs)
+    for number in range(PAIRS):
+        for kind in kinds[number % 3:] + kinds[:number % 3]:
+            port, http_port, metrics_port = free_port(), free_port(), free_port()
+            command = [*LARDERD, "-p", port]
+            if kind != "off":
+                command += ["-l", f"proto[resp]:127.0.0.1:{free_port()}", "--http-listen", http_port,
+                            "--metrics-listen", f"127.0.0.1:{metrics_port}"]
+            with running(command, port) as process:
+                fill(port, "text")
+                with scraping(metrics_port if kind == "scraped" else None):
+                    costs[kind].append(cost(process, port, "text", "0:1", 10))
+    return costs
+
+
+@contextmanager
+def scraping(port):
+    """Scrapes once a second, if there is a port."""
+    done = threading.Event()
+
+    def scrape():
+        while not done.is_set():
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read()
+            done.wait(1)
+
+    thread = threading.Thread(target=scrape)
+    if port:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if port:
+            thread.join()
+
+
+def resp():
+    """Gets and sets over RESP."""
+    costs = {}
+    for number in range(ROUNDS):
+        port = free_port()
+        turns = [("larder", [*LARDERD[:3], "-l", f"proto[resp]:127.0.0.1:{port}", "-U", 0, "-t", 1, "-m", 1024], port)]
+        for server in servers_of("redis", "valkey"):
+            port = free_port()
+            turns.append((server["name"], [word.format(port=port) for word in server["command"]], port))
+        for name, command, port in turns[number % len(turns):] + turns[:number % len(turns)]:
+            with running(command, port) as process:
+                fill(port, "resp")
+                for what, ratio in (("GET", "0:1"), ("SET", "1:0")):
+                    for depth in (10, 50):
+                        found = cost(process, port, "resp", ratio, depth)
+                        costs.setdefault(f"{what}, {depth} deep", {}).setdefault(name, []).append(found)
+    return costs
+
+
+def http():
+    """GETs of one value under wrk, of larderd, Pogocache, and nginx with a file; None without wrk."""
+    if not shutil.which("wrk"):
+        return None
+    costs = {}
+    with tempfile.TemporaryDirectory(prefix="larder-http-") as folder:
+        folder = Path(folder)
+        folder.chmod(0o755)
+        for number in range(ROUNDS):
+            for size, length in SIZES.items():
+                (folder / "value").write_bytes(b"v" * length)
+                turns = http_servers(folder, length)
+                for name, command, port, path in turns[number % len(turns):] + turns[:number % len(turns)]:
+                    with running(command, port) as process:
+                        url = f"http://127.0.0.1:{port}{path}"
+                        if name != "nginx":
+                            stored = urllib.request.Request(url, data=(folder / "value").read_bytes(), method="PUT")
+                            urllib.request.urlopen(stored, timeout=30).read()
+                        assert len(urllib.request.urlopen(url, timeout=30).read()) == length, name
+                        costs.setdefault(size, {}).setdefault(name, []).append(wrk(process, url))
+    return costs
+
+
+def http_servers(folder, length):
+    port = free_port()
+    larder = [*LARDERD, "-p", free_port(), "-I", "2m", "--http-listen", port]
+    servers = [("larder", larder, port, "/v1/keys/value")]
+    # It is compared for short values alone.
+    for server in servers_of("pogocache") if length < 1 << 20 else ():
+        port = free_port()
+        servers.append(("pogocache", [word.format(port=port) for word in server["command"]], port, "/value"))
+    if shutil.which("nginx"):
+        port = free_port()
+        settings = f"""
+daemon off; master_process off; pid {folder}/pid; error_log {folder}/errors;
+events {{ worker_connections 256; }}
+http {{ access_log off; sendfile on; open_file_cache max=10; keepalive_requests 1000000000;
+  client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
+  uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+  server {{ listen 127.0.0.1:{port}; root {folder}; }} }}
+"""
+        (folder / "nginx.conf").write_text(settings)
+        servers.append(("nginx", ["nginx", "-c", folder / "nginx.conf"], port, "/value"))
+    return servers
+
+
+def wrk(process, url):
+    """Microseconds of CPU time of a request: in user mode, and in all."""
+    before = cpu_secs(process.pid)
+    said = output(on_core(LOAD_CORE, ["wrk", "-t", 1, "-c", CONNECTIONS, "-d", f"{WRK_SECS}s", url]))
+    took = [late - early for early, late in zip(before, cpu_secs(process.pid))]
+    assert "Non-2xx" not in said, said
+    requests = int(re.search(r"(\d+) requests in", said)[1])
+    return [1e6 * took[0] / requests, 1e6 * sum(took) / requests]
+
+
+def ratio(costs, of, to, kind):
+    """The median of the ratios of rounds; `kind`: 0 is user mode, 1 all CPU time."""
+    return median(one[kind] / other[kind] for one, other in zip(costs[of], costs[to]))
+
+
+def verdicts(found):
+    """The aims, what was measured, and whether they are met."""
+    costs, rows = found["idle"], []
+    for what, of, to, most in (("all interfaces idle ÷ off", "idle", "off", 1.02), ("a scrape a second ÷ idle", "scraped", "idle", 1.01)):
+        got = ratio(costs, of, to, 0)
+        rows.append([f"user CPU of a memcached get, {what}", f"≤ {most}", f"{got:.3f}", got <= most])
+    for name in ("redis", "valkey"):
+        got = {what: ratio(costs, "larder", name, 0) for what, costs in found["resp"].items() if name in costs}
+        if got:
+            shown = "; ".join(f"{what} {one:.2f}" for what, one in got.items())
+            rows.append([f"user CPU of RESP ÷ {name}'s", "≤ 0.30", shown, max(got.values()) <= 0.30])
+    for size, name, most in (("100 B", "pogocache", 1.5), ("100 B", "nginx", 1.2), ("1 MiB", "nginx", 1.2)):
+        costs = (found["http"] or {}).get(size, {})
+        if name in costs:
+            got = ratio(costs, "larder", name, 1)
+            rows.append([f"CPU of an HTTP GET of {size} ÷ {name}'s", f"≤ {most}", f"{got:.2f}", got <= most])
+    return rows
