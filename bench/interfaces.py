@@ -14,12 +14,14 @@ from statistics import median
 from bench.peer_costs import cpu_secs, first_line, known, version, wait_for
 from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, free_port, on_core, output, run
 
-PAIRS = 11
+PAIRS = 15
 ROUNDS = 5
 CONNECTIONS = 16
 KEYS = 100_000
 # Of each connection of `larder bench`: about two seconds of the server's time.
-REQUESTS = {1: 100_000, 10: 250_000, 50: 300_000}
+REQUESTS = {10: 250_000, 50: 300_000}
+# The system divides CPU time into user mode and kernel by samples, so small ratios need longer runs.
+IDLE_REQUESTS = 500_000
 WRK_SECS = 2
 SIZES = {"100 B": 100, "1 MiB": 1 << 20}
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -28,7 +30,7 @@ LARDERD = [ROOT / "target/release/larderd", "-u", "root", "-l", "127.0.0.1", "-U
 
 def measure():
     found = {"idle": idle(), "resp": resp(), "http": http()}
-    found["versions"] = {"nginx": first_line(["nginx", "-v"])} if shutil.which("nginx") else {}
+    found["versions"] = {"nginx": first_line(["nginx", "-v"]).rpartition("/")[2]} if shutil.which("nginx") else {}
     found["versions"] |= {server["name"]: version(server) for server in servers_of("redis", "valkey", "pogocache")}
     return found
 
@@ -53,9 +55,9 @@ def place(port, protocol):
             "-c", CONNECTIONS, "--key-minimum", 1, "--key-maximum", KEYS, "-d", 100]
 
 
-def cost(process, port, protocol, ratio, depth):
+def cost(process, port, protocol, ratio, depth, requests=None):
     """Microseconds of CPU time of a request: in user mode, and in all."""
-    requests = REQUESTS[depth]
+    requests = requests or REQUESTS[depth]
     before = cpu_secs(process.pid)
     run(on_core(LOAD_CORE, [*place(port, protocol), "--ratio", ratio, "--pipeline", depth, "-n", requests]), **QUIET)
     took = [late - early for early, late in zip(before, cpu_secs(process.pid))]
@@ -82,7 +84,7 @@ def idle():
             with running(command, port) as process:
                 fill(port, "text")
                 with scraping(metrics_port if kind == "scraped" else None):
-                    costs[kind].append(cost(process, port, "text", "0:1", 10))
+                    costs[kind].append(cost(process, port, "text", "0:1", 10, IDLE_REQUESTS))
     return costs
 
 
@@ -191,8 +193,9 @@ def verdicts(found):
     """The aims, what was measured, and whether they are met."""
     costs, rows = found["idle"], []
     for what, of, to, most in (("all interfaces idle ÷ off", "idle", "off", 1.02), ("a scrape a second ÷ idle", "scraped", "idle", 1.01)):
-        got = ratio(costs, of, to, 0)
-        rows.append([f"user CPU of a memcached get, {what}", f"≤ {most}", f"{got:.3f}", got <= most])
+        got, all_time = ratio(costs, of, to, 0), ratio(costs, of, to, 1)
+        shown = f"{got:.3f}; of all CPU time {all_time:.3f}"
+        rows.append([f"user CPU of a memcached get, {what}", f"≤ {most}", shown, got <= most])
     for name in ("redis", "valkey"):
         got = {what: ratio(costs, "larder", name, 0) for what, costs in found["resp"].items() if name in costs}
         if got:

@@ -25,6 +25,12 @@ EXAMPLES = 100
 LENGTHS = [0, 1, 1000, 65_535, 65_536, 65_537, 300_000, 900_000]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_runtime(request):
+    if request.config.getoption("--runtime"):
+        pytest.skip("HTTP has a thread of its own, whatever the runtime of the workers")
+
+
 @pytest.fixture(scope="module", params=["segment", "delayed"])
 def server(request, start):
     with start("-t", "2", engine=request.param, http=True) as server:

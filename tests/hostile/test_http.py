@@ -19,6 +19,12 @@ VALUE = bytes(900_000)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
+@pytest.fixture(autouse=True)
+def one_runtime(request):
+    if request.config.getoption("--runtime"):
+        pytest.skip("HTTP has a thread of its own, whatever the runtime of the workers")
+
+
 @contextlib.contextmanager
 def attacked(start, *more):
     with start("-m", "64", "-t", "2", http=True) as server, bounded(server, *more):
