@@ -26,8 +26,8 @@ def one_runtime(request):
 
 
 @contextlib.contextmanager
-def attacked(start, *more):
-    with start("-m", "64", "-t", "2", http=True) as server, bounded(server, *more):
+def attacked(start, *more, options=()):
+    with start("-m", "64", "-t", "2", *options, http=True) as server, bounded(server, *more):
         yield server
 
 
@@ -95,6 +95,76 @@ def test_many_who_read_nothing(start):
                 sock.sendall(b"set other%d 0 0 %d\r\n%s\r\n" % (n, len(VALUE), VALUE))
                 assert replies.readline() == b"STORED\r\n"
         for sock in readers:
+            sock.close()
+
+
+def test_many_who_send_large_values_slowly(start):
+    """What they hold is not missing for others, whatever protocol these speak."""
+    with attacked(start, (64 + 32) * MIB) as server:
+        slow = [peer(server) for _ in range(100)]
+        for n, sock in enumerate(slow):
+            with contextlib.suppress(OSError):
+                sock.sendall(b"PUT /v1/keys/slow%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n" % n)
+                sock.sendall(VALUE[:890_000])
+        for n in range(50):
+            with server.connect() as sock, sock.makefile("rb") as replies:
+                sock.sendall(b"set other%d 0 0 %d\r\n%s\r\n" % (n, len(VALUE), VALUE))
+                assert replies.readline() == b"STORED\r\n"
+        url = f"http://{server.http_address}/v1/keys/mine"
+        deadline = time.monotonic() + TIMEOUT_SECS
+        with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
+            while (stored := client.put(url, content=VALUE)).status_code == 503:
+                assert stored.headers["retry-after"] and time.monotonic() < deadline
+                time.sleep(0.2)
+            assert stored.status_code in (201, 204)
+        for sock in slow:
+            sock.close()
+
+
+def test_many_who_read_large_values_slowly(start):
+    """They read a little all the time, so that their connections are not idle. The values are longer than what
+    the system keeps of a stream."""
+    value = bytes(12 * MIB)
+    with attacked(start, (64 + 32) * MIB, options=("-I", "16m")) as server:
+        url = f"http://{server.http_address}/v1/keys/large"
+        with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
+            assert client.put(url, content=value).status_code == 201
+            readers = [peer(server) for _ in range(30)]
+            for sock in readers:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                sock.sendall(b"GET /v1/keys/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            deadline, busy = time.monotonic() + TIMEOUT_SECS, False
+            while (found := client.get(url)).status_code == 503:
+                busy = True
+                assert found.headers["retry-after"] and time.monotonic() < deadline
+                for sock in readers:
+                    with contextlib.suppress(OSError):
+                        sock.recv(10)
+                time.sleep(0.2)
+            assert busy, "the test fails to keep the server busy"
+            assert found.content == value
+        for sock in readers:
+            sock.close()
+
+
+def test_many_batches_at_once(start):
+    """Bodies and answers of 8 MiB, of peers that neither send all nor read."""
+    ask = b'{"operations": [' + b",".join([b'{"op": "get", "key": "large"}'] * 8) + b"]}"
+    head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    with attacked(start) as server:
+        with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
+            large = f"http://{server.http_address}/v1/keys/large"
+            assert client.put(large, content=VALUE).status_code == 201
+        peers = [peer(server) for _ in range(100)]
+        for n, sock in enumerate(peers):
+            sock.settimeout(5)
+            with contextlib.suppress(OSError):
+                if n % 2:
+                    sock.sendall(head % len(ask) + ask)
+                else:
+                    sock.sendall(head % (8 * MIB) + bytes(4 * MIB))
+        await_service(server)
+        for sock in peers:
             sock.close()
 
 

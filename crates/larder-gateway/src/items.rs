@@ -48,8 +48,11 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Begins the upload of a value of `len` bytes.
     ///
     /// # Errors
-    /// [`Refusal::TooLarge`].
+    /// [`Refusal::TooLarge`]; [`Refusal::OutOfMemory`] while other uploads hold what they may hold together.
     fn begin_upload(&self, len: usize) -> Result<Upload, Refusal>;
+
+    /// Whether uploads of all interfaces hold so much memory that slow peers have to give theirs up.
+    fn lacks_memory(&self) -> bool;
 
     /// Takes the next piece of an upload.
     ///

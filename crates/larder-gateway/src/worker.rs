@@ -25,9 +25,9 @@ use tokio::time::sleep;
 
 /// A handle that was not used for so long is dropped.
 const IDLE: Duration = Duration::from_secs(1);
-/// Large values that are being sent may hold this share of memory: slow peers are not disconnected for
-/// want of memory here, so they must not be able to hold more.
-const LEASED_SHARE: u64 = 16;
+/// Large values that are being sent may hold this share of memory, and those that are being received, too:
+/// what slow peers hold is missing for the clients of other protocols.
+const HELD_SHARE: u64 = 16;
 
 thread_local! {
     /// The [`Worker`] of the gateway's thread, while there is one.
@@ -49,11 +49,14 @@ pub(crate) struct CacheItems<C> {
     active: Arc<AtomicUsize>,
     /// Bytes of large values that are being sent.
     leased: Arc<AtomicUsize>,
+    /// Bytes of large values that are being received.
+    uploading: Arc<AtomicUsize>,
 }
 
 impl<C: Cache> CacheItems<C> {
     pub(crate) fn new(cache: C, view: Arc<dyn ServerView>, counters: Arc<Counters>) -> Self {
-        Self { cache, view, counters, active: Arc::default(), leased: Arc::default() }
+        let (active, leased, uploading) = Default::default();
+        Self { cache, view, counters, active, leased, uploading }
     }
 
     /// Works with the handle of this thread, which is made if there is none.
@@ -127,8 +130,13 @@ impl<C: Cache> CacheItems<C> {
         result
     }
 
-    fn leased_max(&self) -> usize {
-        usize::try_from(self.cache.gauges().limit_bytes / LEASED_SHARE).unwrap_or(usize::MAX)
+    /// Counts memory that values hold on their way; `None` if others hold too much. One value may always be on
+    /// its way, however small the memory.
+    fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<Held> {
+        let max = self.cache.gauges().limit_bytes / HELD_SHARE;
+        let before = count.load(Ordering::Relaxed);
+        let fits = before == 0 || (before + len) as u64 <= max;
+        fits.then(|| Held::new(count, len))
     }
 
     /// An item as it is shown; `None` if too much is being sent already.
@@ -136,13 +144,8 @@ impl<C: Cache> CacheItems<C> {
         let value = match item.value {
             Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],
             Value::Large(lease) => {
-                let held = self.leased.load(Ordering::Relaxed) + lease.len();
-                // One value can always be sent, however small the memory.
-                let fits = held == lease.len() || held <= self.leased_max();
-                if !fits || !lease.may_be_kept() {
-                    return None;
-                }
-                pieces(lease, &Arc::new(Held::new(&self.leased, lease.len())))
+                let held = self.hold(&self.leased, lease.len()).filter(|_| lease.may_be_kept())?;
+                pieces(lease, &Arc::new(held))
             }
         };
         let ttl = item.expiry.left(self.view.now());
@@ -230,6 +233,12 @@ impl Drop for Held {
     }
 }
 
+/// A value that is being received.
+struct HeldUpload<C: Cache> {
+    upload: <C::Engine as Engine>::Upload,
+    _held: Held,
+}
+
 /// A part of a large value that is contiguous in memory.
 struct Piece<L> {
     lease: L,
@@ -285,9 +294,14 @@ impl<C: Cache> Items for CacheItems<C> {
         op: Store<'a>,
         upload: Option<Upload>,
     ) -> Answer<'a, Stored> {
-        let upload = upload.map(|upload| upload.downcast().expect("it was begun here"));
-        let mut upload: Option<<C::Engine as Engine>::Upload> = upload.map(|upload| *upload);
+        let upload = upload.map(|upload| upload.downcast::<HeldUpload<C>>());
+        let upload = upload.map(|upload| upload.expect("it was begun here"));
+        let (mut upload, held) = match upload.map(|upload| *upload) {
+            Some(HeldUpload { upload, _held }) => (Some(upload), Some(_held)),
+            None => (None, None),
+        };
         Box::pin(self.until_done(CommandClass::Store, key, move |cx, key| {
+            let _held = &held;
             let stored = cx.store(key, &op, &mut upload);
             (stored != Stored::Pending).then_some(stored)
         }))
@@ -324,12 +338,17 @@ impl<C: Cache> Items for CacheItems<C> {
     }
 
     fn begin_upload(&self, len: usize) -> Result<Upload, Refusal> {
+        let held = self.hold(&self.uploading, len).ok_or(Refusal::OutOfMemory)?;
         let upload = self.with_context(|cx| cx.engine.upload(len))?;
-        Ok(Box::new(upload))
+        Ok(Box::new(HeldUpload::<C> { upload, _held: held }))
+    }
+
+    fn lacks_memory(&self) -> bool {
+        self.with_engine(|engine| engine.overheld().uploaded > 0)
     }
 
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        let upload = upload.downcast_mut().expect("it was begun here");
-        self.with_context(|cx| cx.engine.extend(upload, bytes))
+        let upload: &mut HeldUpload<C> = upload.downcast_mut().expect("it was begun here");
+        self.with_context(|cx| cx.engine.extend(&mut upload.upload, bytes))
     }
 }

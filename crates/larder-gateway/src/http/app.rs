@@ -1,5 +1,6 @@
 //! What handlers share.
 
+use super::connections::Connections;
 use crate::items::Items;
 use crate::metrics::Metrics;
 use crate::server_view::ServerView;
@@ -14,6 +15,7 @@ pub(super) struct Shared {
     pub(super) items: Box<dyn Items>,
     pub(super) view: Arc<dyn ServerView>,
     pub(super) metrics: Metrics,
+    pub(super) connections: Connections,
     /// Names that the server is known by, beside addresses.
     pub(super) hosts: Vec<String>,
     /// Sites whose pages may use the server.

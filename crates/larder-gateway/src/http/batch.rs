@@ -1,27 +1,34 @@
 //! `/v1/batch`: many operations in one request.
 
 use super::app::App;
-use super::body::{Arrived, collect};
+use super::body::{Arrived, UNANNOUNCED_MAX, announced_len, collect};
 use super::conditions::{Precondition, etag};
 use super::keys::{New, remove, store};
+use super::memory::Counted;
 use super::parameters::{Key, expiry};
 use super::problem::{Problem, ProblemBody};
-use crate::items::Looked;
-use axum::Json;
+use crate::items::{Found, Looked};
 use axum::body::Body;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::join_all;
-use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
 use larder_store::Access;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The largest batch, in operations and in bytes of its body and of its answer.
+/// The largest batch, in operations, in bytes of its body, and in bytes of the values of its answer.
 const OPERATIONS_MAX: usize = 1000;
 const LEN_MAX: usize = 8 << 20;
+const ANSWER_LEN_MAX: usize = 4 << 20;
+/// How often a value is there while the answer is written, in which each byte may become two.
+const COPIES: usize = 3;
+/// What the rest of a result takes in the answer, in bytes.
+const RESULT_LEN: usize = 200;
 /// Look-ups that wait for slower storage at the same time.
 const AT_ONCE: usize = 32;
 
@@ -97,7 +104,7 @@ pub(super) struct BatchAnswer {
 struct OperationResult {
     /// What the operation would have been answered with alone: 200, 201, 204, 404 and so on.
     status: u16,
-    /// The value of an item that was looked up, if it is UTF-8.
+    /// The value of an item that was looked up, if it is text in UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
     /// The value of an item that was looked up, if it is not.
@@ -121,13 +128,18 @@ struct OperationResult {
 #[utoipa::path(post, path = "/v1/batch", tag = "items", request_body = Batch, responses(
     (status = 200, description = "a result for each operation", body = BatchAnswer),
     (status = 400, description = "the body is no batch", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 413, description = "the batch or its answer has more than 8 MiB, or the batch more than 1000 operations", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 413, description = "the batch has more than 8 MiB, or more than 1000 operations", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn batch(
     State(app): State<App>,
+    headers: HeaderMap,
     body: Body,
-) -> Result<Json<BatchAnswer>, Problem> {
-    let body = collect(body, LEN_MAX).await.map_err(|_| too_large())?;
+) -> Result<Response, Problem> {
+    let max = if announced_len(&headers).is_some() { LEN_MAX } else { UNANNOUNCED_MAX };
+    let (body, mut reserved) = collect(&app, body, announced_len(&headers), max).await?;
+    let taken = body.len();
     let batch: Batch = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("The body is no batch: {error}")))?;
     if batch.operations.len() > OPERATIONS_MAX {
@@ -145,20 +157,39 @@ pub(super) async fn batch(
         {
             together.push(next);
         }
-        for result in join_all(together.into_iter().map(|operation| run(&app, operation))).await {
-            let result = result.unwrap_or_else(refused);
-            len += result.value.as_ref().or(result.value_base64.as_ref()).map_or(0, String::len);
-            results.push(result);
-        }
-        if len > LEN_MAX {
-            return Err(too_large());
+        for outcome in join_all(together.into_iter().map(|operation| run(&app, operation))).await {
+            let result = match outcome {
+                Ok(Outcome::Found(found)) => {
+                    let more = len + found.len();
+                    let room = if more > ANSWER_LEN_MAX {
+                        Err(too_large())
+                    } else {
+                        reserved
+                            .require(&app, taken + more * COPIES + results.len() * RESULT_LEN)
+                            .await
+                    };
+                    room.map(|()| {
+                        len = more;
+                        OperationResult::found(&found)
+                    })
+                }
+                Ok(Outcome::Done(result)) => Ok(result),
+                Err(problem) => Err(problem),
+            };
+            results.push(result.unwrap_or_else(refused));
         }
     }
-    Ok(Json(BatchAnswer { results }))
+    let mut bytes = Vec::with_capacity((COPIES - 1) * len + results.len() * RESULT_LEN);
+    // Its types can be written as JSON, and a vector can be written to.
+    let _ = serde_json::to_writer(&mut bytes, &BatchAnswer { results });
+    let answer = Bytes::from(Counted { bytes, _reserved: reserved });
+    let kind = HeaderValue::from_static("application/json");
+    Ok(([(CONTENT_TYPE, kind)], Body::from(answer)).into_response())
 }
 
 fn too_large() -> Problem {
-    let detail = "A batch has at most 1000 operations, and it and its answer 8 MiB each.";
+    let detail =
+        "A batch has at most 1000 operations and 8 MiB, and the values of its answer 4 MiB.";
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
@@ -168,6 +199,26 @@ fn refused(problem: Problem) -> OperationResult {
 }
 
 impl OperationResult {
+    fn found(found: &Found) -> Self {
+        let mut whole = Vec::with_capacity(found.len());
+        found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
+        // Other control characters would take six bytes each.
+        let is_text = |text: &str| !text.chars().any(|c| c.is_control() && !"\n\r\t".contains(c));
+        let (value, value_base64) = match String::from_utf8(whole) {
+            Ok(text) if is_text(&text) => (Some(text), None),
+            Ok(text) => (None, Some(STANDARD.encode(text))),
+            Err(error) => (None, Some(STANDARD.encode(error.as_bytes()))),
+        };
+        Self {
+            value,
+            value_base64,
+            etag: tag_of(found.cas),
+            flags: Some(found.client_flags),
+            ttl: found.ttl,
+            ..Self::of(StatusCode::OK)
+        }
+    }
+
     fn of(status: StatusCode) -> Self {
         let status = status.as_u16();
         Self {
@@ -188,43 +239,33 @@ impl OperationResult {
     }
 }
 
-async fn run(app: &App, operation: Operation) -> Result<OperationResult, Problem> {
+/// What an operation came to.
+enum Outcome {
+    /// An item that was looked up, whose value is still in the cache.
+    Found(Found),
+    Done(OperationResult),
+}
+
+async fn run(app: &App, operation: Operation) -> Result<Outcome, Problem> {
+    let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {
-        Operation::Get { key } => {
-            let key = key.read()?;
-            match app.items.get(&key.0, Access::Tracked).await {
-                Looked::Found(found) if found.len() > LEN_MAX => Err(too_large()),
-                Looked::Found(found) => {
-                    let mut whole = BytesMut::with_capacity(found.len());
-                    found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
-                    let (value, value_base64) = match std::str::from_utf8(&whole) {
-                        Ok(text) => (Some(text.to_owned()), None),
-                        Err(_) => (None, Some(STANDARD.encode(&whole))),
-                    };
-                    Ok(OperationResult {
-                        value,
-                        value_base64,
-                        etag: tag_of(found.cas),
-                        flags: Some(found.client_flags),
-                        ttl: found.ttl,
-                        ..OperationResult::of(StatusCode::OK)
-                    })
-                }
-                Looked::Missing => Ok(OperationResult::of(StatusCode::NOT_FOUND)),
-                Looked::Busy => Err(Problem::busy()),
-                Looked::OutOfMemory => Err(Problem::out_of_memory()),
-            }
-        }
+        Operation::Get { key } => match app.items.get(&key.read()?.0, Access::Tracked).await {
+            Looked::Found(found) => Ok(Outcome::Found(found)),
+            Looked::Missing => done(StatusCode::NOT_FOUND),
+            Looked::Busy => Err(Problem::busy()),
+            Looked::OutOfMemory => Err(Problem::out_of_memory()),
+        },
         Operation::Set { key, value, ttl, flags } => {
-            let (key, value) = (key.read()?, Arrived::Whole(value.read()?));
+            let (key, bytes) = (key.read()?, value.read()?);
+            let value = Arrived::Whole { bytes, _reserved: None };
             let new = New { expiry: expiry(ttl, app.view.now())?, client_flags: flags };
             let (status, cas) = store(&*app.items, &key, new, Precondition::None, value).await?;
-            Ok(OperationResult { etag: tag_of(cas), ..OperationResult::of(status) })
+            Ok(Outcome::Done(OperationResult { etag: tag_of(cas), ..OperationResult::of(status) }))
         }
         Operation::Delete { key } => match remove(&*app.items, &key.read()?.0, None).await {
-            Ok(status) => Ok(OperationResult::of(status)),
+            Ok(status) => done(status),
             Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
-                Ok(OperationResult::of(StatusCode::NOT_FOUND))
+                done(StatusCode::NOT_FOUND)
             }
             Err(problem) => Err(problem),
         },

@@ -1,7 +1,9 @@
 //! Bodies of requests and answers.
 
+use super::app::App;
+use super::memory::Reserved;
 use super::problem::Problem;
-use crate::items::{Items, Upload};
+use crate::items::Upload;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -13,7 +15,8 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// The longest body of unknown length, in bytes.
@@ -21,6 +24,9 @@ pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
 /// How long a body may take, and how much longer for each [`SLOWEST`] bytes of it.
 const BODY_TIME: Duration = Duration::from_secs(30);
 const SLOWEST: usize = 16 << 10;
+/// While memory is short, an upload is given up of which less than this arrives in such a time.
+const STALLED: Duration = Duration::from_secs(1);
+const STALLED_LEN: usize = 64 << 10;
 /// How much of a body that is refused is received all the same, and for how long: many clients read no answer
 /// before they have sent everything.
 const REFUSED_MAX: usize = 64 << 20;
@@ -51,8 +57,8 @@ impl http_body::Body for Pieces {
 
 /// A value that has arrived.
 pub(super) enum Arrived {
-    /// As a whole.
-    Whole(Bytes),
+    /// As a whole, with its memory if that is counted.
+    Whole { bytes: Bytes, _reserved: Option<Reserved> },
     /// In the engine already; its length in bytes.
     Uploaded(Upload, usize),
 }
@@ -60,13 +66,13 @@ pub(super) enum Arrived {
 impl Arrived {
     /// The value, unless it was uploaded.
     pub(super) fn bytes(&self) -> &[u8] {
-        if let Self::Whole(bytes) = self { bytes } else { &[] }
+        if let Self::Whole { bytes, .. } = self { bytes } else { &[] }
     }
 
     /// The length in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Whole(bytes) => bytes.len(),
+            Self::Whole { bytes, .. } => bytes.len(),
             Self::Uploaded(_, len) => *len,
         }
     }
@@ -81,12 +87,12 @@ impl Arrived {
 /// # Errors
 /// A [`Problem`]: it is too long, too slow, or there is no memory for it.
 pub(super) async fn read_value(
-    items: &dyn Items,
+    app: &App,
     mut body: Body,
     headers: &HeaderMap,
     max: usize,
 ) -> Result<Arrived, Problem> {
-    let len = announced_len(headers).map(|len| usize::try_from(len).unwrap_or(usize::MAX));
+    let len = announced_len(headers);
     if len.is_some_and(|len| len > max) {
         // A client that asks before it sends the body does not send it.
         if !headers.contains_key(EXPECT) {
@@ -94,12 +100,13 @@ pub(super) async fn read_value(
         }
         return Err(Problem::too_large());
     }
+    let whole = |(bytes, reserved)| Arrived::Whole { bytes, _reserved: Some(reserved) };
     let time = BODY_TIME * (1 + u32::try_from(len.unwrap_or(0) / SLOWEST / 30).unwrap_or(0));
     let read = async {
         match len {
-            Some(len) if len >= items.upload_len_min() => upload(items, body, len).await,
-            Some(_) => collect(body, max).await.map(Arrived::Whole),
-            None => collect(body, UNANNOUNCED_MAX.min(max)).await.map(Arrived::Whole),
+            Some(len) if len >= app.items.upload_len_min() => upload(app, body, len).await,
+            Some(_) => collect(app, body, len, max).await.map(whole),
+            None => collect(app, body, None, UNANNOUNCED_MAX.min(max)).await.map(whole),
         }
     };
     timeout(time, read).await.map_err(|_| {
@@ -107,12 +114,19 @@ pub(super) async fn read_value(
     })?
 }
 
-/// Reads a body of at most `max` bytes.
+/// Reads a body of at most `max` bytes, with its memory.
 ///
 /// # Errors
 /// A [`Problem`].
-pub(super) async fn collect(mut body: Body, max: usize) -> Result<Bytes, Problem> {
-    let mut whole = BytesMut::new();
+pub(super) async fn collect(
+    app: &App,
+    mut body: Body,
+    announced: Option<usize>,
+    max: usize,
+) -> Result<(Bytes, Reserved), Problem> {
+    // Memory that nothing was written to is not there yet.
+    let mut whole = BytesMut::with_capacity(announced.unwrap_or(0).min(max));
+    let mut reserved = Reserved::nothing(&app.view);
     while let Some(data) = next(&mut body).await? {
         if whole.len() + data.len() > max {
             drop((whole, data));
@@ -124,26 +138,54 @@ pub(super) async fn collect(mut body: Body, max: usize) -> Result<Bytes, Problem
                 Problem::too_large()
             });
         }
+        reserved.require(app, whole.len() + data.len()).await?;
         whole.extend_from_slice(&data);
     }
-    Ok(whole.freeze())
+    Ok((whole.freeze(), reserved))
 }
 
 /// The length of the body, as announced.
-fn announced_len(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
+    let len: u64 = headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
+    Some(usize::try_from(len).unwrap_or(usize::MAX))
 }
 
-async fn upload(items: &dyn Items, mut body: Body, len: usize) -> Result<Arrived, Problem> {
+/// Receives a large value into the engine.
+async fn upload(app: &App, mut body: Body, len: usize) -> Result<Arrived, Problem> {
     let refused = |refusal| match refusal {
         Refusal::TooLarge => Problem::too_large(),
         _ => Problem::out_of_memory(),
     };
-    let mut upload = items.begin_upload(len).map_err(refused)?;
-    let mut arrived = 0;
-    while let Some(data) = next(&mut body).await? {
-        arrived += data.len();
-        items.extend(&mut upload, &data).map_err(refused)?;
+    let mut upload = loop {
+        match app.items.begin_upload(len) {
+            // Other uploads hold what HTTP may hold of memory.
+            Err(Refusal::OutOfMemory) if app.connections.close_slow() => yield_now().await,
+            Err(Refusal::OutOfMemory) => {
+                discard(&mut body).await;
+                return Err(Problem::busy());
+            }
+            begun => break begun.map_err(refused)?,
+        }
+    };
+    let (mut arrived, mut seen, mut checked) = (0, 0, Instant::now());
+    loop {
+        let data = timeout(STALLED, next(&mut body)).await;
+        if checked.elapsed() >= STALLED {
+            // Slow peers make room for others, also for those that use another protocol.
+            if arrived - seen < STALLED_LEN && app.items.lacks_memory() {
+                return Err(Problem::busy());
+            }
+            (seen, checked) = (arrived, Instant::now());
+        }
+        match data {
+            Err(_) => (),
+            Ok(Err(problem)) => return Err(problem),
+            Ok(Ok(None)) => break,
+            Ok(Ok(Some(data))) => {
+                arrived += data.len();
+                app.items.extend(&mut upload, &data).map_err(refused)?;
+            }
+        }
     }
     if arrived != len {
         return Err(Problem::bad_request("The body is shorter than its Content-Length."));

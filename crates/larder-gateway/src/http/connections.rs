@@ -50,6 +50,19 @@ impl Connections {
         true
     }
 
+    /// Closes the connection that has had requests for the longest time, if that is long; false if there is none.
+    pub(super) fn close_slow(&self) -> bool {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, task)| !task.is_finished());
+        let states = open.iter().map(|(activity, _)| activity.state()).enumerate();
+        let slow = states
+            .filter(|(_, state)| state.requests > 0 && state.since.elapsed() >= REQUEST_TIME)
+            .min_by_key(|(_, state)| state.since);
+        let Some((place, _)) = slow else { return false };
+        open.swap_remove(place).1.abort();
+        true
+    }
+
     /// Closes a connection, so that another can have what was reserved for it once its task has ended; false if
     /// none may be closed.
     pub(super) fn close_one(&self) -> bool {

@@ -27,6 +27,7 @@ use larder_store::{Access, Expiry};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::Bound;
+use tokio::task::yield_now;
 use utoipa::{IntoParams, ToSchema};
 
 const TAG: &str = "items";
@@ -56,11 +57,15 @@ pub(super) async fn get(
     Key(key): Key,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let found = match app.items.get(&key, Access::Tracked).await {
-        Looked::Found(found) => found,
-        Looked::Missing => return Err(Problem::not_found()),
-        Looked::Busy => return Err(Problem::busy()),
-        Looked::OutOfMemory => return Err(Problem::out_of_memory()),
+    let found = loop {
+        match app.items.get(&key, Access::Tracked).await {
+            Looked::Found(found) => break found,
+            Looked::Missing => return Err(Problem::not_found()),
+            // Those who do not read what they asked for make room.
+            Looked::Busy if app.connections.close_slow() => yield_now().await,
+            Looked::Busy => return Err(Problem::busy()),
+            Looked::OutOfMemory => return Err(Problem::out_of_memory()),
+        }
     };
     show(found, &headers, app.view.login_required())
 }
@@ -190,6 +195,7 @@ fn cut(value: Vec<Bytes>, first: u64, end: u64) -> VecDeque<Bytes> {
     (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "a condition does not hold", body = ProblemBody, content_type = "application/problem+json"),
     (status = 413, description = "the item is too large", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too many values are being received", body = ProblemBody, content_type = "application/problem+json"),
     (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn put(
@@ -202,7 +208,7 @@ pub(super) async fn put(
     let condition = of_change(&headers)?;
     let new = New { expiry: expiry(lifetime.ttl, app.view.now())?, client_flags: flags(&headers)? };
     let max = app.view.limits().item_size_max;
-    let value = read_value(&*app.items, body, &headers, max).await?;
+    let value = read_value(&app, body, &headers, max).await?;
     let (status, cas) = store(&*app.items, &key, new, condition, value).await?;
     let mut response = status.into_response();
     if let Some(tag) = etag(cas) {
@@ -247,7 +253,8 @@ pub(super) async fn store(
         Precondition::None | Precondition::Is(_) => StoreMode::Set,
     };
     let compare = if let Precondition::Is(cas) = condition { Some(cas) } else { None };
-    let bytes = if let Arrived::Whole(bytes) = &value { bytes.clone() } else { Bytes::new() };
+    let bytes =
+        if let Arrived::Whole { bytes, .. } = &value { bytes.clone() } else { Bytes::new() };
     let op = Store {
         mode,
         value: &bytes,
@@ -414,6 +421,7 @@ async fn count(
     (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
     (status = 413, description = "the item would be too large", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too many values are being received", body = ProblemBody, content_type = "application/problem+json"),
     (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn append(
@@ -436,6 +444,7 @@ pub(super) async fn append(
     (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
     (status = 413, description = "the item would be too large", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too many values are being received", body = ProblemBody, content_type = "application/problem+json"),
     (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn prepend(
@@ -460,7 +469,7 @@ async fn concatenate(
         Precondition::Missing => return Err(Problem::precondition_failed()),
     };
     let max = app.view.limits().item_size_max;
-    let value = read_value(&*app.items, body, headers, max).await?;
+    let value = read_value(app, body, headers, max).await?;
     let bytes = Bytes::copy_from_slice(value.bytes());
     let op = Store { mode, value: &bytes, value_len: value.len(), compare, ..Store::default() };
     match app.items.store(&key.0, op, value.into_upload()).await {

@@ -7,6 +7,7 @@
 //! | `guard.rs` | who may do what |
 //! | `keys.rs`, `batch.rs`, `service.rs` | the handlers |
 //! | `parameters.rs`, `conditions.rs`, `content_types.rs`, `body.rs` | parts of requests |
+//! | `memory.rs` | the memory that requests and answers take |
 //! | `problem.rs` | errors |
 
 mod app;
@@ -17,6 +18,7 @@ mod connections;
 mod content_types;
 mod guard;
 mod keys;
+mod memory;
 mod parameters;
 mod problem;
 mod router;

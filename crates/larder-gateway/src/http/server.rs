@@ -2,6 +2,7 @@
 
 use super::app::{App, Shared};
 use super::connections::{Activity, Connections, LastPart};
+use super::memory::Reserved;
 use super::router::router;
 use crate::items::Items;
 use crate::metrics::Metrics;
@@ -91,17 +92,17 @@ impl HttpServer {
         let (stop, stopped) = watch::channel(false);
         let metrics = Metrics::new(Arc::clone(&view));
         let HttpConfig { hosts, origins, connections_max } = config;
-        let app = App(Arc::new(Shared { items, view: Arc::clone(&view), metrics, hosts, origins }));
-        let (router, open) = (router(app), Arc::new(Connections::new(connections_max)));
+        let connections = Connections::new(connections_max);
+        let app = App(Arc::new(Shared { items, view, metrics, connections, hosts, origins }));
+        let router = router(app.clone());
         let mut accepting = Vec::new();
         {
             let _entered = runtime.enter();
             for listener in listeners {
                 let acceptor = Acceptor {
                     listener: TcpListener::from_std(listener)?,
-                    open: Arc::clone(&open),
                     router: router.clone(),
-                    view: Arc::clone(&view),
+                    app: app.clone(),
                 };
                 accepting.push(runtime.spawn(acceptor.run(stopped.clone())));
             }
@@ -136,9 +137,8 @@ fn run(runtime: &Runtime, accepting: Vec<tokio::task::JoinHandle<()>>) {
 
 struct Acceptor {
     listener: TcpListener,
-    open: Arc<Connections>,
     router: Router,
-    view: Arc<dyn ServerView>,
+    app: App,
 }
 
 impl Acceptor {
@@ -171,11 +171,12 @@ impl Acceptor {
 
     /// Reserves memory for a connection, if need be that of another one, which is closed.
     async fn reserve(&self) -> Option<Reserved> {
+        let mut reserved = Reserved::nothing(&self.app.view);
         loop {
-            if let Some(reserved) = Reserved::new(&self.view, CONNECTION_LEN) {
+            if reserved.grow_to(CONNECTION_LEN) {
                 return Some(reserved);
             }
-            if !self.open.close_one() {
+            if !self.app.connections.close_one() {
                 tracing::debug!("a connection for HTTP is closed: there is no memory for it");
                 return None;
             }
@@ -217,7 +218,7 @@ impl Acceptor {
         });
         let connection = builder.serve_connection(io, service).into_owned();
         let connection = connections.watch(connection);
-        let is_open = self.open.add(activity, || {
+        let is_open = self.app.connections.add(activity, || {
             let task = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(error, "a connection for HTTP ends with an error");
@@ -229,23 +230,5 @@ impl Acceptor {
         if !is_open {
             tracing::debug!("a connection for HTTP is closed: all others have requests");
         }
-    }
-}
-
-/// Memory that is counted for a connection.
-struct Reserved {
-    view: Arc<dyn ServerView>,
-    len: usize,
-}
-
-impl Reserved {
-    fn new(view: &Arc<dyn ServerView>, len: usize) -> Option<Self> {
-        view.reserve(len).then(|| Self { view: Arc::clone(view), len })
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.view.release(self.len);
     }
 }
