@@ -22,6 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 SCHEMATHESIS = Path(__file__).parents[2] / ".venv" / "bin" / "schemathesis"
 # Requests that schemathesis makes of each operation: more than 1,000 in all.
 EXAMPLES = 100
+SEED = int(os.environ.get("LARDER_SEED", "1"))
 LENGTHS = [0, 1, 1000, 65_535, 65_536, 65_537, 300_000, 900_000]
 
 
@@ -360,6 +361,8 @@ def test_requests_made_from_the_description(server):
             f"http://{server.http_address}/openapi.json",
             "--max-examples",
             str(EXAMPLES),
+            "--seed",
+            str(SEED),
             "--checks",
             "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
             "--phases",

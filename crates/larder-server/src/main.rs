@@ -205,7 +205,9 @@ fn serve(
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
     let tokens = options.token_file.as_deref().map(TokenFile::open).transpose();
     let tokens = tokens.map_err(|error| failure(1)(&error))?;
-    platform::raise_file_limit(options.conn_limit as u64, FILES_SPARE).map_err(|max| {
+    let spare =
+        FILES_SPARE + options.http_listen.as_ref().map_or(0, |_| options.gateway_conns as u64);
+    platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {
         failure(EX_OSERR)(&format!(
             "failed to set rlimit for open files. Try starting as root or requesting smaller \
              maxconns value. (-c {} is more than the {max} open files that are allowed)",
