@@ -102,6 +102,23 @@ def test_items_are_those_of_memcached(http, server):
     memcached.close()
 
 
+def test_requests_are_watched_and_timed(http, server):
+    with server.connect() as sock, sock.makefile("rb") as lines:
+        sock.sendall(b"watch fetchers mutations deletions\r\n")
+        assert lines.readline() == b"OK\r\n"
+        http.put("/v1/keys/watched", content=b"value")
+        http.get("/v1/keys/watched")
+        http.delete("/v1/keys/watched")
+        seen = b""
+        while b"item_store" not in seen or b"status=found" not in seen or b"type=deleted" not in seen:
+            line = lines.readline()
+            assert line
+            seen += line
+        assert b"type=item_store key=watched status=stored cmd=set" in seen
+    counted = server.stats("latency")
+    assert all(int(counted[f"{kind}:count"]) > 0 for kind in ("get", "store", "delete"))
+
+
 def test_every_length(http):
     for length in LENGTHS:
         value = os.urandom(length)
