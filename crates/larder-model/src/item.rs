@@ -16,6 +16,7 @@ pub(crate) struct Item {
     pub(crate) fetched: bool,
     pub(crate) accessed: u32,
     pub(crate) stored: u32,
+    pub(crate) tags: Vec<Vec<u8>>,
 }
 
 /// The second from which an item with this exptime is expired; none is no expiry.

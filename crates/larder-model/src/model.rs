@@ -7,10 +7,10 @@ use larder_protocol::reply::{
     Ttl,
 };
 use larder_protocol::{
-    Arithmetic, Debug, Delete, Exptime, Get, KEY_LEN_MAX, Key, ReplyFormat, Request, Store,
-    StoreMode,
+    Arithmetic, Debug, Delete, DropTag, Exptime, Get, KEY_LEN_MAX, Key, ReplyFormat, Request,
+    Store, StoreMode,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Properties of the server that the model represents.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Model {
     settings: Settings,
     items: HashMap<Vec<u8>, Item>,
     cas: u64,
+    /// Tags that were named in stores.
+    tags: HashSet<Vec<u8>>,
     /// Time of a delayed flush, which removes all items stored before it.
     flush_at: Option<u32>,
 }
@@ -42,7 +44,7 @@ impl Model {
     /// An empty cache.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, items: HashMap::new(), cas: 0, flush_at: None }
+        Self { settings, items: HashMap::new(), cas: 0, tags: HashSet::new(), flush_at: None }
     }
 
     /// Executes `request` at `now`; returns the answer.
@@ -56,6 +58,7 @@ impl Model {
             Request::Delete(delete) => reply::deleted(delete, self.delete(now, delete), &mut out),
             Request::Arithmetic(count) => reply::counted(count, self.count(now, count), &mut out),
             Request::Debug(debug) => self.describe(now, debug, &mut out),
+            Request::DropTag(drop) => reply::tag_dropped(drop, self.drop_tag(drop), &mut out),
             Request::Noop(format) => reply::noop(format, &mut out),
             Request::FlushAll { delay, format } => {
                 self.flush(now, *delay);
@@ -98,6 +101,21 @@ impl Model {
         }
     }
 
+    fn drop_tag(&mut self, drop: &DropTag<'_>) -> bool {
+        let tag = decoded(drop.tag);
+        self.items.retain(|_, item| !item.tags.contains(&tag));
+        self.tags.contains(&tag)
+    }
+
+    /// The tags of the item that a request stores.
+    fn tags_of(&mut self, format: &ReplyFormat<'_>) -> Vec<Vec<u8>> {
+        let tags = format
+            .meta()
+            .map_or_else(Vec::new, |flags| flags.tags().map(<[u8]>::to_vec).collect::<Vec<_>>());
+        self.tags.extend(tags.iter().cloned());
+        tags
+    }
+
     fn fresh_cas(&mut self) -> u64 {
         self.cas += 1;
         self.cas
@@ -105,11 +123,13 @@ impl Model {
 
     fn get(&mut self, now: u32, get: &Get<'_>, out: &mut Vec<u8>) {
         let key = decoded(get.key);
+        let tags = self.tags_of(&get.format);
         let created = !self.items.contains_key(&key) && get.vivify.is_some();
         if created {
             let cas = get.new_cas.unwrap_or_else(|| self.fresh_cas());
             let binary_key = get.key.base64;
-            let item = Item { cas, binary_key, accessed: now, stored: now, ..Item::default() };
+            let item =
+                Item { cas, binary_key, tags, accessed: now, stored: now, ..Item::default() };
             self.items.insert(key.clone(), item);
         }
         let Some(item) = self.items.get_mut(&key) else { return reply::miss(get, &key, out) };
@@ -131,6 +151,7 @@ impl Model {
     }
 
     fn store(&mut self, now: u32, store: &Store<'_>) -> Stored {
+        self.tags_of(&store.format);
         let key = decoded(store.key);
         if self.size(&key, store.client_flags, store.value_len) > self.settings.item_size_max {
             if drops_old_value(store) {
@@ -182,6 +203,7 @@ impl Model {
     fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> Stored {
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
         let item = Item {
+            tags: self.tags_of(&store.format),
             value: store.value.to_vec(),
             client_flags: store.client_flags,
             expires: expiry(now, store.expiry),
@@ -220,8 +242,8 @@ impl Model {
             return Stored::NotStored;
         }
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
-        let Item { client_flags, expires, binary_key, .. } = old;
-        let kept = Item { client_flags, expires, binary_key, ..Item::default() };
+        let Item { client_flags, expires, binary_key, tags, .. } = old;
+        let kept = Item { client_flags, expires, binary_key, tags, ..Item::default() };
         let item = Item { value, cas, accessed: now, stored: now, ..kept };
         self.items.insert(key, item);
         Stored::Stored { cas, len }
@@ -242,6 +264,7 @@ impl Model {
                 client_flags: delete.client_flags.unwrap_or(0),
                 cas: item.cas,
                 binary_key: item.binary_key,
+                tags: item.tags,
                 accessed: now,
                 stored: now,
                 ..Item::default()
@@ -262,8 +285,9 @@ impl Model {
 
     fn count(&mut self, now: u32, count: &Arithmetic<'_>) -> ArithmeticOutcome {
         let key = decoded(count.key);
+        let tags = self.tags_of(&count.format);
         let Some(old) = self.items.get(&key).cloned() else {
-            return self.create_number(now, count, key);
+            return self.create_number(now, count, key, tags);
         };
         if old.value.is_empty() {
             return ArithmeticOutcome::NonNumeric;
@@ -281,8 +305,8 @@ impl Model {
         let mut item = if digits.len() <= old.value.len() {
             old
         } else {
-            let Item { client_flags, expires, binary_key, .. } = old;
-            let kept = Item { client_flags, expires, binary_key, ..Item::default() };
+            let Item { client_flags, expires, binary_key, tags, .. } = old;
+            let kept = Item { client_flags, expires, binary_key, tags, ..Item::default() };
             Item { accessed: now, stored: now, ..kept }
         };
         let width = item.value.len().max(digits.len());
@@ -303,6 +327,7 @@ impl Model {
         now: u32,
         count: &Arithmetic<'_>,
         key: Vec<u8>,
+        tags: Vec<Vec<u8>>,
     ) -> ArithmeticOutcome {
         let Some(vivify) = count.vivify else { return ArithmeticOutcome::NotFound };
         // Flags take effect in their order, so the last one of N and T determines the expiry.
@@ -316,6 +341,7 @@ impl Model {
             expires: expiry(now, expires),
             cas,
             binary_key: count.key.base64,
+            tags,
             accessed: now,
             stored: now,
             ..Item::default()

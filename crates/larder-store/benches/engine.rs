@@ -4,7 +4,8 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use larder_store::{
-    Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewValue, Seconds, SizeClasses, segment,
+    Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewTags, NewValue, Seconds, SizeClasses,
+    segment,
 };
 
 const BATCH: usize = 16;
@@ -66,6 +67,7 @@ fn put() -> Change<'static> {
         cas: NewCas::Fresh,
         value: NewValue::Bytes(&VALUE),
         fetched: false,
+        tags: NewTags::None,
     }
 }
 

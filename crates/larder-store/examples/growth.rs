@@ -7,7 +7,7 @@
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
 use larder_store::{
-    Attributes, Change, Engine, HashedKey, NewCas, NewValue, Seconds, SizeClasses, segment,
+    Attributes, Change, Engine, HashedKey, NewCas, NewTags, NewValue, Seconds, SizeClasses, segment,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -48,6 +48,7 @@ fn set(engine: &mut segment::Handle, number: u32) {
         cas: NewCas::Fresh,
         value: NewValue::Bytes(&VALUE),
         fetched: false,
+        tags: NewTags::None,
     };
     engine.update(key, &mut None, |_| (put(), ())).expect("room can be made");
 }

@@ -9,7 +9,8 @@
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
 use larder_store::{
-    Access, Attributes, Change, Engine, HashedKey, NewCas, NewValue, Seconds, SizeClasses, segment,
+    Access, Attributes, Change, Engine, HashedKey, NewCas, NewTags, NewValue, Seconds, SizeClasses,
+    segment,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -58,6 +59,7 @@ fn set(engine: &mut impl Engine, key: HashedKey<'_>) {
         cas: NewCas::Fresh,
         value: NewValue::Bytes(&VALUE),
         fetched: false,
+        tags: NewTags::None,
     };
     engine.update(key, &mut None, |_| (put(), ())).expect("room");
 }

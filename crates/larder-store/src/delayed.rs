@@ -11,7 +11,8 @@ use crate::cache::CacheControl;
 use crate::segment::MissRatioCurve;
 use crate::{
     Access, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges, HashedKey, Item,
-    Lease, LimitRefused, Lookup, Overheld, Refusal, Seconds, Updated, WalkPlace, WalkState, Wanted,
+    Lease, LimitRefused, Lookup, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace,
+    WalkState, Wanted,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -228,7 +229,7 @@ impl<E: Engine> Engine for Handle<E> {
         self.engine.prefetch_announced();
     }
 
-    fn begin_batch(&mut self, now: Seconds) {
+    fn begin_batch(&mut self, now: impl Into<Now>) {
         self.has_changed = false;
         self.engine.begin_batch(now);
     }
@@ -376,9 +377,25 @@ impl<E: Engine> Engine for Handle<E> {
         self.engine.overheld()
     }
 
+    fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
+        self.engine.tag(name)
+    }
+
+    fn drop_tag(&mut self, name: &[u8]) -> bool {
+        self.engine.drop_tag(name)
+    }
+
+    fn has_tags(&self) -> bool {
+        self.engine.has_tags()
+    }
+
     fn flush(&mut self, at: Option<Seconds>) {
         self.has_changed = true;
         self.engine.flush(at);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        self.engine.flush_generation()
     }
 
     fn maintain(&mut self, now: Seconds) -> bool {

@@ -4,11 +4,36 @@
 //! decides and writes one key as one step. What memcached's commands mean is decided by the caller's
 //! closure; an engine keeps items, expires them, and evicts them.
 
+use std::num::NonZeroU16;
 use std::task::Waker;
 
 /// Whole seconds on the caller's clock. An engine reads no clock: callers pass the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seconds(pub u32);
+
+/// A time on the caller's clock, to the millisecond.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    /// The whole seconds.
+    pub secs: Seconds,
+    /// Milliseconds since the second began, below 1000.
+    pub millis: u16,
+}
+
+impl Now {
+    /// All of it in milliseconds.
+    #[must_use]
+    pub fn in_millis(self) -> u64 {
+        u64::from(self.secs.0) * 1000 + u64::from(self.millis)
+    }
+}
+
+impl From<Seconds> for Now {
+    /// The beginning of the second.
+    fn from(secs: Seconds) -> Self {
+        Self { secs, millis: 0 }
+    }
+}
 
 /// When an item expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,29 +43,103 @@ pub enum Expiry {
     Never,
     /// The item has expired from this second on.
     At(Seconds),
+    /// The item expires so many milliseconds before this second.
+    Before(Seconds, Early),
+}
+
+/// Milliseconds before a second: 1 to 999.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Early(NonZeroU16);
+
+impl Early {
+    /// `None` if there are not 1 to 999.
+    #[must_use]
+    pub fn new(millis: u16) -> Option<Self> {
+        NonZeroU16::new(millis).filter(|millis| millis.get() < 1000).map(Self)
+    }
+
+    /// The number of milliseconds.
+    #[must_use]
+    pub fn millis(self) -> u16 {
+        self.0.get()
+    }
 }
 
 impl Expiry {
-    /// Whether an item with this expiry has expired at `now`.
+    /// The expiry at this time in milliseconds, exactly. Times too late for the clock are never reached.
     #[must_use]
-    pub fn is_past(self, now: Seconds) -> bool {
-        matches!(self, Self::At(at) if at <= now)
-    }
-
-    /// Seconds left at `now`; `None` if the item never expires.
-    #[must_use]
-    pub fn left(self, now: Seconds) -> Option<u32> {
-        match self {
-            Self::Never => None,
-            Self::At(at) => Some(at.0.saturating_sub(now.0)),
+    pub fn at_millis(millis: u64) -> Self {
+        let at = Seconds(u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX));
+        let early = (millis.div_ceil(1000) * 1000).saturating_sub(millis);
+        match u16::try_from(early).ok().and_then(Early::new) {
+            Some(early) if at.0 < u32::MAX => Self::Before(at, early),
+            _ => Self::At(at),
         }
     }
+
+    /// The second by which the item has expired, if it does.
+    #[inline]
+    #[must_use]
+    pub fn second(self) -> Option<Seconds> {
+        match self {
+            Self::Never => None,
+            Self::At(at) | Self::Before(at, _) => Some(at),
+        }
+    }
+
+    /// How many milliseconds before [`Expiry::second`] the item expires.
+    #[inline]
+    #[must_use]
+    pub fn early_millis(self) -> u16 {
+        if let Self::Before(_, early) = self { early.millis() } else { 0 }
+    }
+
+    /// When the item expires in milliseconds, if it does.
+    #[must_use]
+    pub fn in_millis(self) -> Option<u64> {
+        let at = u64::from(self.second()?.0) * 1000;
+        Some(at.saturating_sub(self.early_millis().into()))
+    }
+
+    /// Whether an item with this expiry has expired at `now`.
+    #[must_use]
+    pub fn is_past(self, now: impl Into<Now>) -> bool {
+        let now = now.into();
+        match self {
+            Self::Never => false,
+            Self::At(at) => at <= now.secs,
+            Self::Before(..) => self.in_millis().is_some_and(|end| end <= now.in_millis()),
+        }
+    }
+
+    /// Seconds left at `now`, rounded up; `None` if the item never expires.
+    #[must_use]
+    pub fn left(self, now: impl Into<Now>) -> Option<u32> {
+        let now = now.into();
+        match self {
+            Self::Never => None,
+            Self::At(at) => Some(at.0.saturating_sub(now.secs.0)),
+            Self::Before(..) => {
+                let secs = self.left_millis(now)?.div_ceil(1000);
+                Some(u32::try_from(secs).unwrap_or(u32::MAX))
+            }
+        }
+    }
+
+    /// Milliseconds left at `now`; `None` if the item never expires.
+    #[must_use]
+    pub fn left_millis(self, now: Now) -> Option<u64> {
+        Some(self.in_millis()?.saturating_sub(now.in_millis()))
+    }
 }
+
+/// The longest key in bytes.
+pub const KEY_LEN_MAX: usize = 1024;
 
 /// A key with its hash, so that a batch hashes once and prefetches ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct HashedKey<'k> {
-    /// 1 to 250 bytes.
+    /// 1 to [`KEY_LEN_MAX`] bytes.
     pub bytes: &'k [u8],
     /// The result of [`Engine::hash`] for these bytes.
     pub hash: u64,
@@ -220,7 +319,27 @@ pub enum Change<'v> {
         value: NewValue<'v>,
         /// Whether the new item counts as read already (the client that created it was shown it).
         fetched: bool,
+        /// The tags of the new item.
+        tags: NewTags<'v>,
     },
+}
+
+/// The most tags that an item can have.
+pub const TAGS_MAX: usize = 7;
+
+/// A tag, as an engine keeps it in items: see [`Engine::tag`]. It loses its meaning when the tag is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(pub(crate) u64);
+
+/// The tags of an item that is stored.
+#[derive(Clone, Copy, Debug)]
+pub enum NewTags<'v> {
+    /// It has none.
+    None,
+    /// Those that the old item has, if there is one.
+    Same,
+    /// These; at most [`TAGS_MAX`].
+    These(&'v [Tag]),
 }
 
 /// The CAS of an item that is changed or stored.
@@ -271,11 +390,14 @@ pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 pub enum Refusal {
     /// There is no room and nothing can be evicted. A later attempt may succeed.
     OutOfMemory,
-    /// The item is larger than this cache can store, or its key has no bytes or more than 255. A later
+    /// The item is larger than this cache can store, or its key has no bytes or more than
+    /// [`KEY_LEN_MAX`]. A later
     /// attempt will not succeed.
     TooLarge,
     /// The upload belongs to another cache, or is shorter than its announced length.
     WrongUpload,
+    /// The engine has no tags.
+    NoTags,
     /// The item is on slower storage: the closure was not called, or its answer does not count. Begin
     /// to read the item with [`Engine::fetch`], and repeat the update when the waker was called.
     Pending,
@@ -418,7 +540,7 @@ pub trait Engine {
 
     /// Begins a batch: until [`Engine::end_batch`], reads need no synchronisation of their own. Sets
     /// the engine's time to `now`.
-    fn begin_batch(&mut self, now: Seconds);
+    fn begin_batch(&mut self, now: impl Into<Now>);
 
     /// Ends a batch. Memory that was freed during it can be used again.
     fn end_batch(&mut self);
@@ -486,6 +608,26 @@ pub trait Engine {
         self.update(key, upload, decide)
     }
 
+    /// The tag of this name, for the items of [`Change::Put`]. If all room for tags is in use, another tag is
+    /// dropped for it. An item that is stored after its tag was dropped is `Flushed`.
+    ///
+    /// # Errors
+    /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if there is no room for the first tag.
+    fn tag(&mut self, _name: &[u8]) -> Result<Tag, Refusal> {
+        Err(Refusal::NoTags)
+    }
+
+    /// Invalidates all items with the tag of this name, in a step that does not depend on their number; false if
+    /// there can be none. Their memory is used again as they are found.
+    fn drop_tag(&mut self, _name: &[u8]) -> bool {
+        false
+    }
+
+    /// Whether items can have tags.
+    fn has_tags(&self) -> bool {
+        false
+    }
+
     /// Begins to read an item from slower storage, after a request was answered with
     /// `Pending`. `waker` is called when the read has ended, also if it failed. The read is pushed to
     /// `into`.
@@ -550,6 +692,10 @@ pub trait Engine {
     /// Invalidates everything that was stored before `at`, or before now. A call replaces an earlier
     /// one that has not taken effect.
     fn flush(&mut self, at: Option<Seconds>);
+
+    /// The number of flushes that took effect, delayed ones included. Each is counted after it took effect, and
+    /// before anything that is stored after it can be looked up.
+    fn flush_generation(&self) -> u64;
 
     /// Does a short step of maintenance (removing expired items, [`Engine::shrink`]); true if there is
     /// more to do now.
@@ -626,6 +772,27 @@ pub struct Gauges {
     pub limit_bytes: u64,
     /// Memory that the engine uses, in bytes.
     pub used_bytes: u64,
+    /// What of that is taken by items which are not there any more, until the memory is used again, in bytes.
+    pub dead_bytes: u64,
+    /// What of it the table of tags takes, in bytes; 0 before there are any.
+    pub tags_bytes: u64,
+    /// Tags that were dropped, those of earlier processes and those that made room for others included.
+    pub tags_dropped: u64,
+    /// Tags that made room for others.
+    pub tags_displaced: u64,
+    /// Seconds since the access of the item that was evicted last, of any class.
+    pub evicted_time: u64,
+}
+
+/// Why an item is removed that can't be shown any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// It has expired.
+    Expired,
+    /// It was flushed with all others.
+    Flushed,
+    /// One of its tags was dropped.
+    Untagged,
 }
 
 /// The totals of a size class.
@@ -642,6 +809,10 @@ pub struct ClassGauges {
     pub evicted_time: u64,
     pub expired_unfetched: u64,
     pub reclaimed: u64,
+    /// Those of `reclaimed` that had been flushed.
+    pub reclaimed_flushed: u64,
+    /// Those of `reclaimed` one of whose tags had been dropped.
+    pub reclaimed_untagged: u64,
     pub crawler_reclaimed: u64,
     pub out_of_memory: u64,
 }

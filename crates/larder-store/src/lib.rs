@@ -20,6 +20,7 @@ pub mod delayed;
 mod engine;
 pub mod eviction;
 mod flash;
+pub mod journal;
 #[cfg(any(feature = "dashmap", feature = "moka"))]
 pub mod map_engine;
 #[cfg(feature = "moka")]

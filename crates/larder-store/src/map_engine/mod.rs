@@ -33,7 +33,7 @@ pub use upload::Upload;
 
 use crate::cache::CacheControl;
 use crate::{
-    Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup,
+    Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup, Now,
     Refusal, Seconds, Updated, WalkState,
 };
 use record::LARGE_LEN_MIN;
@@ -106,7 +106,7 @@ impl<M: Map> Cache<M> {
     /// A handle for one thread.
     #[must_use]
     pub fn handle(&self) -> Handle<M> {
-        Handle { map: Arc::clone(&self.map), now: self.map.core().now() }
+        Handle { map: Arc::clone(&self.map), now: self.map.core().now().into() }
     }
 }
 
@@ -140,7 +140,7 @@ impl<M: Map> CacheControl for Cache<M> {
 #[derive(Debug)]
 pub struct Handle<M> {
     map: Arc<M>,
-    now: Seconds,
+    now: Now,
 }
 
 impl<M: Map> Engine for Handle<M> {
@@ -154,9 +154,9 @@ impl<M: Map> Engine for Handle<M> {
         self.map.core().hash(key)
     }
 
-    fn begin_batch(&mut self, now: Seconds) {
-        self.now = now;
-        self.map.core().advance(now);
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.now = now.into();
+        self.map.core().advance(self.now.secs);
     }
 
     fn end_batch(&mut self) {}
@@ -181,7 +181,7 @@ impl<M: Map> Engine for Handle<M> {
                 let item = record.lend();
                 let (access, result) = read(&item);
                 if access == Access::Tracked {
-                    record.note_access(*now);
+                    record.note_access(now.secs);
                 }
                 result
             })
@@ -222,6 +222,10 @@ impl<M: Map> Engine for Handle<M> {
 
     fn flush(&mut self, at: Option<Seconds>) {
         self.map.core().flush(at);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        self.map.core().flush_generation()
     }
 
     fn maintain(&mut self, now: Seconds) -> bool {

@@ -1,7 +1,7 @@
 //! A stored item, which is immutable except for the marks of its readers.
 
 use crate::engine::Liveness;
-use crate::{Attributes, Item, Lease, Seconds, Value};
+use crate::{Attributes, Item, Lease, Now, Seconds, Value};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -44,7 +44,7 @@ impl Record {
     }
 
     /// Whether it can be shown when there were `flush_generation` flushes.
-    pub(crate) fn liveness(&self, now: Seconds, flush_generation: u64) -> Liveness {
+    pub(crate) fn liveness(&self, now: Now, flush_generation: u64) -> Liveness {
         if self.flush_generation < flush_generation {
             Liveness::Flushed
         } else if self.attributes.expiry.is_past(now) {

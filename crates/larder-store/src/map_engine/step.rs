@@ -4,10 +4,10 @@
 use super::record::{Record, SharedLease};
 use super::stats::MapStats;
 use super::upload::{Budget, Upload};
-use crate::engine::{Liveness, SPACES};
+use crate::engine::{Death, Liveness, SPACES};
 use crate::{
-    Access, Attributes, Change, Eviction, EvictionObserver, Gauges, HashedKey, Item, Lookup,
-    NewCas, NewValue, Refusal, Seconds, SizeClasses, Updated,
+    Access, Attributes, Change, Eviction, EvictionObserver, Gauges, HashedKey, Item, KEY_LEN_MAX,
+    Lookup, NewCas, NewValue, Now, Refusal, Seconds, SizeClasses, Updated,
 };
 use bytes::Bytes;
 use rapidhash::quality::SeedableState;
@@ -120,8 +120,8 @@ impl Core {
     }
 
     /// Whether a record can be shown at `now`.
-    pub(crate) fn liveness(&self, record: &Record, now: Seconds) -> Liveness {
-        record.liveness(now, self.flush_generation())
+    pub(crate) fn liveness(&self, record: &Record, now: impl Into<Now>) -> Liveness {
+        record.liveness(now.into(), self.flush_generation())
     }
 
     /// Invalidates everything that is stored before `at`, or before now. Either replaces a pending
@@ -143,7 +143,11 @@ impl Core {
     /// Counts an expired or flushed item that is removed. `crawled`: maintenance has found it.
     pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
         if record.count_once() {
-            self.stats.reclaim(self.class_of(key_len, record).0, record.fetched(), crawled);
+            let death = match self.liveness(record, self.now()) {
+                Liveness::Flushed => Death::Flushed,
+                Liveness::Expired | Liveness::Live => Death::Expired,
+            };
+            self.stats.reclaim(self.class_of(key_len, record).0, death, record.fetched(), crawled);
         }
     }
 
@@ -174,7 +178,7 @@ impl Core {
     /// One update of one key: asks `decide`, and determines which record the map has to hold.
     pub(crate) fn step<'v, R>(
         &self,
-        now: Seconds,
+        now: Now,
         key: HashedKey<'_>,
         found: Option<&Record>,
         upload: &mut Option<Upload>,
@@ -206,7 +210,7 @@ impl Core {
 /// One update of one key, while no other thread writes it.
 struct Update<'u> {
     core: &'u Core,
-    now: Seconds,
+    now: Now,
     /// The number of flushes when the update began: a flush meanwhile invalidates what it stores.
     flush_generation: u64,
     key: HashedKey<'u>,
@@ -218,7 +222,10 @@ struct Update<'u> {
 impl Update<'_> {
     fn apply(&self, change: Change<'_>, upload: &mut Option<Upload>) -> Result<Verdict, Refusal> {
         match (change, self.live) {
-            (Change::Put { attributes, cas, value, fetched }, _) => {
+            (Change::Put { attributes, cas, value, fetched, tags: _ }, _) => {
+                if !(1..=KEY_LEN_MAX).contains(&self.key.bytes.len()) {
+                    return Err(Refusal::TooLarge);
+                }
                 self.put(attributes, cas, value, fetched, upload)
             }
             (Change::Remove, Some(_)) => Ok(Verdict::Remove),
@@ -226,7 +233,7 @@ impl Update<'_> {
                 Ok(self.set_attributes(live, attributes, cas, access))
             }
             (Change::MarkAccessed, Some(live)) => {
-                live.note_access(self.now);
+                live.note_access(self.now.secs);
                 Ok(Verdict::Keep)
             }
             // Looking it up has told the crates that evict.
@@ -251,7 +258,7 @@ impl Update<'_> {
     ) -> Verdict {
         let record = live.with_attributes(attributes, self.cas(cas));
         if access == Access::Tracked {
-            record.note_access(self.now);
+            record.note_access(self.now.secs);
         }
         self.core.items.take_anyway(self.charge(record.value.len()));
         self.count_in(&record);
@@ -277,8 +284,14 @@ impl Update<'_> {
         if is_uploaded(&value) {
             *upload = None;
         }
-        let record =
-            Record::new(bytes, attributes, self.cas(cas), self.flush_generation, self.now, fetched);
+        let record = Record::new(
+            bytes,
+            attributes,
+            self.cas(cas),
+            self.flush_generation,
+            self.now.secs,
+            fetched,
+        );
         self.core.stats.store();
         self.count_in(&record);
         if let (Some(dead), None) = (self.found, self.live) {

@@ -27,7 +27,7 @@ use super::config::Config;
 use super::flash::buffers;
 use super::flash::format::Format;
 use super::flash::pages::{Lists, Page, PageState};
-use super::header::{Header, State};
+use super::header::State;
 use super::header_page::Made;
 use super::index::Index;
 use super::open_segment::Open;
@@ -133,6 +133,8 @@ pub(super) fn attach(
     let mut survey = Survey { table: &index.buckets, cas: made.cas, found, flash, pages };
     if was_running {
         survey.suspect_blocks();
+        // A tag may have been dropped and not counted, so maintenance searches for its items.
+        survey.table.header_page().tags.drops.fetch_add(1, Ordering::Relaxed);
     }
     let rehash = |slot: Slot| hash_of(&secrets, survey.record(slot.offset()).key());
     let repaired = index.repair(|slot| survey.is_valid_word(slot), rehash);
@@ -177,7 +179,7 @@ impl<'t> Survey<'t> {
         found.collect()
     }
 
-    /// Finds the segments of the index and of ghosts again, and returns how many there are. Those that a
+    /// Finds the segments of the index, of ghosts and of tags again, and returns how many there are. Those that a
     /// process was about to add are free.
     fn restore_index_parts(
         table: &Table,
@@ -192,6 +194,13 @@ impl<'t> Survey<'t> {
             {
                 table.entry(segment).restore_state(SegmentState::Free);
             }
+            if found.state == SegmentState::Tags {
+                if table.restore_part(segment, found.state, table.tag_buckets()) {
+                    parts += 1;
+                } else {
+                    table.entry(segment).restore_state(SegmentState::Free);
+                }
+            }
             if let state @ (SegmentState::Buckets | SegmentState::Ghosts) = found.state {
                 if table.restore_part(segment, state, buckets) {
                     parts += 1;
@@ -203,6 +212,9 @@ impl<'t> Survey<'t> {
         if !table.has_page_parts(pages) {
             return Err(Damaged("a part of the table of pages is missing"));
         }
+        if !table.has_tag_parts(table.tag_buckets()) {
+            return Err(Damaged("a part of the table of tags is missing"));
+        }
         table.has_parts(buckets).then_some(parts).ok_or(Damaged("a part of the index is missing"))
     }
 
@@ -210,9 +222,9 @@ impl<'t> Survey<'t> {
     /// can have a flash tier. Words that refer to what they held are removed like others that refer to nothing.
     fn make_room(table: &Table, found: &mut [Found], wanted: usize) {
         let is_taken = |segment: u32| {
-            use SegmentState::{Buckets, Chain, Ghosts, Leaving, Open, Pages, Sealed};
+            use SegmentState::{Buckets, Chain, Ghosts, Leaving, Open, Pages, Sealed, Tags};
             let state = table.entry(segment).state();
-            [Buckets, Chain, Ghosts, Leaving, Open, Pages, Sealed].map(Some).contains(&state)
+            [Buckets, Chain, Ghosts, Leaving, Open, Pages, Sealed, Tags].map(Some).contains(&state)
         };
         let segments = 0..narrow(found.len());
         let is_fresh = |segment: &u32| table.entry(*segment).is(SegmentState::Fresh);
@@ -277,9 +289,7 @@ impl<'t> Survey<'t> {
     /// Whether the record at `offset` is one, as far as its header says.
     fn is_valid(&self, offset: usize) -> bool {
         let Some(segment) = self.segment_of(offset) else { return false };
-        let header = Header(self.table.region.word(offset).load(Ordering::Acquire));
-        let end = offset + header.record_len(self.cas);
-        header.key_len() > 0 && end <= self.found[segment as usize].end
+        self.has_fields(offset, self.found[segment as usize].end)
     }
 
     /// Whether an index word refers to something that may be an item.
@@ -306,9 +316,13 @@ impl<'t> Survey<'t> {
             return false;
         }
         let segment = layout.segment_of(offset);
-        let header = Header(self.table.region.word(offset).load(Ordering::Acquire));
-        let end = layout.start(segment) + layout.segment_len;
-        header.key_len() > 0 && offset + header.record_len(self.cas) <= end
+        self.has_fields(offset, layout.start(segment) + layout.segment_len)
+    }
+
+    /// Whether what is at `offset` can be a record that ends before `end`.
+    fn has_fields(&self, offset: usize, end: usize) -> bool {
+        let record = Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table));
+        offset + record.len() <= end && record.is_plausible()
     }
 
     /// The key of what could be a record.
@@ -451,10 +465,15 @@ impl<'t> Survey<'t> {
         let mut references = references.iter().peekable();
         let (mut at, mut dead) = (start, 0);
         while at < end {
-            if !self.is_valid(at) {
+            let record = self.record(at);
+            // The place of a dead record may have been half overwritten by one that was never published. It still
+            // ends where its header says, but the words behind that are of both.
+            let is_dead_place = record.header.has(State::Dead)
+                && record.header.key_len() > 0
+                && at + record.len() <= end;
+            if !is_dead_place && !self.is_valid(at) {
                 return None;
             }
-            let record = self.record(at);
             let is_live = references.next_if(|reference| reference.offset == at).is_some();
             let is_dead = record.header.has(State::Dead);
             match (is_live, is_dead) {
@@ -581,6 +600,7 @@ impl<'t> Survey<'t> {
                 SegmentState::Fresh => Use::Untouched,
                 SegmentState::Sealed | SegmentState::Chain | SegmentState::Leaving => Use::Taken,
                 _ if table.entry(segment).is(SegmentState::Pages) => Use::Taken,
+                _ if table.entry(segment).is(SegmentState::Tags) => Use::Taken,
                 _ if table.entry(segment).is(SegmentState::Buckets) => Use::Taken,
                 _ if table.entry(segment).is(SegmentState::Ghosts) => Use::Taken,
                 _ => Use::Free,

@@ -222,7 +222,7 @@ impl ChainLease {
     #[cold]
     #[inline(never)]
     pub(super) fn new(shared: &Arc<Shared>, record: &Record<'_>, chain: Chain) -> Self {
-        let tail = (record.value_offset(), record.header.inline_len());
+        let tail = (record.value_offset(), record.inline_len());
         let chain_len = chain.value_len as usize - tail.1;
         let (first, cursor) = (chain.first, Cell::new((0, chain.first)));
         let shared = Arc::clone(shared);

@@ -134,6 +134,7 @@ impl Oracle {
                 cas: NewCas::Fresh,
                 value: NewValue::Bytes(&[7; 700]),
                 fetched: false,
+                tags: NewTags::None,
             };
             handle.update(key, &mut None, |_| (put(), ())).expect("there is room");
             handle.end_batch();
@@ -254,19 +255,31 @@ fn operate(
     let flags = if rng.random() { rng.random() } else { 0 };
     let expiry = match rng.random_range(0..4) {
         0 => Expiry::At(Seconds(NOW.0 + rng.random_range(1..200_000))),
+        1 => Expiry::at_millis(u64::from(NOW.0) * 1000 + rng.random_range(1..50_000)),
         _ => Expiry::Never,
     };
-    let attributes = Attributes { client_flags: flags, expiry, ..Attributes::default() };
+    let binary_key = rng.random_ratio(1, 4);
+    let attributes =
+        Attributes { client_flags: flags, expiry, binary_key, ..Attributes::default() };
     let len = match rng.random_range(0..12) {
-        _ if scenario.is_small => [10, 20, 100][rng.random_range(0..3)],
+        // With an extension and a tag, some of these take as much as others without.
+        _ if scenario.is_small => [10, 18, 20, 26, 100][rng.random_range(0..5)],
         0 => rng.random_range(12_000..50_000),
         1 | 2 => rng.random_range(500..12_000),
         // Lengths that come again, for the places of dead records.
-        _ => [10, 20, 200][rng.random_range(0..3)],
+        _ => [10, 18, 20, 26, 200][rng.random_range(0..5)],
     };
+    let tag = if rng.random_ratio(1, 4) { handle.tag(b"t").ok() } else { None };
+    let tags = tag.as_slice();
     let byte: u8 = rng.random();
     let bytes: Vec<u8> = (0..len).map(|i| byte ^ (i as u8)).collect();
-    let put = |value| Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false };
+    let put = |value| Change::Put {
+        attributes,
+        cas: NewCas::Fresh,
+        value,
+        fetched: false,
+        tags: if tags.is_empty() { NewTags::None } else { NewTags::These(tags) },
+    };
     let is_flush = !scenario.is_small && rng.random_range(0..100) == 0;
     let (change, after): (Option<Change<'_>>, Known) = match rng.random_range(0..10) {
         0 | 1 => (Some(Change::Remove), None),

@@ -14,8 +14,8 @@ use super::slot::{FREQ_MAX, Slot, tag};
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
-    Access, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lookup, Overheld,
-    Refusal, Seconds, Updated, WalkPlace, WalkState, Wanted,
+    Access, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lookup, Now,
+    Overheld, Refusal, Seconds, Tag, Updated, Value, WalkPlace, WalkState, Wanted,
 };
 use std::num::NonZeroUsize;
 #[cfg(unix)]
@@ -78,9 +78,9 @@ impl Engine for Handle {
         }
     }
 
-    fn begin_batch(&mut self, now: Seconds) {
-        self.now = now;
-        self.shared.flush_if_due(now);
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.now = now.into();
+        self.shared.flush_if_due(self.now.secs);
         self.sampler.follow(&self.shared.mrc);
         self.pin.begin_batch(&self.shared.epoch);
     }
@@ -101,7 +101,7 @@ impl Engine for Handle {
         let looked = self.find(key, |shared, found, now| {
             let item = lend(shared, &found.record);
             if access == Access::Tracked {
-                found.count_access(shared, now);
+                found.count_access(shared, now.secs);
             }
             read(&item)
         });
@@ -121,7 +121,7 @@ impl Engine for Handle {
         let looked = self.find(key, |shared, found, now| {
             let (recorded, result) = read(&lend(shared, &found.record));
             if recorded == Access::Tracked {
-                found.count_access(shared, now);
+                found.count_access(shared, now.secs);
             }
             access = recorded;
             result
@@ -140,10 +140,14 @@ impl Engine for Handle {
     ) -> Lookup<R> {
         self.sample_read(key);
         self.find(key, |shared, found, now| {
-            found.count_access(shared, now);
+            found.count_access(shared, now.secs);
             let record = &found.record;
-            let (client_flags, cas) = (record.client_flags(), record.cas());
-            read(&Content { client_flags, cas, value: value(shared, record) })
+            let cas = record.cas();
+            let (client_flags, value) = match record.plain_value() {
+                Some(value) => (0, Value::Whole(value)),
+                None => (record.client_flags(), value(shared, record)),
+            };
+            read(&Content { client_flags, cas, value })
         })
     }
 
@@ -222,6 +226,23 @@ impl Engine for Handle {
         }
     }
 
+    fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
+        let tag = self.tag_named(name);
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        self.pin.resume(&self.shared.epoch);
+        tag
+    }
+
+    fn drop_tag(&mut self, name: &[u8]) -> bool {
+        self.shared.drop_tag_named(name)
+    }
+
+    fn has_tags(&self) -> bool {
+        true
+    }
+
     fn flush(&mut self, at: Option<Seconds>) {
         match at {
             Some(at) => self.shared.flush_later(at),
@@ -229,8 +250,12 @@ impl Engine for Handle {
         }
     }
 
+    fn flush_generation(&self) -> u64 {
+        self.shared.flush_generation()
+    }
+
     fn maintain(&mut self, now: Seconds) -> bool {
-        self.now = now;
+        self.now = now.into();
         self.shared.flush_if_due(now);
         if let Some(flash) = &self.shared.flash {
             flash.note_time(now);
@@ -247,7 +272,7 @@ impl Engine for Handle {
 
     fn shrink(&mut self) -> bool {
         if let Some(flash) = &self.shared.flash {
-            flash.note_time(self.now);
+            flash.note_time(self.now.secs);
         }
         let limits = self.shared.limits.load(Ordering::Acquire);
         if std::mem::replace(&mut self.limits, limits) != limits {
@@ -339,7 +364,7 @@ impl Handle {
     fn find<R>(
         &mut self,
         key: HashedKey<'_>,
-        read: impl FnOnce(&Arc<Shared>, &Found<'_>, Seconds) -> R,
+        read: impl FnOnce(&Arc<Shared>, &Found<'_>, Now) -> R,
     ) -> Lookup<R> {
         let hint = self.hint(key.hash);
         let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.word);
@@ -348,19 +373,18 @@ impl Handle {
             if let Some(word) = ahead {
                 prefetch_rest(shared, word, witness);
             }
-            let verify = |word, slot| {
-                let record = shared.record(slot, witness);
-                if record.key() == key.bytes { Some(Found { word, slot, record }) } else { None }
-            };
             let hinted = hint.and_then(|word| {
                 let word = shared.table().region.word(word.get());
                 let slot = Slot(word.load(Ordering::Acquire));
-                if slot.is_in_memory_with(tag(key.hash)) { verify(word, slot) } else { None }
+                if !slot.is_in_memory_with(tag(key.hash)) {
+                    return None;
+                }
+                verified(shared, key, word, slot, witness)
             });
-            let found = match hinted.or_else(|| shared.index.lookup(key.hash, verify)) {
+            let found = match hinted.or_else(|| find_in_memory(shared, key, witness)) {
                 Some(found) => found,
                 None if shared.flash.is_none() => return (Lookup::Miss, None),
-                None => match find_elsewhere(shared, delivered, key, guard, now) {
+                None => match find_elsewhere(shared, delivered, key, guard, now.secs) {
                     Elsewhere::Found(found) => found,
                     Elsewhere::Pending => return (Lookup::Pending, None),
                     Elsewhere::Flushed => return (Lookup::Flushed, None),
@@ -424,6 +448,29 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
         region.prefetch(at);
         at += CACHE_LINE;
     }
+}
+
+/// The item of an index word, if it is that of the key.
+#[inline]
+fn verified<'p>(
+    shared: &'p Shared,
+    key: HashedKey<'_>,
+    word: &'p AtomicU64,
+    slot: Slot,
+    witness: Witness<'p>,
+) -> Option<Found<'p>> {
+    let record = shared.record(slot, witness);
+    if record.has_key(key.bytes) { Some(Found { word, slot, record }) } else { None }
+}
+
+/// Looks a key up that was not announced, or whose item was not found then.
+#[inline(never)]
+fn find_in_memory<'p>(
+    shared: &'p Shared,
+    key: HashedKey<'_>,
+    witness: Witness<'p>,
+) -> Option<Found<'p>> {
+    shared.index.lookup(key.hash, |word, slot| verified(shared, key, word, slot, witness))
 }
 
 /// The outcome of a look-up for a key that is not in memory.

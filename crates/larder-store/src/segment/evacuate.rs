@@ -71,7 +71,7 @@ impl Handle {
         let chosen = {
             let mut alloc = self.shared.alloc();
             if alloc.is_about_to_use_more_memory() {
-                let is_aged = |segment| self.shared.is_aged(segment, self.now);
+                let is_aged = |segment| self.shared.is_aged(segment, self.now.secs);
                 let expired = self.take_expired(&mut alloc);
                 let dead = expired.or_else(|| alloc.take_dead(CLEAN_LEVEL_EARLY));
                 dead.or_else(|| alloc.take_dead_if(CLEAN_LEVEL_AGED, is_aged))
@@ -120,7 +120,7 @@ impl Handle {
         let is_aging = |evacuation: &Evacuation| matches!(evacuation.reason, Reason::Age(_));
         if self.evacuation().is_none() && !shared.waits_for_writes() {
             let base = |segment| shared.table().entry(segment).base().0;
-            let is_old = |segment| self.now.0.saturating_sub(base(segment)) > age;
+            let is_old = |segment| self.now.secs.0.saturating_sub(base(segment)) > age;
             let chosen = {
                 let mut alloc = shared.alloc();
                 let has_room = alloc.free_or_pending() > shared.reserve();
@@ -152,7 +152,7 @@ impl Handle {
     fn take_expired(&self, alloc: &mut Alloc) -> Option<u32> {
         let entry = |segment| self.shared.table().entry(segment);
         alloc.take_expired(
-            self.now.0,
+            self.now.secs.0,
             |segment| entry(segment).last_expiry().load(Ordering::Relaxed),
             |segment| entry(segment).sequence().load(Ordering::Relaxed),
         )
@@ -287,8 +287,8 @@ impl Handle {
         let chained = self.shared.chain_segments_of(&record);
         let leaves = match evacuation.reason {
             Reason::Clean => None,
-            Reason::Age(age) if self.now.0.saturating_sub(record.accessed().0) < age => None,
-            Reason::Evict(_) | Reason::Age(_) => self.shared.bucket_for(&record, self.now),
+            Reason::Age(age) if self.now.secs.0.saturating_sub(record.accessed().0) < age => None,
+            Reason::Evict(_) | Reason::Age(_) => self.shared.bucket_for(&record, self.now.secs),
         };
         // Whether it does is known only under the lock; here this saves taking a segment.
         let returns = leaves.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);

@@ -1,7 +1,8 @@
-//! Maintenance: the search for expired items, a few at a time.
+//! Maintenance: the search for items that can't be shown any more, a few at a time.
 //!
 //! Each handle visits all segments in turn. It reads the records of those in which an item may have
-//! expired since they were read last, its own open segments included. The number of segments and
+//! expired, or lost a tag, since they were read last, its own open segments included; and of flushed ones, if
+//! a search was asked for (otherwise writes use their memory first). The number of segments and
 //! records of one step is bounded, so that requests do not wait long for it.
 
 use super::crawl::SegmentWalk;
@@ -53,7 +54,7 @@ impl Handle {
         self.crawl.segment = end;
         if end == segments {
             (self.crawl.segment, self.crawl.at_once) = (0, false);
-            self.shared.seal_expired_orphans(self.now);
+            self.shared.seal_expired_orphans(self.now.secs);
         }
         end < segments
     }
@@ -63,7 +64,9 @@ impl Handle {
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
         writer.member.block.note_searched(shared.table(), segment);
-        shared.table().entry(segment).first_expiry().store(u32::MAX, Ordering::Relaxed);
+        let entry = shared.table().entry(segment);
+        entry.first_expiry().store(u32::MAX, Ordering::Relaxed);
+        entry.begin_tag_search(shared.tag_drops());
         fence(Ordering::SeqCst);
         // The next item in it notes its expiry again.
         let own = writer.writing.open.iter_mut().find(|open| open.segment == segment);
@@ -78,8 +81,10 @@ impl Handle {
 
     fn is_due(&mut self, segment: u32) -> bool {
         let entry = self.shared.table().entry(segment);
-        let may_have = entry.first_expiry().load(Ordering::Relaxed) <= self.now.0;
-        let paused = entry.next_crawl().load(Ordering::Relaxed) > self.now.0;
+        let may_have = entry.first_expiry().load(Ordering::Relaxed) <= self.now.secs.0
+            || entry.may_have_dropped_tags(self.shared.tag_drops())
+            || self.crawl.at_once && self.shared.table().header_page().is_flushed(entry);
+        let paused = entry.next_crawl().load(Ordering::Relaxed) > self.now.secs.0;
         if !may_have || paused && !self.crawl.at_once {
             return false;
         }
@@ -128,18 +133,19 @@ impl Handle {
             if walk.at >= end {
                 return;
             }
-            let (expiry, hash, len) = self.pinned(|shared, pinned, _| {
+            let (expiry, dead_hash, len) = self.pinned(|shared, pinned, _| {
                 let record = Record::at(table, walk.at, cas, Witness::pinned(pinned));
-                let is_dead = record.header.has(State::Dead);
-                // A new record may be written in the place of a dead one right now.
-                let expiry = if is_dead { Expiry::Never } else { record.expiry() };
-                let hash = if expiry.is_past(now) { shared.hash(record.key()) } else { 0 };
-                (expiry, hash, record.len())
+                let is_removed = record.header.has(State::Dead);
+                // A new record may be written in the place of a removed one right now.
+                let expiry = if is_removed { Expiry::Never } else { record.expiry() };
+                let is_dead = !is_removed && liveness(shared, &record, now) != Liveness::Live;
+                (expiry, is_dead.then(|| shared.hash(record.key())), record.len())
             });
-            if let Expiry::At(at) = expiry {
-                let left = if at > now { Some(at.0) } else { self.expire(shared, walk.at, hash) };
-                walk.first_expiry = walk.first_expiry.min(left.unwrap_or(u32::MAX));
-            }
+            let left = match dead_hash {
+                Some(hash) => self.expire(shared, walk.at, hash),
+                None => expiry.second().map(|at| at.0),
+            };
+            walk.first_expiry = walk.first_expiry.min(left.unwrap_or(u32::MAX));
             walk.at += len;
         }
     }
@@ -150,24 +156,21 @@ impl Handle {
         let stripe = shared.index.lock(hash);
         let place = stripe.find(|slot| slot.offset() == offset)?;
         let record = shared.record(place.slot, Witness::locked(&stripe));
-        if liveness(shared, &record, writer.now) == Liveness::Expired {
+        if liveness(shared, &record, writer.now) != Liveness::Live {
             writer.count_reclaimed(shared, &record, true);
             writer.remove(shared, &stripe, &place, &record);
             return None;
         }
-        match record.expiry() {
-            Expiry::At(at) => Some(at.0),
-            Expiry::Never => None,
-        }
+        record.expiry().second().map(|at| at.0)
     }
 
     /// Notes after the last record of a segment when the next item expires, and when to search it
     /// again.
     fn note_walk(&self, walk: &SegmentWalk) {
         let entry = self.shared.table().entry(walk.segment);
-        let age = self.now.0.saturating_sub(entry.base().0);
+        let age = self.now.secs.0.saturating_sub(entry.base().0);
         let pause = (age / PAUSE_PART).clamp(1, PAUSE_MAX);
-        entry.next_crawl().store(self.now.0 + pause, Ordering::Relaxed);
+        entry.next_crawl().store(self.now.secs.0 + pause, Ordering::Relaxed);
         entry.first_expiry().fetch_min(walk.first_expiry, Ordering::Relaxed);
     }
 
@@ -175,17 +178,20 @@ impl Handle {
     pub(super) fn abandon_walk(&mut self) {
         if let Some(walk) = self.crawl.walk.take() {
             let entry = self.shared.table().entry(walk.segment);
-            entry.first_expiry().fetch_min(self.now.0, Ordering::Relaxed);
+            entry.first_expiry().fetch_min(self.now.secs.0, Ordering::Relaxed);
+            entry.redo_tag_search();
         }
     }
 }
 
 impl Shared {
-    /// Seals the open segments of dropped handles in which an item has expired, because only sealed
-    /// segments are searched by other handles.
+    /// Seals the open segments of dropped handles in which an item has expired or may have lost a tag, because
+    /// only sealed segments are searched by other handles.
     fn seal_expired_orphans(&self, now: Seconds) {
         let has_ended = |open: &mut Open| {
-            self.table().entry(open.segment).first_expiry().load(Ordering::Relaxed) <= now.0
+            let entry = self.table().entry(open.segment);
+            entry.first_expiry().load(Ordering::Relaxed) <= now.0
+                || entry.may_have_dropped_tags(self.tag_drops())
         };
         let ended: Vec<Open> = self.alloc().orphans.extract_if(.., has_ended).collect();
         ended.iter().for_each(|open| self.seal(open));

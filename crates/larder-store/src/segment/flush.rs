@@ -55,6 +55,12 @@ impl Shared {
         self.table().header_page().flush_floor()
     }
 
+    /// The number of flushes that took effect. Segments for what is stored later are opened under the allocator's
+    /// lock, under which it was counted.
+    pub(super) fn flush_generation(&self) -> u64 {
+        self.table().header_page().order.flush_generation.load(Ordering::Acquire)
+    }
+
     /// Whether an item was flushed.
     #[inline]
     pub(super) fn is_flushed(&self, record: &Record<'_>) -> bool {

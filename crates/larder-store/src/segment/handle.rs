@@ -13,7 +13,7 @@ use super::shared::Shared;
 use super::slot::Pattern;
 use super::staging::Staging;
 use crate::engine::Liveness;
-use crate::{Item, Seconds, Value};
+use crate::{Item, Now, Value};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct Handle {
     pub(super) shared: Arc<Shared>,
     pub(super) pin: Pin<Own>,
     pub(super) member: Arc<Member>,
-    pub(super) now: Seconds,
+    pub(super) now: Now,
     /// The state for writing, from the first write of a batch to its end; otherwise it is with the
     /// [`Member`].
     pub(super) writing: Option<Box<Writing>>,
@@ -61,7 +61,7 @@ impl Handle {
             shared,
             pin: Pin::new(Own(Arc::clone(&member))),
             member,
-            now: Seconds(0),
+            now: Now::default(),
             writing: None,
             crawl: Crawl::default(),
             limits: 0,
@@ -77,10 +77,7 @@ impl Handle {
 
     /// Runs `f` under the pin of the batch, or outside a batch under a pin of its own.
     #[inline]
-    pub(super) fn pinned<R>(
-        &mut self,
-        f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Seconds) -> R,
-    ) -> R {
+    pub(super) fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Now) -> R) -> R {
         let reading = self.pin.read(&self.shared.epoch);
         f(&self.shared, reading.witness(), self.now)
     }
@@ -89,7 +86,7 @@ impl Handle {
     #[inline]
     pub(super) fn pinned_beside_reads<R>(
         &mut self,
-        f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Seconds, &[Arc<dyn Reading>]) -> R,
+        f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Now, &[Arc<dyn Reading>]) -> R,
     ) -> R {
         let reading = self.pin.read(&self.shared.epoch);
         f(&self.shared, reading.witness(), self.now, &self.fetching.delivered)
@@ -98,11 +95,13 @@ impl Handle {
 
 /// Whether an item that the index refers to can be shown.
 #[inline]
-pub(super) fn liveness(shared: &Shared, record: &Record<'_>, now: Seconds) -> Liveness {
+pub(super) fn liveness(shared: &Shared, record: &Record<'_>, now: Now) -> Liveness {
     if shared.is_flushed(record) {
         Liveness::Flushed
     } else if record.is_past(now) {
         Liveness::Expired
+    } else if record.has_extension() && shared.has_dropped_tag(record) {
+        Liveness::Flushed
     } else {
         Liveness::Live
     }

@@ -6,15 +6,22 @@
 //! │ key len │ state    │ expiry     │ accessed    │ inline value len│
 //! └─────────┴──────────┴────────────┴─────────────┴─────────────────┘
 //! ```
-//! After it follow, each only if it is used: CAS (8 bytes, unless the region keeps none), client flags
-//! (4), exact expiry (4), a link (8): the chain (first segment 4, whole length 4), or a copy on flash
-//! (see `flash::copy`); then key and inline value, up to the next multiple of 8. Expiry and access are seconds after the segment's base.
+//! After it follow, each only if it is used: CAS (8 bytes, unless the region keeps none), the extension (8,
+//! see `extension`), client flags (4), exact expiry (4), a link (8): the chain (first segment 4, whole
+//! length 4), or a copy on flash (see `flash::copy`); then key and inline value, up to the next multiple of
+//! 8. Expiry and access are seconds after the segment's base.
+//!
+//! With an extension, the two lengths count other bytes than their names say, but their sum is still what
+//! follows the fields: the length of a record is always known from this word alone.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::Seconds;
 
 /// The longest inline value, in bytes.
 pub(super) const INLINE_LEN_MAX: usize = (1 << 20) - 1;
+
+/// The longest key whose length the header can say.
+pub(super) const SHORT_KEY_MAX: usize = 255;
 
 /// The expiry code of items that never expire.
 const NEVER: u16 = 0;
@@ -33,8 +40,8 @@ pub(super) enum State {
     Won = 1 << 2,
     /// The item was read since it was stored.
     Fetched = 1 << 3,
-    /// See [`crate::Attributes::binary_key`].
-    BinaryKey = 1 << 4,
+    /// An extension follows the header.
+    Extended = 1 << 4,
     /// It says where its value's front is, in a chain of segments, or where a copy of it is on flash.
     Link = 1 << 5,
     /// An exact expiry follows the header. It counts if the expiry code is [`WIDE`].
@@ -49,11 +56,12 @@ pub(super) enum State {
 pub(super) struct Header(pub(super) u64);
 
 /// The states with which more fields follow the header.
-const EXTRAS: u64 = (State::Flags as u64 | State::Wide as u64 | State::Link as u64) << 48;
+const EXTRAS: u64 =
+    (State::Flags as u64 | State::Wide as u64 | State::Link as u64 | State::Extended as u64) << 48;
 
 impl Header {
     pub(super) fn new(key_len: usize, inline_len: usize) -> Self {
-        strict_assert!((1..=255).contains(&key_len) && inline_len <= INLINE_LEN_MAX);
+        strict_assert!((1..=SHORT_KEY_MAX).contains(&key_len) && inline_len <= INLINE_LEN_MAX);
         Self((key_len as u64) << 56 | inline_len as u64)
     }
 
@@ -65,6 +73,12 @@ impl Header {
     #[inline]
     pub(super) fn inline_len(self) -> usize {
         (self.0 & INLINE_LEN_MAX as u64) as usize
+    }
+
+    #[must_use]
+    pub(super) fn with_inline_len(self, len: usize) -> Self {
+        strict_assert!(len <= INLINE_LEN_MAX);
+        Self(self.0 & !(INLINE_LEN_MAX as u64) | len as u64)
     }
 
     #[inline]
@@ -105,15 +119,22 @@ impl Header {
         Self(self.0 & !(u64::from(ACCESS_MAX) << 20) | u64::from(code) << 20)
     }
 
-    /// Bytes between the header word and the key.
+    /// Whether no field but a CAS follows: it has no client flags, its value is all in its segment, and so on.
+    #[inline]
+    pub(super) fn is_plain(self) -> bool {
+        self.0 & EXTRAS == 0
+    }
+
+    /// Bytes between the header word and the key, or the tags.
     #[inline]
     pub(super) fn extras_len(self, cas: bool) -> usize {
         let cas = 8 * usize::from(cas);
-        if self.0 & EXTRAS == 0 {
+        if self.is_plain() {
             return cas;
         }
         let len = |state, len| if self.has(state) { len } else { 0 };
-        cas + len(State::Flags, 4) + len(State::Wide, 4) + len(State::Link, 8)
+        let halves = len(State::Flags, 4) + len(State::Wide, 4);
+        cas + len(State::Extended, 8) + halves + len(State::Link, 8)
     }
 
     /// The length of the item in its segment in bytes, padding included.

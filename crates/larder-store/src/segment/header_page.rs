@@ -7,6 +7,7 @@
 //!       384  next CAS, CAS floor                                               written once a block
 //!       512  use by processes: running, panics, note, size classes, segments    written seldom
 //!       640  flash: its content's id, pages                                     written once
+//!       768  tags: buckets, drops                                              written seldom
 //! ```
 //! Words that are written often are on other cache lines than those that every request reads.
 
@@ -18,7 +19,7 @@ use super::sync::{AtomicU64, Ordering};
 /// The first word of every region.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
 /// Changes with the meaning of any byte in the region.
-const LAYOUT_VERSION: u64 = 5;
+const LAYOUT_VERSION: u64 = 6;
 
 /// The header page. A new region is all zeroes.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub(super) struct HeaderPage {
     pub(super) cas: CasWords,
     pub(super) uses: Uses,
     pub(super) flash: FlashWords,
+    pub(super) tags: TagWords,
 }
 
 const _: () = assert!(size_of::<HeaderPage>() <= HEADER_PAGE_LEN);
@@ -114,6 +116,19 @@ pub(super) struct Uses {
     pub(super) segments_seen: AtomicU64,
     /// 1 if handles have shared a block.
     pub(super) has_shared_block: AtomicU64,
+}
+
+/// The table of tags.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(super) struct TagWords {
+    /// Its buckets; 0 before there is one.
+    pub(super) buckets: AtomicU64,
+    /// How often tags were dropped, those included that had to make room.
+    pub(super) drops: AtomicU64,
+    /// Tags that had to make room for others.
+    pub(super) displaced: AtomicU64,
 }
 
 /// What index words of items on flash refer to.

@@ -11,6 +11,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
 
 use super::slot::{LOCATION_BITS, REGION_MAX};
+use crate::KEY_LEN_MAX;
 use rapidhash::v3::RapidSecrets;
 use std::ops::Range;
 
@@ -28,6 +29,8 @@ pub(super) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
 pub(super) const BUCKET_LEN: usize = 64;
 /// Bytes of an entry of the table of pages on flash.
 pub(super) const PAGE_ENTRY_LEN: usize = 64;
+/// Bytes of a bucket of the table of tags.
+pub(super) const TAG_BUCKET_LEN: usize = 64;
 /// Bytes of ghosts that go with a bucket.
 pub(super) const GHOSTS_LEN: usize = 16;
 
@@ -275,9 +278,9 @@ pub(super) fn checksum(words: &[u64]) -> u64 {
     rapidhash::v3::rapidhash_v3(&bytes)
 }
 
-/// The maximum that an item takes beside its value, in bytes: header, CAS, flags, expiry, chain, key
-/// and padding.
-pub(super) const ITEM_HEAD_MAX: usize = 8 + 8 + 4 + 4 + 8 + 255 + 7;
+/// The maximum that an item takes beside its value, in bytes: header, CAS, extension, flags, expiry, chain,
+/// tags, key and padding.
+pub(super) const ITEM_HEAD_MAX: usize = 8 + 8 + 8 + 4 + 4 + 8 + 7 * 8 + KEY_LEN_MAX + 7;
 
 #[cfg(test)]
 mod tests {

@@ -63,6 +63,7 @@ mod epoch;
 mod evacuate;
 mod evacuation;
 mod expire;
+mod extension;
 mod flash;
 mod flush;
 mod free_lists;
@@ -92,6 +93,7 @@ mod staging;
 mod stats;
 mod sync;
 mod table;
+mod tags;
 mod update;
 mod walk;
 
@@ -118,7 +120,7 @@ use sync::Ordering;
 /// ```
 /// use larder_store::segment::{Cache, Config};
 /// use larder_store::{
-///     Access, Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewValue, Seconds, SizeClasses,
+///     Access, Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewTags, NewValue, Seconds, SizeClasses,
 ///     Value,
 /// };
 ///
@@ -145,6 +147,7 @@ use sync::Ordering;
 ///         cas: NewCas::Fresh,
 ///         value: NewValue::Bytes(b"hello"),
 ///         fetched: false,
+///         tags: NewTags::None,
 ///     };
 ///     // `add` in memcached's terms: an item that is there stays.
 ///     if let Lookup::Hit(_) = found { (Change::Keep, false) } else { (put, true) }
@@ -327,7 +330,7 @@ impl Cache {
     /// effect.
     #[must_use]
     pub fn flush_generation(&self) -> u64 {
-        self.shared.table().header_page().order.flush_generation.load(Ordering::Acquire)
+        self.shared.flush_generation()
     }
 
     /// When the pending flush is due, if one is pending.

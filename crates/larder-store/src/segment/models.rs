@@ -39,8 +39,8 @@ use super::slot::Slot;
 use super::sync::{AtomicU32, Ordering};
 use super::{Cache, Config, Handle};
 use crate::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, NewValue, Refusal,
-    Seconds, SizeClasses, Value, WalkState,
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, NewTags, NewValue,
+    Refusal, Seconds, SizeClasses, Value, WalkState,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
@@ -227,6 +227,7 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         cas: NewCas::Fresh,
         value: NewValue::Bytes(value),
         fetched: false,
+        tags: NewTags::None,
     };
     // A schedule may keep another thread from ending its batch for as long as a write waits for it.
     loop {
@@ -339,7 +340,7 @@ fn count_up(handle: &mut Handle, name: &[u8]) -> bool {
         (digits[0], digits[1]) = (tens, ones);
         let value = NewValue::Number { digits, len: 2, width: 2 };
         let (attributes, cas) = (item.attributes, NewCas::Fresh);
-        (Change::Put { attributes, cas, value, fetched: item.fetched }, true)
+        (Change::Put { attributes, cas, value, fetched: item.fetched, tags: NewTags::None }, true)
     });
     handle.end_batch();
     counted.expect("there is room").result
@@ -407,7 +408,16 @@ fn one_of_many_compares_wins() {
                     Lookup::Hit(item) if item.cas == cas => {
                         let (attributes, value) = (item.attributes, NewValue::Bytes(&value));
                         let cas = NewCas::Fresh;
-                        (Change::Put { attributes, cas, value, fetched: false }, true)
+                        (
+                            Change::Put {
+                                attributes,
+                                cas,
+                                value,
+                                fetched: false,
+                                tags: NewTags::None,
+                            },
+                            true,
+                        )
                     }
                     _ => (Change::Keep, false),
                 });
@@ -539,6 +549,7 @@ fn a_reader_sees_an_amendment_whole() {
             cas: NewCas::Exactly(cas),
             value: NewValue::Bytes(b"value"),
             fetched: false,
+            tags: NewTags::None,
         };
         handle.update(name, &mut None, |_| (put(1), ())).unwrap();
         let readers = cache.clone();

@@ -13,10 +13,11 @@ use super::record::{NewRecord, Record, note_changed_expiry};
 use super::shared::{AbortOnUnwind, Shared};
 use super::staging::Staging;
 use super::stats::Evicted;
-use super::sync::{Ordering, wait_for_others};
+use super::sync::{Ordering, fence, wait_for_others};
 use super::table::{SegmentState, Sequence, Table};
+use crate::engine::Death;
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
-use crate::{Eviction, Expiry, Refusal, Seconds};
+use crate::{Eviction, Expiry, Now, Refusal};
 use std::sync::Arc;
 
 /// How often a write looks for a segment before it is refused, while handles take turns: some seconds.
@@ -46,7 +47,7 @@ pub(super) struct Writer<'h> {
     pub(super) member: &'h Member,
     /// What was read from flash for this batch.
     pub(super) delivered: &'h [Arc<dyn Reading>],
-    pub(super) now: Seconds,
+    pub(super) now: Now,
     /// The flush floor before the stripe was locked.
     pub(super) floor: Sequence,
 }
@@ -163,7 +164,7 @@ impl Writer<'_> {
     /// The lifetime and size class of an item of `bytes`, chain included.
     pub(super) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry, bytes: usize) -> Kind {
         let lifetimes = shared.lifetimes.load(Ordering::Relaxed);
-        let lifetime = lifetime_class(expiry, self.now, lifetimes);
+        let lifetime = lifetime_class(expiry, self.now.secs, lifetimes);
         Kind { queue, lifetime, size: SizeClass::of(bytes as u64) }
     }
 
@@ -228,7 +229,7 @@ impl Writer<'_> {
         if !has_unused {
             self.writing.free.clear();
         }
-        entry.open(kind, sequence, self.now);
+        entry.open(kind, sequence, self.now.secs);
         let at = table.layout.start(segment);
         let end = at + table.layout.segment_len;
         let base = entry.base();
@@ -262,6 +263,11 @@ impl Writer<'_> {
         // that record died, and is not retired before the new record is dead; all pins that could have
         // found the dead record have ended.
         unsafe { record.write(table, offset, header, shared.config.cas) };
+        if record.has_tags() {
+            // After the item, as an expiry is: either a search reads the item, or it is noted afterwards.
+            fence(Ordering::SeqCst);
+            table.entry(table.layout.segment_of(offset)).note_tags();
+        }
         if free.is_some() {
             let (expiry, entry) =
                 (record.attributes.expiry, table.entry(table.layout.segment_of(offset)));
@@ -311,7 +317,7 @@ impl Writer<'_> {
             return None;
         }
         let (table, cas) = (shared.table(), shared.config.cas);
-        let header = record.header(self.now);
+        let header = record.header(self.now.secs);
         let len = header.record_len(cas);
         for _ in 0..BLOCKS_TRIED {
             let block = self.writing.free.take(&shared.pool, len)?;
@@ -323,7 +329,7 @@ impl Writer<'_> {
             let is_flushed = block.sequence < self.floor || shared.flush_floor() != self.floor;
             if is_flushed
                 || !entry.is_for(kind)
-                || shared.is_aged(segment, self.now)
+                || shared.is_aged(segment, self.now.secs)
                 || header.record_len(cas) != len
             {
                 continue;
@@ -406,7 +412,7 @@ impl Writer<'_> {
         let (len, segment) = (record.len(), record.segment());
         let is_usable = len <= free_lists::LEN_MAX
             && !record.entry().is_closed()
-            && !shared.is_aged(segment, self.now);
+            && !shared.is_aged(segment, self.now.secs);
         if is_usable {
             self.writing.free.add(len, FreeBlock { offset: record.offset, sequence });
             // The blocks that were freed last are written to first. The locked instructions that follow
@@ -452,21 +458,28 @@ impl Writer<'_> {
     pub(super) fn count_evicted(&self, shared: &Shared, record: &Record<'_>) {
         let (attributes, accessed) = (record.attributes(), record.accessed());
         let fetched = record.header.has(State::Fetched);
-        let idle_secs = self.now.0.saturating_sub(accessed.0);
+        let idle_secs = self.now.secs.0.saturating_sub(accessed.0);
         let mortal = attributes.expiry != Expiry::Never;
         let (class, _) = shared.class_of(record);
-        self.member.stats.evict(class, Evicted { fetched, mortal, idle_secs }, self.now);
+        self.member.stats.evict(class, Evicted { fetched, mortal, idle_secs }, self.now.secs);
         if let Some(observer) = shared.observer.get() {
-            let (key, value_len, now) = (record.key(), record.value_len(), self.now);
+            let (key, value_len, now) = (record.key(), record.value_len(), self.now.secs);
             let whole = AbortOnUnwind;
             observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
             std::mem::forget(whole);
         }
     }
 
-    /// Counts an expired or flushed item that is removed. `crawled`: maintenance has found it.
+    /// Counts an item that is removed because it can't be shown any more. `crawled`: maintenance has found it.
     pub(super) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
         let (class, _) = shared.class_of(record);
-        self.member.stats.reclaim(class, record.header.has(State::Fetched), crawled);
+        let death = if shared.is_flushed(record) {
+            Death::Flushed
+        } else if record.is_past(self.now) {
+            Death::Expired
+        } else {
+            Death::Untagged
+        };
+        self.member.stats.reclaim(class, death, record.header.has(State::Fetched), crawled);
     }
 }

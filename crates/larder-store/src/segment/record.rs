@@ -1,13 +1,16 @@
 //! An item in its segment: reading one that is published, and writing one that is not yet.
 
 use super::epoch::Pinned;
+use super::extension::Extension;
 use super::flash::buffers::Buffer;
 use super::flash::copy::FlashCopy;
-use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
+use super::header::{
+    Header, SHORT_KEY_MAX, State, WIDE, access_code, accessed_at, expiry_code, expiry_of,
+};
 use super::index::{Buckets, Locked};
 use super::sync::{AtomicU64, Ordering, fence};
 use super::table::{Entry, SegmentState, Table};
-use crate::{Attributes, Expiry, Seconds};
+use crate::{Attributes, Early, Expiry, Now, Seconds};
 use std::marker::PhantomData;
 
 /// Proof that published bytes do not change for `'p`; see `raw`, rule 3.
@@ -115,13 +118,101 @@ impl<'p> Record<'p> {
     }
 
     #[inline]
-    fn key_offset(&self) -> usize {
+    fn extension(&self) -> Option<Extension> {
+        if !self.header.has(State::Extended) {
+            return None;
+        }
+        let word = self.table.region.word(self.offset + 8 + 8 * usize::from(self.cas));
+        Extension::from_word(word.load(Ordering::Relaxed))
+    }
+
+    /// Whether its fields can be those of an item, as far as it says itself.
+    pub(super) fn is_plausible(&self) -> bool {
+        let is_extended = self.header.has(State::Extended);
+        self.header.key_len() > 0
+            && (!is_extended
+                || self.extension().is_some_and(|extension| extension.fits(self.header)))
+    }
+
+    #[inline]
+    fn fields_end(&self) -> usize {
         self.offset + 8 + self.header.extras_len(self.cas)
+    }
+
+    /// The offset of the key of a plain item.
+    #[inline]
+    fn plain_key_offset(&self) -> usize {
+        self.offset + 8 + 8 * usize::from(self.cas)
+    }
+
+    /// The offset and the length of the key.
+    #[inline]
+    fn key_place(&self) -> (usize, usize) {
+        if self.header.has(State::Extended) {
+            return self.extended_key_place();
+        }
+        (self.fields_end(), self.header.key_len())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extended_key_place(self) -> (usize, usize) {
+        let (tags_len, key_len) = self
+            .extension()
+            .map_or((0, 0), |extension| (extension.tags_len(), extension.key_len()));
+        (self.fields_end() + tags_len, key_len)
+    }
+
+    /// The length of the key in bytes.
+    #[inline]
+    pub(super) fn key_len(&self) -> usize {
+        if self.header.has(State::Extended) {
+            return self.extended_key_place().1;
+        }
+        self.header.key_len()
     }
 
     #[inline]
     pub(super) fn key(&self) -> &'p [u8] {
-        self.published(self.key_offset(), self.header.key_len())
+        let (offset, len) = self.key_place();
+        self.published(offset, len)
+    }
+
+    /// Whether its key is this one.
+    #[inline]
+    pub(super) fn has_key(&self, key: &[u8]) -> bool {
+        if !self.header.is_plain() {
+            return self.has_key_behind_fields(key);
+        }
+        self.published(self.plain_key_offset(), self.header.key_len()) == key
+    }
+
+    #[inline(never)]
+    fn has_key_behind_fields(self, key: &[u8]) -> bool {
+        self.key() == key
+    }
+
+    /// The words of its tags, and the key behind them.
+    pub(super) fn tags_and_key(&self) -> &'p [u8] {
+        let (key_offset, key_len) = self.key_place();
+        let start = self.fields_end();
+        self.published(start, key_offset + key_len - start)
+    }
+
+    #[inline]
+    pub(super) fn has_extension(&self) -> bool {
+        self.header.has(State::Extended)
+    }
+
+    /// The words of its tags.
+    #[cold]
+    pub(super) fn tags(&self) -> &'p [u8] {
+        self.published(self.fields_end(), self.tags_len())
+    }
+
+    /// The bytes of the words of its tags.
+    pub(super) fn tags_len(&self) -> usize {
+        self.extension().map_or(0, Extension::tags_len)
     }
 
     /// What is between the header and the value.
@@ -133,18 +224,48 @@ impl<'p> Record<'p> {
     /// The offset of the value in the region, or of its tail if there is a chain.
     #[inline]
     pub(super) fn value_offset(&self) -> usize {
-        self.key_offset() + self.header.key_len()
+        let (offset, len) = self.key_place();
+        offset + len
+    }
+
+    /// The length of the inline value in bytes.
+    #[inline]
+    pub(super) fn inline_len(&self) -> usize {
+        if self.header.has(State::Extended) {
+            return self.extended_inline_len();
+        }
+        self.header.inline_len()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extended_inline_len(self) -> usize {
+        self.extension().map_or(0, |extension| extension.inline_len(self.header))
     }
 
     /// The value, or its tail if there is a chain.
     #[inline]
     pub(super) fn inline_value(&self) -> &'p [u8] {
-        self.published(self.value_offset(), self.header.inline_len())
+        self.published(self.value_offset(), self.inline_len())
+    }
+
+    /// The value of a plain item, which has no client flags and is all here.
+    #[inline]
+    pub(super) fn plain_value(&self) -> Option<&'p [u8]> {
+        self.header.is_plain().then(|| {
+            let offset = self.plain_key_offset() + self.header.key_len();
+            self.published(offset, self.header.inline_len())
+        })
+    }
+
+    /// Its header if it had no inline value.
+    pub(super) fn header_without_value(&self) -> Header {
+        self.header.with_inline_len(self.header.inline_len() - self.inline_len())
     }
 
     /// The length of the whole value in bytes.
     pub(super) fn value_len(&self) -> usize {
-        self.chain().map_or(self.header.inline_len(), |chain| chain.value_len as usize)
+        self.chain().map_or(self.inline_len(), |chain| chain.value_len as usize)
     }
 
     #[inline]
@@ -157,8 +278,10 @@ impl<'p> Record<'p> {
         self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
+    /// The half word at this place behind the CAS and the extension.
     fn half(&self, at: usize) -> &'p super::sync::AtomicU32 {
-        self.table.region.half(self.offset + 8 + 8 * usize::from(self.cas) + at)
+        let words = usize::from(self.cas) + usize::from(self.header.has(State::Extended));
+        self.table.region.half(self.offset + 8 + 8 * words + at)
     }
 
     fn wide_at(&self) -> usize {
@@ -209,7 +332,7 @@ impl<'p> Record<'p> {
 
     /// Whether the item has expired.
     #[inline]
-    pub(super) fn is_past(&self, now: Seconds) -> bool {
+    pub(super) fn is_past(&self, now: Now) -> bool {
         self.header.may_expire() && self.expiry().is_past(now)
     }
 
@@ -219,7 +342,11 @@ impl<'p> Record<'p> {
             WIDE => Some(Seconds(self.half(self.wide_at()).load(Ordering::Relaxed))),
             code => expiry_of(self.entry().base(), code),
         };
-        at.map_or(Expiry::Never, Expiry::At)
+        match (at, self.extension().and_then(Extension::early)) {
+            (None, _) => Expiry::Never,
+            (Some(at), None) => Expiry::At(at),
+            (Some(at), Some(early)) => Expiry::Before(at, early),
+        }
     }
 
     #[inline]
@@ -234,7 +361,7 @@ impl<'p> Record<'p> {
             expiry: self.expiry(),
             stale: self.header.has(State::Stale),
             won: self.header.has(State::Won),
-            binary_key: self.header.has(State::BinaryKey),
+            binary_key: self.extension().is_some_and(Extension::binary_key),
         }
     }
 
@@ -259,7 +386,7 @@ impl<'p> Record<'p> {
 
     /// The length of the item in bytes, chain included.
     pub(super) fn item_len(&self) -> usize {
-        let in_chain = self.chain().map_or(0, |_| self.value_len() - self.header.inline_len());
+        let in_chain = self.chain().map_or(0, |_| self.value_len() - self.inline_len());
         self.len() + in_chain
     }
 
@@ -291,10 +418,17 @@ impl<'p> Record<'p> {
         let entry = self.entry();
         // What leaves for flash, or was read from there, is not changed where it is.
         let is_frozen = entry.is(SegmentState::Leaving) || entry.is(SegmentState::Buffers);
-        if is_frozen || attributes.client_flags != self.client_flags() {
+        let extension = self.extension();
+        let is_same_key = attributes.binary_key == extension.is_some_and(Extension::binary_key);
+        let early = extension.and_then(Extension::early).map_or(0, Early::millis);
+        if is_frozen
+            || attributes.client_flags != self.client_flags()
+            || !is_same_key
+            || attributes.expiry.early_millis() != early
+        {
             return false;
         }
-        let at = seconds(attributes.expiry);
+        let at = attributes.expiry.second();
         let code = match expiry_code(entry.base(), at) {
             _ if attributes.expiry == self.expiry() => self.header.expiry_code(),
             Some(code) => code,
@@ -346,18 +480,8 @@ pub(super) fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
     entry.note_expiry(expiry);
 }
 
-fn seconds(expiry: Expiry) -> Option<Seconds> {
-    match expiry {
-        Expiry::Never => None,
-        Expiry::At(at) => Some(at),
-    }
-}
-
 fn marked(header: Header, attributes: &Attributes) -> Header {
-    header
-        .with(State::Stale, attributes.stale)
-        .with(State::Won, attributes.won)
-        .with(State::BinaryKey, attributes.binary_key)
+    header.with(State::Stale, attributes.stale).with(State::Won, attributes.won)
 }
 
 /// An item that is about to be written.
@@ -367,7 +491,9 @@ pub(super) struct NewRecord<'v> {
     pub(super) cas: u64,
     pub(super) fetched: bool,
     pub(super) accessed: Seconds,
-    pub(super) key: &'v [u8],
+    pub(super) extension: Option<Extension>,
+    /// The words of its tags, and the key behind them.
+    pub(super) tags_and_key: &'v [u8],
     /// The inline value, in up to three pieces.
     pub(super) value: [&'v [u8]; 3],
     pub(super) chain: Option<Chain>,
@@ -383,7 +509,8 @@ impl<'v> NewRecord<'v> {
             cas: record.cas(),
             fetched: record.header.has(State::Fetched),
             accessed: record.accessed(),
-            key: record.key(),
+            extension: record.extension(),
+            tags_and_key: record.tags_and_key(),
             value: [record.inline_value(), &[], &[]],
             chain: record.chain(),
             flash_copy: record.flash_copy(),
@@ -392,6 +519,12 @@ impl<'v> NewRecord<'v> {
 }
 
 impl NewRecord<'_> {
+    /// Whether it has tags.
+    #[inline]
+    pub(super) fn has_tags(&self) -> bool {
+        self.extension.is_some_and(|extension| extension.tags_len() > 0)
+    }
+
     /// Its header in a segment with this base that is written to flash: its expiry is exact.
     pub(super) fn header_for_flash(&self, base: Seconds) -> Header {
         let header = self.header(base);
@@ -399,15 +532,32 @@ impl NewRecord<'_> {
         if expires { header.with(State::Wide, true).with_expiry_code(WIDE) } else { header }
     }
 
-    /// Its header in a segment with this base.
+    /// Its header with the lengths alone.
     #[inline]
+    fn plain_header(&self) -> Header {
+        if let Some(extension) = self.extension {
+            return self.extended_header(extension);
+        }
+        Header::new(self.tags_and_key.len(), self.inline_len())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extended_header(&self, extension: Extension) -> Header {
+        let short = extension.key_len().min(SHORT_KEY_MAX);
+        let rest = self.tags_and_key.len() - short;
+        Header::new(short, rest + self.inline_len()).with(State::Extended, true)
+    }
+
+    /// Its header in a segment with this base.
+    #[expect(clippy::inline_always, reason = "a call costs `set` 2 % of its instructions")]
+    #[inline(always)]
     pub(super) fn header(&self, base: Seconds) -> Header {
-        let inline_len = self.inline_len();
-        let code = expiry_code(base, seconds(self.attributes.expiry));
+        let code = expiry_code(base, self.attributes.expiry.second());
         let flags = self.attributes.client_flags != 0;
         // A large item always has a field for an exact expiry, so that a touch rarely has to copy it.
         let wide = code.is_none() || self.chain.is_some();
-        marked(Header::new(self.key.len(), inline_len), &self.attributes)
+        marked(self.plain_header(), &self.attributes)
             .with(State::Flags, flags)
             .with(State::Wide, wide)
             .with(State::Link, self.link().is_some())
@@ -421,13 +571,13 @@ impl NewRecord<'_> {
     pub(super) fn header_at(&self, header: Header, base: Seconds) -> Header {
         match self.attributes.expiry {
             Expiry::Never => header.with_access_code(access_code(base, self.accessed)),
-            Expiry::At(_) => self.header(base),
+            Expiry::At(_) | Expiry::Before(..) => self.header(base),
         }
     }
 
     /// The maximum of bytes that it takes in any segment.
     pub(super) fn len_at_most(&self) -> usize {
-        let wide = Header::new(self.key.len(), self.inline_len()).with(State::Wide, true);
+        let wide = self.plain_header().with(State::Wide, true);
         let wide = wide.with(State::Link, self.link().is_some());
         wide.with(State::Flags, self.attributes.client_flags != 0).record_len(true)
     }
@@ -457,10 +607,14 @@ impl NewRecord<'_> {
     pub(super) unsafe fn write(&self, table: &Table, offset: usize, header: Header, cas: bool) {
         let region = &table.region;
         strict_assert!(is_in_place(table, offset, header, cas), "no item can begin at {offset}");
-        let at = seconds(self.attributes.expiry);
+        let at = self.attributes.expiry.second();
         let mut here = offset + 8;
         if cas {
             region.word(here).store(self.cas, Ordering::Relaxed);
+            here += 8;
+        }
+        if let Some(extension) = self.extension {
+            region.word(here).store(extension.word(), Ordering::Relaxed);
             here += 8;
         }
         let flags = header.has(State::Flags).then_some(self.attributes.client_flags);
@@ -470,7 +624,7 @@ impl NewRecord<'_> {
             region.half(here).store(half, Ordering::Relaxed);
             here += 4;
         }
-        for piece in [self.key].into_iter().chain(self.value) {
+        for piece in [self.tags_and_key].into_iter().chain(self.value) {
             // SAFETY: the caller owns these bytes, and `len` has counted them all.
             unsafe { region.write(here, piece) };
             here += piece.len();

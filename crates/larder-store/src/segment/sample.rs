@@ -32,7 +32,7 @@ impl Handle {
             return;
         }
         let (found, reads) = (self.extent(key), read.into());
-        let sample = Sample { hash: key.hash, reads, found, now: self.now };
+        let sample = Sample { hash: key.hash, reads, found, now: self.now.secs };
         self.sampler.waiting.push(sample);
         if self.sampler.waiting.len() == WAITING_MAX {
             let mut curve = self.shared.mrc.curve();

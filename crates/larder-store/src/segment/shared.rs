@@ -482,7 +482,7 @@ impl Shared {
     }
 
     pub(super) fn class_of(&self, record: &Record<'_>) -> (usize, usize) {
-        self.class_of_parts(record.key().len(), record.value_len(), record.client_flags())
+        self.class_of_parts(record.key_len(), record.value_len(), record.client_flags())
     }
 
     /// The statistics class of an item and the bytes that it counts for.
@@ -644,15 +644,16 @@ impl Shared {
                 class.bytes = class.bytes.wrapping_add(bytes);
             }
         }
-        // After a repair an item may be counted in another class than its own.
-        let is_negative = |class: &ClassGauges| class.items.cast_signed() < 0;
-        for class in gauges.classes.iter_mut().filter(|class| is_negative(class)) {
-            (class.items, class.bytes) = (0, 0);
-        }
         let sum = |field: fn(&ClassGauges) -> u64| {
             gauges.classes.iter().map(field).fold(0, u64::wrapping_add)
         };
         let (items, bytes, evictions) = (sum(|c| c.items), sum(|c| c.bytes), sum(|c| c.evicted));
+        let bytes = bytes.cast_signed().max(0).cast_unsigned();
+        // After a repair an item may be counted in another class than its own: the sum of all is right nonetheless.
+        let is_negative = |class: &ClassGauges| class.items.cast_signed() < 0;
+        for class in gauges.classes.iter_mut().filter(|class| is_negative(class)) {
+            (class.items, class.bytes) = (0, 0);
+        }
         Gauges {
             items,
             bytes,
@@ -662,6 +663,10 @@ impl Shared {
             index_growing: self.growth.try_lock().is_err(),
             limit_bytes: self.limit_bytes.load(Ordering::Relaxed) as u64,
             used_bytes: (self.alloc().used() * layout.segment_len) as u64,
+            dead_bytes: table.dead_bytes(),
+            tags_bytes: table.tags_len() as u64,
+            tags_dropped: table.header_page().tags.drops.load(Ordering::Relaxed),
+            tags_displaced: table.header_page().tags.displaced.load(Ordering::Relaxed),
             ..gauges
         }
     }

@@ -1,6 +1,7 @@
 //! The counters of a handle, from its start. Each has one writer; the sums over all handles are the
 //! cache's totals. The counts of items are in the region (`block`).
 
+use crate::engine::Death;
 use crate::{ClassGauges, Gauges, Seconds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -30,7 +31,8 @@ macro_rules! class_stats {
 
 class_stats! {
     evicted evicted_nonzero evicted_unfetched evicted_active
-    expired_unfetched reclaimed crawler_reclaimed out_of_memory
+    expired_unfetched reclaimed reclaimed_flushed reclaimed_untagged crawler_reclaimed
+    out_of_memory
 }
 
 /// A counter with one writer.
@@ -104,10 +106,12 @@ impl HandleStats {
         class.last_eviction.set(now, item.idle_secs);
     }
 
-    /// Counts an expired or flushed item that was removed. `crawled`: maintenance has found it.
-    pub(super) fn reclaim(&self, class: usize, fetched: bool, crawled: bool) {
+    /// Counts an item that was removed because it could not be shown any more. `crawled`: maintenance has found it.
+    pub(super) fn reclaim(&self, class: usize, death: Death, fetched: bool, crawled: bool) {
         let class = &self.classes[class];
         class.reclaimed.add(1);
+        class.reclaimed_flushed.add((death == Death::Flushed).into());
+        class.reclaimed_untagged.add((death == Death::Untagged).into());
         class.expired_unfetched.add((!fetched).into());
         class.crawler_reclaimed.add(crawled.into());
     }
@@ -122,10 +126,12 @@ impl HandleStats {
         for class in &self.classes {
             let ClassStats { last_eviction, evicted, evicted_nonzero, .. } = class;
             let ClassStats { evicted_unfetched, evicted_active, expired_unfetched, .. } = class;
-            let ClassStats { reclaimed, crawler_reclaimed, out_of_memory, .. } = class;
+            let ClassStats { reclaimed, reclaimed_flushed, reclaimed_untagged, .. } = class;
+            let ClassStats { crawler_reclaimed, out_of_memory, .. } = class;
             [&last_eviction.0, evicted, evicted_nonzero, evicted_unfetched, evicted_active]
                 .into_iter()
-                .chain([expired_unfetched, reclaimed, crawler_reclaimed, out_of_memory])
+                .chain([expired_unfetched, reclaimed, reclaimed_flushed, reclaimed_untagged])
+                .chain([crawler_reclaimed, out_of_memory])
                 .for_each(|count| count.set(0));
         }
     }
@@ -141,6 +147,8 @@ impl HandleStats {
         let classes = vec![ClassGauges::default(); classes];
         let mut gauges = Gauges { classes, ..Gauges::default() };
         handles.into_iter().for_each(|handle| handle.add_to(&mut gauges));
+        let last = gauges.classes.iter().map(|class| class.evicted_time).max();
+        gauges.evicted_time = LastEviction::idle_secs(last.unwrap_or(0));
         for class in &mut gauges.classes {
             class.evicted_time = LastEviction::idle_secs(class.evicted_time);
         }

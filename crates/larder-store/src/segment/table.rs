@@ -9,14 +9,14 @@
 //!                     │                                                       ▲
 //!                     ├──▶ Chain (of a large value) ───────── retire() ───────┘
 //!                     ├──▶ Leaving ─── written to flash, then retire() ────────┘
-//!                     └──▶ Buckets, Ghosts, Pages, Buffers (permanently)
+//!                     └──▶ Buckets, Ghosts, Pages, Buffers, Tags (permanently)
 //! ```
 //! A segment that is being cleaned or evicted stays Sealed, but is out of the queues: it belongs to
 //! the handle that empties it. An upload's segments are Taken until their value is stored.
 
 use super::header_page::HeaderPage;
 use super::index::{BUCKET_SLOTS, Buckets};
-use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout, PAGE_ENTRY_LEN};
+use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout, PAGE_ENTRY_LEN, TAG_BUCKET_LEN};
 use super::raw::Region;
 use super::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::eviction::{Kind, Queue, SizeClass};
@@ -43,6 +43,8 @@ pub(super) enum SegmentState {
     Pages,
     /// Items are read from flash to it.
     Buffers,
+    /// A part of the table of tags.
+    Tags,
 }
 
 impl SegmentState {
@@ -58,6 +60,7 @@ impl SegmentState {
             | Self::Ghosts
             | Self::Leaving
             | Self::Pages
+            | Self::Tags
             | Self::Buffers => &[Self::Fresh, Self::Free, Self::Taken],
             Self::Sealed => &[Self::Open],
             Self::Retired => &[Self::Sealed, Self::Leaving],
@@ -252,11 +255,11 @@ impl<'r> Entry<'r> {
     pub(super) fn state(&self) -> Option<SegmentState> {
         use SegmentState::{
             Buckets, Buffers, Chain, Free, Fresh, Ghosts, Leaving, Open, Pages, Retired, Sealed,
-            Taken,
+            Tags, Taken,
         };
         let states = [
             Fresh, Free, Taken, Open, Sealed, Retired, Chain, Buckets, Ghosts, Leaving, Pages,
-            Buffers,
+            Buffers, Tags,
         ];
         states.get(self.state_word().load(Ordering::Acquire) as usize).copied()
     }
@@ -289,6 +292,39 @@ impl<'r> Entry<'r> {
     /// When maintenance searches it for expired items next, in seconds.
     pub(super) fn next_crawl(&self) -> &'r AtomicU32 {
         self.half(12)
+    }
+
+    /// Whether maintenance has to search it for items whose tags were dropped: [`NO_TAGS`], [`UNSEARCHED`], or
+    /// how often tags were dropped before it was searched last (see [`drops_word`]).
+    fn tags_searched(&self) -> &'r AtomicU32 {
+        self.half(8)
+    }
+
+    /// Notes that there is an item with tags in it.
+    pub(super) fn note_tags(&self) {
+        if self.tags_searched().load(Ordering::Relaxed) != UNSEARCHED {
+            self.tags_searched().store(UNSEARCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// Undoes [`Entry::begin_tag_search`].
+    pub(super) fn redo_tag_search(&self) {
+        if self.tags_searched().load(Ordering::Relaxed) != NO_TAGS {
+            self.note_tags();
+        }
+    }
+
+    /// Whether items in it may have tags that were dropped since it was searched.
+    pub(super) fn may_have_dropped_tags(&self, drops: u64) -> bool {
+        let searched = self.tags_searched().load(Ordering::Relaxed);
+        searched != NO_TAGS && drops > 0 && searched != drops_word(drops)
+    }
+
+    /// Notes that it is about to be searched, after tags were dropped so often.
+    pub(super) fn begin_tag_search(&self, drops: u64) {
+        if self.tags_searched().load(Ordering::Relaxed) != NO_TAGS {
+            self.tags_searched().store(drops_word(drops), Ordering::Relaxed);
+        }
     }
 
     /// The bytes of its items that were hit since they were written to it.
@@ -332,6 +368,7 @@ impl<'r> Entry<'r> {
             (self.next(), 0),
             (self.half(9), word_of(kind)),
             (self.next_crawl(), 0),
+            (self.tags_searched(), NO_TAGS),
             (self.first_hits(), 0),
         ] {
             word.store(value, Ordering::Relaxed);
@@ -343,16 +380,23 @@ impl<'r> Entry<'r> {
 
     /// Notes the expiry of an item in the first and the last expiry.
     pub(super) fn note_expiry(&self, at: Expiry) {
-        let at = match at {
-            Expiry::Never => u32::MAX,
-            Expiry::At(at) => at.0,
-        };
+        let at = at.second().map_or(u32::MAX, |at| at.0);
         self.last_expiry().fetch_max(at, Ordering::Relaxed);
         if self.first_expiry().fetch_min(at, Ordering::Relaxed) > at {
             // It expires before all others: maintenance has to search the segment in time.
             self.next_crawl().fetch_min(at, Ordering::Relaxed);
         }
     }
+}
+
+/// No item has tags.
+const NO_TAGS: u32 = 0;
+/// Items with tags were added since the last search, or before any.
+const UNSEARCHED: u32 = 1;
+
+/// A count of dropped tags as an entry keeps it: it differs from the others for two billion drops.
+fn drops_word(drops: u64) -> u32 {
+    2 + (drops & 0x7fff_ffff) as u32
 }
 
 /// The place of the size class in a stored kind.
@@ -393,6 +437,7 @@ pub(super) struct Table {
     bucket_segments: Directory,
     ghost_segments: Directory,
     page_segments: Directory,
+    tag_segments: Directory,
 }
 
 /// The places of the parts of a growing array, each of which is in a segment of its own.
@@ -432,6 +477,12 @@ impl Directory {
     fn parts(&self, len: usize) -> usize {
         len.div_ceil(self.mask + 1)
     }
+
+    /// Whether all parts for `len` elements were entered.
+    fn has_parts(&self, len: usize) -> bool {
+        let parts = self.starts.get(..self.parts(len));
+        parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
+    }
 }
 
 impl Table {
@@ -439,7 +490,8 @@ impl Table {
         let bucket_segments = Directory::new(&layout, BUCKET_LEN, SegmentState::Buckets);
         let ghost_segments = Directory::new(&layout, GHOSTS_LEN, SegmentState::Ghosts);
         let page_segments = Directory::new(&layout, PAGE_ENTRY_LEN, SegmentState::Pages);
-        Self { region, layout, bucket_segments, ghost_segments, page_segments }
+        let tag_segments = Directory::new(&layout, TAG_BUCKET_LEN, SegmentState::Tags);
+        Self { region, layout, bucket_segments, ghost_segments, page_segments, tag_segments }
     }
 
     /// The number of segments for a table of `pages` pages on flash.
@@ -454,13 +506,29 @@ impl Table {
 
     /// Adds a segment to the table of pages, whose entries are zeroes.
     pub(super) fn extend_pages(&self, part: usize, segment: u32) {
+        self.add_part(&self.page_segments, part, segment);
+    }
+
+    /// Adds a segment to the table of tags, whose words are zeroes.
+    pub(super) fn extend_tags(&self, part: usize, segment: u32) {
+        self.add_part(&self.tag_segments, part, segment);
+    }
+
+    /// A bucket of the table of tags.
+    #[inline]
+    pub(super) fn tag_bucket(&self, bucket: usize) -> &[AtomicU64; BUCKET_SLOTS] {
+        self.region.bucket(self.tag_segments.place(bucket))
+    }
+
+    /// Adds a segment to a growing array. One that was used before is zeroed.
+    fn add_part(&self, directory: &Directory, part: usize, segment: u32) {
         let entry = self.entry(segment);
         if !entry.is(SegmentState::Fresh) {
             self.clear(segment);
         }
         entry.part().store(u32::try_from(part).expect("segments"), Ordering::Relaxed);
-        entry.set_state(SegmentState::Pages);
-        self.page_segments.starts[part].store(self.layout.start(segment), Ordering::Release);
+        entry.set_state(directory.state);
+        directory.starts[part].store(self.layout.start(segment), Ordering::Release);
     }
 
     /// The first byte of the entry of a page on flash.
@@ -473,6 +541,13 @@ impl Table {
     pub(super) fn entry(&self, segment: u32) -> Entry<'_> {
         let (at, first_hits) = (self.layout.entry(segment), self.layout.first_hits(segment));
         Entry { region: &self.region, at, first_hits }
+    }
+
+    /// The bytes of dead items in all segments.
+    pub(super) fn dead_bytes(&self) -> u64 {
+        let segments = u32::try_from(self.layout.segments).unwrap_or(u32::MAX);
+        let entries = (0..segments).map(|segment| self.entry(segment));
+        entries.filter(Entry::holds_items).map(|entry| u64::from(entry.dead())).sum()
     }
 
     /// Says that a record is about to have an index word to which the chain belongs that begins at
@@ -515,20 +590,12 @@ impl Table {
             + usize::from(self.ghost_segments.starts_part(bucket))
     }
 
-    /// Adds the segments that [`Table::wants`] has counted for `bucket`. Segments that were used before
-    /// are zeroed.
+    /// Adds the segments that [`Table::wants`] has counted for `bucket`.
     pub(super) fn extend(&self, bucket: usize, mut segments: impl Iterator<Item = u32>) {
         for directory in [&self.bucket_segments, &self.ghost_segments] {
             if directory.starts_part(bucket) {
                 let segment = segments.next().expect("the caller passes as many as are needed");
-                let entry = self.entry(segment);
-                if !entry.is(SegmentState::Fresh) {
-                    self.clear(segment);
-                }
-                let part = bucket >> directory.shift;
-                entry.part().store(u32::try_from(part).expect("segments"), Ordering::Relaxed);
-                entry.set_state(directory.state);
-                directory.starts[part].store(self.layout.start(segment), Ordering::Release);
+                self.add_part(directory, bucket >> directory.shift, segment);
             }
         }
     }
@@ -539,6 +606,7 @@ impl Table {
         let directory = match state {
             SegmentState::Buckets => &self.bucket_segments,
             SegmentState::Pages => &self.page_segments,
+            SegmentState::Tags => &self.tag_segments,
             _ => &self.ghost_segments,
         };
         let part = self.entry(segment).part().load(Ordering::Relaxed) as usize;
@@ -553,16 +621,17 @@ impl Table {
 
     /// Whether all parts that `buckets` buckets need were entered.
     pub(super) fn has_parts(&self, buckets: usize) -> bool {
-        [&self.bucket_segments, &self.ghost_segments].into_iter().all(|directory| {
-            let parts = directory.starts.get(..directory.parts(buckets));
-            parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
-        })
+        self.bucket_segments.has_parts(buckets) && self.ghost_segments.has_parts(buckets)
     }
 
     /// Whether all parts of the table of pages were entered.
     pub(super) fn has_page_parts(&self, pages: usize) -> bool {
-        let parts = self.page_segments.starts.get(..self.page_segments.parts(pages));
-        parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
+        self.page_segments.has_parts(pages)
+    }
+
+    /// Whether all parts of the table of tags were entered.
+    pub(super) fn has_tag_parts(&self, buckets: usize) -> bool {
+        self.tag_segments.has_parts(buckets)
     }
 
     /// Empties a bucket and its ghosts, if there is memory for them.

@@ -23,7 +23,7 @@ fn config(mib: usize, evict: bool) -> Config {
     }
 }
 
-fn cache(mib: usize, evict: bool) -> Cache {
+pub(super) fn cache(mib: usize, evict: bool) -> Cache {
     Cache::new(config(mib, evict)).unwrap()
 }
 
@@ -38,7 +38,13 @@ fn key<'k>(handle: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
 fn set(handle: &mut Handle, name: &[u8], value: &[u8], expiry: Expiry) -> Result<u64, Refusal> {
     let attributes = Attributes { expiry, ..Attributes::default() };
     let value = NewValue::Bytes(value);
-    let put = || Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false };
+    let put = || Change::Put {
+        attributes,
+        cas: NewCas::Fresh,
+        value,
+        fetched: false,
+        tags: NewTags::None,
+    };
     handle.update(key(handle, name), &mut None, |_| (put(), ())).map(|updated| updated.cas)
 }
 
@@ -62,7 +68,13 @@ fn get(handle: &mut Handle, name: &[u8]) -> Lookup<Vec<u8>> {
 fn append(handle: &mut Handle, name: &[u8], more: &[u8]) -> Result<(), Refusal> {
     let attributes = Attributes::default();
     let value = NewValue::Append(more);
-    let put = || Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false };
+    let put = || Change::Put {
+        attributes,
+        cas: NewCas::Fresh,
+        value,
+        fetched: false,
+        tags: NewTags::None,
+    };
     handle.update(key(handle, name), &mut None, |_| (put(), ())).map(drop)
 }
 

@@ -4,6 +4,7 @@
 use super::chain::{ChainLease, Upload};
 use super::shared::{AbortOnUnwind, Shared};
 
+use super::extension::Extension;
 use super::flash::find::{OnFlash, liveness_on_flash};
 use super::flash::reading::Reading;
 use super::handle::{Handle, lend, liveness};
@@ -17,16 +18,13 @@ use super::table::Table;
 use crate::engine::{Liveness, SPACES};
 use crate::eviction::{Kind, Queue};
 use crate::{
-    Access, Attributes, Change, HashedKey, Item, Lookup, NUMBER_WIDTH_MAX, NewCas, NewValue,
-    Refusal, Updated,
+    Access, Attributes, Change, HashedKey, Item, KEY_LEN_MAX, Lookup, NUMBER_WIDTH_MAX, NewCas,
+    NewTags, NewValue, Refusal, TAGS_MAX, Updated,
 };
 use std::sync::Arc;
 
 /// The bytes that a typical item takes beside key and value, for its size class.
 const ITEM_HEAD: usize = 16;
-
-/// The longest key in bytes.
-const KEY_LEN_MAX: usize = 255;
 
 /// What an update lacks. The shortage is resolved without any lock held, then the update starts over.
 #[derive(Debug)]
@@ -119,7 +117,7 @@ impl Writer<'_> {
     ) -> Result<Updated<R>, Shortage<'v>> {
         let stripe = &shared.index.lock(key.hash);
         let witness = Witness::locked(stripe);
-        let is_key = |slot| shared.record(slot, witness).key() == key.bytes;
+        let is_key = |slot| shared.record(slot, witness).has_key(key.bytes);
         let mut found = stripe.find(is_key).map(|place| {
             let record = shared.record(place.slot, witness);
             let liveness = liveness(shared, &record, self.now);
@@ -219,21 +217,50 @@ impl<'u> Update<'u, '_> {
             Change::SetAttributes { attributes, cas, access } => {
                 self.set_attributes(attributes, cas, access)
             }
-            Change::Put { attributes, cas, value, fetched } => {
-                let new = NewRecord {
+            Change::Put { attributes, cas, value, fetched, tags } => {
+                if !(1..=KEY_LEN_MAX).contains(&self.key.bytes.len()) {
+                    return Err(Shortage::Refused(Refusal::TooLarge));
+                }
+                let cas = self.choose_cas(cas);
+                let new = |value| NewRecord {
                     attributes,
-                    cas: self.choose_cas(cas),
+                    cas,
                     fetched,
-                    accessed: self.writer.now,
-                    key: self.key.bytes,
-                    value: [&[]; 3],
+                    accessed: self.writer.now.secs,
+                    extension: self.extension(&attributes, 0),
+                    tags_and_key: self.key.bytes,
+                    value,
                     chain: None,
                     flash_copy: None,
                 };
-                self.put(new, value, upload)?;
-                Ok(new.cas)
+                match value {
+                    _ if self.may_have(tags) => {
+                        self.put_tagged(new([&[]; 3]), tags, value, upload)?;
+                    }
+                    NewValue::Bytes(bytes) if self.is_inline(bytes.len()) => {
+                        let new = new([bytes, &[], &[]]);
+                        self.publish(&new, false)?;
+                    }
+                    _ => self.put(new([&[]; 3]), value, upload)?,
+                }
+                Ok(cas)
             }
         }
+    }
+
+    /// Whether an item that is stored with these tags may have some.
+    fn may_have(&self, tags: NewTags<'_>) -> bool {
+        match tags {
+            NewTags::None => false,
+            NewTags::Same => self.live().is_some_and(|found| found.record.has_extension()),
+            NewTags::These(_) => true,
+        }
+    }
+
+    /// Whether a value of this length in bytes can be stored, and needs no segments of its own.
+    fn is_inline(&self, len: usize) -> bool {
+        let max = self.shared.table().layout.inline_max();
+        len <= max && len <= self.shared.config.item_size_max
     }
 
     fn count_hit(&self) {
@@ -251,7 +278,7 @@ impl<'u> Update<'u, '_> {
     fn mark_accessed(&self) {
         self.count_hit();
         if let Some(found) = self.live() {
-            found.record.note_access(self.writer.now);
+            found.record.note_access(self.writer.now.secs);
         }
     }
 
@@ -289,6 +316,13 @@ impl<'u> Update<'u, '_> {
         }
     }
 
+    /// The extension of an item of this key.
+    #[inline]
+    fn extension(&self, attributes: &Attributes, tags_len: usize) -> Option<Extension> {
+        let early = attributes.expiry.early_millis();
+        Extension::of(self.key.bytes.len(), early, attributes.binary_key, tags_len)
+    }
+
     fn set_attributes<'v>(
         &mut self,
         attributes: Attributes,
@@ -310,14 +344,40 @@ impl<'u> Update<'u, '_> {
             attributes,
             cas,
             fetched: read || record.header.has(State::Fetched),
-            accessed: if read { self.writer.now } else { record.accessed() },
-            key: self.key.bytes,
+            accessed: if read { self.writer.now.secs } else { record.accessed() },
+            extension: self.extension(&attributes, record.tags_len()),
+            tags_and_key: record.tags_and_key(),
             value: [record.inline_value(), &[], &[]],
             chain: record.chain(),
             flash_copy: None,
         };
         self.publish_with_chain_of(&record, &new)?;
         Ok(cas)
+    }
+
+    /// [`Update::put`] for an item that may have tags.
+    #[cold]
+    fn put_tagged<'v>(
+        &mut self,
+        new: NewRecord<'_>,
+        tags: NewTags<'_>,
+        value: NewValue<'v>,
+        upload: &mut Option<Upload>,
+    ) -> Result<(), Shortage<'v>> {
+        let mut words = Vec::new();
+        match tags {
+            NewTags::None => (),
+            NewTags::Same => {
+                words.extend_from_slice(self.live().map_or(&[][..], |found| found.record.tags()));
+            }
+            NewTags::These(tags) => {
+                let tags = tags.iter().take(TAGS_MAX);
+                tags.for_each(|tag| words.extend_from_slice(&tag.0.to_ne_bytes()));
+            }
+        }
+        let extension = self.extension(&new.attributes, words.len());
+        words.extend_from_slice(self.key.bytes);
+        self.put(NewRecord { extension, tags_and_key: &words, ..new }, value, upload)
     }
 
     fn put<'v>(
@@ -526,9 +586,6 @@ impl<'u> Update<'u, '_> {
         new: &NewRecord<'_>,
         keep_chain: bool,
     ) -> Result<usize, Shortage<'v>> {
-        if self.key.bytes.is_empty() || self.key.bytes.len() > KEY_LEN_MAX {
-            return Err(Shortage::Refused(Refusal::TooLarge));
-        }
         let (shared, hash) = (self.shared, self.key.hash);
         let unread = self.is_unread.then(|| self.stripe.on_flash().next()).flatten();
         let (queue, freq, ghosts) = match self.live() {
@@ -545,7 +602,7 @@ impl<'u> Update<'u, '_> {
                 (queue, 0, is_remembered.then_some((words, ghosts)))
             }
         };
-        let bytes = new.chain_len() + new.inline_len() + new.key.len() + ITEM_HEAD;
+        let bytes = new.chain_len() + new.inline_len() + self.key.bytes.len() + ITEM_HEAD;
         let kind = self.writer.kind(shared, queue, new.attributes.expiry, bytes);
         let Some(offset) = self.writer.write(shared, kind, new) else {
             return Err(Shortage::Room(kind, new.len_at_most()));
@@ -579,7 +636,8 @@ impl<'u> Update<'u, '_> {
             }
         }
         strict_assert!(
-            Record::at(shared.table(), offset, shared.config.cas, self.witness).key() == new.key,
+            Record::at(shared.table(), offset, shared.config.cas, self.witness)
+                .has_key(self.key.bytes),
             "the item that was written is read back"
         );
         if let Some((words, ghosts)) = ghosts {
@@ -594,7 +652,7 @@ impl<'u> Update<'u, '_> {
         let (shared, attributes) = (self.shared, &new.attributes);
         let value_len = new.chain_len() + new.inline_len();
         let (class, footprint) =
-            shared.class_of_parts(new.key.len(), value_len, attributes.client_flags);
+            shared.class_of_parts(self.key.bytes.len(), value_len, attributes.client_flags);
         let (table, member) = (shared.table(), self.writer.member);
         member.stats.store();
         let Some(found) = &self.found else {

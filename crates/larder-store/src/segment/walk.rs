@@ -11,7 +11,7 @@ use super::index::BUCKET_SLOTS;
 use super::moves::{Lost, WalkId};
 use super::record::{Record, Witness};
 use super::shared::Shared;
-use crate::{Item, Seconds, WalkPlace, WalkState};
+use crate::{Item, Now, WalkPlace, WalkState};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -217,7 +217,7 @@ impl Handle {
             for bucket in buckets {
                 index.for_each_in(bucket, |slot| {
                     if slot.is_on_flash() {
-                        seeking.add(shared, index.hash_like(bucket, slot), slot, now);
+                        seeking.add(shared, index.hash_like(bucket, slot), slot, now.secs);
                     } else {
                         let record = shared.record(slot, Witness::pinned(pinned));
                         shown += usize::from(show(shared, &record, now, visit));
@@ -258,7 +258,7 @@ impl Handle {
             let mut shown = 0;
             shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
                 if slot.is_on_flash() {
-                    seeking.add(shared, hash, slot, now);
+                    seeking.add(shared, hash, slot, now.secs);
                 } else {
                     let record = shared.record(slot, Witness::pinned(pinned));
                     shown += usize::from(show(shared, &record, now, visit));
@@ -274,7 +274,7 @@ impl Handle {
 fn show(
     shared: &Arc<Shared>,
     record: &Record<'_>,
-    now: Seconds,
+    now: Now,
     visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
 ) -> bool {
     let is_live = liveness(shared, record, now).is_live();

@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, Lookup, NewCas, NewValue, Refusal, Value,
+    Access, Attributes, Change, Engine, Expiry, KEY_LEN_MAX, Lookup, NewCas, NewTags, NewValue,
+    Now, Refusal, Value,
 };
 
 for_every_engine! {
@@ -11,6 +12,7 @@ for_every_engine! {
     the_highest_cas_can_be_replaced
     without_cas_every_number_is_zero
     an_item_is_gone_in_the_second_it_names
+    an_item_is_gone_in_the_millisecond_it_names
     an_item_stored_with_its_time_past_is_not_there
     the_dead_are_found_and_taken_away
     a_flush_spares_what_comes_after_it_in_the_same_second
@@ -25,6 +27,7 @@ for_every_engine! {
     an_upload_does_not_take_more_than_was_announced
     what_cannot_fit_is_too_large
     the_prefix_of_a_key_is_another_key
+    the_longest_key_is_found_and_a_longer_one_is_refused
     statistics_follow_the_items
     statistics_are_the_same_from_every_handle
 }
@@ -106,6 +109,40 @@ fn an_item_is_gone_in_the_second_it_names<S: Subject>() {
     engine.end_batch();
     engine.begin_batch(after(100_000));
     assert_eq!(see(&mut engine, b"late", Access::Untracked), Lookup::Expired);
+}
+
+fn an_item_is_gone_in_the_millisecond_it_names<S: Subject>() {
+    let mut engine = engine::<S>();
+    let at = |secs, millis| Now { secs: after(secs), millis };
+    let expiry = Expiry::at_millis(at(9, 750).in_millis());
+    assert_eq!(expiry.second(), Some(after(10)));
+    let attributes = Attributes { expiry, ..Attributes::default() };
+    for key in [&b"a"[..], b"crawled"] {
+        set_with(&mut engine, key, b"1", attributes).unwrap();
+    }
+    // Another expiry in the same second, and none in milliseconds any more.
+    set_with(&mut engine, b"b", b"1", attributes).unwrap();
+    let later = Expiry::at_millis(at(9, 900).in_millis());
+    amend(&mut engine, b"b", Attributes { expiry: later, ..attributes }, NewCas::Same);
+    set_with(&mut engine, b"c", b"1", attributes).unwrap();
+    amend(&mut engine, b"c", expiring(after(10)), NewCas::Same);
+    engine.end_batch();
+    engine.begin_batch(at(9, 749));
+    let Lookup::Hit(seen) = see(&mut engine, b"a", Access::Tracked) else { panic!("it is live") };
+    assert_eq!(seen.attributes.expiry, expiry);
+    assert_eq!((expiry.left(at(9, 749)), expiry.left_millis(at(8, 700))), (Some(1), Some(1050)));
+    engine.end_batch();
+    engine.begin_batch(at(9, 750));
+    assert_eq!(see(&mut engine, b"a", Access::Tracked), Lookup::Expired);
+    assert!(get(&mut engine, b"b").is_some() && get(&mut engine, b"c").is_some());
+    engine.end_batch();
+    engine.begin_batch(at(9, 900));
+    assert_eq!((get(&mut engine, b"b"), get(&mut engine, b"c").is_some()), (None, true));
+    engine.end_batch();
+    tidy(&mut engine, after(10));
+    engine.begin_batch(after(10));
+    assert_eq!(get(&mut engine, b"c"), None);
+    assert_eq!(engine.gauges().items, 0, "maintenance finds them");
 }
 
 fn an_item_stored_with_its_time_past_is_not_there<S: Subject>() {
@@ -285,6 +322,7 @@ fn an_upload_that_is_not_wanted_is_given_back<S: Subject>() {
         cas: NewCas::Fresh,
         value: NewValue::Uploaded,
         fetched: false,
+        tags: NewTags::None,
     };
     engine.update(key, &mut upload, |_| (put(), ())).unwrap();
     assert!(upload.is_none());
@@ -306,6 +344,19 @@ fn what_cannot_fit_is_too_large<S: Subject>() {
     let huge = vec![0; limit_bytes + 1];
     assert_eq!(set(&mut engine, b"a", &huge), Err(Refusal::TooLarge));
     assert_eq!(get(&mut engine, b"a").unwrap(), b"1", "nothing changed");
+}
+
+fn the_longest_key_is_found_and_a_longer_one_is_refused<S: Subject>() {
+    let mut engine = engine::<S>();
+    let key = [b'k'; KEY_LEN_MAX + 1];
+    for len in [KEY_LEN_MAX - 1, KEY_LEN_MAX, 255, 256] {
+        set(&mut engine, &key[..len], len.to_string().as_bytes()).unwrap();
+    }
+    assert_eq!(set(&mut engine, &key, b"1"), Err(Refusal::TooLarge));
+    for len in [KEY_LEN_MAX - 1, KEY_LEN_MAX, 255, 256] {
+        assert_eq!(get(&mut engine, &key[..len]).unwrap(), len.to_string().as_bytes());
+    }
+    assert_eq!(get(&mut engine, &key), None);
 }
 
 fn the_prefix_of_a_key_is_another_key<S: Subject>() {

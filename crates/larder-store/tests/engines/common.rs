@@ -6,8 +6,8 @@ use larder_store::dashmap;
 #[cfg(feature = "moka")]
 use larder_store::moka;
 use larder_store::{
-    Access, Attributes, Change, Engine, Item, Lease, Lookup, NewCas, NewValue, Refusal, Seconds,
-    SizeClasses, Updated, Value, segment,
+    Access, Attributes, Change, Engine, Item, Lease, Lookup, NewCas, NewTags, NewValue, Refusal,
+    Seconds, SizeClasses, Updated, Value, segment,
 };
 use std::time::{Duration, Instant};
 
@@ -153,7 +153,13 @@ pub(crate) fn put(
     attributes: Attributes,
     cas: NewCas,
 ) -> Result<u64, Refusal> {
-    change(engine, key, || Change::Put { attributes, cas, value, fetched: false })
+    change(engine, key, || Change::Put {
+        attributes,
+        cas,
+        value,
+        fetched: false,
+        tags: NewTags::None,
+    })
 }
 
 pub(crate) fn amend(

@@ -1,9 +1,10 @@
 //! Random operations: every engine behaves like the oracle.
 
 use crate::common::*;
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, name};
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, Item, Lookup, NewCas, NewValue, Seconds, Value,
+    Access, Attributes, Change, Engine, Expiry, Item, Lookup, NewCas, NewTags, NewValue, Now,
+    Seconds, Value,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -41,6 +42,7 @@ enum Op {
     Flush,
     FlushIn(u32),
     Advance(u32),
+    AdvanceMillis(u16),
     Maintain,
     /// Goes on with the other handle.
     Switch,
@@ -72,10 +74,10 @@ enum Cas {
     Exactly(u64),
 }
 
-/// Attributes, with a lifetime for an expiry.
+/// Attributes, with a lifetime in seconds and milliseconds for an expiry.
 #[derive(Clone, Copy, Debug)]
 struct Marks {
-    lifetime: Option<u32>,
+    lifetime: Option<(u32, u16)>,
     attributes: Attributes,
 }
 
@@ -103,6 +105,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Flush),
         1 => (1..20_u32).prop_map(Op::FlushIn),
         6 => prop_oneof![5 => 1..5_u32, 1 => 5..40_000_u32].prop_map(Op::Advance),
+        3 => (1..1000_u16).prop_map(Op::AdvanceMillis),
         4 => Just(Op::Maintain),
         2 => Just(Op::Switch),
         6 => Just(Op::EndBatch),
@@ -147,6 +150,8 @@ fn marks() -> impl Strategy<Value = Marks> {
         1 => (0..100_000_u32).prop_map(Some),
         1 => Just(Some(40_000_000)),
     ];
+    let millis = prop_oneof![1 => Just(0), 1 => 0..1000_u16];
+    let lifetime = (lifetime, millis).prop_map(|(secs, millis)| secs.map(|secs| (secs, millis)));
     let flags = prop_oneof![3 => Just(0), 1 => any::<u32>()];
     let states = (any::<bool>(), any::<bool>(), any::<bool>());
     (lifetime, flags, states).prop_map(|(lifetime, client_flags, (stale, won, binary_key))| Marks {
@@ -162,8 +167,10 @@ impl Text {
 }
 
 impl Marks {
-    fn at(self, now: Seconds) -> Attributes {
-        let at = |secs: u32| Expiry::At(Seconds(now.0 + secs));
+    fn at(self, now: Now) -> Attributes {
+        let at = |(secs, millis): (u32, u16)| {
+            Expiry::at_millis(now.in_millis() + u64::from(secs) * 1000 + u64::from(millis))
+        };
         Attributes { expiry: self.lifetime.map_or(Expiry::Never, at), ..self.attributes }
     }
 }
@@ -234,7 +241,7 @@ impl<E: Engine> Pair<E> {
                 self.oracle.flush_all();
             }
             Op::FlushIn(secs) => {
-                let at = Seconds(self.oracle.now.0 + secs);
+                let at = Seconds(self.oracle.now.secs.0 + secs);
                 self.engine().flush(Some(at));
                 self.oracle.flush_later(at);
             }
@@ -242,9 +249,13 @@ impl<E: Engine> Pair<E> {
                 self.end_batch();
                 self.oracle.advance(secs);
             }
+            Op::AdvanceMillis(millis) => {
+                self.end_batch();
+                self.oracle.advance_millis(millis);
+            }
             Op::Maintain => {
                 self.end_batch();
-                let now = self.oracle.now;
+                let now = self.oracle.now.secs;
                 self.handles[0].maintain(now);
             }
             Op::Switch => {
@@ -256,7 +267,7 @@ impl<E: Engine> Pair<E> {
     }
 
     fn get(&mut self, key: u8, access: Access) {
-        let shown = see(self.engine(), &[key], access);
+        let shown = see(self.engine(), &name(key), access);
         self.oracle.check(key, &shown);
         if access == Access::Tracked {
             self.oracle.note_access(key);
@@ -276,7 +287,8 @@ impl<E: Engine> Pair<E> {
         change: impl Fn() -> Change<'v>,
     ) -> u64 {
         let engine = self.engine();
-        let hashed = hashed(engine, std::slice::from_ref(&key));
+        let key_bytes = name(key);
+        let hashed = hashed(engine, &key_bytes);
         let decide = |found: Lookup<&Item<'_, E::Lease>>| (change(), found.map(seen));
         let updated = engine.update(hashed, upload, decide).expect("there is room for all");
         self.oracle.check(key, &updated.result);
@@ -299,7 +311,8 @@ impl<E: Engine> Pair<E> {
             What::AppendUpload(_) => NewValue::AppendUploaded,
             What::PrependUpload(_) => NewValue::PrependUploaded,
         };
-        let put = || Change::Put { attributes, cas: cas.into(), value, fetched };
+        let put =
+            || Change::Put { attributes, cas: cas.into(), value, fetched, tags: NewTags::None };
         let got = self.update(key, &mut upload, put);
         assert!(upload.is_none(), "it was used up");
         let whole = match what {
@@ -345,7 +358,8 @@ impl<E: Engine> Pair<E> {
 
     fn hold(&mut self, key: u8) {
         let engine = self.engine();
-        let hashed = hashed(engine, std::slice::from_ref(&key));
+        let key_bytes = name(key);
+        let hashed = hashed(engine, &key_bytes);
         let lease = engine.get(hashed, Access::Untracked, |item| match &item.value {
             Value::Large(lease) => Some(lease.clone()),
             _ => None,

@@ -1,15 +1,21 @@
 //! The oracle: a simple cache whose behaviour the engines are compared with.
 
 use crate::common::{OVERHEAD, START, Seen};
-use larder_store::{Access, Attributes, Lookup, NewCas, Seconds};
+use larder_store::{Access, Attributes, Lookup, NewCas, Now, Seconds};
 use std::collections::{HashMap, HashSet};
+
+/// The bytes of a key. Some are as short as can be, some as long, and some at the end of what a byte counts.
+pub(crate) fn name(key: u8) -> Vec<u8> {
+    let len = [1, 1, 250, 255, 256, 257, 700, 1024][usize::from(key % 8)];
+    vec![key; len]
+}
 
 /// A map with a clock. Expired and flushed items stay until they are replaced, so that the oracle
 /// knows why there is no item.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     items: HashMap<u8, Item>,
-    pub(crate) now: Seconds,
+    pub(crate) now: Now,
     flush_at: Option<Seconds>,
     given: HashSet<u64>,
     /// The last CAS, as long as they come one by one: one handle, and none that was chosen.
@@ -25,7 +31,7 @@ struct Item {
 impl Oracle {
     /// `counting`: fresh CAS numbers are known to come one by one.
     pub(crate) fn new(counting: bool) -> Self {
-        Self { now: START, last: counting.then_some(0), ..Self::default() }
+        Self { now: START.into(), last: counting.then_some(0), ..Self::default() }
     }
 
     fn is_live(&self, item: &Item) -> bool {
@@ -38,12 +44,13 @@ impl Oracle {
 
     /// Live and dead items, in memcached's bytes.
     pub(crate) fn live_len(&self) -> (usize, usize) {
-        let live = self.items.values().filter(|item| self.is_live(item));
+        let live = self.items.iter().filter(|(_, item)| self.is_live(item));
         let footprint = |item: &Item| {
             let flags = if item.seen.attributes.client_flags == 0 { 0 } else { 4 };
-            OVERHEAD + 1 + item.seen.value.len() + flags
+            item.seen.value.len() + flags
         };
-        (live.clone().count(), live.map(footprint).sum())
+        let of_item = |(key, item): (&u8, &Item)| OVERHEAD + name(*key).len() + footprint(item);
+        (live.clone().count(), live.map(of_item).sum())
     }
 
     pub(crate) fn dead_count(&self) -> usize {
@@ -51,8 +58,19 @@ impl Oracle {
     }
 
     pub(crate) fn advance(&mut self, secs: u32) {
-        self.now.0 += secs;
-        if self.flush_at.is_some_and(|at| at <= self.now) {
+        self.now.secs.0 += secs;
+        self.flush_if_due();
+    }
+
+    pub(crate) fn advance_millis(&mut self, millis: u16) {
+        let millis = self.now.millis + millis;
+        self.now.secs.0 += u32::from(millis / 1000);
+        self.now.millis = millis % 1000;
+        self.flush_if_due();
+    }
+
+    fn flush_if_due(&mut self) {
+        if self.flush_at.is_some_and(|at| at <= self.now.secs) {
             self.flush_all();
         }
     }
@@ -93,13 +111,13 @@ impl Oracle {
         assert_eq!(kept.fetched, shown.fetched, "key {key}");
         let off = kept.accessed.0.abs_diff(shown.accessed.0);
         // The first minutes are exact; later an engine may round.
-        let elapsed = self.now.0 - START.0;
+        let elapsed = self.now.secs.0 - START.0;
         let allowed = if elapsed < 250 { 0 } else { elapsed / 64 };
         assert!(off <= allowed, "key {key}: accessed {off} s off");
     }
 
     pub(crate) fn note_access(&mut self, key: u8) {
-        let now = self.now;
+        let now = self.now.secs;
         if self.live(key).is_none() {
             return;
         }
@@ -122,7 +140,7 @@ impl Oracle {
         fetched: bool,
     ) {
         self.check_cas(key, asked, cas);
-        let seen = Seen { attributes, cas, fetched, accessed: self.now, value };
+        let seen = Seen { attributes, cas, fetched, accessed: self.now.secs, value };
         self.items.insert(key, Item { seen, flushed: false });
     }
 

@@ -5,8 +5,8 @@
 
 use crate::common::*;
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, Item, Lease, Lookup, NewCas, NewValue, Seconds,
-    Value, segment,
+    Access, Attributes, Change, Engine, Expiry, Item, Lease, Lookup, NewCas, NewTags, NewValue,
+    Seconds, Value, segment,
 };
 use std::io::Write;
 use std::sync::Barrier;
@@ -280,6 +280,7 @@ impl<'t, E: Engine> Worker<'t, E> {
             cas: NewCas::Fresh,
             value: NewValue::Uploaded,
             fetched: false,
+            tags: NewTags::None,
         };
         let stored = self.engine.update(key, &mut Some(upload), |_| (put(), ()));
         assert!(stored.is_ok(), "{} B: {stored:?}", value.len());
@@ -303,7 +304,7 @@ impl<'t, E: Engine> Worker<'t, E> {
                 let bytes = copied(item);
                 assert!(bytes == before.value, "{id} changed but not its CAS");
                 let (cas, value) = (NewCas::Fresh, NewValue::Bytes(&value));
-                (Change::Put { attributes, cas, value, fetched: false }, true)
+                (Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }, true)
             }
             _ => (Change::Keep, false),
         });
@@ -332,7 +333,16 @@ impl<'t, E: Engine> Worker<'t, E> {
                 _ => NewValue::Prepend(&link),
             };
             let attributes = Attributes::default();
-            (Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false }, ())
+            (
+                Change::Put {
+                    attributes,
+                    cas: NewCas::Fresh,
+                    value,
+                    fetched: false,
+                    tags: NewTags::None,
+                },
+                (),
+            )
         });
         assert!(extended.is_ok(), "{extended:?}");
     }
@@ -386,7 +396,7 @@ impl<'t, E: Engine> Worker<'t, E> {
                 _ => 1,
             };
             let (attributes, cas, value) = (Attributes::default(), NewCas::Fresh, numeric(number));
-            (Change::Put { attributes, cas, value, fetched: false }, ())
+            (Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }, ())
         });
         assert!(counted.is_ok(), "{counted:?}");
         counter
@@ -540,7 +550,7 @@ fn swap_if(engine: &mut impl Engine, id: u64, seen: u64, number: u64) -> bool {
         let (attributes, cas, value) = (Attributes::default(), NewCas::Fresh, numeric(number));
         match found {
             Lookup::Hit(item) if item.cas == seen => {
-                (Change::Put { attributes, cas, value, fetched: false }, true)
+                (Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }, true)
             }
             _ => (Change::Keep, false),
         }

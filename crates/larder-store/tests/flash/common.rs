@@ -4,8 +4,8 @@ use larder_device::Memory;
 use larder_store::segment::{Cache, Config, Handle, Walk};
 use larder_store::{
     Access, Attributes, Begun, Change, Delivery, Engine, Expiry, FlashConfig, FlashSettings,
-    HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal, Seconds, SizeClasses, Value,
-    WalkState, Wanted,
+    HashedKey, Item, Lease, Lookup, NewCas, NewTags, NewValue, Refusal, Seconds, SizeClasses,
+    Value, WalkState, Wanted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -190,10 +190,21 @@ impl Client {
                 cas: NewCas::Fresh,
                 value: NewValue::Bytes(value),
                 fetched: false,
+                tags: NewTags::None,
             };
             let updated = handle.update_unread(hashed, &mut None, |_| (put, ()));
             Some(updated.expect("a cache that evicts has room").cas)
         })
+    }
+
+    pub(crate) fn set_tagged(&mut self, key: &[u8], value: &[u8], tags: NewTags<'_>) {
+        self.until_done(key, |handle, hashed| {
+            let (attributes, cas, value) =
+                (Attributes::default(), NewCas::Fresh, NewValue::Bytes(value));
+            let put = Change::Put { attributes, cas, value, fetched: false, tags };
+            let updated = handle.update_unread(hashed, &mut None, |_| (put, ()));
+            Some(updated.expect("a cache that evicts has room"))
+        });
     }
 
     /// A step of a walk, which shows keys and values.
@@ -237,7 +248,16 @@ impl Client {
                 let value = NewValue::Append(more);
                 let attributes = item.attributes;
                 let fetched = item.fetched;
-                (Change::Put { attributes, cas: NewCas::Fresh, value, fetched }, true)
+                (
+                    Change::Put {
+                        attributes,
+                        cas: NewCas::Fresh,
+                        value,
+                        fetched,
+                        tags: NewTags::None,
+                    },
+                    true,
+                )
             }
             None => (Change::Keep, false),
         });

@@ -3,7 +3,7 @@
 use crate::common::*;
 use larder_device::Memory;
 use larder_store::segment::Cache;
-use larder_store::{Attributes, Change, Expiry, FlashGauges, NewCas, NewValue, Seconds};
+use larder_store::{Attributes, Change, Expiry, FlashGauges, NewCas, NewTags, NewValue, Seconds};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -92,7 +92,10 @@ fn an_item_that_was_changed_in_memory_is_written_as_it_is() {
                 let set = client.update(&key(i), |_| {
                     let (attributes, cas) = (attributes(i), NewCas::Exactly(77));
                     let value = NewValue::Bytes(&bytes);
-                    (Change::Put { attributes, cas, value, fetched: false }, ())
+                    (
+                        Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None },
+                        (),
+                    )
                 });
                 assert_eq!(set, Ok(()));
             }

@@ -4,7 +4,8 @@ use crate::common::*;
 use larder_device::{Faults, Memory};
 use larder_store::segment::{Cache, Config};
 use larder_store::{
-    Attributes, Change, Engine, Expiry, FlashSettings, Lookup, NewCas, NewValue, Refusal, Seconds,
+    Attributes, Change, Engine, Expiry, FlashSettings, Lookup, NewCas, NewTags, NewValue, Refusal,
+    Seconds,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
@@ -79,7 +80,16 @@ fn changes_of_large_items_on_flash_are_exact() {
                     Some(item) => {
                         let (attributes, value) = (item.attributes, NewValue::Prepend(b"??"));
                         let cas = NewCas::Fresh;
-                        (Change::Put { attributes, cas, value, fetched: false }, true)
+                        (
+                            Change::Put {
+                                attributes,
+                                cas,
+                                value,
+                                fetched: false,
+                                tags: NewTags::None,
+                            },
+                            true,
+                        )
                     }
                     None => (Change::Keep, false),
                 });
@@ -297,7 +307,13 @@ fn large_items_on_flash_are_there_after_a_restart() {
 
 fn put(value: &[u8]) -> Change<'_> {
     let attributes = Attributes::default();
-    Change::Put { attributes, cas: NewCas::Fresh, value: NewValue::Bytes(value), fetched: false }
+    Change::Put {
+        attributes,
+        cas: NewCas::Fresh,
+        value: NewValue::Bytes(value),
+        fetched: false,
+        tags: NewTags::None,
+    }
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use crate::common::*;
 use larder_device::Memory;
 use larder_store::segment::{Cache, Config};
-use larder_store::{Attributes, Change, Expiry, FlashSettings, Lookup, NewCas, NewValue, Seconds};
+use larder_store::{
+    Attributes, Change, Expiry, FlashSettings, Lookup, NewCas, NewTags, NewValue, Seconds,
+};
 use std::sync::atomic::Ordering;
 
 /// A cache under 16 MiB with so many items of a KB that most of them are on flash.
@@ -99,7 +101,13 @@ fn changes_of_items_on_flash_are_exact() {
 
 fn put(value: &[u8]) -> Change<'_> {
     let attributes = Attributes::default();
-    Change::Put { attributes, cas: NewCas::Fresh, value: NewValue::Bytes(value), fetched: false }
+    Change::Put {
+        attributes,
+        cas: NewCas::Fresh,
+        value: NewValue::Bytes(value),
+        fetched: false,
+        tags: NewTags::None,
+    }
 }
 
 #[test]

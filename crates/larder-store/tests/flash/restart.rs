@@ -3,6 +3,7 @@
 use crate::common::*;
 use larder_device::{Device, Memory};
 use larder_store::segment::{Cache, Config, Restart};
+use larder_store::{Attributes, Early, Engine, Expiry, Lookup, NewTags, Seconds, Tag};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 
@@ -98,4 +99,121 @@ fn without_flash_only_what_was_in_memory_is_there() {
     assert_eq!(cache.flash_gauges().unwrap().objects_used, 0);
     let mut client = Client::new(&cache, &clock());
     assert_eq!(client.get(&key(5)), Some(b"new".to_vec()));
+}
+
+/// What items have that their headers have no bits for comes with them to flash and back, and is there again
+/// after a restart.
+#[test]
+fn extended_items_are_the_same_on_flash_and_after_a_restart() {
+    let device = Memory::new(128 * MIB, 5);
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let config = config(16 * MIB, &device, any_size());
+    let items = 20_000_usize;
+    let name = |i: usize| {
+        let mut name = key(i);
+        name.resize([name.len(), 255, 256, 1024][i % 4], b'k');
+        name
+    };
+    let attributes = |i: usize| {
+        let early = Early::new(u16::try_from(1 + i % 999).unwrap()).unwrap();
+        let expiry = match i % 3 {
+            0 => Expiry::Never,
+            1 => Expiry::Before(Seconds(50_000), early),
+            _ => Expiry::Before(Seconds(200_000), early),
+        };
+        let client_flags = if i.is_multiple_of(7) { 9 } else { 0 };
+        Attributes {
+            binary_key: i.is_multiple_of(5),
+            expiry,
+            client_flags,
+            ..Attributes::default()
+        }
+    };
+    // Every hundredth is large.
+    let len = |i: usize| if i.is_multiple_of(100) { 100_000 } else { 600 };
+    let now = clock();
+    let check = |client: &mut Client, cache: &Cache| {
+        let mut found = 0;
+        for i in 0..items {
+            let shown = client.look(&name(i), |item| (item.attributes, copied(&item.value)));
+            if let Lookup::Hit(shown) = shown {
+                assert!(shown == (attributes(i), value(i, 0, len(i))), "item {i}");
+                found += 1;
+            }
+        }
+        let gauges = cache.flash_gauges().unwrap();
+        assert!(gauges.get_extstore > 1_000 && gauges.badcrc == 0, "{gauges:?}");
+        assert!(found > items / 2, "{found}");
+    };
+    let (cache, _) = open(&config, &file, 11);
+    let mut client = Client::new(&cache, &now);
+    for i in 0..items {
+        client.set_with(&name(i), &value(i, 0, len(i)), attributes(i));
+        if i % 64 == 0 {
+            client.handle.maintain(client.now());
+        }
+    }
+    check(&mut client, &cache);
+    drop((client, cache));
+    let (cache, restart) = open(&config, &file, 12);
+    assert_eq!(restart, Restart::Warm);
+    let mut client = Client::new(&cache, &now);
+    check(&mut client, &cache);
+    now.store(50_000, std::sync::atomic::Ordering::Relaxed);
+    let ended = (0..items).step_by(3).filter(|i| client.get(&name(i + 1)).is_some()).count();
+    assert_eq!(ended, 0, "they have expired");
+}
+
+/// Drops last over restarts and reach items on flash, and tags that were not dropped are known again.
+#[test]
+fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
+    const TAGS: usize = 50;
+    let device = Memory::new(128 * MIB, 5);
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let config = config(16 * MIB, &device, any_size());
+    let items = 30_000_usize;
+    let name = |tag: usize| format!("tag {tag}").into_bytes();
+    let now = clock();
+    let live = |client: &mut Client| -> Vec<usize> {
+        (0..items).filter(|i| client.get(&key(*i)).is_some()).collect()
+    };
+    let (cache, _) = open(&config, &file, 11);
+    let mut client = Client::new(&cache, &now);
+    for i in 0..items {
+        // Every tenth has no tag, the others have two.
+        let names = [name(i % TAGS), name(TAGS + i % 7)];
+        let tags: Vec<Tag> = names.iter().map(|name| client.handle.tag(name).unwrap()).collect();
+        let tags = if i % 10 == 0 { NewTags::None } else { NewTags::These(&tags) };
+        client.set_tagged(&key(i), &value(i, 0, 1000), tags);
+        if i % 64 == 0 {
+            client.handle.maintain(client.now());
+        }
+    }
+    // What a busy machine has dropped is no matter.
+    let mut known = live(&mut client);
+    assert!(known.len() > items / 2, "{}", known.len());
+    assert!(cache.flash_gauges().unwrap().objects_used > 5_000);
+    let mut drop_tag = |client: &mut Client, tag: usize| {
+        assert!(client.handle.drop_tag(&name(tag)), "{tag}");
+        known.retain(|i| i % 10 == 0 || i % TAGS != tag && TAGS + i % 7 != tag);
+        let found = live(client);
+        assert!(found.iter().all(|i| known.contains(i)), "tag {tag}: an item came back");
+        assert!(found.len() * 10 > known.len() * 9, "{} of {}", found.len(), known.len());
+        known = found;
+    };
+    drop_tag(&mut client, 3);
+    drop_tag(&mut client, TAGS + 2);
+    drop((client, cache));
+    for round in 0..3 {
+        let (cache, restart) = open(&config, &file, 12 + round);
+        assert_eq!(restart, Restart::Warm);
+        let mut client = Client::new(&cache, &now);
+        drop_tag(&mut client, 3);
+        let tag = usize::try_from(round).unwrap() + 10;
+        drop_tag(&mut client, tag);
+        // Another item of that tag stays.
+        let tags = [client.handle.tag(&name(tag)).unwrap()];
+        client.set_tagged(b"new", b"1", NewTags::These(&tags));
+        assert!(client.get(b"new").is_some());
+    }
 }

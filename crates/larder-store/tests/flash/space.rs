@@ -141,15 +141,22 @@ fn who_waits_for_a_buffer_is_woken_when_there_is_one() {
     let seconds = now.load(Relaxed);
     let waits = |i: &usize| begin(*i, seconds) == Begun::Later;
     let wanted = (0..60_000).rev().find(waits).unwrap();
-    (0..50).for_each(|_| assert_eq!(begin(wanted, seconds), Begun::Later));
-    std::thread::sleep(Duration::from_millis(200));
-    let called = calls.0.load(Relaxed);
-    assert!(called <= 4, "{called} times");
+    // The ends of the last reads may still wake it a few times.
+    let (begun, mut asked, mut seen) = (Instant::now(), 0, 0);
+    while begun.elapsed() < Duration::from_millis(200) {
+        let called = calls.0.load(Relaxed);
+        if called > seen {
+            (asked, seen) = (asked + 1, called);
+            assert_eq!(begin(wanted, seconds), Begun::Later);
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert!(asked <= 10, "{asked} times");
     // A second later its buffers are given up, by whoever asks next.
     let mut client = Client::new(&cache, &now);
     now.store(seconds + 2, Relaxed);
     assert_eq!(client.get(&key(wanted)), Some(value(wanted, 0, 1000)));
-    wait_for("it is woken", || calls.0.load(Relaxed) > 0);
+    wait_for("it is woken", || calls.0.load(Relaxed) > seen);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 pub(crate) use crate::shared::*;
 use larder_store::segment::{Cache, Config, Handle};
 use larder_store::{
-    Access, Attributes, Change, Engine, Item, Lease, Lookup, NewCas, NewValue, Refusal, Seconds,
-    SizeClasses, Value,
+    Access, Attributes, Change, Engine, Item, Lease, Lookup, NewCas, NewTags, NewValue, Refusal,
+    Seconds, SizeClasses, Value,
 };
 use nix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ pub(crate) fn small_cache(limit_bytes: usize, threads: usize) -> Cache {
 }
 
 pub(crate) fn store(value: NewValue<'_>, attributes: Attributes, cas: NewCas) -> Change<'_> {
-    Change::Put { attributes, cas, value, fetched: false }
+    Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }
 }
 
 pub(crate) fn set(engine: &mut Handle, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {

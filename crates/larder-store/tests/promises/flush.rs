@@ -256,3 +256,22 @@ fn write_by_the_clock(cache: &Cache, over: &AtomicBool, clock: &AtomicU32, write
     }
     assert!(stored > Seconds(0), "nothing was stored that a flush could have taken");
 }
+
+#[test]
+fn a_search_that_was_asked_for_removes_flushed_items() {
+    let cache = cache(16 * MIB);
+    let (mut engine, mut other) = (cache.handle(), cache.handle());
+    for i in 0..5_000_u32 {
+        set(&mut engine, &i.to_le_bytes(), &[1; 300]).unwrap();
+        set(&mut other, &(10_000 + i).to_le_bytes(), &[1; 300]).unwrap();
+    }
+    engine.flush(None);
+    set(&mut engine, b"later", b"1").unwrap();
+    engine.crawl_soon();
+    for _ in 0..2 {
+        tidy(&mut engine, START);
+        tidy(&mut other, START);
+    }
+    assert_eq!(cache.gauges().items, 1, "no other write was needed for that");
+    assert!(get(&mut engine, b"later").is_some());
+}

@@ -15,6 +15,7 @@
 //! | `many_threads` | many handles share little memory |
 //! | `soundness` | misuse and panics do not damage other items |
 //! | `stress_all` | all of it at once, with values that can be checked |
+//! | `tags` | what is dropped by a tag stays away, and nothing else does |
 //! | `walks` | a walk misses nothing that is there all the time |
 #![allow(clippy::disallowed_methods, reason = "tests measure and wait")]
 
@@ -35,4 +36,5 @@ mod many_threads;
 mod overwritten;
 mod soundness;
 mod stress_all;
+mod tags;
 mod walks;

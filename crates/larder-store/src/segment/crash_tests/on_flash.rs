@@ -205,6 +205,7 @@ impl Live {
                     cas: NewCas::Fresh,
                     value: NewValue::Bytes(value),
                     fetched: false,
+                    tags: NewTags::None,
                 },
             };
             match handle.update(key, &mut None, |_| (change, ())) {
@@ -231,7 +232,10 @@ impl Live {
                 Lookup::Hit(_) => {
                     let value = NewValue::Append(b"more");
                     let cas = NewCas::Fresh;
-                    (Change::Put { attributes, cas, value, fetched: false }, true)
+                    (
+                        Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None },
+                        true,
+                    )
                 }
                 _ => (Change::Keep, false),
             };
@@ -568,6 +572,7 @@ fn a_full_cache_is_given_flash() {
             cas: NewCas::Fresh,
             value: NewValue::Bytes(&[7; 300]),
             fetched: false,
+            tags: NewTags::None,
         };
         handle.update(key, &mut None, |_| (put(), ())).expect("there is room");
         handle.end_batch();

@@ -46,7 +46,7 @@ impl Handle {
             let Some(flash) = &shared.flash else { return };
             let mut places = wanted.iter_mut();
             shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
-                if slot.is_on_flash() && flash.readable(shared.table(), slot, now).is_some() {
+                if slot.is_on_flash() && flash.readable(shared.table(), slot, now.secs).is_some() {
                     // More than one is another key's that agrees in the bits that words keep.
                     if let Some(place) = places.next() {
                         *place = Some(slot);
@@ -86,7 +86,7 @@ impl Handle {
         {
             return Attempt::Begun(read);
         }
-        let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now) else {
+        let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now.secs) else {
             return Attempt::Gone;
         };
         let openings = flash.openings();
@@ -97,7 +97,7 @@ impl Handle {
         let large = (slot.span() == LARGE && !is_refused)
             .then(|| self.begin_value(&shared, flash, slot, is_ahead));
         let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
-        let take = || flash.take_buffer(shared.table(), len, self.now, is_ahead);
+        let take = || flash.take_buffer(shared.table(), len, self.now.secs, is_ahead);
         let buffer = if is_refused { None } else { take() };
         let Some(buffer) = buffer else {
             flash.counts.without_buffer.add((!is_walk).into());
@@ -120,7 +120,7 @@ impl Handle {
             return Attempt::Gone;
         }
         // A request may take the buffer as soon as the item was read.
-        let begun = Seconds(self.now.0.saturating_sub(is_walk.into()));
+        let begun = Seconds(self.now.secs.0.saturating_sub(is_walk.into()));
         let (times, extent) = ((page.base(), begun), (extent.0, len));
         let parts = (buffer, large.flatten());
         let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, parts, times, waker));
@@ -159,7 +159,7 @@ impl Handle {
         }
         self.evacuate_before_write();
         let mut upload = self.with_all_segments(Upload::fetched(shared, len));
-        if upload.is_err() && flash.abort_reads(self.now, None) {
+        if upload.is_err() && flash.abort_reads(self.now.secs, None) {
             // Values that were read for peers that take no answers gave their memory up.
             upload = self.with_all_segments(Upload::fetched(shared, len));
         }

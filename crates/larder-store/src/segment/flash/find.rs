@@ -16,7 +16,7 @@ use super::pages::Page;
 use super::reading::{Reading, find};
 use crate::engine::Liveness;
 use crate::eviction::Queue;
-use crate::{HashedKey, Seconds};
+use crate::{HashedKey, Now};
 use std::sync::Arc;
 
 /// What an update has found on flash.
@@ -37,12 +37,14 @@ pub(in super::super) fn liveness_on_flash(
     shared: &Shared,
     read: &dyn Reading,
     record: &Record<'_>,
-    now: Seconds,
+    now: Now,
 ) -> Liveness {
     if read.origin().sequence < shared.flush_floor() {
         Liveness::Flushed
     } else if record.is_past(now) {
         Liveness::Expired
+    } else if record.has_extension() && shared.has_dropped_tag(record) {
+        Liveness::Flushed
     } else {
         Liveness::Live
     }
@@ -128,7 +130,7 @@ impl Writer<'_> {
                     return if has_value { item() } else { OnFlash::NoRoom };
                 }
                 Some(_) => (),
-                None if flash.readable(shared.table(), place.slot, self.now).is_some() => {
+                None if flash.readable(shared.table(), place.slot, self.now.secs).is_some() => {
                     found = OnFlash::Pending;
                 }
                 None => (),
@@ -146,7 +148,7 @@ impl Writer<'_> {
     ) {
         let Some(flash) = shared.flash.as_ref().filter(|flash| !flash.is_off()) else { return };
         for place in stripe.on_flash() {
-            if flash.readable(shared.table(), place.slot, self.now).is_none() {
+            if flash.readable(shared.table(), place.slot, self.now.secs).is_none() {
                 self.remove_from_flash(shared, stripe, &place);
             }
         }

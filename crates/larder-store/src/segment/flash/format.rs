@@ -14,13 +14,14 @@
 //! │ head: the record without its value, and │ the whole value  │ unused │
 //! │ the checksums of the value and of both  │                  │        │
 //! └─────────────────────────────────────────┴──────────────────┴────────┘
-//!  512 bytes, or a sector if that is longer
+//!  1536 bytes, or a sector if that is longer
 //! ```
 //! It begins a block, so the lower bits of its place are free: they say how long it is.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use super::super::header::{Header, State};
 use super::super::header_page::FlashContent;
+use super::super::layout::ITEM_HEAD_MAX;
 use super::super::slot::{PLACE_BITS, Slot};
 use crate::FlashConfig;
 
@@ -35,7 +36,9 @@ pub(in super::super) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 pub(in super::super) const LARGE: u8 = 15;
 
 /// The shortest head of a large item in bytes: longer than any record without a value.
-const HEAD_LEN_MIN: usize = 512;
+const HEAD_LEN_MIN: usize = 1536;
+
+const _: () = assert!(ITEM_HEAD_MAX + 2 * CHECKSUM_LEN <= HEAD_LEN_MIN);
 
 /// The length of each other span in bytes.
 const SPANS: [u32; LARGE as usize] = [
@@ -104,7 +107,7 @@ impl Format {
         // The first unit of 8 bytes or more with which places reach the end.
         let unit_shift = len.div_ceil(1 << PLACE_BITS).next_power_of_two().ilog2().max(3);
         let pages = (len >> page_shift) as usize;
-        let head_len = config.device.align().max(HEAD_LEN_MIN);
+        let head_len = HEAD_LEN_MIN.next_multiple_of(config.device.align());
         Self { unit_shift, page_shift, head_len, block_len, pages, cas, id }
     }
 
@@ -251,15 +254,15 @@ mod tests {
             let format = Format {
                 unit_shift,
                 page_shift,
-                head_len: 512,
+                head_len: HEAD_LEN_MIN,
                 block_len: 1 << block_shift,
                 pages: 4,
                 cas: true,
                 id: 7,
             };
-            for value_len in [1, 50_000, 100_000, 300_000, (1 << 20) - 512] {
+            for value_len in [1, 50_000, 100_000, 300_000, (1 << 20) - HEAD_LEN_MIN] {
                 let Some(len) = format.large_len(value_len) else {
-                    assert!(value_len + 512 > (1 << page_shift) / 2, "{value_len}");
+                    assert!(value_len + HEAD_LEN_MIN > (1 << page_shift) / 2, "{value_len}");
                     continue;
                 };
                 let offset = 3 << block_shift;
@@ -267,9 +270,13 @@ mod tests {
                 let place = format.large_place(offset, len);
                 let slot = Slot::new(pattern, 8, 0).on_flash(place, LARGE);
                 assert_eq!((format.offset_of(slot), format.counted_len(slot)), (offset, len));
-                assert_eq!(format.value_extent(slot), (offset + 512, len - 512));
-                assert_eq!(format.extent(slot, 512), (offset, offset + 512));
-                assert!(len >= value_len + 512 && len <= value_len + 512 + len / 4 + (128 << 10));
+                let head = HEAD_LEN_MIN as u64;
+                assert_eq!(format.value_extent(slot), (offset + head, len - HEAD_LEN_MIN));
+                assert_eq!(format.extent(slot, 512), (offset, offset + head));
+                assert!(
+                    len >= value_len + HEAD_LEN_MIN
+                        && len <= value_len + HEAD_LEN_MIN + len / 4 + (128 << 10)
+                );
             }
         }
     }

@@ -139,7 +139,7 @@ impl Handle {
         let lifetime = u8::try_from(bucket).expect("few buckets");
         let kind = Kind { queue: Queue::Main, lifetime, size: SizeClass::of(0) };
         let sequence = table.header_page().next_sequence(&mut shared.alloc());
-        entry.open_for_leaving(kind, sequence, writer.now);
+        entry.open_for_leaving(kind, sequence, writer.now.secs);
         let (base, at) = (entry.base(), table.layout.start(segment));
         let end = at + table.layout.segment_len;
         let open =

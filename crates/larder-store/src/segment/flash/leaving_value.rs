@@ -1,7 +1,6 @@
 //! Writing a large item to flash: its head, and its value out of the segments that it has in memory.
 
 use super::super::chain::ChainLease;
-use super::super::header::{Header, INLINE_LEN_MAX};
 use super::super::record::{OwnedSegment, Record, Witness};
 use super::super::shared::Shared;
 use super::super::sync::Ordering;
@@ -67,7 +66,7 @@ impl LeavingValue {
             (at, written) = (at + len as u64, written + piece.len());
         }
         // On flash all of the value is behind the head.
-        let header = Header(record.header.0 & !(INLINE_LEN_MAX as u64));
+        let header = record.header_without_value();
         let record_len = header.record_len(cas);
         let kept = record.fields_and_key();
         let padding = [0; 8];

@@ -110,10 +110,7 @@ impl<'t> Page<'t> {
 
     /// Counts an index word that refers to it.
     pub(in super::super) fn add(&self, bytes: usize, expiry: Expiry) {
-        let last = match expiry {
-            Expiry::Never => u32::MAX,
-            Expiry::At(at) => at.0,
-        };
+        let last = expiry.second().map_or(u32::MAX, |at| at.0);
         self.half(8).fetch_max(last, Ordering::Relaxed);
         self.half(4).fetch_add(1, Ordering::AcqRel);
         self.word(3).fetch_add(bytes as u64, Ordering::Relaxed);

@@ -147,7 +147,7 @@ impl Read {
             return true;
         }
         let sum = table.region.word(at + record.len()).load(Relaxed);
-        if record.header.inline_len() > 0 || large.checksum(record.value_len()) != Some(sum) {
+        if record.inline_len() > 0 || large.checksum(record.value_len()) != Some(sum) {
             return false;
         }
         let first = large.link();

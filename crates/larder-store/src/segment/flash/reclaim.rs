@@ -62,9 +62,9 @@ struct Emptying {
 
 pub(in super::super) fn run(handle: &mut Handle, flash: &Flash) {
     while !flash.queue.is_stopping() {
-        handle.now = flash.now();
+        handle.now = flash.now().into();
         let shared = Arc::clone(&handle.shared);
-        let chosen = choose(&shared, flash, handle.now);
+        let chosen = choose(&shared, flash, handle.now.secs);
         match chosen {
             Some(emptying) => handle.empty(flash, emptying),
             None => {
@@ -82,7 +82,7 @@ pub(in super::super) fn empty_next(
     before: impl FnOnce(bool),
 ) -> bool {
     let shared = Arc::clone(&handle.shared);
-    let Some(emptying) = choose(&shared, flash, handle.now) else { return false };
+    let Some(emptying) = choose(&shared, flash, handle.now.secs) else { return false };
     before(matches!(emptying.reason, Reason::Drop | Reason::Failing));
     handle.empty(flash, emptying);
     true
@@ -341,6 +341,7 @@ impl Handle {
             let len = flash.format.counted_len(slot) as u64;
             (is_unread_kept || slot.freq() > 0) && emptying.budget >= len
         }) && !record.is_past(self.now)
+            && !shared.has_dropped_tag(record)
     }
 
     /// Copies an item to a leaving segment if it is kept, along with its chain of `chained` segments; true if

@@ -117,7 +117,7 @@ impl Handle {
     /// Writes a leaving segment, and frees it.
     fn write_out(&mut self, flash: &Flash, (segment, chained): (u32, usize)) {
         let shared = Arc::clone(&self.shared);
-        self.now = flash.now();
+        self.now = flash.now().into();
         let owned = OwnedSegment(segment);
         let outcome = if usize::from(shared.table().entry(segment).kind().lifetime) == LARGE_BUCKET
         {
@@ -170,7 +170,7 @@ impl Handle {
                 return Ok(Blocks { page, offset, sequence });
             }
             let sequence = table.header_page().next_sequence(&mut shared.alloc());
-            if flash.lists().open(table, bucket, sequence, self.now) {
+            if flash.lists().open(table, bucket, sequence, self.now.secs) {
                 flash.counts.page_allocs.add(1);
                 flash.queue.notify();
             } else {

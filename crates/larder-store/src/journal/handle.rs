@@ -1,0 +1,264 @@
+//! A handle that writes the keys of changed items to a journal.
+
+use super::bell::Bell;
+use super::ring::{Kind, Writer};
+use crate::{
+    Access, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lease, Lookup,
+    NewValue, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,
+};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// One thread's access to a [`super::JournaledCache`].
+#[derive(Debug)]
+pub struct Journaled<E> {
+    engine: E,
+    journal: Writer,
+    bell: Arc<Bell>,
+    /// The time of the batch, in milliseconds.
+    millis: u64,
+    /// Something was written in this batch.
+    has_written: bool,
+}
+
+impl<E: Engine> Journaled<E> {
+    pub(super) fn new(engine: E, journal: Writer, bell: Arc<Bell>) -> Self {
+        Self { engine, journal, bell, millis: 0, has_written: false }
+    }
+}
+
+impl<E> Journaled<E> {
+    /// Writes what has changed to the journal.
+    fn note(&mut self, key: HashedKey<'_>, kind: Option<Kind>) {
+        if let Some(kind) = kind {
+            self.journal.append(kind, key.bytes, self.millis);
+            self.has_written = true;
+        }
+    }
+}
+
+/// What a change is for a journal, if it is to be there.
+#[inline]
+fn kind(change: &Change<'_>) -> Option<Kind> {
+    match change {
+        Change::Keep | Change::MarkAccessed | Change::Promote => None,
+        Change::Remove => Some(Kind::Removal),
+        Change::SetAttributes { attributes, .. } if attributes.stale => Some(Kind::Removal),
+        Change::Put { value: NewValue::Bytes([]), .. } => Some(Kind::Removal),
+        Change::SetAttributes { .. } | Change::Put { .. } => Some(Kind::Other),
+    }
+}
+
+/// A decision that says what its last answer, which counts, is for a journal.
+#[inline]
+fn noted<'v, L: Lease, R>(
+    mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
+    into: &mut Option<Kind>,
+) -> impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R) {
+    move |found| {
+        let (change, result) = decide(found);
+        *into = kind(&change);
+        (change, result)
+    }
+}
+
+impl<E: Engine> Engine for Journaled<E> {
+    type Lease = E::Lease;
+    type Upload = E::Upload;
+    type Walk = E::Walk;
+    type Fetch = E::Fetch;
+    type Position = E::Position;
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.engine.hash(key)
+    }
+
+    #[inline]
+    fn announce(&mut self, hash: u64) {
+        self.engine.announce(hash);
+    }
+
+    #[inline]
+    fn prefetch_announced(&mut self) {
+        self.engine.prefetch_announced();
+    }
+
+    #[inline]
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        let now = now.into();
+        self.millis = now.in_millis();
+        self.engine.begin_batch(now);
+    }
+
+    #[inline]
+    fn end_batch(&mut self) {
+        self.engine.end_batch();
+        if std::mem::take(&mut self.has_written) {
+            self.bell.ring();
+        }
+    }
+
+    #[inline]
+    fn get<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        self.engine.get(key, access, read)
+    }
+
+    #[inline]
+    fn get_recorded<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
+    ) -> Lookup<R> {
+        self.engine.get_recorded(key, read)
+    }
+
+    #[inline]
+    fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Content<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        self.engine.content(key, read)
+    }
+
+    #[inline]
+    fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        let mut kind = None;
+        let updated = self.engine.update(key, upload, noted(decide, &mut kind));
+        self.note(key, kind.filter(|_| updated.is_ok()));
+        updated
+    }
+
+    #[inline]
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        let mut kind = None;
+        let updated = self.engine.update_unread(key, upload, noted(decide, &mut kind));
+        self.note(key, kind.filter(|_| updated.is_ok()));
+        updated
+    }
+
+    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Self::Fetch>) -> Begun {
+        self.engine.fetch(wanted, waker, into)
+    }
+
+    fn deliver(&mut self, fetch: &Self::Fetch) -> Delivery {
+        self.engine.deliver(fetch)
+    }
+
+    fn submit(&mut self) {
+        self.engine.submit();
+    }
+
+    #[cfg(unix)]
+    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
+        self.engine.poll_reads()
+    }
+
+    fn turn_reads(&mut self) {
+        self.engine.turn_reads();
+    }
+
+    fn ack_position(&mut self) -> Option<Self::Position> {
+        self.engine.ack_position()
+    }
+
+    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> bool {
+        self.engine.is_acknowledged(position, waker)
+    }
+
+    fn upload_len_min(&self) -> usize {
+        self.engine.upload_len_min()
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal> {
+        self.engine.upload(len)
+    }
+
+    fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        self.engine.extend(upload, bytes)
+    }
+
+    fn overheld(&self) -> Overheld {
+        self.engine.overheld()
+    }
+
+    /// Journals have no tags yet, so a cache that keeps journals has none.
+    fn tag(&mut self, _name: &[u8]) -> Result<Tag, Refusal> {
+        Err(Refusal::NoTags)
+    }
+
+    fn drop_tag(&mut self, _name: &[u8]) -> bool {
+        false
+    }
+
+    fn has_tags(&self) -> bool {
+        false
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        self.engine.flush(at);
+        self.bell.ring();
+    }
+
+    fn flush_generation(&self) -> u64 {
+        self.engine.flush_generation()
+    }
+
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.engine.maintain(now)
+    }
+
+    fn shrink(&mut self) -> bool {
+        self.engine.shrink()
+    }
+
+    fn crawl_soon(&mut self) {
+        self.engine.crawl_soon();
+    }
+
+    fn walk(&self) -> Self::Walk {
+        self.engine.walk()
+    }
+
+    fn walk_from(&self, place: u64) -> Self::Walk {
+        self.engine.walk_from(place)
+    }
+
+    fn walk_place(&self, walk: &Self::Walk) -> WalkPlace {
+        self.engine.walk_place(walk)
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Self::Walk,
+        items: usize,
+        waker: &Waker,
+        visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
+    ) -> WalkState {
+        self.engine.walk_on(walk, items, waker, visit)
+    }
+
+    fn gauges(&self) -> Gauges {
+        self.engine.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.engine.reset_counters();
+    }
+}

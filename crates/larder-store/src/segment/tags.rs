@@ -1,0 +1,331 @@
+//! Tags: names that items carry, by which they are dropped together.
+//!
+//! An item has a word for each of its tags, before its key. The word says where the tag is in a table, and
+//! which generation of it was the current one when the item was stored. If the table has another one now, the
+//! item is flushed. So dropping a tag is one addition, however many items carry it; their memory is used again
+//! when they are evicted or found by maintenance.
+//!
+//! ```text
+//! a word of the table                                 a word of an item
+//! 63          42 41  40 39           0                63      40 39           0
+//! ┌─────────────┬──────┬──────────────┐               ┌─────────┬──────────────┐
+//! │ fingerprint │ used │ generation   │               │ place   │ generation   │
+//! └─────────────┴──────┴──────────────┘               └─────────┴──────────────┘
+//! ```
+//! The table is made for the first tag, in segments of its own: a 64th of the limit, 16 MiB at most. A tag is in
+//! one of the two buckets of eight words that its hash names, in the emptier one when it came. If all sixteen words
+//! are in use, a new tag takes the one that was used least, with the next generation: items of the tag that was
+//! there are flushed early, never late. So are those of two tags that agree in a bucket and in the fingerprint,
+//! when one of them is dropped. Generations never wrap: 40 bits last for 34 years at a thousand drops a second.
+//!
+//! Two threads may enter one tag at the same time, in two words. A drop therefore changes every word of the tag.
+#![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
+
+use super::handle::Handle;
+use super::layout::TAG_BUCKET_LEN;
+use super::record::Record;
+use super::shared::Shared;
+use super::sync::{AtomicU64, Ordering, wait_for_others};
+use super::table::Table;
+use crate::{Refusal, Tag};
+
+const BUCKET_WORDS: usize = TAG_BUCKET_LEN / size_of::<u64>();
+/// The table takes one byte in this many of the limit, and at most so many bytes.
+const TABLE_SHARE: usize = 64;
+const TABLE_LEN_MAX: usize = 16 << 20;
+
+/// How often a handle waits for another one that makes the table: some seconds.
+const WAITS_MAX: u32 = 10_000;
+
+const GENERATION_BITS: u32 = 40;
+const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
+const USED_SHIFT: u32 = GENERATION_BITS;
+const USED_MAX: u64 = 3;
+const FINGERPRINT_SHIFT: u32 = 42;
+
+/// A word of the table; 0 if no tag is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry(u64);
+
+impl Entry {
+    fn new(fingerprint: u64, used: u64, generation: u64) -> Self {
+        let generation = generation & GENERATION_MASK;
+        Self(fingerprint << FINGERPRINT_SHIFT | used << USED_SHIFT | generation)
+    }
+
+    fn fingerprint(self) -> u64 {
+        self.0 >> FINGERPRINT_SHIFT
+    }
+
+    fn used(self) -> u64 {
+        self.0 >> USED_SHIFT & USED_MAX
+    }
+
+    fn generation(self) -> u64 {
+        self.0 & GENERATION_MASK
+    }
+
+    fn with_used(self, used: u64) -> Self {
+        Self::new(self.fingerprint(), used, self.generation())
+    }
+}
+
+impl Tag {
+    fn new(place: usize, generation: u64) -> Self {
+        Self((place as u64) << GENERATION_BITS | generation)
+    }
+
+    fn place(self) -> usize {
+        (self.0 >> GENERATION_BITS) as usize
+    }
+
+    fn generation(self) -> u64 {
+        self.0 & GENERATION_MASK
+    }
+}
+
+/// Where the tag of a name may be.
+struct Home {
+    buckets: [usize; 2],
+    fingerprint: u64,
+}
+
+impl Home {
+    fn of(hash: u64, buckets: usize) -> Self {
+        let mask = buckets - 1;
+        // The table has 2^18 buckets at most, so these bits and those of the fingerprint are apart.
+        let buckets = [hash as usize & mask, (hash >> 20) as usize & mask];
+        Self { buckets, fingerprint: hash >> FINGERPRINT_SHIFT }
+    }
+
+    fn has(&self, entry: Entry) -> bool {
+        entry.0 != 0 && entry.fingerprint() == self.fingerprint
+    }
+}
+
+fn loaded((place, word): (usize, &AtomicU64)) -> (usize, Entry) {
+    (place, Entry(word.load(Ordering::Acquire)))
+}
+
+impl Table {
+    /// The buckets of the table of tags; 0 before there is one.
+    pub(super) fn tag_buckets(&self) -> usize {
+        self.header_page().tags.buckets.load(Ordering::Acquire) as usize
+    }
+
+    /// The bytes of the table of tags.
+    pub(super) fn tags_len(&self) -> usize {
+        self.tag_buckets() * TAG_BUCKET_LEN
+    }
+
+    /// The generation of the tag that is at this place now.
+    fn tag_generation(&self, place: usize) -> u64 {
+        let (bucket, word) = (place / BUCKET_WORDS, place % BUCKET_WORDS);
+        if bucket >= self.tag_buckets() {
+            return 0;
+        }
+        Entry(self.tag_bucket(bucket)[word].load(Ordering::Acquire)).generation()
+    }
+
+    /// Whether an item with these words of tags was flushed by one of them.
+    pub(super) fn has_dropped(&self, tags: &[u8]) -> bool {
+        let (tags, _) = tags.as_chunks();
+        let tags = tags.iter().map(|word| Tag(u64::from_ne_bytes(*word)));
+        tags.into_iter().any(|tag| self.tag_generation(tag.place()) != tag.generation())
+    }
+
+    /// The words in which the tag may be, with their places.
+    fn tag_words(&self, home: &Home) -> impl Iterator<Item = (usize, &AtomicU64)> {
+        home.buckets.into_iter().flat_map(|bucket| {
+            let words = self.tag_bucket(bucket).iter().enumerate();
+            words.map(move |(i, word)| (bucket * BUCKET_WORDS + i, word))
+        })
+    }
+
+    /// The tag that belongs there, which takes a word if it has none; whether another tag had to go.
+    fn enter_tag(&self, home: &Home) -> (Tag, bool) {
+        loop {
+            let mut entries = self.tag_words(home).map(loaded);
+            if let Some((place, entry)) = entries.find(|(_, entry)| home.has(*entry)) {
+                // Losing a race costs one count.
+                if entry.used() < USED_MAX {
+                    self.replace_tag(place, entry, entry.with_used(entry.used() + 1));
+                }
+                return (Tag::new(place, entry.generation()), false);
+            }
+            let entries: Vec<_> = self.tag_words(home).map(loaded).collect();
+            if entries.iter().any(|(_, entry)| home.has(*entry)) {
+                continue;
+            }
+            // How many words of the bucket of a place are in use.
+            let in_use = |place: usize| {
+                let bucket = entries
+                    .iter()
+                    .filter(|(other, _)| other / BUCKET_WORDS == place / BUCKET_WORDS);
+                bucket.filter(|(_, entry)| entry.0 != 0).count()
+            };
+            // Of those that were used as little, any: which one depends on the name.
+            let order = |place: usize| (place ^ home.fingerprint as usize) % BUCKET_WORDS;
+            let least = entries.iter().min_by_key(|(place, entry)| {
+                let is_free = entry.0 == 0;
+                (!is_free, if is_free { in_use(*place) } else { 0 }, entry.used(), order(*place))
+            });
+            let Some(&(place, old)) = least else { unreachable!("buckets have words") };
+            let new = Entry::new(home.fingerprint, 1, old.generation() + 1);
+            if !self.replace_tag(place, old, new) {
+                continue;
+            }
+            if old.0 != 0 {
+                // The others have to be used again, or go before this one.
+                for (other, entry) in entries.iter().filter(|(other, _)| *other != place) {
+                    if entry.used() > 0 {
+                        self.replace_tag(*other, *entry, entry.with_used(entry.used() - 1));
+                    }
+                }
+            }
+            return (Tag::new(place, new.generation()), old.0 != 0);
+        }
+    }
+
+    fn replace_tag(&self, place: usize, old: Entry, new: Entry) -> bool {
+        let word = &self.tag_bucket(place / BUCKET_WORDS)[place % BUCKET_WORDS];
+        word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Drops a tag; false if no item can have it.
+    fn drop_tag(&self, home: &Home) -> bool {
+        let mut is_found = false;
+        for (place, word) in self.tag_words(home) {
+            loop {
+                let entry = Entry(word.load(Ordering::Acquire));
+                if !home.has(entry) {
+                    break;
+                }
+                is_found = true;
+                let next = Entry::new(entry.fingerprint(), entry.used(), entry.generation() + 1);
+                if self.replace_tag(place, entry, next) {
+                    break;
+                }
+            }
+        }
+        is_found
+    }
+}
+
+impl Shared {
+    /// Whether an item was flushed because one of its tags was dropped.
+    pub(super) fn has_dropped_tag(&self, record: &Record<'_>) -> bool {
+        self.table().has_dropped(record.tags())
+    }
+
+    /// How often tags were dropped, here and in earlier processes.
+    pub(super) fn tag_drops(&self) -> u64 {
+        self.table().header_page().tags.drops.load(Ordering::Acquire)
+    }
+
+    /// Drops a tag; false if no item can have it.
+    pub(super) fn drop_tag_named(&self, name: &[u8]) -> bool {
+        let table = self.table();
+        let buckets = table.tag_buckets();
+        if buckets == 0 {
+            return false;
+        }
+        let is_found = table.drop_tag(&Home::of(self.hash(name), buckets));
+        if is_found {
+            table.header_page().tags.drops.fetch_add(1, Ordering::Release);
+        }
+        is_found
+    }
+
+    /// The segments for the table of tags: a power of two.
+    fn segments_for_tags(&self) -> usize {
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        let len = (limit / TABLE_SHARE).min(TABLE_LEN_MAX) / self.segment_len();
+        1 << len.max(1).ilog2()
+    }
+}
+
+impl Handle {
+    pub(super) fn tag_named(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
+        if self.shared.table().tag_buckets() == 0 {
+            self.make_tag_table()?;
+        }
+        let table = self.shared.table();
+        let home = Home::of(self.shared.hash(name), table.tag_buckets());
+        let (tag, has_displaced) = table.enter_tag(&home);
+        if has_displaced {
+            let words = &table.header_page().tags;
+            words.displaced.fetch_add(1, Ordering::Relaxed);
+            // Maintenance searches for its items, too.
+            words.drops.fetch_add(1, Ordering::Release);
+        }
+        Ok(tag)
+    }
+
+    /// Makes the table, for the first tag.
+    #[cold]
+    fn make_tag_table(&mut self) -> Result<(), Refusal> {
+        let shared = std::sync::Arc::clone(&self.shared);
+        for round in 0..WAITS_MAX {
+            if shared.table().tag_buckets() != 0 {
+                return Ok(());
+            }
+            // The index does not grow meanwhile.
+            if let Ok(_growing) = shared.growth.try_lock() {
+                return self.fill_tag_table(&shared);
+            }
+            // Whoever makes it may need memory that this handle keeps from being used.
+            self.pin.pause();
+            self.end_writing();
+            wait_for_others(round);
+        }
+        Err(Refusal::OutOfMemory)
+    }
+
+    fn fill_tag_table(&mut self, shared: &Shared) -> Result<(), Refusal> {
+        if shared.table().tag_buckets() != 0 {
+            return Ok(());
+        }
+        let wanted = shared.segments_for_tags();
+        let mut taken = Vec::with_capacity(wanted);
+        while taken.len() < wanted {
+            match self.take_segment() {
+                Ok(segment) => taken.push(segment),
+                Err(refusal) => {
+                    shared.free(&taken);
+                    return Err(refusal);
+                }
+            }
+        }
+        shared.alloc().indexing += wanted;
+        let table = shared.table();
+        (0..).zip(taken).for_each(|(part, segment)| table.extend_tags(part, segment));
+        let buckets = wanted * shared.segment_len() / TAG_BUCKET_LEN;
+        table.header_page().tags.buckets.store(buckets as u64, Ordering::Release);
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::tests::cache;
+    use super::*;
+    use crate::Engine;
+
+    #[test]
+    fn a_tag_that_two_threads_entered_is_dropped_twice() {
+        let cache = cache(16, true);
+        let mut handle = cache.handle();
+        let first = handle.tag(b"a").unwrap();
+        let table = handle.shared.table();
+        let home = Home::of(handle.shared.hash(b"a"), table.tag_buckets());
+        let word = table.tag_words(&home).find(|(place, _)| *place != first.place()).unwrap();
+        word.1.store(Entry::new(home.fingerprint, 1, 7).0, Ordering::Release);
+        let second = Tag::new(word.0, 7);
+        let words = |tag: Tag| tag.0.to_ne_bytes();
+        assert!(!table.has_dropped(&words(first)) && !table.has_dropped(&words(second)));
+        assert!(handle.drop_tag(b"a"));
+        let table = handle.shared.table();
+        assert!(table.has_dropped(&words(first)) && table.has_dropped(&words(second)));
+    }
+}
