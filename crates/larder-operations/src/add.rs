@@ -3,7 +3,8 @@
 
 use crate::{Event, Found, OpContext};
 use larder_store::{
-    Attributes, Change, Engine, HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal, Value,
+    Attributes, Change, Engine, HashedKey, Item, Lease, Lookup, NewCas, NewTags, NewValue, Refusal,
+    Value,
 };
 
 /// The outcome of adding to a number.
@@ -68,7 +69,7 @@ fn added_to<L: Lease>(item: &Item<'_, L>, delta: i64) -> (Change<'static>, Added
 fn put(number: i64, attributes: Attributes) -> Change<'static> {
     let (digits, len) = digits_of(number);
     let value = NewValue::Number { digits, len, width: len.into() };
-    Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false }
+    Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false, tags: NewTags::Same }
 }
 
 /// The number that a value stands for: in its only decimal form, but for the blanks with which

@@ -3,18 +3,18 @@
 use crate::{Event, Found, OpContext};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NUMBER_WIDTH_MAX, NewCas,
-    NewValue, Refusal, Value,
+    NewTags, NewValue, Refusal, Tag, Value,
 };
 
 /// An increment or decrement of a value that is a number in decimal digits.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Count {
+pub struct Count<'t> {
     /// Whether to decrement rather than increment.
     pub down: bool,
     /// How much is added or subtracted. An increment wraps at 2^64, a decrement ends at 0.
     pub delta: u64,
     /// Creates a missing item.
-    pub create: Option<CreateNumber>,
+    pub create: Option<CreateNumber<'t>>,
     /// Sets the expiry of an existing item.
     pub touch: Option<Expiry>,
     /// Changes the item only if it has this CAS.
@@ -25,13 +25,15 @@ pub struct Count {
 
 /// The item that an increment or decrement creates if there is none.
 #[derive(Clone, Copy, Debug)]
-pub struct CreateNumber {
+pub struct CreateNumber<'t> {
     /// The number. The delta is not applied to it.
     pub value: u64,
     /// When the item expires.
     pub expiry: Expiry,
     /// Whether the client sent the key in base64.
     pub binary_key: bool,
+    /// The tags of the item.
+    pub tags: &'t [Tag],
 }
 
 /// The outcome of an increment or decrement.
@@ -63,7 +65,7 @@ pub enum ArithmeticOutcome {
 
 impl<E: Engine> OpContext<'_, E> {
     /// Increments or decrements a number.
-    pub fn count(&mut self, key: HashedKey<'_>, op: &Count) -> ArithmeticOutcome {
+    pub fn count(&mut self, key: HashedKey<'_>, op: &Count<'_>) -> ArithmeticOutcome {
         let limits = self.limits;
         let mut found = Found::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
@@ -106,7 +108,7 @@ impl<E: Engine> OpContext<'_, E> {
     }
 }
 
-impl Count {
+impl<'t> Count<'t> {
     fn new_cas(&self) -> NewCas {
         self.new_cas.map_or(NewCas::Fresh, NewCas::Exactly)
     }
@@ -148,19 +150,21 @@ impl Count {
             cas: self.new_cas(),
             value: NewValue::Number { digits, len, width },
             fetched: item.fetched && !longer,
+            tags: NewTags::Same,
         };
         (put, ArithmeticOutcome::Number { value, cas: 0, before: Some(before.expiry) })
     }
 
-    fn create(&self) -> (Change<'static>, ArithmeticOutcome) {
+    fn create(&self) -> (Change<'t>, ArithmeticOutcome) {
         let Some(create) = self.create else { return (Change::Keep, ArithmeticOutcome::NotFound) };
-        let CreateNumber { value, expiry, binary_key } = create;
+        let CreateNumber { value, expiry, binary_key, tags } = create;
         let (digits, len) = digits_of(value);
         let put = Change::Put {
             attributes: Attributes { expiry, binary_key, ..Attributes::default() },
             cas: self.new_cas(),
             value: NewValue::Number { digits, len, width: len.into() },
             fetched: false,
+            tags: if tags.is_empty() { NewTags::None } else { NewTags::These(tags) },
         };
         (put, ArithmeticOutcome::Number { value, cas: 0, before: None })
     }

@@ -1,6 +1,7 @@
 //! Counters of what the sessions of one thread have done.
 
 use crate::counter::Counter;
+use crate::hot_keys::HotKeys;
 use crate::latency::Latencies;
 
 macro_rules! counters {
@@ -51,6 +52,8 @@ pub struct Counters {
     pub classes: Vec<ClassCounters>,
     /// How long requests took.
     pub latencies: Latencies,
+    /// Which keys they were for.
+    pub hot_keys: HotKeys,
 }
 
 impl Counters {
@@ -61,10 +64,11 @@ impl Counters {
             thread: ThreadCounters::default(),
             classes: (0..classes).map(|_| ClassCounters::default()).collect(),
             latencies: Latencies::default(),
+            hot_keys: HotKeys::default(),
         }
     }
 
-    /// The current sums of the counters of several threads.
+    /// The current sums of the counters of several threads, but for hot keys: see [`HotKeys::hottest`].
     #[must_use]
     pub fn sum<'c>(classes: usize, threads: impl IntoIterator<Item = &'c Self>) -> Self {
         let sum = Self::new(classes);
@@ -90,6 +94,7 @@ impl Counters {
         let classes = self.classes.iter().flat_map(ClassCounters::each);
         self.thread.each().chain(classes).for_each(|(_, counter)| counter.reset());
         self.latencies.reset();
+        self.hot_keys.reset();
     }
 }
 

@@ -2,7 +2,7 @@
 //! effect.
 
 use crate::{Limits, StoreKind, Stored};
-use larder_store::{Expiry, Item, Lease, Lookup, Seconds};
+use larder_store::{Expiry, Item, Lease, Lookup, Now};
 
 /// Receives the events of operations, on the thread that executes them.
 pub trait Observer {
@@ -110,7 +110,7 @@ impl<'e> Event<'e> {
         cas: u64,
         expiry: Expiry,
         value_len: usize,
-        now: Seconds,
+        now: Now,
         limits: &Limits,
     ) -> Self {
         Self::Stored {

@@ -2,8 +2,21 @@
 
 use crate::{Event, Found, OpContext};
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Refusal,
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Now, Refusal, Seconds,
 };
+
+/// Expiries that are nearer than this are exact to the millisecond.
+const EXACT_MILLIS: u64 = 60_000;
+
+/// The expiry at a time in milliseconds since 1970. One that is a minute ahead or more is at the end of the
+/// whole second before, because a second is enough then, and items with milliseconds are 8 bytes longer.
+#[must_use]
+pub fn expiry_at(millis: u64, now: Now) -> Expiry {
+    if millis < now.in_millis().saturating_add(EXACT_MILLIS) {
+        return Expiry::at_millis(millis);
+    }
+    Expiry::At(Seconds(u32::try_from(millis / 1000).unwrap_or(u32::MAX)))
+}
 
 /// A change of an item's expiry, and when it is made. All conditions have to hold.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,16 +87,9 @@ impl<E: Engine> OpContext<'_, E> {
 impl Expire {
     fn applies_to(&self, old: Expiry) -> bool {
         let has_expiry = old != Expiry::Never;
-        let is_later = match (self.expiry, old) {
-            (Expiry::At(new), Expiry::At(old)) => new > old,
-            (Expiry::Never, Expiry::At(_)) => true,
-            (_, Expiry::Never) => false,
-        };
-        let is_earlier = match (self.expiry, old) {
-            (Expiry::At(new), Expiry::At(old)) => new < old,
-            (Expiry::At(_), Expiry::Never) => true,
-            (Expiry::Never, _) => false,
-        };
+        let end = |expiry: Expiry| expiry.in_millis().unwrap_or(u64::MAX);
+        let is_later = end(self.expiry) > end(old);
+        let is_earlier = end(self.expiry) < end(old);
         !(self.if_none && has_expiry
             || self.if_some && !has_expiry
             || self.if_later && !is_later
@@ -94,7 +100,6 @@ impl Expire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_store::Seconds;
 
     #[test]
     fn conditions_compare_with_the_present_expiry() {
@@ -110,6 +115,22 @@ mod tests {
         ] {
             let met = [op, none, some, later, earlier].map(|op| op.applies_to(old));
             assert_eq!(met, expected, "{old:?}");
+        }
+    }
+
+    #[test]
+    fn near_expiries_are_exact_and_far_ones_end_with_a_second() {
+        let now = Now { secs: Seconds(1000), millis: 300 };
+        for (millis, expected) in [
+            (0, 0),
+            (1_000_300, 1_000_300),
+            (1_001_000, 1_001_000),
+            (1_060_299, 1_060_299),
+            (1_060_300, 1_060_000),
+            (9_999_999, 9_999_000),
+            (u64::MAX, u64::from(u32::MAX) * 1000),
+        ] {
+            assert_eq!(expiry_at(millis, now).in_millis(), Some(expected), "{millis}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //!          │ lowers requests, encodes outcomes
 //!          ▼
 //!  OpContext::{content, view, look, describe, store, refuse, swap, take, remove, count, add, expire,
-//!              flush}
+//!              flush, tags, drop_tag}
 //!          │ each is one look-up or one atomic update of one key
 //!          ▼
 //!  larder_store::Engine
@@ -25,9 +25,11 @@ mod add;
 mod count;
 mod counter;
 mod counters;
+mod event_queue;
 mod events;
 mod expire;
 mod flush;
+mod hot_keys;
 mod latency;
 mod look;
 mod remove;
@@ -35,13 +37,16 @@ mod set;
 mod store;
 mod stored;
 mod swap;
+mod tag;
 
 pub use add::*;
 pub use count::*;
 pub use counter::*;
 pub use counters::*;
+pub use event_queue::*;
 pub use events::*;
 pub use expire::*;
+pub use hot_keys::*;
 pub use latency::*;
 pub use look::*;
 pub use remove::*;
@@ -49,8 +54,9 @@ pub use set::*;
 pub use store::*;
 pub use stored::*;
 pub use swap::*;
+pub use tag::*;
 
-use larder_store::{Engine, Seconds, SizeClasses};
+use larder_store::{Engine, HashedKey, Now, SizeClasses};
 
 /// The limits of operations, and the size classes of statistics.
 #[derive(Clone, Debug)]
@@ -59,6 +65,8 @@ pub struct Limits {
     pub item_size_max: usize,
     /// memcached's slab classes.
     pub classes: SizeClasses,
+    /// What ends the prefix of a key (`-D`).
+    pub prefix_delimiter: u8,
 }
 
 impl Limits {
@@ -86,7 +94,7 @@ pub struct OpContext<'a, E: Engine> {
     /// The limits and size classes.
     pub limits: &'a Limits,
     /// The time, read once for the batch.
-    pub now: Seconds,
+    pub now: Now,
     /// Receives an event for each thing that an operation did. Without an observer, an operation pays
     /// one branch for it.
     pub observer: Option<&'a dyn Observer>,
@@ -98,9 +106,30 @@ impl<'a, E: Engine> OpContext<'a, E> {
         engine: &'a mut E,
         counters: &'a Counters,
         limits: &'a Limits,
-        now: Seconds,
+        now: impl Into<Now>,
     ) -> Self {
+        let now = now.into();
         Self { engine, counters, limits, now, observer: None }
+    }
+
+    /// Passes over a request for this key, or counts it among those that show which keys are hot. An interface calls
+    /// it once for each request that was answered.
+    #[inline]
+    pub fn sample(&self, key: HashedKey<'_>) {
+        if self.counters.hot_keys.pick(1).is_some() {
+            self.count_sampled(key);
+        }
+    }
+
+    /// Counts a request that was picked by [`HotKeys::pick`].
+    #[cold]
+    #[inline(never)]
+    pub fn count_sampled(&self, key: HashedKey<'_>) {
+        let delimiter = self.limits.prefix_delimiter;
+        let end = key.bytes.iter().position(|byte| *byte == delimiter);
+        let prefix = end.and_then(|end| key.bytes.get(..end));
+        let prefix = prefix.map(|prefix| (prefix, self.engine.hash(prefix)));
+        self.counters.hot_keys.count((key.bytes, key.hash), prefix, self.now.secs);
     }
 
     /// Delivers events to the observer, if there is one.

@@ -2,17 +2,17 @@
 
 use crate::{Event, Found, OpContext};
 use larder_store::{
-    Access, Attributes, Change, Content, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewValue,
-    Refusal, Seconds, Value,
+    Access, Attributes, Change, Content, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags,
+    NewValue, Now, Refusal, Seconds, Tag, Value,
 };
 
 /// A look-up, and what it changes of the item.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Look {
+pub struct Look<'t> {
     /// Sets the expiry.
     pub touch: Option<Expiry>,
     /// Creates an empty item if there is none. The client has then won the right to fill it.
-    pub create: Option<CreateEmpty>,
+    pub create: Option<CreateEmpty<'t>>,
     /// Whether the client may win the right to fill a stale item again.
     pub may_win: bool,
     /// Lets the client win that right for an item that expires soon, too.
@@ -25,13 +25,15 @@ pub struct Look {
 
 /// The item that a look-up creates if there is none.
 #[derive(Clone, Copy, Debug)]
-pub struct CreateEmpty {
+pub struct CreateEmpty<'t> {
     /// When the item expires.
     pub expiry: Expiry,
     /// The CAS of the item; `None` is a fresh one.
     pub new_cas: Option<u64>,
     /// Whether the client sent the key in base64.
     pub binary_key: bool,
+    /// The tags of the item.
+    pub tags: &'t [Tag],
 }
 
 /// When an item that has not expired may be filled again.
@@ -136,7 +138,7 @@ impl<E: Engine> OpContext<'_, E> {
     pub fn look<R>(
         &mut self,
         key: HashedKey<'_>,
-        op: &Look,
+        op: &Look<'_>,
         is_recorded: bool,
         mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
     ) -> Result<Lookup<R>, Refusal> {
@@ -169,7 +171,7 @@ impl<E: Engine> OpContext<'_, E> {
     fn look_and_change<R>(
         &mut self,
         key: HashedKey<'_>,
-        op: &Look,
+        op: &Look<'_>,
         is_recorded: bool,
         mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
     ) -> Result<Lookup<R>, Refusal> {
@@ -242,7 +244,7 @@ impl<E: Engine> OpContext<'_, E> {
     /// Counts a miss. An expired or flushed item is removed, so that later misses are not counted as its
     /// expiry again.
     #[inline(never)]
-    fn missed<R>(&mut self, key: HashedKey<'_>, op: &Look, missing: Lookup<R>) -> Lookup<R> {
+    fn missed<R>(&mut self, key: HashedKey<'_>, op: &Look<'_>, missing: Lookup<R>) -> Lookup<R> {
         if matches!(missing, Lookup::Expired | Lookup::Flushed) {
             // Removing needs no memory.
             let _ = self.engine.update(key, &mut None, |found| match found {
@@ -253,7 +255,7 @@ impl<E: Engine> OpContext<'_, E> {
         self.count_miss(key, op, missing)
     }
 
-    fn count_hit(&self, op: &Look, class: Option<usize>) {
+    fn count_hit(&self, op: &Look<'_>, class: Option<usize>) {
         if op.touch.is_none() {
             return self.counters.class(class, |class| class.get_hits.add(1));
         }
@@ -261,7 +263,7 @@ impl<E: Engine> OpContext<'_, E> {
         self.counters.class(class, |class| class.touch_hits.add(1));
     }
 
-    fn count_miss<R>(&self, key: HashedKey<'_>, op: &Look, missing: Lookup<R>) -> Lookup<R> {
+    fn count_miss<R>(&self, key: HashedKey<'_>, op: &Look<'_>, missing: Lookup<R>) -> Lookup<R> {
         let thread = &self.counters.thread;
         match &missing {
             Lookup::Pending => return missing,
@@ -303,14 +305,14 @@ impl<'a, L> ItemView<'a, L> {
     }
 }
 
-impl Look {
+impl Look<'_> {
     /// Whether to record the access: a request is recorded once, however often it looks the item up.
     fn access(&self, is_recorded: bool) -> Access {
         if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }
     }
 
     /// The attributes after the look-up, and whether the client has won the right to fill the item.
-    fn changed<L>(&self, item: &Item<'_, L>, now: Seconds) -> (Attributes, bool) {
+    fn changed<L>(&self, item: &Item<'_, L>, now: Now) -> (Attributes, bool) {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);
         let ends_soon = self.recache.is_some_and(|recache| {
@@ -337,20 +339,26 @@ impl Look {
     }
 }
 
-impl CreateEmpty {
+impl<'t> CreateEmpty<'t> {
     fn attributes(&self) -> Attributes {
         let Self { expiry, binary_key, .. } = *self;
         Attributes { expiry, won: true, binary_key, ..Attributes::default() }
     }
 
-    fn change(&self, op: &Look) -> Change<'static> {
+    fn change(&self, op: &Look<'_>) -> Change<'t> {
         let cas = self.new_cas.map_or(NewCas::Fresh, NewCas::Exactly);
         let value = NewValue::Bytes(&[]);
-        Change::Put { attributes: self.attributes(), cas, value, fetched: !op.untracked }
+        Change::Put {
+            attributes: self.attributes(),
+            cas,
+            value,
+            fetched: !op.untracked,
+            tags: if self.tags.is_empty() { NewTags::None } else { NewTags::These(self.tags) },
+        }
     }
 
     /// The view of the item that was created.
-    fn view<'a, L>(&self, op: &Look, cas: u64, now: Seconds) -> ItemView<'a, L> {
+    fn view<'a, L>(&self, op: &Look<'_>, cas: u64, now: Now) -> ItemView<'a, L> {
         let attributes = self.attributes();
         ItemView {
             attributes,
@@ -358,7 +366,7 @@ impl CreateEmpty {
             cas,
             value: &Value::Whole(&[]),
             fetched: false,
-            accessed: now,
+            accessed: now.secs,
             won: true,
             win_taken: false,
             created: true,

@@ -2,8 +2,8 @@
 
 use crate::{Event, Found, OpContext};
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue,
-    Refusal,
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags,
+    NewValue, Refusal,
 };
 
 /// A removal.
@@ -48,8 +48,7 @@ impl<E: Engine> OpContext<'_, E> {
             let found = Found::of(&item, key.bytes.len(), limits);
             let Lookup::Hit(item) = item else {
                 // Even a missing item is removed, because a replica may still have it.
-                let change = if op.keeps() { Change::Keep } else { Change::Remove };
-                return (change, (Removed::NotFound, found));
+                return (Change::Remove, (Removed::NotFound, found));
             };
             let (change, removed) = op.decide(item);
             (change, (removed, found))
@@ -121,6 +120,7 @@ impl Remove {
                 cas: cas(if stale { NewCas::Fresh } else { NewCas::Same }),
                 value: NewValue::Bytes(&[]),
                 fetched: false,
+                tags: NewTags::Same,
             },
         };
         (change, Removed::Removed)

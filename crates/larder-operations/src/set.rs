@@ -1,7 +1,9 @@
 //! The fast path of stores: a set that stores its value whatever is there, and that nobody observes.
 
 use crate::{OpContext, Store, Stored};
-use larder_store::{Attributes, Change, Engine, Expiry, HashedKey, NewCas, NewValue, Refusal};
+use larder_store::{
+    Attributes, Change, Engine, Expiry, HashedKey, NewCas, NewTags, NewValue, Refusal,
+};
 
 /// A set.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +48,7 @@ impl<E: Engine> OpContext<'_, E> {
         let Set { value, client_flags, expiry, binary_key, .. } = *op;
         let attributes = Attributes { client_flags, expiry, binary_key, ..Attributes::default() };
         let (cas, value) = (NewCas::Fresh, NewValue::Bytes(value));
-        let put = || Change::Put { attributes, cas, value, fetched: false };
+        let put = || Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None };
         match self.engine.update_unread(key, &mut None, |_| (put(), ())) {
             Ok(updated) => {
                 let class = limits.classes.class_of(size);
@@ -55,7 +57,7 @@ impl<E: Engine> OpContext<'_, E> {
             }
             Err(Refusal::Pending) => Stored::Pending,
             Err(Refusal::OutOfMemory) => self.refuse(key, &op.store(), Stored::OutOfMemory),
-            Err(Refusal::TooLarge | Refusal::WrongUpload) => {
+            Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
                 self.refuse(key, &op.store(), Stored::TooLarge)
             }
         }

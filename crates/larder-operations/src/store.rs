@@ -2,7 +2,8 @@
 
 use crate::{Event, Found, Limits, OpContext, StoreKind, Stored};
 use larder_store::{
-    Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewValue, Refusal,
+    Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags, NewValue,
+    Refusal, Tag,
 };
 
 /// What a store does with an existing or a missing item.
@@ -50,6 +51,8 @@ pub struct Store<'v> {
     pub create: Option<Expiry>,
     /// Whether the client sent the key in base64.
     pub binary_key: bool,
+    /// The tags of the item, unless the value is added to that of an item that is there.
+    pub tags: &'v [Tag],
     /// Whether a refused store removes the old item, so that no reader takes it for the new one.
     pub refusal_removes: bool,
 }
@@ -93,7 +96,7 @@ impl<E: Engine> OpContext<'_, E> {
             Err(Refusal::OutOfMemory) => return self.refuse(key, op, Stored::OutOfMemory),
             // The old value and the new one together are too large.
             Err(Refusal::TooLarge) if op.mode.concatenates() => return Stored::NotStored,
-            Err(Refusal::TooLarge | Refusal::WrongUpload) => {
+            Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
                 return self.refuse(key, op, Stored::TooLarge);
             }
         };
@@ -170,7 +173,7 @@ impl<E: Engine> OpContext<'_, E> {
 impl<'v> Store<'v> {
     fn decide_miss(&self, uploaded: bool) -> (Change<'v>, Stored) {
         let created = |expiry| {
-            let put = self.put(self.attributes(expiry), self.whole(uploaded));
+            let put = self.put(self.attributes(expiry), self.whole(uploaded), self.tags());
             (put, Stored::Stored { cas: 0, len: self.value_len })
         };
         let not_stored = (Change::Keep, Stored::NotStored);
@@ -228,7 +231,8 @@ impl<'v> Store<'v> {
             }
             _ => (new, self.whole(uploaded), 0),
         };
-        (self.put(attributes, value), Stored::Stored { cas: 0, len: len + self.value_len })
+        let tags = if self.mode.concatenates() { NewTags::Same } else { self.tags() };
+        (self.put(attributes, value, tags), Stored::Stored { cas: 0, len: len + self.value_len })
     }
 
     fn attributes(&self, expiry: Expiry) -> Attributes {
@@ -240,8 +244,12 @@ impl<'v> Store<'v> {
         if uploaded { NewValue::Uploaded } else { NewValue::Bytes(self.value) }
     }
 
-    fn put(&self, attributes: Attributes, value: NewValue<'v>) -> Change<'v> {
+    fn tags(&self) -> NewTags<'v> {
+        if self.tags.is_empty() { NewTags::None } else { NewTags::These(self.tags) }
+    }
+
+    fn put(&self, attributes: Attributes, value: NewValue<'v>, tags: NewTags<'v>) -> Change<'v> {
         let cas = self.new_cas.map_or(NewCas::Fresh, NewCas::Exactly);
-        Change::Put { attributes, cas, value, fetched: false }
+        Change::Put { attributes, cas, value, fetched: false, tags }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::{Event, Found, OpContext, StoreKind, Stored};
 use larder_store::{
-    Attributes, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewValue, Refusal,
+    Attributes, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags, NewValue,
+    Refusal, Tag,
 };
 
 /// A store that shows the item that was there.
@@ -16,6 +17,8 @@ pub struct Swap<'v> {
     pub expiry: Option<Expiry>,
     /// Whether memcached's clients have to send the key in base64.
     pub binary_key: bool,
+    /// The tags of the item.
+    pub tags: &'v [Tag],
 }
 
 /// When the value of a [`Swap`] is stored.
@@ -63,7 +66,8 @@ impl<E: Engine> OpContext<'_, E> {
             let attributes =
                 Attributes { expiry, binary_key: op.binary_key, ..Attributes::default() };
             let (cas, value) = (NewCas::Fresh, NewValue::Bytes(op.value));
-            let put = Change::Put { attributes, cas, value, fetched: false };
+            let tags = if op.tags.is_empty() { NewTags::None } else { NewTags::These(op.tags) };
+            let put = Change::Put { attributes, cas, value, fetched: false, tags };
             (put, (Stored::Stored { cas: 0, len }, shown))
         });
         let thread = &self.counters.thread;
@@ -74,7 +78,7 @@ impl<E: Engine> OpContext<'_, E> {
                 thread.store_no_memory.add(1);
                 (Stored::OutOfMemory, None)
             }
-            Err(Refusal::TooLarge | Refusal::WrongUpload) => {
+            Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
                 thread.store_too_large.add(1);
                 (Stored::TooLarge, None)
             }

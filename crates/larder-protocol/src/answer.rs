@@ -308,7 +308,7 @@ fn of_meta_line(line: &[u8]) -> Option<Answer<'_>> {
         b"HD" => Some(Answer::Done { returned }),
         b"NS" => Some(Answer::NotStored { returned }),
         b"EX" => Some(Answer::Exists { returned }),
-        b"NF" => Some(Answer::NotFound { returned }),
+        b"NF" | b"EN" => Some(Answer::NotFound { returned }),
         _ => None,
     }
 }
@@ -379,14 +379,14 @@ fn of_binary<'b>(response: &Binary<'b>) -> Option<Answer<'b>> {
 #[inline]
 fn refused<'b>(status: u16, line: &'b [u8], returned: Returned<'b>) -> Answer<'b> {
     /// Statuses that put the blame on the request, beside those of [`Status`]: a mechanism that
-    /// wants a further step, a command that is not supported.
+    /// wants a further step.
     const OF_CLIENT: [u16; 6] = [
         Status::InvalidArguments as u16,
         Status::NonNumeric as u16,
         Status::AuthFailure as u16,
         0x21,
         Status::UnknownCommand as u16,
-        0x83,
+        Status::NotSupported as u16,
     ];
     match status {
         s if s == Status::NotFound as u16 => Answer::NotFound { returned },
@@ -396,8 +396,9 @@ fn refused<'b>(status: u16, line: &'b [u8], returned: Returned<'b>) -> Answer<'b
     }
 }
 
-/// Reads an answer, or an element of an array, in RESP2. A negative integer is malformed: no request
-/// of [`encode::resp`](crate::encode::resp) is answered by one.
+/// Reads an answer, or an element of an array, in RESP2. A negative integer is malformed: of the
+/// requests of [`encode::resp`](crate::encode::resp) only a command of the caller's own can be
+/// answered by one, which [`response::read_resp`] reads.
 #[inline]
 #[must_use]
 pub fn read_resp(bytes: &[u8]) -> Read<Answer<'_>> {
@@ -457,6 +458,7 @@ mod tests {
             ("NS", Answer::NotStored { returned: meta("") }),
             ("EX Oab", Answer::Exists { returned: meta("Oab") }),
             ("NF kkey", Answer::NotFound { returned: meta("kkey") }),
+            ("EN ka2V5 b", Answer::NotFound { returned: meta("ka2V5 b") }),
             ("0", Answer::Number(0)),
             ("18446744073709551615", Answer::Number(u64::MAX)),
             ("18446744073709551616", Answer::Line(b"18446744073709551616")),

@@ -309,6 +309,8 @@ impl Status {
             Self::AuthFailure => "Auth failure.",
             Self::UnknownCommand => "Unknown command",
             Self::OutOfMemory => "Out of memory",
+            // It is answered for one reason alone.
+            Self::NotSupported => "This server has a copy: send changes to its leader",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::base64;
 use crate::meta_flags::number;
+use crate::request::KEY_LEN_MAX;
 
 /// An item as dumps show it.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,13 @@ pub fn metadump(item: &Dumped<'_>, out: &mut Vec<u8>) {
     number(b" size=", item.size as u64, out);
     number(b" flags=", item.client_flags.into(), out);
     out.extend_from_slice(b" \n");
+}
+
+/// Whether a request of this protocol can have the key. Longer ones come from other protocols.
+#[must_use]
+pub fn can_be_sent(item: &Dumped<'_>) -> bool {
+    let len = item.key.len();
+    (if item.binary_key { len.div_ceil(3) * 4 } else { len }) <= KEY_LEN_MAX
 }
 
 /// A line of `lru_crawler mgdump`.

@@ -1,14 +1,14 @@
-//! Meta text: `mg ms md ma me mn`, with every flag.
+//! Meta text: `mg ms md ma me mn mt`, with every flag. `mt` and the flag `G` are Larder's own.
 
 use crate::base64;
 use crate::body::{bad_value_len, value_len, with_body};
 use crate::letters::Letters;
 use crate::line::BAD_FORMAT;
-use crate::meta_flags::{Argument, Entry, SLOTS};
+use crate::meta_flags::{Argument, Entry, SLOTS, split_tags};
 use crate::parsed::{fault, faulty};
 use crate::request::{
-    Arithmetic, Debug, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, MetaFlags, Parsed,
-    Recovery, ReplyFormat, Request, Store, StoreMode,
+    Arithmetic, Debug, Delete, DropTag, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, MetaFlags,
+    Parsed, Recovery, ReplyFormat, Request, Store, StoreMode,
 };
 use crate::tokens::{Tokens, skip_spaces};
 
@@ -16,6 +16,9 @@ use crate::tokens::{Tokens, skip_spaces};
 const TOKENS_MAX: usize = 20;
 /// The most tokens that memcached cuts a meta line into: it sees none of those behind them.
 const TOKENS_CUT: usize = 23;
+/// The most tags that an item can have, and the longest name of one in bytes.
+const TAGS_MAX: usize = 7;
+const TAG_LEN_MAX: usize = 250;
 /// The longest opaque in bytes, without its letter.
 const OPAQUE_LEN_MAX: usize = 31;
 
@@ -27,9 +30,22 @@ const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 #[inline]
 pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     match verb {
-        b'g' => keyed(rest, consumed, |key, flags| Ok(get(key, flags))),
+        b'g' => keyed(rest, consumed, |key, flags| {
+            flags.check_tags(flags.has(b'N'))?;
+            Ok(get(key, flags))
+        }),
         b's' => set(rest, body, consumed),
-        b'd' => keyed(rest, consumed, |key, flags| Ok(delete(key, flags))),
+        b'd' => keyed(rest, consumed, |key, flags| {
+            flags.check_tags(false)?;
+            Ok(delete(key, flags))
+        }),
+        b't' => keyed(rest, consumed, |key, flags| {
+            let is_known = |flag: &[u8]| matches!(flag.first(), Some(b'b' | b'q' | b'O' | b'k'));
+            if !Tokens(flags.raw).all(is_known) {
+                return Err(INVALID);
+            }
+            Ok(Request::DropTag(DropTag { tag: key, format: flags.format() }))
+        }),
         b'a' => arithmetic(rest, consumed),
         b'e' => describe(rest, consumed),
         b'n' => {
@@ -138,6 +154,12 @@ impl<'b> Flags<'b> {
         match entry.argument {
             Argument::None => (),
             Argument::Opaque => self.opaque_too_long = argument.len() > OPAQUE_LEN_MAX,
+            Argument::Tags => {
+                let is_tag = |tag: &[u8]| (1..=TAG_LEN_MAX).contains(&tag.len());
+                let is_right =
+                    split_tags(argument).count() <= TAGS_MAX && split_tags(argument).all(is_tag);
+                is_right.then_some(()).ok_or(BAD_TOKEN)?;
+            }
             Argument::KeyEncoding => {
                 base64::decode(key, &mut [0; KEY_LEN_MAX])
                     .ok_or("CLIENT_ERROR error decoding key")?;
@@ -156,6 +178,12 @@ impl<'b> Flags<'b> {
     #[inline]
     fn check_opaque(&self) -> Result<(), &'static str> {
         if self.opaque_too_long { Err("CLIENT_ERROR opaque token too long") } else { Ok(()) }
+    }
+
+    /// Refuses tags in a request that stores no item of its own.
+    #[inline]
+    fn check_tags(&self, may_have: bool) -> Result<(), &'static str> {
+        if self.has(b'G') && !may_have { Err(INVALID) } else { Ok(()) }
     }
 
     #[inline]
@@ -297,6 +325,7 @@ fn store<'b>(
         StoreMode::Set | StoreMode::Replace => flags.number(b'C'),
     };
     let concatenates = matches!(mode, StoreMode::Append | StoreMode::Prepend);
+    flags.check_tags(!concatenates || flags.has(b'N'))?;
     Ok(Store {
         key: flags.key(wire),
         mode,
@@ -327,6 +356,9 @@ fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     };
     if let Err(error) = flags.check_opaque() {
         return fault(error, consumed);
+    }
+    if flags.check_tags(flags.has(b'N')).is_err() {
+        return fault("CLIENT_ERROR invalid or duplicate flag", consumed);
     }
     let arithmetic = Arithmetic {
         key: flags.key(wire),

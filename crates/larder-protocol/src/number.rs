@@ -7,7 +7,7 @@ pub(crate) fn push(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// The same for the length of a value and what follows it, at most five bytes. Numbers below 1,000,
+/// The same for the length of a value and what follows it, at most four bytes. Numbers below 1,000,
 /// as most lengths are, are put together in a word: without a loop, a table or a copy of a length
 /// that is not known.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
@@ -20,7 +20,7 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
     // The lowest byte comes first.
     let digits = (number / 100) | ((number / 10 % 10) << 8) | ((number % 10) << 16);
     let mut word = *b"000\0\0\0\0\0";
-    const { assert!(N <= 5, "it fits the word") };
+    const { assert!(N <= 4, "it fits the word, here and in `push_long`") };
     word.iter_mut().skip(3).zip(end).for_each(|(to, from)| *to = *from);
     let leading_zeros = 2 - u32::from(number >= 10) - u32::from(number >= 100);
     let word = (digits | u64::from_le_bytes(word)) >> (8 * leading_zeros);
@@ -29,10 +29,22 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
     out.truncate(end);
 }
 
+/// The same for a number from 1,000 on. Those of four digits are put together in a word, too.
 #[inline(never)]
-fn push_long(number: usize, end: &[u8], out: &mut Vec<u8>) {
-    push(number as u64, out);
-    out.extend_from_slice(end);
+fn push_long<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
+    if number >= 10_000 {
+        push(number as u64, out);
+        return out.extend_from_slice(end);
+    }
+    let number = number as u64;
+    let (high, low) = (number / 100, number % 100);
+    let digits = (high / 10) | ((high % 10) << 8) | ((low / 10) << 16) | ((low % 10) << 24);
+    let mut word = *b"0000\0\0\0\0";
+    word.iter_mut().skip(4).zip(end).for_each(|(to, from)| *to = *from);
+    let word = digits | u64::from_le_bytes(word);
+    let end = out.len() + 4 + N;
+    out.extend_from_slice(&word.to_le_bytes());
+    out.truncate(end);
 }
 
 /// Strict decimal digits, the whole token, at most 2^64-1 and 22 characters.
@@ -141,6 +153,17 @@ fn c_number(token: &[u8]) -> Option<(bool, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_length_has_its_digits_and_its_end() {
+        for number in (0..20_000).chain([99_999, 1 << 30, usize::MAX]) {
+            let mut out = b"x".to_vec();
+            push_len(number, b"\r\n", &mut out);
+            push_len(number, b"", &mut out);
+            push_len(number, b" abc", &mut out);
+            assert_eq!(out, format!("x{number}\r\n{number}{number} abc").into_bytes());
+        }
+    }
 
     #[test]
     fn strict_numbers() {

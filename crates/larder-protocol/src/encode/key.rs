@@ -1,6 +1,7 @@
 //! Keys, checked before they are sent.
 
 use crate::base64;
+use crate::number::u64_of;
 use crate::request::KEY_LEN_MAX;
 use crate::tokens::has_blank_or_control;
 use arrayvec::ArrayVec;
@@ -82,6 +83,12 @@ impl NumberedKeys {
     #[must_use]
     pub fn prefix(&self) -> &[u8] {
         self.key.get(..self.prefix_len).unwrap_or_default()
+    }
+
+    /// The number of a key; none if the key is not the prefix and a number.
+    #[must_use]
+    pub fn number(&self, key: &[u8]) -> Option<u64> {
+        u64_of(key.strip_prefix(self.prefix())?)
     }
 
     /// The key of a number.
@@ -229,12 +236,15 @@ mod tests {
                 let expected = format!("{prefix}{number}");
                 assert_eq!(keys.key(number).bytes(), expected.as_bytes());
                 assert!(WireKey::new(expected.as_bytes()).is_ok());
+                assert_eq!(keys.number(expected.as_bytes()), Some(number));
             }
             assert_eq!(keys.prefix(), prefix.as_bytes());
         }
         let too_long = InvalidKey::TooLong { len: 231, len_max: 230 };
         assert_eq!(NumberedKeys::new(&[b'k'; 231]).err(), Some(too_long));
         assert_eq!(NumberedKeys::new(b"a b").err(), Some(InvalidKey::BlankOrControl));
+        let keys = NumberedKeys::new(b"k-").unwrap();
+        assert_eq!(["k-", "k", "l-1", "k-1x"].map(|key| keys.number(key.as_bytes())), [None; 4]);
     }
 
     #[test]

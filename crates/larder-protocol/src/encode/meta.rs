@@ -151,7 +151,8 @@ impl Default for SetOptions {
 }
 
 /// `ms`: stores a value of at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
-#[inline]
+#[expect(clippy::inline_always, reason = "most options are constants of the caller")]
+#[inline(always)]
 pub fn set(
     key: MetaKey<'_>,
     value: &[u8],

@@ -14,9 +14,8 @@ pub fn get(key: WireKey<'_>, out: &mut Vec<u8>) {
 /// [`Array`](crate::answer::Answer::Array) of as many hits and misses.
 #[inline]
 pub fn mget(keys: usize, out: &mut Vec<u8>) {
-    out.push(b'*');
-    push(keys as u64 + 1, out);
-    out.extend_from_slice(b"\r\n$4\r\nMGET\r\n");
+    begin(keys + 1, out);
+    out.extend_from_slice(b"$4\r\nMGET\r\n");
 }
 
 /// Adds a key to an [`mget`].
@@ -41,9 +40,50 @@ pub fn set(key: WireKey<'_>, value: &[u8], ttl_secs: u32, out: &mut Vec<u8>) {
     }
 }
 
+/// Any other command: its name and its arguments.
+pub fn command(words: &[&[u8]], out: &mut Vec<u8>) {
+    begin(words.len(), out);
+    words.iter().for_each(|bytes| word(bytes, out));
+}
+
+/// Begins a command of `words` words, each of which [`word`] or [`word_of_parts`] adds: for words that
+/// do not all exist at the same time.
 #[inline]
-fn word(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn begin(words: usize, out: &mut Vec<u8>) {
+    out.push(b'*');
+    push_len(words, b"\r\n", out);
+}
+
+/// Adds a word to a command.
+#[inline]
+pub fn word(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'$');
     push_len(bytes.len(), b"\r\n", out);
     push_block(bytes, out);
+}
+
+/// Adds a word that consists of several parts to a command.
+pub fn word_of_parts(parts: &[&[u8]], out: &mut Vec<u8>) {
+    out.push(b'$');
+    push(parts.iter().map(|part| part.len() as u64).sum(), out);
+    out.extend_from_slice(b"\r\n");
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_has_its_length() {
+        let mut out = Vec::new();
+        command(&[b"AUTH", b"", b"pass: word"], &mut out);
+        assert_eq!(out, b"*3\r\n$4\r\nAUTH\r\n$0\r\n\r\n$10\r\npass: word\r\n");
+        out.clear();
+        begin(2, &mut out);
+        word(b"DEL", &mut out);
+        word_of_parts(&[b"k-", b"17", b""], &mut out);
+        assert_eq!(out, b"*2\r\n$3\r\nDEL\r\n$4\r\nk-17\r\n");
+    }
 }

@@ -105,6 +105,11 @@ fn opaque(flag: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(flag);
 }
 
+/// The names in the argument of a flag for tags.
+pub(crate) fn split_tags(argument: &[u8]) -> impl Iterator<Item = &[u8]> {
+    argument.split(|byte| *byte == b',')
+}
+
 #[inline]
 pub(crate) fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(before);
@@ -117,7 +122,7 @@ impl Argument {
     #[inline]
     pub(crate) fn read(self, argument: &[u8]) -> Option<u64> {
         match self {
-            Self::None | Self::KeyEncoding | Self::Opaque => Some(0),
+            Self::None | Self::KeyEncoding | Self::Opaque | Self::Tags => Some(0),
             Self::Time => i32_of(argument).map(|secs| i64::from(secs).cast_unsigned()),
             Self::Number | Self::Initial | Self::Delta => u64_of(argument),
             Self::ClientFlags => u32_of(argument).map(u64::from),
@@ -146,6 +151,12 @@ impl MetaFlags<'_> {
         argument.read(flag.get(1..)?)
     }
 
+    /// The names of the tags.
+    pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
+        let tags = Tokens(self.raw).find(|flag| self.has(b'G') && flag.first() == Some(&b'G'));
+        tags.into_iter().filter_map(|flag| flag.get(1..)).flat_map(split_tags)
+    }
+
     /// The same for a flag whose argument is a time.
     #[must_use]
     pub fn exptime(&self, letter: u8) -> Option<Exptime> {
@@ -166,7 +177,7 @@ mod tests {
     use super::*;
     use crate::reply::{self, Hit};
     use crate::{FastGet, Get, Parsed, Parser, ReplyFormat, Request};
-    use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, Time};
+    use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, Tags, Time};
     use Command::{Ma, Md, Me, Mg, Ms};
     use Shows::Nothing;
     use std::path::Path;
@@ -184,6 +195,7 @@ mod tests {
             Number | Initial | Delta => "a number, 64 bits",
             ClientFlags => "a number, 32 bits",
             Mode => "a letter",
+            Tags => "1 to 7 names of 1 to 250 bytes, with commas between them",
         };
         let commands = flag.commands.iter().map(|command| format!("`{}`", verb(*command)));
         let commands = commands.collect::<Vec<_>>().join(" ");
@@ -267,7 +279,9 @@ mod tests {
     fn a_flag_changes_nothing_of_a_command_that_gives_it_no_meaning() {
         for flag in FLAGS {
             for command in [Mg, Ms, Md, Ma, Me] {
-                if flag.commands.contains(&command) {
+                // Tags that would be lost are refused.
+                let is_refused = flag.argument == Tags && command == Md;
+                if flag.commands.contains(&command) || is_refused {
                     continue;
                 }
                 let (verb, sent) = (verb(command), sent(flag, command));

@@ -1,6 +1,6 @@
 //! The table of meta flags, and the types of its columns.
 
-use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, Time};
+use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, Tags, Time};
 use Command::{Ma, Md, Me, Mg, Ms};
 use Shows::Nothing;
 
@@ -40,6 +40,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag(b'D', Delta, &[Ma], Nothing, "count by this much"),
     flag(b'E', Number, ALL, Nothing, "use this as the item's new CAS"),
     flag(b'F', ClientFlags, &[Ms, Md], Nothing, "set the client flags"),
+    flag(b'G', Tags, &[Mg, Ms, Ma], Nothing, "tags of the item that is stored, with commas"),
     flag(b'I', Argument::None, &[Ms, Md], Nothing, "invalidate: mark the item as stale"),
     flag(b'J', Initial, &[Ma], Nothing, "create the number with this value"),
     flag(b'L', Argument::None, &[], Nothing, "reserved for proxies"),
@@ -82,6 +83,8 @@ pub(crate) enum Argument {
     ClientFlags,
     /// One byte; a space stands for none.
     Mode,
+    /// One to seven names of 1 to 250 bytes, with commas between them.
+    Tags,
 }
 
 /// A meta command with flags.
@@ -137,6 +140,6 @@ impl Shows {
 impl Argument {
     /// Whether it is a number.
     pub(super) const fn is_number(self) -> bool {
-        !matches!(self, Self::None | Self::KeyEncoding | Self::Opaque)
+        !matches!(self, Self::None | Self::KeyEncoding | Self::Opaque | Self::Tags)
     }
 }

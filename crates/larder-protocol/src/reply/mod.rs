@@ -13,8 +13,8 @@ use crate::base64;
 use crate::meta_flags::{Command, number, show, show_request};
 use crate::number::{push, push_len};
 use crate::request::{
-    Arithmetic, Classic, Debug, Delete, Fault, FaultReply, Get, Key, MetaFlags, ReplyFormat,
-    Status, Store, StoreMode,
+    Arithmetic, Classic, Debug, Delete, DropTag, Fault, FaultReply, Get, Key, MetaFlags,
+    ReplyFormat, Status, Store, StoreMode,
 };
 use crate::tokens::Tokens;
 
@@ -313,6 +313,25 @@ pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
     }
 }
 
+/// Writes the answer to `mt`: whether there can have been items with the tag.
+pub fn tag_dropped(drop: &DropTag<'_>, found: bool, out: &mut Vec<u8>) {
+    let ReplyFormat::Meta(flags) = &drop.format else { return };
+    if found && flags.has(b'q') {
+        return;
+    }
+    out.extend_from_slice(if found { b"HD" } else { b"NF" });
+    meta_request(Command::Md, flags, drop.tag, out);
+}
+
+/// Writes the answer to a request whose tags can't be kept.
+pub fn tags_refused(is_full: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if is_full {
+        b"SERVER_ERROR out of memory for tags\r\n".as_slice()
+    } else {
+        b"SERVER_ERROR this engine keeps no tags\r\n"
+    });
+}
+
 /// Writes the answer to an increment or decrement.
 pub fn counted(arithmetic: &Arithmetic<'_>, outcome: ArithmeticOutcome, out: &mut Vec<u8>) {
     match (&arithmetic.format, outcome) {
@@ -448,6 +467,16 @@ pub fn noop(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
 /// an operator asks.
 pub fn ok(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "OK", out);
+}
+
+/// A request that changes items, to a server whose items are a copy of another server's.
+pub fn read_only(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    let words = "SERVER_ERROR this server has a copy: send changes to its leader";
+    match format {
+        ReplyFormat::Classic(classic) => line(classic, words, out),
+        ReplyFormat::Meta(_) => text(words, out),
+        ReplyFormat::Binary(head) => binary_error(head, Status::NotSupported, out),
+    }
 }
 
 /// `flush_all` under `-F`.

@@ -1,7 +1,9 @@
 //! Answers in RESP2 and RESP3, in the words of redis-server.
 
 use crate::number::push;
-use crate::resp::{Arguments, COMMANDS, CommandError, ProtocolError, Request, Row, matches};
+use crate::resp::{
+    Arguments, COMMANDS, Clients, CommandError, ProtocolError, Request, Row, matches,
+};
 
 /// The version of the protocol that a client has asked for by `HELLO`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,15 +186,7 @@ impl<'b> InfoPage<'b> {
             }
             page.push_str(&format!("{name}:{value}\r\n"));
         }
-        match version {
-            Version::Resp2 => bulk(page.as_bytes(), out),
-            Version::Resp3 => {
-                length(b'=', page.len() + 4, out);
-                out.extend_from_slice(b"txt:");
-                out.extend_from_slice(page.as_bytes());
-                bulk_tail(out);
-            }
-        }
+        text_page(version, page.as_bytes(), out);
     }
 
     fn shows(&self, section: &str) -> bool {
@@ -204,17 +198,104 @@ impl<'b> InfoPage<'b> {
     }
 }
 
+/// Writes lines of text, which RESP3 tells from other strings.
+fn text_page(version: Version, page: &[u8], out: &mut Vec<u8>) {
+    match version {
+        Version::Resp2 => bulk(page, out),
+        Version::Resp3 => {
+            length(b'=', page.len() + 4, out);
+            out.extend_from_slice(b"txt:");
+            out.extend_from_slice(page);
+            bulk_tail(out);
+        }
+    }
+}
+
+/// The connections of `CLIENT LIST` and `CLIENT INFO`, made from the lines of memcached's `stats conns`.
+#[derive(Debug)]
+pub struct ClientPage<'b> {
+    wanted: Clients<'b>,
+    /// The connection that asks, and its name.
+    own: (u64, &'b [u8]),
+    client: Client,
+    page: Vec<u8>,
+}
+
+/// What is known of a connection.
+#[derive(Debug, Default)]
+struct Client {
+    id: u64,
+    peer: String,
+    /// Listeners have none.
+    listener: Option<String>,
+    idle_secs: String,
+}
+
+impl<'b> ClientPage<'b> {
+    /// A page for the connection of this number and name.
+    #[must_use]
+    pub fn new(wanted: Clients<'b>, id: u64, name: &'b [u8]) -> Self {
+        Self { wanted, own: (id, name), client: Client::default(), page: Vec::new() }
+    }
+
+    /// Takes a line of `stats conns`. Those of one connection follow each other.
+    pub fn set(&mut self, name: &str, value: &str) {
+        let Some((id, field)) = name.split_once(':') else { return };
+        let Ok(id) = id.parse() else { return };
+        if id != self.client.id {
+            self.end_client();
+            self.client.id = id;
+        }
+        // `tcp:127.0.0.1:7` there is `127.0.0.1:7` here.
+        let address = || value.split_once(':').map_or(value, |(_, address)| address).to_owned();
+        match field {
+            "addr" => self.client.peer = address(),
+            "listen_addr" => self.client.listener = Some(address()),
+            "secs_since_last_cmd" => value.clone_into(&mut self.client.idle_secs),
+            _ => (),
+        }
+    }
+
+    fn end_client(&mut self) {
+        let Client { id, peer, listener, idle_secs } = std::mem::take(&mut self.client);
+        let Some(listener) = listener.filter(|_| self.wants(id)) else { return };
+        let begin = format!("id={id} addr={peer} laddr={listener} name=");
+        self.page.extend_from_slice(begin.as_bytes());
+        if id == self.own.0 {
+            self.page.extend_from_slice(self.own.1);
+        }
+        let end =
+            format!(" idle={idle_secs} flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 user=default\n");
+        self.page.extend_from_slice(end.as_bytes());
+    }
+
+    fn wants(&self, id: u64) -> bool {
+        match self.wanted {
+            Clients::All => true,
+            Clients::Own => id == self.own.0,
+            Clients::None => false,
+            Clients::Ids(mut ids) => ids.any(|text| text == id.to_string().as_bytes()),
+        }
+    }
+
+    /// Writes the answer.
+    pub fn write(mut self, version: Version, out: &mut Vec<u8>) {
+        self.end_client();
+        text_page(version, &self.page, out);
+    }
+}
+
 /// Writes what precedes the array of keys in the answer to `SCAN`.
 pub fn scan_head(cursor: u64, out: &mut Vec<u8>) {
     array(2, out);
     bulk(itoa::Buffer::new().format(cursor).as_bytes(), out);
 }
 
-/// Writes the answer to `TIME`.
-pub fn time(seconds: u32, out: &mut Vec<u8>) {
+/// Writes the answer to `TIME`, from milliseconds since 1970.
+pub fn time(millis: u64, out: &mut Vec<u8>) {
     array(2, out);
-    bulk(seconds.to_string().as_bytes(), out);
-    bulk(b"0", out);
+    bulk((millis / 1000).to_string().as_bytes(), out);
+    bulk((millis % 1000 * 1000).to_string().as_bytes(), out);
 }
 
 /// Writes the answer to `CONFIG GET`: the settings whose names match one of `patterns`, which may
@@ -371,6 +452,11 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
             text.extend_from_slice(c_text(option, usize::MAX));
             text.push(b'\'');
         }
+        CommandError::ClientType(name) => {
+            text.extend_from_slice(b"Unknown client type '");
+            text.extend_from_slice(c_text(name, usize::MAX));
+            text.push(b'\'');
+        }
         CommandError::ClientInfo(attribute) => {
             text.extend_from_slice(b"Unrecognized option '");
             text.extend_from_slice(c_text(attribute, usize::MAX));
@@ -405,6 +491,7 @@ const CONFIG_FAILED: &str = "CONFIG SET failed (possibly related to argument 'ma
 fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     Some(match error {
         CommandError::NoProtocol => "NOPROTO unsupported protocol version",
+        CommandError::ReadOnly => "READONLY You can't write against a read only replica.",
         CommandError::LoginRequired => "NOAUTH Authentication required.",
         CommandError::HelloLogin => {
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
@@ -424,6 +511,9 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
 fn words(error: &CommandError<'_>) -> &'static str {
     match error {
         CommandError::NotInteger => "value is not an integer or out of range",
+        CommandError::ClientId => "Invalid client ID",
+        CommandError::TimeoutNotInteger => "timeout is not an integer or out of range",
+        CommandError::TimeoutNegative => "timeout is negative",
         CommandError::IntRange => {
             "value is out of range, value must between -2147483648 and 2147483647"
         }
@@ -445,7 +535,10 @@ fn words(error: &CommandError<'_>) -> &'static str {
         CommandError::DiscardWithoutMulti => "DISCARD without MULTI",
         CommandError::TransactionTooLarge => "the transaction is too large",
         CommandError::TooLarge => "string exceeds maximum allowed size (proto-max-bulk-len)",
-        CommandError::KeyLength => "a key has 1 to 250 bytes",
+        CommandError::KeyLength => "a key has 1 to 1024 bytes",
+        CommandError::TagCount => "an item has 1 to 7 tags",
+        CommandError::TagLength => "a tag has 1 to 250 bytes",
+        CommandError::NoTags => "this engine keeps no tags",
         CommandError::FlushDisabled => "flushing is disabled",
         CommandError::Cursor => "invalid cursor",
         CommandError::DumpsDisabled => "dumping keys is disabled",

@@ -11,6 +11,8 @@ pub enum StatsRefusal {
     UnknownPage,
     /// `stats detail` under `-X`.
     DetailNotAllowed,
+    /// A page that shows keys under `-X`.
+    KeysNotAllowed,
     /// `stats detail` with another word than `on`, `off` or `dump`.
     DetailUsage,
     /// `stats cachedump` under `-X`.
@@ -28,6 +30,7 @@ impl StatsRefusal {
         match self {
             Self::UnknownPage => "ERROR",
             Self::DetailNotAllowed => "CLIENT_ERROR stats detail not allowed",
+            Self::KeysNotAllowed => "CLIENT_ERROR stats with keys not allowed",
             Self::DetailUsage => "CLIENT_ERROR usage: stats detail on|off|dump",
             Self::CachedumpNotAllowed => "CLIENT_ERROR stats cachedump not allowed",
             Self::CachedumpUsage => "CLIENT_ERROR bad command line",

@@ -29,6 +29,8 @@ pub enum Request<'b> {
     Arithmetic(Arithmetic<'b>),
     /// Describe an item (`me`).
     Debug(Debug<'b>),
+    /// `mt`: drop a tag.
+    DropTag(DropTag<'b>),
     /// `mn`, binary noop: flushes whatever was answered before it.
     Noop(ReplyFormat<'b>),
     /// Forget everything, now or later.
@@ -215,6 +217,15 @@ pub struct Arithmetic<'b> {
     pub format: ReplyFormat<'b>,
 }
 
+/// Drop a tag: all items that carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropTag<'b> {
+    /// The name, as a key is sent.
+    pub tag: Key<'b>,
+    /// How to answer.
+    pub format: ReplyFormat<'b>,
+}
+
 /// A look behind the scenes (`me`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debug<'b> {
@@ -277,6 +288,7 @@ pub enum Status {
     AuthFailure = 0x20,
     UnknownCommand = 0x81,
     OutOfMemory = 0x82,
+    NotSupported = 0x83,
 }
 
 /// What the front of a buffer holds.

@@ -4,7 +4,7 @@ use super::error::CommandError;
 use super::number::i64_of;
 use super::request::{Arguments, Request};
 use super::table::Verb;
-use crate::request::{Credentials, KEY_LEN_MAX, Password};
+use crate::request::{Credentials, Password};
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Command<'b> {
     Reset,
     ClientId,
     ClientGetName,
+    /// `CLIENT INFO`, `CLIENT LIST`
+    Clients(Clients<'b>),
     ClientSetName(&'b [u8]),
     ClientSetInfo,
     /// `CLIENT NO-EVICT` and `NO-TOUCH`, which change nothing.
@@ -33,6 +35,8 @@ pub enum Command<'b> {
     Keys(&'b [u8]),
     DbSize,
     Flush,
+    /// Drop a tag (`TAG.DROP`).
+    DropTag(&'b [u8]),
     Info(Arguments<'b>),
     Commands,
     CommandCount,
@@ -46,9 +50,24 @@ pub enum Command<'b> {
     /// The names of classes; all if there are none.
     LatencyHistogram(Arguments<'b>),
     Time,
+    /// `WAIT`: how many replicas have this connection's changes.
+    Wait,
     Multi,
     Exec,
     Discard,
+}
+
+/// Connections that are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients<'b> {
+    /// All.
+    All,
+    /// The one that asks.
+    Own,
+    /// None: those of a kind that does not exist.
+    None,
+    /// Those of these numbers.
+    Ids(Arguments<'b>),
 }
 
 /// An operation on one key.
@@ -103,8 +122,17 @@ pub struct Set<'b> {
     pub expiry: NewExpiry,
     /// What is answered.
     pub answer: SetAnswer,
+    /// The tags of the item, if there are any: so many of the arguments that follow.
+    pub tags: Option<(Arguments<'b>, usize)>,
     /// The name of the command, for errors.
     pub name: &'static str,
+}
+
+impl<'b> Set<'b> {
+    /// The names of the item's tags.
+    pub fn tags(&self) -> impl Iterator<Item = &'b [u8]> {
+        self.tags.into_iter().flat_map(|(tags, count)| tags.take(count))
+    }
 }
 
 /// Whether an item has to be there for a `SET`.
@@ -227,6 +255,11 @@ impl<'b> Command<'b> {
             Verb::Reset => Self::Reset,
             Verb::ClientId => Self::ClientId,
             Verb::ClientGetName => Self::ClientGetName,
+            Verb::ClientInfo => Self::Clients(Clients::Own),
+            Verb::ClientList => {
+                rest.next();
+                Self::Clients(clients(rest)?)
+            }
             Verb::ClientSetName => Self::ClientSetName(client_name(nth(rest, 1))?),
             Verb::ClientSetInfo => {
                 check_client_info(nth(rest, 1), nth(rest, 2))?;
@@ -243,6 +276,7 @@ impl<'b> Command<'b> {
             Verb::Keys => Self::Keys(next(&mut rest)),
             Verb::DbSize => Self::DbSize,
             Verb::FlushAll | Verb::FlushDb => flush(rest)?,
+            Verb::TagDrop => Self::DropTag(checked_tag(nth(rest, 0))?),
             Verb::Info => Self::Info(rest),
             Verb::Command => Self::Commands,
             Verb::CommandCount => Self::CommandCount,
@@ -275,6 +309,14 @@ impl<'b> Command<'b> {
                 Self::Item(checked_key(key)?, ItemCommand::MemoryUsage)
             }
             Verb::Time => Self::Time,
+            Verb::Wait => {
+                integer(next(&mut rest))?;
+                match i64_of(next(&mut rest)) {
+                    None => return Err(CommandError::TimeoutNotInteger),
+                    Some(..0) => return Err(CommandError::TimeoutNegative),
+                    Some(_) => Self::Wait,
+                }
+            }
             Verb::Multi => Self::Multi,
             Verb::Exec => Self::Exec,
             Verb::Discard => Self::Discard,
@@ -293,6 +335,9 @@ impl<'b> Command<'b> {
     }
 }
 
+/// The longest key in bytes.
+pub const KEY_LEN_MAX: usize = 1024;
+
 /// A key, if it is not too long, and not empty.
 ///
 /// # Errors
@@ -304,6 +349,14 @@ pub fn checked_key<'b>(key: &'b [u8]) -> Parsed<'b, &'b [u8]> {
     }
 }
 
+/// The most tags that an item can have, and the longest name of one in bytes.
+const TAGS_MAX: usize = 7;
+const TAG_LEN_MAX: usize = 250;
+
+fn checked_tag<'b>(tag: &'b [u8]) -> Parsed<'b, &'b [u8]> {
+    if (1..=TAG_LEN_MAX).contains(&tag.len()) { Ok(tag) } else { Err(CommandError::TagLength) }
+}
+
 fn item_command<'b>(
     mut rest: Arguments<'b>,
     verb: Verb,
@@ -312,7 +365,14 @@ fn item_command<'b>(
     let (first, second) = (nth(rest, 0), nth(rest, 1));
     let show_expiry = |in_millis, absolute| ItemCommand::ShowExpiry { in_millis, absolute };
     let plain_set = |value, condition, answer| {
-        ItemCommand::Set(Set { value, condition, expiry: NewExpiry::Never, answer, name })
+        ItemCommand::Set(Set {
+            value,
+            condition,
+            expiry: NewExpiry::Never,
+            answer,
+            tags: None,
+            name,
+        })
     };
     Ok(match verb {
         Verb::Get => ItemCommand::Get,
@@ -334,6 +394,7 @@ fn item_command<'b>(
                 condition: options.condition,
                 expiry,
                 answer,
+                tags: options.tags,
                 name,
             })
         }
@@ -343,7 +404,7 @@ fn item_command<'b>(
             let unit = if verb == Verb::SetEx { Unit::Seconds } else { Unit::Millis };
             let expiry = NewExpiry::At(positive_time(first, unit, false, name)?);
             let (condition, answer) = (SetCondition::Always, SetAnswer::Ok);
-            ItemCommand::Set(Set { value: second, condition, expiry, answer, name })
+            ItemCommand::Set(Set { value: second, condition, expiry, answer, tags: None, name })
         }
         Verb::Append => ItemCommand::Append(first),
         Verb::StrLen => ItemCommand::StrLen,
@@ -371,6 +432,29 @@ fn item_command<'b>(
 
 fn next<'b>(arguments: &mut Arguments<'b>) -> &'b [u8] {
     arguments.next().unwrap_or_default()
+}
+
+/// The options of `CLIENT LIST`.
+fn clients(mut rest: Arguments<'_>) -> Parsed<'_, Clients<'_>> {
+    let Some(option) = rest.next() else { return Ok(Clients::All) };
+    if is(option, "id") && rest.len() > 0 {
+        let is_id = |text| i64_of(text).is_some();
+        return if { rest }.all(is_id) {
+            Ok(Clients::Ids(rest))
+        } else {
+            Err(CommandError::ClientId)
+        };
+    }
+    if !is(option, "type") || rest.len() != 1 {
+        return Err(CommandError::Syntax);
+    }
+    let kind = next(&mut rest);
+    match ["normal", "master", "replica", "slave", "pubsub"].iter().position(|name| is(kind, name))
+    {
+        Some(0) => Ok(Clients::All),
+        Some(_) => Ok(Clients::None),
+        None => Err(CommandError::ClientType(kind)),
+    }
 }
 
 fn nth<'b>(mut arguments: Arguments<'b>, index: usize) -> &'b [u8] {
@@ -447,6 +531,7 @@ struct Options<'b> {
     condition: SetCondition,
     get: bool,
     expiry: ExpiryOption<'b>,
+    tags: Option<(Arguments<'b>, usize)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -465,8 +550,12 @@ enum ExpiryOption<'b> {
 
 impl<'b> Options<'b> {
     fn parse(mut rest: Arguments<'b>, of: OptionsOf) -> Parsed<'b, Self> {
-        let mut options =
-            Self { condition: SetCondition::Always, get: false, expiry: ExpiryOption::None };
+        let mut options = Self {
+            condition: SetCondition::Always,
+            get: false,
+            expiry: ExpiryOption::None,
+            tags: None,
+        };
         let is_set = of == OptionsOf::Set;
         while let Some(word) = rest.next() {
             let before = options.expiry;
@@ -488,6 +577,15 @@ impl<'b> Options<'b> {
                     options.condition = SetCondition::Present;
                 }
                 _ if is(word, "get") && is_set => options.get = true,
+                _ if is(word, "tags") && is_set && options.tags.is_none() => {
+                    let count = usize::try_from(integer(rest.next().ok_or(CommandError::Syntax)?)?);
+                    let count = count.ok().filter(|count| (1..=TAGS_MAX).contains(count));
+                    let count = count.ok_or(CommandError::TagCount)?;
+                    options.tags = Some((rest, count));
+                    for _ in 0..count {
+                        checked_tag(rest.next().ok_or(CommandError::Syntax)?)?;
+                    }
+                }
                 _ if is(word, "keepttl") && is_set => match options.expiry {
                     ExpiryOption::None | ExpiryOption::Keep => options.expiry = ExpiryOption::Keep,
                     _ => return Err(CommandError::Syntax),

@@ -20,6 +20,14 @@ pub enum CommandError<'b> {
     Syntax,
     /// An argument is no number, or a number that is too large.
     NotInteger,
+    /// There is no such type of clients.
+    ClientType(&'b [u8]),
+    /// No connection can have this number.
+    ClientId,
+    /// The timeout of `WAIT` is no number.
+    TimeoutNotInteger,
+    /// The timeout of `WAIT` is below 0.
+    TimeoutNegative,
     /// A database that is no number of 32 bits.
     IntRange,
     /// The expiry is not positive, or too late. The name is the command's.
@@ -46,6 +54,8 @@ pub enum CommandError<'b> {
     HelloLogin,
     /// A login is required.
     LoginRequired,
+    /// The items are a copy of another server's, which alone takes changes.
+    ReadOnly,
     /// The user or the password is wrong.
     WrongPassword,
     /// `AUTH` without a name, where no login is required.
@@ -70,8 +80,14 @@ pub enum CommandError<'b> {
     OutOfMemory,
     /// The value would be longer than the largest item.
     TooLarge,
-    /// The key is longer than [`crate::KEY_LEN_MAX`], or empty.
+    /// The key is longer than [`crate::resp::KEY_LEN_MAX`], or empty.
     KeyLength,
+    /// An item has one to seven tags, if any.
+    TagCount,
+    /// The name of a tag is longer than 250 bytes, or empty.
+    TagLength,
+    /// The engine has no tags.
+    NoTags,
     /// Flushing is disabled.
     FlushDisabled,
     /// The cursor of `SCAN` is no number.

@@ -11,6 +11,8 @@ pub enum Verb {
     Auth,
     ClientGetName,
     ClientId,
+    ClientInfo,
+    ClientList,
     ClientNoEvict,
     ClientNoTouch,
     ClientSetInfo,
@@ -66,11 +68,46 @@ pub enum Verb {
     SetEx,
     SetNx,
     StrLen,
+    TagDrop,
     Time,
     Touch,
     Ttl,
     Type,
     Unlink,
+    Wait,
+}
+
+impl Verb {
+    /// Whether it changes items.
+    #[must_use]
+    pub fn changes_items(self) -> bool {
+        matches!(
+            self,
+            Self::Append
+                | Self::Decr
+                | Self::DecrBy
+                | Self::Del
+                | Self::Expire
+                | Self::ExpireAt
+                | Self::FlushAll
+                | Self::FlushDb
+                | Self::GetDel
+                | Self::GetEx
+                | Self::GetSet
+                | Self::Incr
+                | Self::IncrBy
+                | Self::MSet
+                | Self::PExpire
+                | Self::PExpireAt
+                | Self::PSetEx
+                | Self::Persist
+                | Self::Set
+                | Self::SetEx
+                | Self::SetNx
+                | Self::TagDrop
+                | Self::Unlink
+        )
+    }
 }
 
 /// A command of the table.
@@ -100,7 +137,7 @@ const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands, the most frequent ones first.
-pub static COMMANDS: [Row; 54] = [
+pub static COMMANDS: [Row; 56] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -150,16 +187,20 @@ pub static COMMANDS: [Row; 54] = [
     row("setnx", Verb::SetNx, 3, ONE_KEY),
     row("strlen", Verb::StrLen, 2, ONE_KEY),
     row("substr", Verb::GetRange, 4, ONE_KEY),
+    row("tag.drop", Verb::TagDrop, 2, NO_KEYS),
     row("time", Verb::Time, 1, NO_KEYS),
     row("touch", Verb::Touch, -2, ALL_KEYS),
     row("ttl", Verb::Ttl, 2, ONE_KEY),
     row("type", Verb::Type, 2, ONE_KEY),
     row("unlink", Verb::Unlink, -2, ALL_KEYS),
+    row("wait", Verb::Wait, 3, NO_KEYS),
 ];
 
-static SUBCOMMANDS: [Row; 15] = [
+static SUBCOMMANDS: [Row; 17] = [
     row("client|getname", Verb::ClientGetName, 2, NO_KEYS),
     row("client|id", Verb::ClientId, 2, NO_KEYS),
+    row("client|info", Verb::ClientInfo, 2, NO_KEYS),
+    row("client|list", Verb::ClientList, -2, NO_KEYS),
     row("client|no-evict", Verb::ClientNoEvict, 3, NO_KEYS),
     row("client|no-touch", Verb::ClientNoTouch, 3, NO_KEYS),
     row("client|setinfo", Verb::ClientSetInfo, 4, NO_KEYS),

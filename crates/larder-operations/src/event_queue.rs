@@ -1,0 +1,282 @@
+//! Events that are kept for one watcher until it reads them. Whoever adds an event never waits for the watcher: what
+//! there is no room for is counted.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::SystemTime;
+
+/// The most events that a queue keeps, and the most bytes of their keys.
+const EVENTS_MAX: usize = 4096;
+const KEYS_LEN_MAX: usize = 128 << 10;
+
+/// The most memory that a queue takes, in bytes.
+pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<KeptEvent>();
+
+/// What can happen to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EventKind {
+    /// A key was looked up, and there was an item.
+    Hit,
+    /// A key was looked up, and there was none.
+    Miss,
+    /// An item was stored.
+    Stored,
+    /// An item was removed by a client.
+    Removed,
+    /// An item was evicted.
+    Evicted,
+}
+
+/// Some kinds of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventKinds(u8);
+
+impl EventKinds {
+    /// All kinds.
+    pub const ALL: Self = Self(0b1_1111);
+
+    /// These kinds and another one.
+    #[must_use]
+    pub fn with(self, kind: EventKind) -> Self {
+        Self(self.0 | 1 << kind as u8)
+    }
+
+    /// Whether a kind is one of these.
+    #[must_use]
+    pub fn has(self, kind: EventKind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
+}
+
+/// What a watcher wants to see.
+#[derive(Clone, Debug)]
+pub struct EventFilter {
+    /// The kinds of events.
+    pub kinds: EventKinds,
+    /// How keys begin.
+    pub prefix: Vec<u8>,
+    /// One of so many events, chosen at random; each if it is 0 or 1.
+    pub one_in: u32,
+}
+
+/// An event of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemEvent<K> {
+    /// What happened.
+    pub kind: EventKind,
+    /// The key of the item.
+    pub key: K,
+    /// The length of the item's value in bytes.
+    pub value_len: usize,
+    /// Seconds until an item that was stored or evicted expires; `None` if it does not.
+    pub ttl: Option<u32>,
+    /// When it happened.
+    pub time: SystemTime,
+}
+
+/// An event with its key.
+pub type KeptEvent = ItemEvent<Box<[u8]>>;
+
+/// What a watcher reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// An event.
+    Event(KeptEvent),
+    /// So many events are missing here.
+    Lost(u64),
+}
+
+/// Events for one watcher.
+#[derive(Debug)]
+pub struct EventQueue {
+    filter: EventFilter,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    events: VecDeque<KeptEvent>,
+    /// The bytes of their keys.
+    keys_len: usize,
+    /// The events that there was no room for, since the last one that there was.
+    lost: u64,
+    /// How many events are passed over before the next one that is kept.
+    gap: u64,
+    /// Never 0.
+    random: u64,
+    waker: Option<Waker>,
+}
+
+impl EventQueue {
+    /// An empty queue for what passes `filter`; `seed` is for its random choice.
+    #[must_use]
+    pub fn new(filter: EventFilter, seed: u64) -> Self {
+        let random = seed | 1;
+        let (events, waker) = Default::default();
+        let mut state = State { events, keys_len: 0, lost: 0, gap: 0, random, waker };
+        state.draw_gap(filter.one_in);
+        Self { filter, state: Mutex::new(state) }
+    }
+
+    /// The kinds of events that it takes.
+    #[must_use]
+    pub fn kinds(&self) -> EventKinds {
+        self.filter.kinds
+    }
+
+    /// Adds an event, if it passes the filter.
+    pub fn push(&self, event: &ItemEvent<&[u8]>) {
+        let ItemEvent { kind, key, value_len, ttl, time } = *event;
+        if !self.filter.kinds.has(kind) || !key.starts_with(&self.filter.prefix) {
+            return;
+        }
+        let mut state = self.lock();
+        if state.gap > 0 {
+            state.gap -= 1;
+            return;
+        }
+        state.draw_gap(self.filter.one_in);
+        let is_full = state.events.len() >= EVENTS_MAX || state.keys_len + key.len() > KEYS_LEN_MAX;
+        // Until the watcher has read that it lost some, it loses what follows, too: losses are few and long.
+        if is_full || state.lost > 0 {
+            state.lost += 1;
+            return;
+        }
+        state.keys_len += key.len();
+        state.events.push_back(KeptEvent { kind, key: key.into(), value_len, ttl, time });
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// What comes next. If nothing does, the task is woken when something has come.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Watched> {
+        let mut state = self.lock();
+        if let Some(event) = state.events.pop_front() {
+            state.keys_len -= event.key.len();
+            return Poll::Ready(Watched::Event(event));
+        }
+        if state.lost > 0 {
+            return Poll::Ready(Watched::Lost(std::mem::take(&mut state.lost)));
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What it holds is valid even after a panic of a thread that held the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Draws how many events are passed over: `one_in - 1` of them on average.
+    fn draw_gap(&mut self, one_in: u32) {
+        if one_in <= 1 {
+            return;
+        }
+        // Xorshift (Marsaglia 2003).
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.gap = self.random % (2 * u64::from(one_in) - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    fn queue(kinds: EventKinds, prefix: &[u8], one_in: u32) -> EventQueue {
+        EventQueue::new(EventFilter { kinds, prefix: prefix.to_vec(), one_in }, 42)
+    }
+
+    fn push(queue: &EventQueue, kind: EventKind, key: &[u8], value_len: usize, ttl: Option<u32>) {
+        queue.push(&ItemEvent { kind, key, value_len, ttl, time: SystemTime::UNIX_EPOCH });
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn read(queue: &EventQueue) -> Vec<Watched> {
+        let mut cx = Context::from_waker(Waker::noop());
+        std::iter::from_fn(|| match queue.poll_next(&mut cx) {
+            Poll::Ready(watched) => Some(watched),
+            Poll::Pending => None,
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_watcher_sees_what_passes_its_filter() {
+        let kinds = EventKinds::default().with(EventKind::Miss).with(EventKind::Removed);
+        let queue = queue(kinds, b"user:", 1);
+        push(&queue, EventKind::Miss, b"user:1", 0, None);
+        push(&queue, EventKind::Hit, b"user:1", 7, None);
+        push(&queue, EventKind::Miss, b"page:1", 0, None);
+        push(&queue, EventKind::Removed, b"user:2", 3, Some(4));
+        let seen: Vec<(EventKind, String, usize, Option<u32>)> = read(&queue)
+            .into_iter()
+            .map(|watched| match watched {
+                Watched::Event(KeptEvent { kind, key, value_len, ttl, .. }) => {
+                    (kind, String::from_utf8_lossy(&key).into_owned(), value_len, ttl)
+                }
+                Watched::Lost(lost) => panic!("{lost} events are lost"),
+            })
+            .collect();
+        let expected = [
+            (EventKind::Miss, "user:1".to_owned(), 0, None),
+            (EventKind::Removed, "user:2".to_owned(), 3, Some(4)),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_slow_watcher_is_told_how_much_it_lost() {
+        for (key, pushed) in [(&[b'k'; 1024][..], 1000), (b"k", 10_000)] {
+            let queue = queue(EventKinds::ALL, b"", 0);
+            (0..pushed).for_each(|_| push(&queue, EventKind::Stored, key, 1, None));
+            let seen = read(&queue);
+            let (last, events) = seen.split_last().unwrap();
+            assert!(events.iter().all(|watched| matches!(watched, Watched::Event(_))));
+            assert!((100..pushed).contains(&events.len()));
+            assert_eq!(*last, Watched::Lost((pushed - events.len()) as u64));
+            push(&queue, EventKind::Stored, key, 1, None);
+            assert!(matches!(read(&queue)[..], [Watched::Event(_)]));
+        }
+    }
+
+    #[test]
+    fn one_in_a_hundred_is_a_hundredth() {
+        let queue = queue(EventKinds::ALL, b"", 100);
+        let mut seen = 0;
+        for _ in 0..1000 {
+            (0..100).for_each(|_| push(&queue, EventKind::Hit, b"k", 1, None));
+            seen += read(&queue).len();
+        }
+        assert!((900..1100).contains(&seen), "{seen}");
+    }
+
+    #[test]
+    fn a_watcher_is_woken_once_for_what_it_waits_for() {
+        let (queue, wakes) = (queue(EventKinds::ALL, b"", 0), Arc::new(Wakes::default()));
+        let waker = Waker::from(Arc::clone(&wakes));
+        assert!(queue.poll_next(&mut Context::from_waker(&waker)).is_pending());
+        (0..10).for_each(|_| push(&queue, EventKind::Hit, b"k", 1, None));
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(read(&queue).len(), 10);
+    }
+}
