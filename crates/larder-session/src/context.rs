@@ -12,6 +12,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Whether `flush_all` is allowed (no `-F`).
     pub flush_enabled: bool,
+    /// Whether clients may only read, because the items are a copy of another server's.
+    pub read_only: bool,
     /// How many requests a session answers in one turn, before other connections get theirs (`-R`).
     pub requests_per_turn: usize,
     /// The unsent output, in bytes, above which a session answers nothing until some of it is sent.

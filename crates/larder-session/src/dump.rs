@@ -6,7 +6,7 @@ use crate::context::Context;
 use larder_protocol::dump::{self, Dumped};
 use larder_protocol::reply;
 use larder_protocol::{Classic, ReplyFormat, Selection};
-use larder_store::{Engine, Expiry, Item, Lease, SizeClasses, WalkState};
+use larder_store::{Engine, Item, Lease, SizeClasses, WalkState};
 use std::collections::BTreeMap;
 
 /// What a dump shows of each item.
@@ -116,11 +116,12 @@ impl<E: Engine> Dump<E> {
 fn show(style: Style, item: &Dumped<'_>, output: &mut Vec<u8>) {
     match style {
         Style::Meta => dump::metadump(item, output),
-        Style::Keys => dump::mgdump(item, output),
-        // The lines of `cachedump` cannot show a binary key.
-        Style::Cache if item.binary_key => (),
-        Style::Sizes => (),
-        Style::Cache => dump::cachedump(item, output),
+        // These are for clients that go on to send the keys.
+        Style::Keys if dump::can_be_sent(item) => dump::mgdump(item, output),
+        Style::Cache if dump::can_be_sent(item) && !item.binary_key => {
+            dump::cachedump(item, output)
+        }
+        Style::Keys | Style::Cache | Style::Sizes => (),
     }
 }
 
@@ -130,10 +131,7 @@ fn describe<'k, L: Lease>(key: &'k [u8], item: &Item<'_, L>, classes: &SizeClass
     Dumped {
         key,
         binary_key: attributes.binary_key,
-        expires: match attributes.expiry {
-            Expiry::Never => None,
-            Expiry::At(at) => Some(at.0),
-        },
+        expires: attributes.expiry.second().map(|at| at.0),
         accessed: item.accessed.0,
         cas: item.cas,
         fetched: item.fetched,

@@ -7,7 +7,7 @@ use crate::{Host, lower};
 use larder_operations::ItemView;
 use larder_protocol::reply::{self, Hit, ItemInfo, ShownItem, Ttl};
 use larder_protocol::{Debug, FastGet, Get, ReplyFormat};
-use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Seconds, Value};
+use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Now, Tag, Value};
 
 /// Whether a look-up was answered.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
     key: HashedKey<'_>,
-    is_recorded: bool,
+    (is_recorded, tags): (bool, &[Tag]),
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> Answered {
@@ -88,7 +88,7 @@ pub(crate) fn get<E: Engine, H: Host>(
         let looked = looked.map(|shown| shown.unwrap_or(Shown::Refused));
         return finish(cx, get, key.bytes, &looked, output);
     }
-    let looked = cx.operations.look(key, &lower::look(get, now), is_recorded, |item| {
+    let looked = cx.operations.look(key, &lower::look(get, tags, now), is_recorded, |item| {
         output.truncate(mark);
         show(get, key.bytes, item, now, pending, output)
     });
@@ -125,7 +125,7 @@ fn show<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
     item: &ItemView<'_, E::Lease>,
-    now: Seconds,
+    now: Now,
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> Shown {
@@ -169,12 +169,7 @@ fn show_value<E: Engine>(
 }
 
 /// The fields of the answer to a hit.
-fn hit<'k, L: Lease>(
-    get: &Get<'_>,
-    key: &'k [u8],
-    item: &ItemView<'_, L>,
-    now: Seconds,
-) -> Hit<'k> {
+fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: Now) -> Hit<'k> {
     let left = |exptime| resolve(exptime, now).left(now);
     let attributes = &item.attributes;
     let ttl = if item.created {
@@ -192,7 +187,7 @@ fn hit<'k, L: Lease>(
             cas: item.cas,
             value_len: item.value.len(),
             ttl,
-            idle_secs: now.0.saturating_sub(item.accessed.0),
+            idle_secs: now.secs.0.saturating_sub(item.accessed.0),
             hit_before: item.fetched,
         },
         won: item.won,
@@ -249,7 +244,7 @@ pub(crate) fn describe<E: Engine, H: Host>(
             key: key.bytes,
             binary_key: attributes.binary_key,
             ttl: attributes.expiry.left(now),
-            idle_secs: now.0.saturating_sub(item.accessed.0),
+            idle_secs: now.secs.0.saturating_sub(item.accessed.0),
             cas: item.cas,
             fetched: item.fetched,
             class: u8::try_from(limits.classes.class_of(size) + 1).unwrap_or(u8::MAX),

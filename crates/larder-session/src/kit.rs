@@ -108,8 +108,9 @@ impl<E: Engine> Kit<E> {
             host: KitHost::new(),
             counters: Counters::new(classes.count()),
             settings: Settings {
-                limits: Limits { item_size_max, classes },
+                limits: Limits { item_size_max, classes, prefix_delimiter: b':' },
                 flush_enabled: true,
+                read_only: false,
                 requests_per_turn: 20,
                 output_max: 64 << 10,
                 resp_databases: 1,

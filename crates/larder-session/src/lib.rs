@@ -19,10 +19,12 @@ pub mod kit;
 mod login;
 mod lower;
 mod pending;
+mod read_only;
 mod resp;
 mod resume;
 mod session;
 mod store;
+mod tags;
 mod time;
 
 pub use context::*;

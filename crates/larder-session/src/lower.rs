@@ -5,15 +5,16 @@ use crate::time::resolve;
 use larder_operations as operations;
 use larder_operations::{Count, CreateEmpty, CreateNumber, Look, Recache, Remove};
 use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, StoreMode};
-use larder_store::{Expiry, Seconds};
+use larder_store::{Expiry, Now, Tag};
 
 /// The look-up of `get`, `gat`, `touch` and `mg`.
-pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
+pub(crate) fn look<'t>(get: &Get<'_>, tags: &'t [Tag], now: Now) -> Look<'t> {
     let flags = get.format.meta();
     let create = get.vivify.map(|vivify| CreateEmpty {
         expiry: created_expiry(&get.format, vivify, get.touch, now),
         new_cas: get.new_cas,
         binary_key: get.key.base64,
+        tags,
     });
     let recache = get.recache.and_then(|within| {
         let after_touch = flags.is_some_and(|flags| !flags.precedes(b'R', b'T'));
@@ -32,16 +33,13 @@ pub(crate) fn look(get: &Get<'_>, now: Seconds) -> Look {
 
 /// The seconds of `R`. As in memcached, it is an expiry: more than 30 days are a Unix time, and 0 is
 /// none.
-fn recache_secs(within: i32, now: Seconds) -> Option<u32> {
-    match resolve(Exptime(within.into()), now) {
-        Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
-        Expiry::Never => None,
-    }
+fn recache_secs(within: i32, now: Now) -> Option<u32> {
+    resolve(Exptime(within.into()), now).left(now)
 }
 
 /// The store of `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
 #[inline]
-pub(crate) fn store<'v>(store: &Store<'v>, now: Seconds) -> operations::Store<'v> {
+pub(crate) fn store<'v>(store: &Store<'v>, tags: &'v [Tag], now: Now) -> operations::Store<'v> {
     let mode = match store.mode {
         StoreMode::Set => operations::StoreMode::Set,
         StoreMode::Add => operations::StoreMode::Add,
@@ -65,12 +63,13 @@ pub(crate) fn store<'v>(store: &Store<'v>, now: Seconds) -> operations::Store<'v
         invalidate: store.invalidate,
         create: store.vivify.map(|vivify| resolve(vivify, now)),
         binary_key: store.key.base64,
+        tags,
         refusal_removes,
     }
 }
 
 /// The removal of `delete` and `md`.
-pub(crate) fn remove(delete: &Delete<'_>, now: Seconds) -> Remove {
+pub(crate) fn remove(delete: &Delete<'_>, now: Now) -> Remove {
     Remove {
         compare: delete.compare,
         new_cas: delete.new_cas,
@@ -84,11 +83,12 @@ pub(crate) fn remove(delete: &Delete<'_>, now: Seconds) -> Remove {
 }
 
 /// The increment or decrement of `incr`, `decr` and `ma`.
-pub(crate) fn count(arithmetic: &Arithmetic<'_>, now: Seconds) -> Count {
+pub(crate) fn count<'t>(arithmetic: &Arithmetic<'_>, tags: &'t [Tag], now: Now) -> Count<'t> {
     let create = arithmetic.vivify.map(|vivify| CreateNumber {
         value: arithmetic.initial,
         expiry: created_expiry(&arithmetic.format, vivify, arithmetic.touch, now),
         binary_key: arithmetic.key.base64,
+        tags,
     });
     Count {
         down: arithmetic.down,
@@ -106,7 +106,7 @@ fn created_expiry(
     format: &ReplyFormat<'_>,
     vivify: Exptime,
     touch: Option<Exptime>,
-    now: Seconds,
+    now: Now,
 ) -> Expiry {
     let last = match (format.meta(), touch) {
         (Some(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,

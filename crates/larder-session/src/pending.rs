@@ -4,6 +4,7 @@
 use crate::dump::Dump;
 use crate::resp::scan::Scanning;
 use arrayvec::ArrayVec;
+use larder_operations::Tags;
 use larder_protocol::{Parser, Store};
 use larder_store::{Engine, Lease, Refusal};
 
@@ -74,6 +75,8 @@ pub(crate) struct Arriving<E: Engine> {
     pub(crate) head: Vec<u8>,
     pub(crate) parser: Parser,
     pub(crate) upload: Option<E::Upload>,
+    /// The tags of its item: when they are dropped, the value is not shown, also if the rest of it comes later.
+    pub(crate) tags: Tags,
     /// How many bytes of the value are still to be received.
     value_left: usize,
     value_len: usize,
@@ -95,12 +98,12 @@ impl<E: Engine> Arriving<E> {
     pub(crate) fn new(
         head: Vec<u8>,
         parser: Parser,
-        upload: E::Upload,
+        (upload, tags): (E::Upload, Tags),
         value_len: usize,
         trailer_len: usize,
     ) -> Self {
         let (upload, trailer) = (Some(upload), ArrayVec::new());
-        Self { head, parser, upload, value_left: value_len, value_len, trailer, trailer_len }
+        Self { head, parser, upload, tags, value_left: value_len, value_len, trailer, trailer_len }
     }
 
     /// Takes the bytes of `input` that belong to the value, and returns how many they are. They are

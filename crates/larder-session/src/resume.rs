@@ -5,9 +5,9 @@ use crate::dump::Dump;
 use crate::pending::{Arriving, Body, Pending, Sending};
 use crate::resp::scan::Scanning;
 use crate::session::Session;
-use crate::{Host, store};
+use crate::{Host, store, tags};
 use larder_operations::CommandClass;
-use larder_protocol::{KEY_LEN_MAX, Request, Store};
+use larder_protocol::{KEY_LEN_MAX, Request, Store, reply};
 use larder_store::{Engine, HashedKey, Refusal, WalkState};
 
 /// The longest value, in bytes, that is received as a whole in the input buffer of the connection.
@@ -25,11 +25,22 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let (store, body_len) = (&body.store, body.body_len);
+        if cx.settings.read_only {
+            turn.answered.add(CommandClass::Store, 1);
+            let mut then = Vec::new();
+            reply::read_only(&store.format, &mut then);
+            self.pending = Pending::Swallow { left: body_len, then };
+            return Step::go_on(body.head_len);
+        }
+        // Its tags are those that they are now: they may be dropped before the value has arrived.
+        let begins_now = store.value_len > 0 && tags::has_tags(&Request::Store(*store));
         let bytes = store.key.decode(scratch);
         let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
         if !store::fits(cx, store, key) {
             self.swallow(cx, store, key, body_len, Refusal::TooLarge, turn);
-        } else if body_len <= BUFFERED_BODY_MAX.min(cx.operations.engine.upload_len_min() as u64) {
+        } else if !begins_now
+            && body_len <= BUFFERED_BODY_MAX.min(cx.operations.engine.upload_len_min() as u64)
+        {
             let whole = body.head_len as u64 + body_len;
             let wanted = whole.saturating_sub(input.len() as u64).max(1);
             return Step::end(0, Next::Read { wanted: saturated(wanted) });
@@ -55,8 +66,16 @@ impl<E: Engine> Session<E> {
             Ok(_) => return self.swallow(cx, store, key, body_len, Refusal::OutOfMemory, turn),
             Err(refusal) => return self.swallow(cx, store, key, body_len, refusal, turn),
         };
+        let tags = match tags::of_request(cx, &Request::Store(*store)) {
+            Ok(tags) => tags,
+            Err(refusal) => {
+                cx.host.release(head.capacity());
+                return self.swallow(cx, store, key, body_len, refusal, turn);
+            }
+        };
         let trailer_len = saturated(body_len) - store.value_len;
-        let arriving = Arriving::new(head, self.parser, upload, store.value_len, trailer_len);
+        let value = (upload, tags);
+        let arriving = Arriving::new(head, self.parser, value, store.value_len, trailer_len);
         self.pending = Pending::Arriving(Box::new(arriving));
     }
 
@@ -198,7 +217,7 @@ impl<E: Engine> Session<E> {
             self.pending = Pending::Arriving(arriving);
             return Step::end(consumed, Next::Read { wanted: missing });
         }
-        let Arriving { head, parser, upload, trailer, .. } = &mut *arriving;
+        let Arriving { head, parser, upload, tags, trailer, .. } = &mut *arriving;
         let head_len = head.capacity();
         // The head was parsed before, so it can be parsed again.
         let Some(store) = parser.parse_head(head) else { return Step::end(consumed, Next::Close) };
@@ -213,10 +232,11 @@ impl<E: Engine> Session<E> {
         }
         let store = Store { terminated: Store::is_value_end(trailer), ..store };
         let is_done = self.observed(cx, &Request::Store(store), |_, cx| {
-            store::store(cx, &store, key, upload, output)
+            store::store(cx, &store, key, (upload, tags), output)
         });
         if is_done {
             turn.answered.add(CommandClass::Store, 1);
+            cx.operations.sample(key);
             cx.host.release(head_len);
             return Step::go_on(consumed);
         }

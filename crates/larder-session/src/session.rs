@@ -5,14 +5,14 @@ use crate::events::RequestObserver;
 use crate::get::Answered;
 use crate::pending::{Body, Pending};
 use crate::resp::state;
-use crate::{Host, admin, get, store};
+use crate::{Host, admin, get, read_only, store, tags};
 use arrayvec::ArrayVec;
-use larder_operations::{AnsweredCounts, CommandClass, OpContext};
+use larder_operations::{AnsweredCounts, CommandClass, OpContext, Tags};
 use larder_protocol::{
     FastGet, FastSet, Fault, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store, Streams,
     reply,
 };
-use larder_store::{Begun, Delivery, Engine, HashedKey, Wanted};
+use larder_store::{Begun, Delivery, Engine, HashedKey, Refusal, Tag, Wanted};
 
 /// The protocol state of one connection. It holds no heap memory between requests, except for a large
 /// value that is received or sent.
@@ -50,7 +50,7 @@ pub struct Session<E: Engine> {
     pub(crate) failed: bool,
     /// The state of a conversation in RESP; `None` in memcached's protocol.
     pub(crate) resp: Option<Box<state::State>>,
-    /// Reads of slower storage that were begun for the next requests, with the hashes of their keys.
+    /// What is kept of the next requests, which wait for slower storage.
     fetches: Option<Box<Fetches<E::Fetch>>>,
     /// The position that replicas have to acknowledge before the answers of the last turn are sent. It
     /// takes no memory for engines without replicas.
@@ -60,7 +60,24 @@ pub struct Session<E: Engine> {
 }
 
 /// Boxed, because hardly any session has them.
-struct Fetches<F>(Vec<Fetching<F>>);
+struct Fetches<F> {
+    /// Reads that were begun for them.
+    reads: Vec<Fetching<F>>,
+    /// The tags of the first one, as they were when it began.
+    tags: Option<Tags>,
+}
+
+impl<F> Default for Fetches<F> {
+    fn default() -> Self {
+        Self { reads: Vec::new(), tags: None }
+    }
+}
+
+impl<F> Fetches<F> {
+    fn is_empty(&self) -> bool {
+        self.reads.is_empty() && self.tags.is_none()
+    }
+}
 
 /// A read that was begun.
 struct Fetching<F> {
@@ -133,6 +150,29 @@ impl Batch<'_> {
             gets -= self.count_others(done, answered);
         }
         answered.add(CommandClass::Get, u32::try_from(gets).unwrap_or(u32::MAX));
+    }
+
+    /// Counts a request among those that show which keys are hot, if it has a key.
+    #[cold]
+    #[inline(never)]
+    fn count_sampled<E: Engine>(
+        &self,
+        index: usize,
+        operations: &OpContext<'_, E>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) {
+        let Some(ready) = self.ready.get(index) else { return };
+        let bytes = match ready.what {
+            What::Get(get) => Some(get.key),
+            What::Set(index) => self.sets.get(index).map(|set| set.key),
+            What::Other(index) => {
+                let key = self.others.get(index).and_then(|other| key_of(&other.request));
+                key.map(|key| key.decode(scratch))
+            }
+        };
+        if let Some(bytes) = bytes {
+            operations.count_sampled(HashedKey { bytes, hash: ready.hash });
+        }
     }
 
     /// Counts those of the first `done` requests that the fast path of look-ups has not answered, and
@@ -263,7 +303,7 @@ impl<E: Engine> Session<E> {
         cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();
         if let Some(fetches) = &mut self.fetches {
-            fetches.0.iter_mut().for_each(|fetching| {
+            fetches.reads.iter_mut().for_each(|fetching| {
                 fetching.delivery = cx.operations.engine.deliver(&fetching.fetch);
             });
         }
@@ -342,6 +382,9 @@ impl<E: Engine> Session<E> {
         let (done, end, flow) = self.answer(cx, &batch, output, scratch);
         turn.left -= done;
         batch.count(done, &mut turn.answered);
+        if let Some(index) = cx.operations.counters.hot_keys.pick(done) {
+            batch.count_sampled(index, &cx.operations, scratch);
+        }
         match flow {
             Flow::Continue => (),
             Flow::Wait => {
@@ -376,8 +419,8 @@ impl<E: Engine> Session<E> {
     ) -> Next {
         let (engine, mut next) = (&mut *cx.operations.engine, Next::Yield);
         let hashes: ArrayVec<u64, BATCH_MAX> = hashes.collect();
-        let mut fetches = self.fetches.take().unwrap_or_else(|| Box::new(Fetches(Vec::new())));
-        fetches.0.retain(|fetching| {
+        let mut fetches = self.fetches.take().unwrap_or_default();
+        fetches.reads.retain(|fetching| {
             fetching.delivery != Delivery::Gone && hashes.contains(&fetching.hash)
         });
         let (waker, mut begun) = ((cx.waker)(), Vec::new());
@@ -386,12 +429,12 @@ impl<E: Engine> Session<E> {
                 fetching.hash == hash && fetching.delivery == Delivery::UnderWay
             };
             let wanted = Wanted { hash, is_ahead: i > 0 };
-            let answer = match fetches.0.iter().any(is_waited_for) {
+            let answer = match fetches.reads.iter().any(is_waited_for) {
                 true => Begun::Begun,
                 false => engine.fetch(wanted, &waker, &mut begun),
             };
             let begun = begun.drain(..);
-            fetches.0.extend(begun.map(|fetch| {
+            fetches.reads.extend(begun.map(|fetch| {
                 let delivery = Delivery::UnderWay;
                 Fetching { hash, fetch, delivery }
             }));
@@ -404,14 +447,14 @@ impl<E: Engine> Session<E> {
             }
         }
         engine.submit();
-        self.fetches = (!fetches.0.is_empty()).then_some(fetches);
+        self.fetches = (!fetches.is_empty()).then_some(fetches);
         next
     }
 
     fn keep_fetches(&mut self, is_kept: impl Fn(&Fetching<E::Fetch>) -> bool) {
         if let Some(fetches) = &mut self.fetches {
-            fetches.0.retain(is_kept);
-            if fetches.0.is_empty() {
+            fetches.reads.retain(is_kept);
+            if fetches.is_empty() {
                 self.fetches = None;
             }
         }
@@ -552,7 +595,7 @@ impl<E: Engine> Session<E> {
             None => {
                 // What shows content alone is recorded before it is known what the item is like.
                 let (pending, is_recorded) = (&mut self.pending, !get.is_meta());
-                let answered = get::get(cx, &get.get(), key, is_recorded, pending, output);
+                let answered = get::get(cx, &get.get(), key, (is_recorded, &[]), pending, output);
                 self.continue_get(answered)
             }
         }
@@ -568,7 +611,7 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Flow {
         let key = HashedKey { bytes: set.key, hash };
-        if self.observed != Streams::default() {
+        if self.observed != Streams::default() || cx.settings.read_only {
             return self.execute(cx, &Request::Store(set.store()), key, output);
         }
         if store::fast_set(cx, set, key, output) { Flow::Continue } else { Flow::Wait }
@@ -581,6 +624,12 @@ impl<E: Engine> Session<E> {
         key: HashedKey<'_>,
         output: &mut Vec<u8>,
     ) -> Flow {
+        if cx.settings.read_only
+            && let Some(format) = read_only::change(request)
+        {
+            reply::read_only(format, output);
+            return self.continue_get(Answered::Refused);
+        }
         if self.observed == Streams::default() || key.bytes.is_empty() {
             self.perform(cx, request, key, output)
         } else {
@@ -625,14 +674,71 @@ impl<E: Engine> Session<E> {
         key: HashedKey<'_>,
         output: &mut Vec<u8>,
     ) -> Flow {
+        if !tags::has_tags(request) {
+            return self.perform_tagged(cx, request, key, &[], output);
+        }
+        let Ok(tags) = self.tags_of(cx, request, key, output) else { return Flow::Continue };
+        let flow = self.perform_tagged(cx, request, key, &tags, output);
+        if let Flow::Wait = flow {
+            self.keep_tags(tags);
+        }
+        flow
+    }
+
+    /// Keeps the tags of a request that waits.
+    #[cold]
+    pub(crate) fn keep_tags(&mut self, tags: Tags) {
+        if !tags.is_empty() {
+            self.fetches.get_or_insert_default().tags = Some(tags);
+        }
+    }
+
+    /// The tags of the request that is executed, if it had to wait before.
+    pub(crate) fn take_kept_tags(&mut self) -> Option<Tags> {
+        self.fetches.as_mut().and_then(|fetches| fetches.tags.take())
+    }
+
+    /// The tags that a request names for the item that it stores: if it was executed before and had to wait, those
+    /// that they were then, because they may have been dropped meanwhile.
+    ///
+    /// # Errors
+    /// The [`Refusal`] of the engine, which was answered.
+    #[cold]
+    fn tags_of<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        request: &Request<'_>,
+        key: HashedKey<'_>,
+        output: &mut Vec<u8>,
+    ) -> Result<Tags, Refusal> {
+        match self.take_kept_tags() {
+            Some(tags) => Ok(tags),
+            None => tags::of_request(cx, request).inspect_err(|refusal| {
+                if let Request::Store(store) = request {
+                    store::remove_refused(cx, store, key, *refusal);
+                }
+                reply::tags_refused(*refusal == Refusal::OutOfMemory, output);
+            }),
+        }
+    }
+
+    #[inline]
+    fn perform_tagged<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        request: &Request<'_>,
+        key: HashedKey<'_>,
+        tags: &[Tag],
+        output: &mut Vec<u8>,
+    ) -> Flow {
         let is_done = match request {
             Request::Get(get) => {
-                let answered = get::get(cx, get, key, false, &mut self.pending, output);
+                let answered = get::get(cx, get, key, (false, tags), &mut self.pending, output);
                 return self.continue_get(answered);
             }
-            Request::Store(store) => store::store(cx, store, key, &mut None, output),
+            Request::Store(store) => store::store(cx, store, key, (&mut None, tags), output),
             Request::Delete(delete) => store::delete(cx, delete, key, output),
-            Request::Arithmetic(count) => store::count(cx, count, key, output),
+            Request::Arithmetic(count) => store::count(cx, count, key, tags, output),
             Request::Debug(debug) => get::describe(cx, debug, key, output),
             _ => return self.control(cx, request, output),
         };
@@ -651,6 +757,7 @@ impl<E: Engine> Session<E> {
             Request::Arithmetic(_) | Request::Debug(_) => (),
             Request::GetEnd => reply::get_end(output),
             Request::Noop(format) => reply::noop(format, output),
+            Request::DropTag(drop) => tags::drop_tag(cx, drop, output),
             Request::FlushAll { delay, format } => admin::flush(cx, *delay, format, output),
             Request::Version(format) => reply::version(format, cx.host.version(), output),
             Request::Verbosity { level, format } => {
@@ -720,6 +827,7 @@ fn class_of(request: &Request<'_>) -> Option<CommandClass> {
         Request::Delete(_) => CommandClass::Delete,
         Request::Arithmetic(_) => CommandClass::Count,
         Request::Debug(_) | Request::Noop(_) | Request::FlushAll { .. } => CommandClass::Other,
+        Request::DropTag(_) => CommandClass::Other,
         Request::Version(_) | Request::Verbosity { .. } | Request::Stats { .. } => {
             CommandClass::Other
         }

@@ -7,7 +7,7 @@ use larder_operations as operations;
 use larder_operations::Removed;
 use larder_protocol::reply::{self, ArithmeticOutcome, Deleted, Stored, Ttl};
 use larder_protocol::{Arithmetic, Delete, FastSet, Store};
-use larder_store::{Engine, HashedKey, Refusal};
+use larder_store::{Engine, HashedKey, Refusal, Tag};
 
 /// Answers a store whose value has arrived, in the request or by an upload. Returns false, and writes
 /// nothing, if the item is on slower storage.
@@ -16,10 +16,10 @@ pub(crate) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,
     key: HashedKey<'_>,
-    upload: &mut Option<E::Upload>,
+    (upload, tags): (&mut Option<E::Upload>, &[Tag]),
     output: &mut Vec<u8>,
 ) -> bool {
-    let op = lower::store(store, cx.operations.now);
+    let op = lower::store(store, tags, cx.operations.now);
     let outcome = if store.terminated || !fits(cx, store, key) {
         stored(cx.operations.store(key, &op, upload))
     } else {
@@ -77,10 +77,11 @@ pub(crate) fn refuse<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) {
     let why = match refusal {
+        Refusal::NoTags => return reply::tags_refused(false, output),
         Refusal::OutOfMemory | Refusal::Pending => operations::Stored::OutOfMemory,
         Refusal::TooLarge | Refusal::WrongUpload => operations::Stored::TooLarge,
     };
-    let op = lower::store(store, cx.operations.now);
+    let op = lower::store(store, &[], cx.operations.now);
     if let Some(outcome) = stored(cx.operations.refuse(key, &op, why)) {
         reply::stored(store, outcome, output);
     }
@@ -118,16 +119,31 @@ pub(crate) fn delete<E: Engine, H: Host>(
     true
 }
 
+/// Removes the old item of a store that was refused for want of memory, as other stores do, so that no reader takes it
+/// for the new one.
+pub(crate) fn remove_refused<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    store: &Store<'_>,
+    key: HashedKey<'_>,
+    refusal: Refusal,
+) {
+    if refusal == Refusal::OutOfMemory {
+        let op = lower::store(store, &[], cx.operations.now);
+        cx.operations.refuse(key, &op, operations::Stored::OutOfMemory);
+    }
+}
+
 /// Answers an increment or decrement. Returns false, and writes nothing, if the item is on slower
 /// storage.
 pub(crate) fn count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     arithmetic: &Arithmetic<'_>,
     key: HashedKey<'_>,
+    tags: &[Tag],
     output: &mut Vec<u8>,
 ) -> bool {
     let now = cx.operations.now;
-    let op = lower::count(arithmetic, now);
+    let op = lower::count(arithmetic, tags, now);
     let outcome = match cx.operations.count(key, &op) {
         operations::ArithmeticOutcome::Number { value, cas, before } => {
             let left = |exptime| resolve(exptime, now).left(now);

@@ -1,27 +1,26 @@
 //! Conversion of expiry times, as they are sent, to points in time.
 
+use larder_operations::expiry_at;
 use larder_protocol::{Exptime, RELATIVE_SECS_MAX};
-use larder_store::{Expiry, Seconds};
+use larder_store::{Expiry, Now, Seconds};
 
 /// The point in time that `exptime` means for a request that is executed at `now`.
-pub(crate) fn resolve(exptime: Exptime, now: Seconds) -> Expiry {
+pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     let at = match exptime.0 {
         0 => return Expiry::Never,
         ..0 => 0,
-        relative @ 1..=RELATIVE_SECS_MAX => i64::from(now.0) + relative,
+        relative @ 1..=RELATIVE_SECS_MAX => i64::from(now.secs.0) + relative,
         absolute => absolute,
     };
-    Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now))
+    Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now.secs))
 }
 
-/// The point in time that `millis` from now, or since 1970, mean for a request that is executed at
-/// `now`: items expire on whole seconds, so it is rounded up. `None` if there is no such time.
-pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Seconds) -> Option<Expiry> {
-    let from = if absolute { 0 } else { i64::from(now.0) * 1000 };
-    let millis = from.checked_add(millis)?;
-    let secs = millis.div_euclid(1000) + i64::from(millis.rem_euclid(1000) > 0);
-    let at = u32::try_from(secs.max(0)).unwrap_or(u32::MAX);
-    Some(Expiry::At(Seconds(at).max(now)))
+/// The point in time that `millis` from now, or since 1970, mean for a request that is executed at `now`.
+/// `None` if there is no such time.
+pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Now) -> Option<Expiry> {
+    let from = if absolute { 0 } else { now.in_millis() };
+    let end = i64::try_from(from).ok()?.checked_add(millis)?;
+    Some(expiry_at(u64::try_from(end).unwrap_or(0), now))
 }
 
 #[cfg(test)]
@@ -42,25 +41,27 @@ mod tests {
             (0xffff_ffff, at(u32::MAX)),
         ];
         for (sent, expected) in cases {
-            assert_eq!(resolve(Exptime(sent), now), expected, "{sent}");
+            assert_eq!(resolve(Exptime(sent), now.into()), expected, "{sent}");
         }
     }
 
     #[test]
-    fn milliseconds_are_rounded_up() {
-        let now = Seconds(1_700_000_000);
+    fn milliseconds_are_exact_within_a_minute() {
+        let now = Now { secs: Seconds(1_700_000_000), millis: 250 };
+        let from = now.in_millis();
         for (millis, absolute, expected) in [
-            (1, false, 1),
-            (1000, false, 1),
-            (1001, false, 2),
-            (0, false, 0),
-            (-5000, false, 0),
-            (1_700_000_000_001, true, 1),
-            (1, true, 0),
+            (1, false, from + 1),
+            (1750, false, from + 1750),
+            (59_999, false, from + 59_999),
+            (60_000, false, from + 59_750),
+            (0, false, from),
+            (-5000, false, from - 5000),
+            (1_700_000_000_001, true, 1_700_000_000_001),
+            (1, true, 1),
             (i64::MIN, true, 0),
         ] {
-            let at = Expiry::At(Seconds(now.0 + expected));
-            assert_eq!(resolve_millis(millis, absolute, now), Some(at), "{millis}");
+            let end = resolve_millis(millis, absolute, now).and_then(Expiry::in_millis);
+            assert_eq!(end, Some(expected), "{millis}");
         }
         assert_eq!(resolve_millis(i64::MAX, false, now), None);
         let far = resolve_millis(i64::MAX, true, now);

@@ -33,6 +33,11 @@ impl<E: Engine> Session<E> {
             Command::ClientId => reply::integer(self.client.cast_signed(), output),
             Command::ClientGetName if state.name.is_empty() => reply::null(version, output),
             Command::ClientGetName => reply::bulk(&state.name, output),
+            Command::Clients(wanted) => {
+                let mut page = reply::ClientPage::new(*wanted, self.client, &state.name);
+                cx.host.stats(b"conns", &mut |name, value| page.set(name, value));
+                page.write(version, output);
+            }
             Command::Scan(_) | Command::Keys(_) if !cx.host.dumps_allowed() => {
                 reply::error(&CommandError::DumpsDisabled, output);
             }
@@ -78,7 +83,9 @@ impl<E: Engine> Session<E> {
             Command::LatencyHistogram(names) => {
                 reply::latencies(version, &latencies(cx, *names), output);
             }
-            Command::Time => reply::time(cx.operations.now.0, output),
+            Command::Time => reply::time(cx.operations.now.in_millis(), output),
+            // There are no replicas, for which it could wait.
+            Command::Wait => reply::integer(0, output),
             Command::Reset => {
                 state.reset();
                 state.release(cx.host);
@@ -99,6 +106,12 @@ impl<E: Engine> Session<E> {
             Command::Auth(auth) => return answer_ok(log_in(cx, state, auth), output),
             Command::ClientSetName(name) => return answer_ok(set_name(cx, state, name), output),
             Command::Flush => return answer_ok(flush(cx), output),
+            Command::DropTag(_) if !cx.operations.engine.has_tags() => {
+                return answer_ok(Err(CommandError::NoTags), output);
+            }
+            Command::DropTag(tag) => {
+                reply::integer(cx.operations.drop_tag(tag).into(), output);
+            }
             Command::Multi => return answer_ok(begin(state), output),
             Command::Discard => {
                 let kept = state.transaction.take();

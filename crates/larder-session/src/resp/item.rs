@@ -17,7 +17,7 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
     CommandError, Expire, ExpireTime, ItemCommand, NewExpiry, Set, SetAnswer, SetCondition,
 };
-use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Seconds, Value};
+use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Now, Refusal, Tag, Value};
 
 impl<E: Engine> Session<E> {
     /// Does `work` with an observer, if somebody watches.
@@ -99,7 +99,7 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         state: &mut State,
         key: HashedKey<'_>,
-        op: &Look,
+        op: &Look<'_>,
         is_recorded: bool,
         output: &mut Vec<u8>,
     ) -> Outcome {
@@ -182,9 +182,20 @@ impl<E: Engine> Session<E> {
                 return Outcome::Done;
             }
         };
+        // If it had to wait, they may have been dropped meanwhile.
+        let kept = self.take_kept_tags().map(Ok);
+        let tags = match kept.unwrap_or_else(|| cx.operations.tags(set.tags())) {
+            Ok(tags) => tags,
+            Err(refusal) => {
+                let is_full = refusal == Refusal::OutOfMemory;
+                let error = if is_full { CommandError::OutOfMemory } else { CommandError::NoTags };
+                reply::error(&error, output);
+                return Outcome::Done;
+            }
+        };
         let is_plain = set.condition == SetCondition::Always && set.answer == SetAnswer::Ok;
         if let (true, Some(expiry)) = (is_plain, expiry) {
-            return match store(cx, key, set.value, expiry) {
+            return match store(cx, key, set.value, (expiry, &tags)) {
                 Some(Ok(())) => {
                     reply::ok(output);
                     Outcome::Done
@@ -193,7 +204,10 @@ impl<E: Engine> Session<E> {
                     reply::error(&error, output);
                     Outcome::Done
                 }
-                None => waits(state, key),
+                None => {
+                    self.keep_tags(tags);
+                    waits(state, key)
+                }
             };
         }
         let condition = match set.condition {
@@ -202,7 +216,7 @@ impl<E: Engine> Session<E> {
             SetCondition::Present => SwapCondition::Present,
         };
         let binary_key = is_binary(key.bytes);
-        let op = Swap { condition, value: set.value, expiry, binary_key };
+        let op = Swap { condition, value: set.value, expiry, binary_key, tags: &tags };
         let (mark, shows) = (output.len(), set.answer == SetAnswer::OldValue);
         let (stored, old) = cx.operations.swap(key, &op, |item| {
             output.truncate(mark);
@@ -216,6 +230,7 @@ impl<E: Engine> Session<E> {
         match (stored, set.answer) {
             (Stored::Pending, _) => {
                 output.truncate(mark);
+                self.keep_tags(tags);
                 return waits(state, key);
             }
             (Stored::Stored { .. } | Stored::NotStored, SetAnswer::OldValue) => {
@@ -259,7 +274,7 @@ fn refusal(stored: Stored) -> CommandError<'static> {
 }
 
 /// The expiry of an item that is stored; `None` if it keeps its own.
-fn new_expiry(expiry: NewExpiry, now: Seconds) -> Result<Option<Expiry>, CommandError<'static>> {
+fn new_expiry(expiry: NewExpiry, now: Now) -> Result<Option<Expiry>, CommandError<'static>> {
     match expiry {
         NewExpiry::Never => Ok(Some(Expiry::Never)),
         NewExpiry::Keep => Ok(None),
@@ -267,7 +282,7 @@ fn new_expiry(expiry: NewExpiry, now: Seconds) -> Result<Option<Expiry>, Command
     }
 }
 
-fn expiry_at(time: ExpireTime, now: Seconds) -> Result<Expiry, CommandError<'static>> {
+fn expiry_at(time: ExpireTime, now: Now) -> Result<Expiry, CommandError<'static>> {
     resolve_millis(time.millis, time.absolute, now).ok_or(CommandError::ExpireTime(time.name))
 }
 
@@ -276,12 +291,13 @@ pub(super) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
     value: &[u8],
-    expiry: Expiry,
+    (expiry, tags): (Expiry, &[Tag]),
 ) -> Option<Result<(), CommandError<'static>>> {
     let op = operations::Store {
         value,
         value_len: value.len(),
         expiry,
+        tags,
         binary_key: is_binary(key.bytes),
         ..operations::Store::default()
     };
@@ -522,14 +538,23 @@ fn show_expiry<E: Engine, H: Host>(
 ) -> Answer<'static> {
     let now = cx.operations.now;
     Some(Ok(match cx.operations.describe(key, |item| item.attributes.expiry) {
-        Lookup::Hit(Expiry::Never) => -1,
-        Lookup::Hit(Expiry::At(at)) => {
-            let secs = if absolute { at.0 } else { at.0.saturating_sub(now.0) };
-            i64::from(secs) * if in_millis { 1000 } else { 1 }
-        }
+        Lookup::Hit(expiry) => shown_expiry(expiry, now, in_millis, absolute),
         Lookup::Pending => return None,
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => -2,
     }))
+}
+
+/// An expiry as TTL and its relatives show it: seconds rounded to the next whole ones, as by redis-server, or up
+/// where the item has only whole ones.
+fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {
+    let millis = if absolute { expiry.in_millis() } else { expiry.left_millis(now) };
+    let Some(millis) = millis else { return -1 };
+    let shown = match expiry {
+        _ if in_millis => millis,
+        Expiry::Before(..) => (millis + 500) / 1000,
+        Expiry::Never | Expiry::At(_) => millis.div_ceil(1000),
+    };
+    i64::try_from(shown).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl<E: Engine> Session<E> {
             let outcome = match (command, checked_key(bytes)) {
                 (ItemsCommand::MSet(_), _) => {
                     let value = rest.next().unwrap_or_default();
-                    match store(cx, key, value, Expiry::Never) {
+                    match store(cx, key, value, (Expiry::Never, &[])) {
                         Some(Ok(())) => Outcome::Done,
                         Some(Err(error)) => {
                             reply::error(&error, output);
@@ -96,6 +96,7 @@ impl<E: Engine> Session<E> {
                 return outcome;
             }
             state.answered.keys += 1;
+            cx.operations.sample(key);
         }
         match command {
             ItemsCommand::MGet(_) => (),

@@ -6,13 +6,15 @@ use crate::context::{Context, Next, Step, Turn};
 use crate::session::Session;
 use arrayvec::ArrayVec;
 use larder_operations::CommandClass;
-use larder_protocol::KEY_LEN_MAX;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
-    Bounds, Command, CommandError, ProtocolError, Read, Request, Verb, fast_get, fast_set, read,
-    split_line,
+    Bounds, Command, CommandError, KEY_LEN_MAX, ProtocolError, Read, Request, Verb, fast_get,
+    fast_set, read, split_line,
 };
 use larder_store::{Engine, HashedKey};
+
+// What the protocol lets through can be stored.
+const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
 
 /// The largest batch, for the reasons of memcached's protocol.
 const BATCH_MAX: usize = 32;
@@ -208,13 +210,21 @@ impl<E: Engine> Session<E> {
         match &ready.what {
             What::Get(key, _) if state.transaction.is_none() && !state.needs_login() => {
                 let key = HashedKey { bytes: key, hash: ready.hash };
-                self.resp_observed(cx, |session, cx| session.resp_get(cx, state, key, output))
+                let get = |session: &mut Self, cx: &mut Context<'_, E, H>| {
+                    session.resp_get(cx, state, key, output)
+                };
+                let outcome = self.resp_observed(cx, get);
+                sampled(cx, key, outcome)
             }
             What::Set(key, value, _)
-                if state.transaction.is_none() && !state.needs_login() && !self.is_observed() =>
+                if state.transaction.is_none()
+                    && !state.needs_login()
+                    && !self.is_observed()
+                    && !cx.settings.read_only =>
             {
                 let key = HashedKey { bytes: key, hash: ready.hash };
-                self.resp_fast_set(cx, state, key, value, output)
+                let outcome = self.resp_fast_set(cx, state, key, value, output);
+                sampled(cx, key, outcome)
             }
             What::Get(_, raw) | What::Set(_, _, raw) => match read(raw, &bounds(cx, state)) {
                 Read::Request { request, .. } => {
@@ -242,7 +252,13 @@ impl<E: Engine> Session<E> {
         let checked = request.row().and_then(|(row, verb)| {
             let is_open = matches!(verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset);
             let is_refused = state.needs_login() && !is_open;
-            if is_refused { Err(CommandError::LoginRequired) } else { Ok((row, verb)) }
+            if is_refused {
+                Err(CommandError::LoginRequired)
+            } else if cx.settings.read_only && verb.changes_items() {
+                Err(CommandError::ReadOnly)
+            } else {
+                Ok((row, verb))
+            }
         });
         let (row, verb) = match checked {
             Ok(checked) => checked,
@@ -265,9 +281,10 @@ impl<E: Engine> Session<E> {
                 // The first argument was hashed with others of the batch. `MEMORY USAGE` has its key behind it.
                 let hash = if row.keys.0 == 1 { hash } else { cx.operations.engine.hash(key) };
                 let key = HashedKey { bytes: key, hash };
-                self.resp_observed(cx, |session, cx| {
+                let outcome = self.resp_observed(cx, |session, cx| {
                     session.resp_item(cx, state, key, &command, output)
-                })
+                });
+                sampled(cx, key, outcome)
             }
             Ok(Command::Items(command)) => self
                 .resp_observed(cx, |session, cx| session.resp_items(cx, state, &command, output)),
@@ -278,6 +295,19 @@ impl<E: Engine> Session<E> {
             }
         }
     }
+}
+
+/// Samples a request for one key, if it was answered.
+#[inline]
+fn sampled<E: Engine, H: Host>(
+    cx: &Context<'_, E, H>,
+    key: HashedKey<'_>,
+    outcome: Outcome,
+) -> Outcome {
+    if outcome == Outcome::Done {
+        cx.operations.sample(key);
+    }
+    outcome
 }
 
 /// Keeps a request for `EXEC`.

@@ -1,68 +1,11 @@
 //! Answers that confirm a change are held until the change is acknowledged; other answers are not.
 
-use crate::common::{Kit, TestEngine, new_kit};
-use larder_session::{Next, Progress, Session, State};
-use larder_store::{delayed, segment};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
-
-type Handle = delayed::Handle<segment::Handle>;
+use crate::conversation::Conversation;
+use larder_session::{Next, State};
+use std::sync::atomic::Ordering;
 
 /// How many random orders of reads and acknowledgements are tried.
 const SEEDS: std::ops::Range<u64> = 1..100;
-
-/// Counts how often it was called.
-#[derive(Default)]
-struct Calls(AtomicUsize);
-
-impl Wake for Calls {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-struct Conversation {
-    kit: Kit<Handle>,
-    session: Session<Handle>,
-    calls: Arc<Calls>,
-    unread: Vec<u8>,
-    output: Vec<u8>,
-}
-
-impl Conversation {
-    fn new(seed: u64, input: &[u8]) -> Self {
-        let mut kit = new_kit();
-        kit.engine = Handle::new(segment::Handle::fresh(), delayed::Storage::new(seed));
-        let (session, calls) = (Session::new(), Arc::default());
-        Self { kit, session, calls, unread: input.to_vec(), output: Vec::new() }
-    }
-
-    fn turn(&mut self) -> Progress {
-        let waker = || Waker::from(Arc::clone(&self.calls));
-        let Self { kit, session, unread, output, .. } = self;
-        let progress = kit.turn_waking(session, unread, output, &waker);
-        self.unread.drain(..progress.consumed);
-        progress
-    }
-
-    fn complete_all(&self) {
-        while self.kit.engine.storage().complete(1) > 0 {}
-    }
-
-    /// Runs turns until the answers of one are held; `None` if all requests were answered before.
-    fn turn_that_holds(&mut self) -> Option<Progress> {
-        loop {
-            let progress = self.turn();
-            match progress.next {
-                _ if progress.hold => return Some(progress),
-                Next::Wait => self.complete_all(),
-                Next::Yield => (),
-                Next::Read { .. } | Next::Write | Next::Close => return None,
-            }
-        }
-    }
-}
 
 #[test]
 fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {

@@ -9,17 +9,21 @@
 //! | `dumps` | dumps show everything, in small steps, as fast as their client reads |
 //! | `logins` | nothing but a login works before one, and each login is answered as memcached does |
 //! | `meaning` | answers and counters are those of memcached 1.6.18 |
+//! | `read_only` | a server that has a copy refuses changes, and goes on |
 #![allow(clippy::disallowed_methods, reason = "tests draw seeds")]
 
 #[macro_use]
 mod common;
 mod classes;
+mod conversation;
 mod dumps;
 mod holds;
 mod large;
 mod logins;
 mod meaning;
 mod pressure;
+mod read_only;
 mod resp;
 mod splits;
 mod streams;
+mod tags;

@@ -151,7 +151,7 @@ fn expiries<E: TestEngine>() {
             "PSETEX k 0 v",
         ]),
         ":-2\r\n+OK\r\n:-1\r\n:1\r\n:100\r\n:100000\r\n:1700000100\r\n\
-         :0\r\n:0\r\n:1\r\n:1\r\n:61\r\n+OK\r\n:61\r\n:1\r\n:0\r\n:-1\r\n+OK\r\n:10\r\n\
+         :0\r\n:0\r\n:1\r\n:1\r\n:60\r\n+OK\r\n:60\r\n:1\r\n:0\r\n:-1\r\n+OK\r\n:10\r\n\
          $1\r\nv\r\n:3\r\n$1\r\nv\r\n:-1\r\n:1\r\n:0\r\n:0\r\n+OK\r\n$-1\r\n\
          -ERR invalid expire time in 'psetex' command\r\n",
     );

@@ -1,0 +1,62 @@
+//! A session over an engine that answers late when the test says so.
+
+use crate::common::{Kit, TestEngine, new_kit};
+use larder_session::{Next, Progress, Session};
+use larder_store::{delayed, segment};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+pub(crate) type Handle = delayed::Handle<segment::Handle>;
+
+/// Counts how often it was called.
+#[derive(Default)]
+pub(crate) struct Calls(pub(crate) AtomicUsize);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub(crate) struct Conversation {
+    pub(crate) kit: Kit<Handle>,
+    pub(crate) session: Session<Handle>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) unread: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+}
+
+impl Conversation {
+    pub(crate) fn new(seed: u64, input: &[u8]) -> Self {
+        let mut kit = new_kit();
+        kit.engine = Handle::new(segment::Handle::fresh(), delayed::Storage::new(seed));
+        let (session, calls) = (Session::new(), Arc::default());
+        Self { kit, session, calls, unread: input.to_vec(), output: Vec::new() }
+    }
+
+    pub(crate) fn turn(&mut self) -> Progress {
+        let waker = || Waker::from(Arc::clone(&self.calls));
+        let Self { kit, session, unread, output, .. } = self;
+        let progress = kit.turn_waking(session, unread, output, &waker);
+        self.unread.drain(..progress.consumed);
+        progress
+    }
+
+    pub(crate) fn complete_all(&self) {
+        while self.kit.engine.storage().complete(1) > 0 {}
+    }
+
+    /// Runs turns until the answers of one are held; `None` if all requests were answered before.
+    pub(crate) fn turn_that_holds(&mut self) -> Option<Progress> {
+        loop {
+            let progress = self.turn();
+            match progress.next {
+                _ if progress.hold => return Some(progress),
+                Next::Wait => self.complete_all(),
+                Next::Yield => (),
+                Next::Read { .. } | Next::Write | Next::Close => return None,
+            }
+        }
+    }
+}
