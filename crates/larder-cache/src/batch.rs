@@ -67,7 +67,7 @@ impl<'c> Batch<'c> {
         put: Put,
     ) -> Result<(), InsertError> {
         let expiry = self.core.clock.expiry(put.ttl);
-        let inserted = self.claim.insert(key.as_ref(), value.as_ref(), expiry);
+        let inserted = self.claim.insert(key.as_ref(), value.as_ref(), expiry, &put.tags);
         self.core.deliver();
         inserted
     }

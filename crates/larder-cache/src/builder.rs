@@ -91,7 +91,8 @@ impl Builder {
         if let Some(listener) = self.listener {
             store.observe_evictions(Box::new(move |eviction| listener::note(&listener, eviction)));
         }
-        let limits = Limits { item_size_max: self.item_size_max, classes };
+        let item_size_max = self.item_size_max;
+        let limits = Limits { item_size_max, classes, prefix_delimiter: b':' };
         let (waker, wake) = mpsc::sync_channel(1);
         let core = Arc::new(Core {
             id: IDS.fetch_add(1, Relaxed),

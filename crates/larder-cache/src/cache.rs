@@ -82,7 +82,7 @@ impl Cache {
         put: Put,
     ) -> Result<(), InsertError> {
         let expiry = self.core.clock.expiry(put.ttl);
-        let inserted = self.core.claim().insert(key.as_ref(), value.as_ref(), expiry);
+        let inserted = self.core.claim().insert(key.as_ref(), value.as_ref(), expiry, &put.tags);
         self.core.deliver();
         inserted
     }
@@ -187,6 +187,27 @@ impl Cache {
     /// [`Cache::read`], and for the same reason.
     pub fn batch<R>(&self, f: impl FnOnce(&mut Batch<'_>) -> R) -> R {
         f(&mut Batch::new(&self.core))
+    }
+
+    /// Removes all values with this tag (see [`Put::tag`]); false if there can be none. This takes the same time for
+    /// any number; their memory is freed by and by.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cache = larder_cache::Cache::builder().build()?;
+    /// use larder_cache::Put;
+    ///
+    /// cache.insert_with("front page", "…", Put::new().tag("news").tag("en"))?;
+    /// cache.insert_with("about", "…", Put::new().tag("en"))?;
+    /// assert!(cache.drop_tag("news"));
+    /// assert!(!cache.contains("front page") && cache.contains("about"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn drop_tag(&self, name: impl AsRef<[u8]>) -> bool {
+        let found = self.core.claim().drop_tag(name.as_ref());
+        self.core.wake();
+        found
     }
 
     /// Removes all values. This takes the same time for any number; their memory is freed by and by.

@@ -57,6 +57,6 @@ pub use builder::{BuildError, Builder};
 pub use bytes::Bytes;
 pub use cache::Cache;
 pub use listener::Evicted;
-pub use put::{InsertError, KEY_LEN_MAX, Made, Put};
+pub use put::{InsertError, KEY_LEN_MAX, Made, Put, TAG_LEN_MAX, TAGS_MAX};
 pub use stats::Stats;
 pub use typed::{Codec, Postcard, Typed, TypedError};

@@ -5,19 +5,26 @@ use std::fmt;
 use std::time::Duration;
 
 /// The longest key in bytes.
-pub const KEY_LEN_MAX: usize = 250;
+pub const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
+
+/// The most tags of an item.
+pub const TAGS_MAX: usize = larder_store::TAGS_MAX;
+
+/// The longest tag in bytes.
+pub const TAG_LEN_MAX: usize = larder_operations::TAG_LEN_MAX;
 
 /// How an item is stored: see [`crate::Cache::insert_with`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Put {
     pub(crate) ttl: Option<Duration>,
+    pub(crate) tags: Vec<Box<[u8]>>,
 }
 
 impl Put {
     /// An item that stays until it is evicted, replaced or removed.
     #[must_use]
     pub const fn new() -> Self {
-        Self { ttl: None }
+        Self { ttl: None, tags: Vec::new() }
     }
 
     /// Lets the item expire after `ttl`.
@@ -25,8 +32,16 @@ impl Put {
     /// Items expire at whole seconds of the cache's clock: up to a second before `ttl` has passed. A `ttl`
     /// of less than a second ends with the current second, which may be later.
     #[must_use]
-    pub const fn ttl(self, ttl: Duration) -> Self {
-        Self { ttl: Some(ttl) }
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Gives the item a tag: [`crate::Cache::drop_tag`] removes it then. An item has at most [`TAGS_MAX`] tags.
+    #[must_use]
+    pub fn tag(mut self, name: impl AsRef<[u8]>) -> Self {
+        self.tags.push(name.as_ref().into());
+        self
     }
 }
 
@@ -62,6 +77,10 @@ impl<V: Into<Bytes>> From<(V, Put)> for Made {
 pub enum InsertError {
     /// The key is empty, or longer than [`KEY_LEN_MAX`].
     KeyLength,
+    /// There are more than [`TAGS_MAX`] tags.
+    TooManyTags,
+    /// A tag is empty, or longer than [`TAG_LEN_MAX`].
+    TagLength,
     /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of the
     /// memory.
     TooLarge,
@@ -74,6 +93,8 @@ impl fmt::Display for InsertError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KeyLength => write!(f, "a key must have 1 to {KEY_LEN_MAX} bytes"),
+            Self::TooManyTags => write!(f, "an item can have {TAGS_MAX} tags at most"),
+            Self::TagLength => write!(f, "a tag must have 1 to {TAG_LEN_MAX} bytes"),
             Self::TooLarge => f.write_str("the value is too large for the cache"),
             Self::OutOfMemory => f.write_str("nothing can be evicted to make room for the value"),
         }

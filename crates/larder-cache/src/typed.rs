@@ -231,7 +231,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
             let value = own.insert(make().map_err(Some)?);
             let mut encoded = Vec::new();
             match self.codec.encode(value, &mut encoded) {
-                Ok(()) => Ok((encoded, put)),
+                Ok(()) => Ok((encoded, put.clone())),
                 Err(_) => Err(None),
             }
         });

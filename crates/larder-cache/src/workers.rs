@@ -6,11 +6,11 @@
 //! So there are as many handles as calls at once, they belong to the cache and end with it, and a thread that
 //! ends leaves nothing behind.
 
-use crate::put::{InsertError, KEY_LEN_MAX};
+use crate::put::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
 use larder_operations::{Counters, Limits, OpContext, Remove, Removed, Set, Store, Stored};
 use larder_store::segment::{self, ChainLease, Handle, Upload};
-use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Refusal, Seconds, Value};
+use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Refusal, Seconds, Tag, Value};
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
@@ -177,17 +177,41 @@ impl Claim<'_> {
         key: &[u8],
         value: &[u8],
         expiry: Expiry,
+        tags: &[Box<[u8]>],
     ) -> Result<(), InsertError> {
         if key.is_empty() || key.len() > KEY_LEN_MAX {
             return Err(InsertError::KeyLength);
         }
+        if tags.len() > TAGS_MAX {
+            self.remove(key);
+            return Err(InsertError::TooManyTags);
+        }
+        if !tags.iter().all(|tag| (1..=TAG_LEN_MAX).contains(&tag.len())) {
+            self.remove(key);
+            return Err(InsertError::TagLength);
+        }
+        let Ok(tags) = self.context().tags(tags.iter().map(|tag| &**tag)) else {
+            self.remove(key);
+            return Err(InsertError::OutOfMemory);
+        };
         let key = self.hashed(key);
-        let stored = if value.len() < self.worker.handle().upload_len_min() {
+        let is_short = value.len() < self.worker.handle().upload_len_min();
+        let stored = if is_short && !tags.is_empty() {
+            let op = Store {
+                value,
+                value_len: value.len(),
+                expiry,
+                tags: &tags,
+                refusal_removes: true,
+                ..Store::default()
+            };
+            self.context().store(key, &op, &mut None)
+        } else if is_short {
             let op =
                 Set { value, client_flags: 0, expiry, binary_key: false, refusal_removes: true };
             self.context().set(key, &op)
         } else {
-            self.insert_large(key, value, expiry)
+            self.insert_large(key, value, expiry, &tags)
         };
         match stored {
             Stored::Stored { .. } => Ok(()),
@@ -196,9 +220,15 @@ impl Claim<'_> {
         }
     }
 
-    fn insert_large(&mut self, key: HashedKey<'_>, value: &[u8], expiry: Expiry) -> Stored {
-        let op =
-            Store { value_len: value.len(), expiry, refusal_removes: true, ..Store::default() };
+    fn insert_large(
+        &mut self,
+        key: HashedKey<'_>,
+        value: &[u8],
+        expiry: Expiry,
+        tags: &[Tag],
+    ) -> Stored {
+        let value_len = value.len();
+        let op = Store { value_len, expiry, tags, refusal_removes: true, ..Store::default() };
         let size = self.workers.limits.footprint(key.bytes.len(), value.len(), 0);
         if size > self.workers.limits.item_size_max {
             return self.context().refuse(key, &op, Stored::TooLarge);
@@ -213,6 +243,10 @@ impl Claim<'_> {
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         let key = self.hashed(key);
         self.context().remove(key, &Remove::default()) == Removed::Removed
+    }
+
+    pub(crate) fn drop_tag(&mut self, name: &[u8]) -> bool {
+        self.context().drop_tag(name)
     }
 
     /// Removes all items: none is found any more, and maintenance frees their memory.

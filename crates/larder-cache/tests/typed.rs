@@ -126,7 +126,7 @@ fn what_can_not_be_stored_is_an_error_and_leaves_no_old_value() {
     evens.insert(&1, &2).unwrap();
     assert_eq!(evens.insert(&1, &3), Err(TypedError::Encode(IsOdd)));
     assert_eq!(evens.get(&1), None);
-    assert_eq!(evens.insert(&251, &2), Err(TypedError::Insert(InsertError::KeyLength)));
+    assert_eq!(evens.insert(&0, &2), Err(TypedError::Insert(InsertError::KeyLength)));
     let made = evens.try_get_or_insert_with(&1, Put::new(), || Ok::<_, Infallible>(5));
     assert_eq!((made, evens.get(&1)), (Ok(5), None), "the caller has it nonetheless");
     assert_eq!(TypedError::Encode(IsOdd).to_string(), "it can't be encoded: it is odd");
