@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use larder_operations::{
-    ArithmeticOutcome, Count, Expire, Expired, Remove, Removed, Store, Stored,
+    ArithmeticOutcome, Count, Expire, Expired, Remove, Removed, Store, Stored, Tags,
 };
 use larder_store::{Access, Expiry, Refusal};
 use std::any::Any;
@@ -34,10 +34,23 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, Removed>;
 
     /// Changes a number.
-    fn count<'a>(&'a self, key: &'a [u8], op: Count) -> Answer<'a, ArithmeticOutcome>;
+    fn count<'a>(&'a self, key: &'a [u8], op: Count<'static>) -> Answer<'a, ArithmeticOutcome>;
 
     /// Sets the expiry of an item.
     fn expire<'a>(&'a self, key: &'a [u8], op: Expire) -> Answer<'a, Expired>;
+
+    /// Some items, from where another page ended, or from the beginning if `place` is 0. About `items` are looked
+    /// at. `None`: the engine can't go on in the middle.
+    fn page<'a>(&'a self, place: u64, items: usize) -> Answer<'a, Option<Page>>;
+
+    /// The tags of these names, at most [`larder_store::TAGS_MAX`].
+    ///
+    /// # Errors
+    /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] for the first tag.
+    fn tags(&self, names: &[Vec<u8>]) -> Result<Tags, Refusal>;
+
+    /// Drops a tag; `None` if the engine has no tags, and false if there can be no item with it.
+    fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
     /// Removes all items, now or later.
     fn flush(&self, at: Expiry);
@@ -61,6 +74,30 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
 }
 
+/// Whether memcached's text protocol can't write a key, so that it is shown in base64 there.
+pub(crate) fn is_binary(key: &[u8]) -> bool {
+    key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
+}
+
+/// Some items of a cache.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// What is known of them.
+    pub(crate) items: Vec<Listed>,
+    /// Where the next page begins; `None` if there is none.
+    pub(crate) next: Option<u64>,
+}
+
+/// An item in a list.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) key: Vec<u8>,
+    /// The length of the value in bytes.
+    pub(crate) value_len: usize,
+    /// Seconds until the item expires; `None` if it never does.
+    pub(crate) ttl: Option<u32>,
+}
+
 /// What a look-up found.
 #[derive(Debug)]
 pub(crate) enum Looked {
@@ -72,6 +109,14 @@ pub(crate) enum Looked {
     Busy,
     /// There is no memory to read the item from slower storage.
     OutOfMemory,
+}
+
+#[cfg(feature = "grpc")]
+impl Looked {
+    /// The item, if there is one.
+    pub(crate) fn found(&self) -> Option<&Found> {
+        if let Self::Found(found) = self { Some(found) } else { None }
+    }
 }
 
 /// An item that was looked up.

@@ -1,8 +1,9 @@
-//! Interfaces of a cache server over HTTP: items, statistics, and metrics for Prometheus.
+//! Interfaces of a cache server over HTTP and gRPC: items, statistics, and metrics for Prometheus.
 //!
 //! ```text
-//!  http/, a thread of its own ─▶ Items (items.rs) ─▶ worker.rs ─▶ larder-operations
-//!     │
+//!  web/, a thread of its own
+//!     ├─ http/ ─┬─▶ Items (items.rs) ─▶ worker.rs ─▶ larder-operations
+//!     ├─ grpc/ ─┘
 //!     ├─────────▶ ServerView (server_view.rs): the server that the process is
 //!     │
 //!  metrics/, another one
@@ -13,6 +14,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+#[cfg(feature = "grpc")]
+mod grpc;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
@@ -20,9 +23,13 @@ mod items;
 mod metrics;
 mod server_view;
 #[cfg(feature = "http")]
+mod web;
+mod web_counts;
+#[cfg(feature = "http")]
 mod worker;
 
-#[cfg(feature = "http")]
-pub use http::{HttpConfig, HttpServer};
 pub use metrics::MetricsServer;
 pub use server_view::{Kind, Login, Rights, Sample, ServerView};
+#[cfg(feature = "http")]
+pub use web::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
+pub use web_counts::WebCounts;

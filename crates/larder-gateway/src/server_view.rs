@@ -1,27 +1,47 @@
 //! The server as its interfaces see it.
 
-use larder_operations::{Latencies, Limits, Observer};
-use larder_store::Seconds;
+use crate::web_counts::WebCounts;
+use larder_operations::{EventQueue, Latencies, Limits, Observer};
+use larder_store::Now;
+use std::sync::Arc;
 
 /// What a server shows of itself. It is asked on the gateway's thread, while workers go on.
 pub trait ServerView: Send + Sync + 'static {
     /// Visits all metrics but latencies, as they are now.
     fn samples(&self, visit: &mut dyn FnMut(Sample));
 
+    /// What the gateway counts of HTTP and gRPC.
+    fn web_counts(&self) -> &WebCounts;
+
     /// The latencies of all threads together.
     fn latencies(&self) -> Latencies;
 
     /// The time.
-    fn now(&self) -> Seconds;
+    fn now(&self) -> Now;
+
+    /// A random number.
+    fn random(&self) -> u64;
 
     /// The limits of operations.
     fn limits(&self) -> &Limits;
+
+    /// The memory limit of the cache, in bytes.
+    fn memory_limit(&self) -> u64;
 
     /// Visits the names and values of a page of statistics; false if there is no such page.
     fn statistics(&self, page: &str, visit: &mut dyn FnMut(&str, &str)) -> bool;
 
     /// What receives the events of operations, if anything does.
     fn observer(&self) -> Option<&dyn Observer>;
+
+    /// Whether clients may watch events.
+    fn watch_allowed(&self) -> bool;
+
+    /// Has events put into a queue from now on; false if there are as many watchers as there may be.
+    fn watch(&self, queue: &Arc<EventQueue>) -> bool;
+
+    /// Has no more events put into a queue.
+    fn unwatch(&self, queue: &Arc<EventQueue>);
 
     /// Whether clients have to log in.
     fn login_required(&self) -> bool;
@@ -32,10 +52,20 @@ pub trait ServerView: Send + Sync + 'static {
     /// Whether clients may remove all items at once.
     fn flush_allowed(&self) -> bool;
 
+    /// Whether clients may only read, because the items are a copy of another server's.
+    fn read_only(&self) -> bool;
+
+    /// Whether clients may have keys listed.
+    fn dumps_allowed(&self) -> bool;
+
     /// Whether the server takes requests, rather than ending.
     fn is_ready(&self) -> bool;
 
-    /// Counts memory for a connection, in bytes; false if there is not so much left for connections.
+    /// The memory that all connections may hold together, in bytes.
+    fn connection_memory(&self) -> usize;
+
+    /// Counts memory for a connection, in bytes; false if there is not so much left for connections. No other
+    /// connection is closed for it.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Gives back what was reserved.

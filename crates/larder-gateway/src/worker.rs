@@ -3,16 +3,17 @@
 //! The handle belongs to the gateway's thread. It is made for a request and dropped about a second after
 //! the last one, so that a gateway that nobody uses holds no memory of the cache and is never woken.
 
-use crate::items::{Answer, Found, Items, Looked, Upload};
+use crate::items::{Answer, Found, Items, Listed, Looked, Page, Upload};
 use crate::server_view::ServerView;
 use bytes::Bytes;
 use larder_operations::{
     AnsweredCounts, ArithmeticOutcome, CommandClass, Count, Counters, Expire, Expired, ItemView,
-    Look, OpContext, Remove, Removed, Store, Stored,
+    Look, OpContext, Remove, Removed, Store, Stored, Tags,
 };
 use larder_store::cache::Cache;
 use larder_store::{
-    Access, Begun, Delivery, Engine, Expiry, HashedKey, Lease, Lookup, Refusal, Value, Wanted,
+    Access, Begun, Delivery, Engine, Expiry, HashedKey, Lease, Lookup, Refusal, Value, WalkPlace,
+    WalkState, Wanted,
 };
 use std::any::Any;
 use std::cell::RefCell;
@@ -21,10 +22,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 /// A handle that was not used for so long is dropped.
 const IDLE: Duration = Duration::from_secs(1);
+/// About how many items are looked at in one step of a walk.
+const ITEMS_PER_STEP: usize = 256;
 /// Large values that are being sent may hold this share of memory, and those that are being received, too:
 /// what slow peers hold is missing for the clients of other protocols.
 const HELD_SHARE: u64 = 16;
@@ -130,10 +134,46 @@ impl<C: Cache> CacheItems<C> {
         result
     }
 
+    /// Looks at items step by step, with a batch for each, so that memory can be used again in between.
+    async fn walk(&self, place: u64, items: usize) -> Option<Page> {
+        let _active = Held::new(&self.active, 1);
+        let mut walk = self.with_engine(|engine| engine.walk_from(place));
+        let (mut found, mut left) = (Vec::new(), items);
+        loop {
+            let state = poll_fn(|task| {
+                let state = self.with_context(|cx| {
+                    let (now, mut seen) = (cx.now, 0);
+                    let step = left.min(ITEMS_PER_STEP);
+                    let state = cx.engine.walk_on(&mut walk, step, task.waker(), |key, item| {
+                        seen += 1;
+                        let ttl = item.attributes.expiry.left(now);
+                        found.push(Listed { key: key.to_vec(), value_len: item.value.len(), ttl });
+                    });
+                    // Steps through an empty index count, too.
+                    left = left.saturating_sub(seen.max(1));
+                    state
+                });
+                if state == WalkState::Waiting { Poll::Pending } else { Poll::Ready(state) }
+            })
+            .await;
+            if state == WalkState::End {
+                return Some(Page { items: found, next: None });
+            }
+            if left == 0 {
+                match self.with_engine(|engine| engine.walk_place(&walk)) {
+                    WalkPlace::At(next) => return Some(Page { items: found, next: Some(next) }),
+                    WalkPlace::Unsettled => (),
+                    WalkPlace::Nowhere => return None,
+                }
+            }
+            yield_now().await;
+        }
+    }
+
     /// Counts memory that values hold on their way; `None` if others hold too much. One value may always be on
     /// its way, however small the memory.
     fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<Held> {
-        let max = self.cache.gauges().limit_bytes / HELD_SHARE;
+        let max = self.view.memory_limit() / HELD_SHARE;
         let before = count.load(Ordering::Relaxed);
         let fits = before == 0 || (before + len) as u64 <= max;
         fits.then(|| Held::new(count, len))
@@ -181,6 +221,7 @@ fn attempt<E: Engine, R>(
         return Attempt::Waits;
     }
     if let Some(result) = run(cx, key) {
+        cx.sample(key);
         return Attempt::Done(result, cx.engine.ack_position());
     }
     let wanted = Wanted { hash: key.hash, is_ahead: false };
@@ -200,7 +241,7 @@ async fn attend<E: Engine + 'static>(view: Arc<dyn ServerView>, active: Arc<Atom
                 *place = None;
                 return true;
             }
-            worker.engine.maintain(view.now());
+            worker.engine.maintain(view.now().secs);
             false
         });
         if is_dropped {
@@ -314,7 +355,7 @@ impl<C: Cache> Items for CacheItems<C> {
         }))
     }
 
-    fn count<'a>(&'a self, key: &'a [u8], op: Count) -> Answer<'a, ArithmeticOutcome> {
+    fn count<'a>(&'a self, key: &'a [u8], op: Count<'static>) -> Answer<'a, ArithmeticOutcome> {
         Box::pin(self.until_done(CommandClass::Count, key, move |cx, key| {
             let counted = cx.count(key, &op);
             (counted != ArithmeticOutcome::Pending).then_some(counted)
@@ -326,6 +367,18 @@ impl<C: Cache> Items for CacheItems<C> {
             let expired = cx.expire(key, &op);
             (expired != Expired::Pending).then_some(expired)
         }))
+    }
+
+    fn page<'a>(&'a self, place: u64, items: usize) -> Answer<'a, Option<Page>> {
+        Box::pin(self.walk(place, items))
+    }
+
+    fn tags(&self, names: &[Vec<u8>]) -> Result<Tags, Refusal> {
+        self.with_context(|cx| cx.tags(names.iter().map(Vec::as_slice)))
+    }
+
+    fn drop_tag(&self, name: &[u8]) -> Option<bool> {
+        self.with_context(|cx| cx.engine.has_tags().then(|| cx.drop_tag(name)))
     }
 
     fn flush(&self, at: Expiry) {

@@ -1,13 +1,13 @@
 //! `/v1/batch`: many operations in one request.
 
-use super::app::App;
 use super::body::{Arrived, UNANNOUNCED_MAX, announced_len, collect};
 use super::conditions::{Precondition, etag};
 use super::keys::{New, remove, store};
-use super::memory::Counted;
-use super::parameters::{Key, expiry};
+use super::parameters::{Key, expiry, tags};
 use super::problem::{Problem, ProblemBody};
 use crate::items::{Found, Looked};
+use crate::web::app::App;
+use crate::web::memory::{kept, share};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -17,14 +17,21 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
-use larder_store::Access;
-use serde::{Deserialize, Serialize};
+use larder_store::{Access, TAGS_MAX};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
 use utoipa::ToSchema;
 
 /// The largest batch, in operations, in bytes of its body, and in bytes of the values of its answer.
 const OPERATIONS_MAX: usize = 1000;
 const LEN_MAX: usize = 8 << 20;
 const ANSWER_LEN_MAX: usize = 4 << 20;
+/// Neither has more than one in this many bytes of what all connections of the gateway may hold.
+const SHARE: usize = 4;
+/// How often the body is there: as it came, and in the operations.
+const BODY_COPIES: usize = 2;
 /// How often a value is there while the answer is written, in which each byte may become two.
 const COPIES: usize = 3;
 /// What the rest of a result takes in the answer, in bytes.
@@ -38,12 +45,13 @@ const AT_ONCE: usize = 32;
 pub(super) struct Batch {
     /// Up to 1000 operations, which are done in this order.
     #[schema(max_items = 1000)]
+    #[serde(deserialize_with = "operations")]
     operations: Vec<Operation>,
 }
 
 /// An operation.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(tag = "op", rename_all = "lowercase", try_from = "Fields")]
 enum Operation {
     /// Looks an item up.
     Get {
@@ -56,12 +64,15 @@ enum Operation {
         key: KeyField,
         #[serde(flatten)]
         value: ValueField,
-        /// Seconds until the item expires, rounded up to whole ones; it does not without them.
+        /// Seconds until the item expires; it does not without them.
         #[schema(minimum = 0.001)]
         ttl: Option<f64>,
         /// Client flags.
         #[serde(default)]
         flags: u32,
+        /// Tags: up to seven names of 1 to 250 bytes.
+        #[serde(default)]
+        tags: Vec<String>,
     },
     /// Removes an item.
     Delete {
@@ -73,7 +84,7 @@ enum Operation {
 /// A key, as text or in base64.
 #[derive(Debug, Deserialize, ToSchema)]
 enum KeyField {
-    /// As text, 1 to 250 bytes of UTF-8.
+    /// As text, 1 to 1024 bytes of UTF-8.
     #[serde(rename = "key")]
     Text(String),
     /// In base64.
@@ -130,21 +141,25 @@ struct OperationResult {
     (status = 400, description = "the body is no batch", body = ProblemBody, content_type = "application/problem+json"),
     (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
     (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 413, description = "the batch has more than 8 MiB, or more than 1000 operations", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 413, description = "the batch is too long, or has more than 1000 operations", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn batch(
     State(app): State<App>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let max = if announced_len(&headers).is_some() { LEN_MAX } else { UNANNOUNCED_MAX };
+    let share = share(&*app.view) / SHARE;
+    let (len_max, answer_len_max) = (LEN_MAX.min(share), ANSWER_LEN_MAX.min(share));
+    let max = if announced_len(&headers).is_some() { len_max } else { UNANNOUNCED_MAX };
     let (body, mut reserved) = collect(&app, body, announced_len(&headers), max).await?;
-    let taken = body.len();
-    let batch: Batch = serde_json::from_slice(&body)
-        .map_err(|error| Problem::bad_request(format!("The body is no batch: {error}")))?;
-    if batch.operations.len() > OPERATIONS_MAX {
-        return Err(too_large());
-    }
+    let taken = BODY_COPIES * body.len() + OPERATIONS_MAX * size_of::<Operation>();
+    reserved.require(&app, taken).await?;
+    let batch: Batch = serde_json::from_slice(&body).map_err(|error| {
+        if error.to_string().starts_with(TOO_MANY) {
+            return too_large(len_max, answer_len_max);
+        }
+        Problem::bad_request(format!("The body is no batch: {error}"))
+    })?;
     let (mut results, mut len) = (Vec::new(), 0);
     let mut operations = batch.operations.into_iter().peekable();
     while let Some(first) = operations.next() {
@@ -161,12 +176,13 @@ pub(super) async fn batch(
             let result = match outcome {
                 Ok(Outcome::Found(found)) => {
                     let more = len + found.len();
-                    let room = if more > ANSWER_LEN_MAX {
-                        Err(too_large())
+                    let room = if more > answer_len_max {
+                        Err(too_large(len_max, answer_len_max))
                     } else {
                         reserved
                             .require(&app, taken + more * COPIES + results.len() * RESULT_LEN)
                             .await
+                            .map_err(Problem::from)
                     };
                     room.map(|()| {
                         len = more;
@@ -182,15 +198,106 @@ pub(super) async fn batch(
     let mut bytes = Vec::with_capacity((COPIES - 1) * len + results.len() * RESULT_LEN);
     // Its types can be written as JSON, and a vector can be written to.
     let _ = serde_json::to_writer(&mut bytes, &BatchAnswer { results });
-    let answer = Bytes::from(Counted { bytes, _reserved: reserved });
+    let answer = kept(bytes.into(), reserved);
     let kind = HeaderValue::from_static("application/json");
     Ok(([(CONTENT_TYPE, kind)], Body::from(answer)).into_response())
 }
 
-fn too_large() -> Problem {
-    let detail =
-        "A batch has at most 1000 operations and 8 MiB, and the values of its answer 4 MiB.";
+fn too_large(len_max: usize, answer_len_max: usize) -> Problem {
+    let detail = format!(
+        "A batch has at most {OPERATIONS_MAX} operations and {} KiB, and the values of its answer {} KiB.",
+        len_max >> 10,
+        answer_len_max >> 10
+    );
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
+/// How the error begins that is reported for too many operations.
+const TOO_MANY: &str = "there are more than";
+
+/// The fields of an operation, which are read without keeping any others.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    op: Kind,
+    key: Option<String>,
+    key_base64: Option<String>,
+    value: Option<String>,
+    value_base64: Option<String>,
+    ttl: Option<f64>,
+    flags: Option<u32>,
+    #[serde(default, deserialize_with = "tag_names")]
+    tags: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Get,
+    Set,
+    Delete,
+}
+
+impl TryFrom<Fields> for Operation {
+    type Error = &'static str;
+
+    fn try_from(fields: Fields) -> Result<Self, &'static str> {
+        let Fields { op, key, key_base64, value, value_base64, ttl, flags, tags } = fields;
+        let key = match (key, key_base64) {
+            (Some(text), None) => KeyField::Text(text),
+            (None, Some(text)) => KeyField::Base64(text),
+            _ => return Err("an operation has key or key_base64"),
+        };
+        let value = match (value, value_base64) {
+            (Some(text), None) => Some(ValueField::Text(text)),
+            (None, Some(text)) => Some(ValueField::Base64(text)),
+            (None, None) => None,
+            _ => return Err("a set has value or value_base64"),
+        };
+        if op == Kind::Set {
+            let value = value.ok_or("a set has value or value_base64")?;
+            let (flags, tags) = (flags.unwrap_or(0), tags.unwrap_or_default());
+            return Ok(Self::Set { key, value, ttl, flags, tags });
+        }
+        if value.is_some() || ttl.is_some() || flags.is_some() || tags.is_some() {
+            return Err("only a set has value, ttl, flags and tags");
+        }
+        Ok(if op == Kind::Get { Self::Get { key } } else { Self::Delete { key } })
+    }
+}
+
+fn operations<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Operation>, D::Error> {
+    from.deserialize_seq(Few { max: OPERATIONS_MAX, of: "operations", item: PhantomData })
+}
+
+fn tag_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    from.deserialize_seq(Few { max: TAGS_MAX, of: "tags", item: PhantomData }).map(Some)
+}
+
+/// Reads a list of up to `max` elements: what is longer is refused before it takes memory.
+struct Few<T> {
+    max: usize,
+    of: &'static str,
+    item: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "up to {} {}", self.max, self.of)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<T>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = from.next_element()? {
+            if list.len() == self.max {
+                return Err(A::Error::custom(format!("{TOO_MANY} {} {}", self.max, self.of)));
+            }
+            list.push(item);
+        }
+        Ok(list)
+    }
 }
 
 fn refused(problem: Problem) -> OperationResult {
@@ -255,10 +362,14 @@ async fn run(app: &App, operation: Operation) -> Result<Outcome, Problem> {
             Looked::Busy => Err(Problem::busy()),
             Looked::OutOfMemory => Err(Problem::out_of_memory()),
         },
-        Operation::Set { key, value, ttl, flags } => {
+        Operation::Set { key, value, ttl, flags, tags: names } => {
             let (key, bytes) = (key.read()?, value.read()?);
             let value = Arrived::Whole { bytes, _reserved: None };
-            let new = New { expiry: expiry(ttl, app.view.now())?, client_flags: flags };
+            let new = New {
+                expiry: expiry(ttl, app.view.now())?,
+                client_flags: flags,
+                tags: tags(&*app.items, names.iter().map(String::as_str))?,
+            };
             let (status, cas) = store(&*app.items, &key, new, Precondition::None, value).await?;
             Ok(Outcome::Done(OperationResult { etag: tag_of(cas), ..OperationResult::of(status) }))
         }

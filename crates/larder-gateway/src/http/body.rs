@@ -1,22 +1,21 @@
 //! Bodies of requests and answers.
 
-use super::app::App;
-use super::memory::Reserved;
 use super::problem::Problem;
 use crate::items::Upload;
+use crate::web::app::App;
+use crate::web::body::{discard, next};
+use crate::web::memory::Reserved;
+use crate::web::upload::{Refused, receive};
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::header::{CONTENT_LENGTH, EXPECT};
 use hyper::{HeaderMap, StatusCode};
-use larder_store::Refusal;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
-use tokio::task::yield_now;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// The longest body of unknown length, in bytes.
@@ -24,14 +23,6 @@ pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
 /// How long a body may take, and how much longer for each [`SLOWEST`] bytes of it.
 const BODY_TIME: Duration = Duration::from_secs(30);
 const SLOWEST: usize = 16 << 10;
-/// While memory is short, an upload is given up of which less than this arrives in such a time.
-const STALLED: Duration = Duration::from_secs(1);
-const STALLED_LEN: usize = 64 << 10;
-/// How much of a body that is refused is received all the same, and for how long: many clients read no answer
-/// before they have sent everything.
-const REFUSED_MAX: usize = 64 << 20;
-const REFUSED_TIME: Duration = Duration::from_secs(5);
-
 /// A value on its way out, in pieces that are not copied.
 pub(super) struct Pieces(pub(super) VecDeque<Bytes>);
 
@@ -101,15 +92,22 @@ pub(super) async fn read_value(
         return Err(Problem::too_large());
     }
     let whole = |(bytes, reserved)| Arrived::Whole { bytes, _reserved: Some(reserved) };
-    let time = BODY_TIME * (1 + u32::try_from(len.unwrap_or(0) / SLOWEST / 30).unwrap_or(0));
-    let read = async {
-        match len {
-            Some(len) if len >= app.items.upload_len_min() => upload(app, body, len).await,
-            Some(_) => collect(app, body, len, max).await.map(whole),
-            None => collect(app, body, None, UNANNOUNCED_MAX.min(max)).await.map(whole),
+    match len {
+        Some(len) if len >= app.items.upload_len_min() => {
+            in_time(Some(len), upload(app, body, len)).await
         }
-    };
-    timeout(time, read).await.map_err(|_| {
+        Some(_) => collect(app, body, len, max).await.map(whole),
+        None => collect(app, body, None, UNANNOUNCED_MAX.min(max)).await.map(whole),
+    }
+}
+
+/// Receives a body of this length, if that does not take too long.
+async fn in_time<T>(
+    announced: Option<usize>,
+    receive: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    let time = BODY_TIME * (1 + u32::try_from(announced.unwrap_or(0) / SLOWEST / 30).unwrap_or(0));
+    timeout(time, receive).await.map_err(|_| {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "The body of the request takes too long.")
     })?
 }
@@ -120,6 +118,15 @@ pub(super) async fn read_value(
 /// A [`Problem`].
 pub(super) async fn collect(
     app: &App,
+    body: Body,
+    announced: Option<usize>,
+    max: usize,
+) -> Result<(Bytes, Reserved), Problem> {
+    in_time(announced, collect_slowly(app, body, announced, max)).await
+}
+
+async fn collect_slowly(
+    app: &App,
     mut body: Body,
     announced: Option<usize>,
     max: usize,
@@ -127,7 +134,7 @@ pub(super) async fn collect(
     // Memory that nothing was written to is not there yet.
     let mut whole = BytesMut::with_capacity(announced.unwrap_or(0).min(max));
     let mut reserved = Reserved::nothing(&app.view);
-    while let Some(data) = next(&mut body).await? {
+    while let Some(data) = next(&mut body).await.map_err(|_| not_received())? {
         if whole.len() + data.len() > max {
             drop((whole, data));
             discard(&mut body).await;
@@ -151,73 +158,24 @@ pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// Receives a large value into the engine.
-async fn upload(app: &App, mut body: Body, len: usize) -> Result<Arrived, Problem> {
-    let refused = |refusal| match refusal {
-        Refusal::TooLarge => Problem::too_large(),
-        _ => Problem::out_of_memory(),
-    };
-    let mut upload = loop {
-        match app.items.begin_upload(len) {
-            // Other uploads hold what HTTP may hold of memory.
-            Err(Refusal::OutOfMemory) if app.connections.close_slow() => yield_now().await,
-            Err(Refusal::OutOfMemory) => {
-                discard(&mut body).await;
-                return Err(Problem::busy());
-            }
-            begun => break begun.map_err(refused)?,
+async fn upload(app: &App, body: Body, len: usize) -> Result<Arrived, Problem> {
+    let mut data = body.into_data_stream();
+    match receive(app, &mut data, len).await {
+        Ok(upload) => Ok(Arrived::Uploaded(upload, len)),
+        Err(Refused::Full) => {
+            discard(&mut Body::new(data)).await;
+            Err(Problem::busy())
         }
-    };
-    let (mut arrived, mut seen, mut checked) = (0, 0, Instant::now());
-    loop {
-        let data = timeout(STALLED, next(&mut body)).await;
-        if checked.elapsed() >= STALLED {
-            // Slow peers make room for others, also for those that use another protocol.
-            if arrived - seen < STALLED_LEN && app.items.lacks_memory() {
-                return Err(Problem::busy());
-            }
-            (seen, checked) = (arrived, Instant::now());
+        Err(Refused::Stalled) => Err(Problem::busy()),
+        Err(Refused::TooLarge) => Err(Problem::too_large()),
+        Err(Refused::OutOfMemory) => Err(Problem::out_of_memory()),
+        Err(Refused::Length) => {
+            Err(Problem::bad_request("The body has another length than its Content-Length."))
         }
-        match data {
-            Err(_) => (),
-            Ok(Err(problem)) => return Err(problem),
-            Ok(Ok(None)) => break,
-            Ok(Ok(Some(data))) => {
-                arrived += data.len();
-                app.items.extend(&mut upload, &data).map_err(refused)?;
-            }
-        }
+        Err(Refused::Peer(_)) => Err(not_received()),
     }
-    if arrived != len {
-        return Err(Problem::bad_request("The body is shorter than its Content-Length."));
-    }
-    Ok(Arrived::Uploaded(upload, len))
 }
 
-/// Receives the rest of a body that is refused, without keeping it.
-async fn discard(body: &mut Body) {
-    let mut len = 0;
-    let received = async {
-        while let (true, Ok(Some(data))) = (len < REFUSED_MAX, next(body).await) {
-            len += data.len();
-        }
-    };
-    // The rest of it is refused by the connection.
-    let _ = timeout(REFUSED_TIME, received).await;
-}
-
-/// The next data of a body. What follows it, as trailers, is not used.
-async fn next(body: &mut Body) -> Result<Option<Bytes>, Problem> {
-    loop {
-        match body.frame().await {
-            None => return Ok(None),
-            Some(Err(_)) => {
-                return Err(Problem::bad_request("The body of the request was not received."));
-            }
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
-                }
-            }
-        }
-    }
+fn not_received() -> Problem {
+    Problem::bad_request("The body of the request was not received.")
 }

@@ -5,15 +5,15 @@
 //! can't pass its own name off as this server's address (DNS rebinding), and a request that changes something
 //! must not come from another site (`Origin`).
 
-use super::app::App;
 use super::problem::Problem;
-use crate::server_view::{Login, Rights};
+use crate::server_view::Rights;
+use crate::web::app::App;
+use crate::web::body::discard;
+use crate::web::login::rights;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use headers::authorization::{Basic, Bearer};
-use headers::{Authorization, HeaderMapExt};
-use hyper::header::{HOST, ORIGIN};
+use hyper::header::{EXPECT, HOST, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Method, StatusCode};
 use std::net::IpAddr;
@@ -30,8 +30,19 @@ pub(super) async fn guard(
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
+    if let Err(problem) = check(&app, &request) {
+        // Many clients read no answer before they have sent the body, unless they ask first.
+        if !request.headers().contains_key(EXPECT) {
+            discard(&mut request.into_body()).await;
+        }
+        return Err(problem);
+    }
+    Ok(next.run(request).await)
+}
+
+fn check(app: &App, request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
-    let host = host(&request)?;
+    let host = host(request)?;
     if let Some(host) = &host
         && !is_known(host.host(), &app.hosts)
     {
@@ -43,17 +54,18 @@ pub(super) async fn guard(
         let detail = "The request comes from another site: allow it by --http-cors.";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
-    let is_open = OPEN_PATHS.contains(&request.uri().path());
-    if app.view.login_required() && !is_open {
-        match rights(&app, headers).ok_or_else(Problem::login_required)? {
-            Rights::All => (),
-            Rights::Read if reads => (),
-            Rights::Read => {
-                return Err(Problem::new(StatusCode::FORBIDDEN, "This login may only read."));
-            }
-        }
+    if OPEN_PATHS.contains(&request.uri().path()) {
+        return Ok(());
     }
-    Ok(next.run(request).await)
+    if !reads && app.view.read_only() {
+        let detail = "This server has a copy: send changes to its leader.";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    match rights(app, headers).ok_or_else(Problem::login_required)? {
+        Rights::All => Ok(()),
+        Rights::Read if reads => Ok(()),
+        Rights::Read => Err(Problem::new(StatusCode::FORBIDDEN, "This login may only read.")),
+    }
 }
 
 /// The name that the client has for the server; `None` if it says none, as HTTP/1.0 allows.
@@ -80,15 +92,6 @@ fn is_of_this_site(headers: &HeaderMap, host: Option<&Authority>, origins: &[Str
     let authority = origin.split_once("://").map(|(_, authority)| authority);
     let is_own = authority.zip(host).is_some_and(|(from, host)| host == from);
     is_own || origins.iter().any(|allowed| allowed == origin)
-}
-
-fn rights(app: &App, headers: &HeaderMap) -> Option<Rights> {
-    if let Some(basic) = headers.typed_get::<Authorization<Basic>>() {
-        let (user, password) = (basic.username().as_bytes(), basic.password().as_bytes());
-        return app.view.log_in(&Login::User(user, password));
-    }
-    let bearer = headers.typed_get::<Authorization<Bearer>>()?;
-    app.view.log_in(&Login::Token(bearer.token().as_bytes()))
 }
 
 #[cfg(test)]

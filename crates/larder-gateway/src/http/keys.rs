@@ -1,19 +1,21 @@
 //! `/v1/keys/{key}`: items one by one.
 #![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
 
-use super::app::App;
 use super::body::{Arrived, Pieces, read_value};
 use super::conditions::{Precondition, etag, of_change};
 use super::content_types::{flags_of, type_of};
-use super::parameters::{Fields, Key, LARDER_FLAGS, Lifetime, expiry};
+use super::parameters::{self, Fields, Key, LARDER_FLAGS, Lifetime, expiry, tags};
 use super::problem::{Problem, ProblemBody};
-use crate::items::{Found, Items, Looked};
+use crate::items::{Found, Items, Looked, is_binary};
+use crate::web::app::App;
+use crate::web::memory::counted;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use headers::{ContentRange, ETag, HeaderMapExt, IfMatch, IfNoneMatch, IfRange, Range};
+use futures_util::future::try_join_all;
+use headers::{ContentRange, ETag, HeaderMapExt, IfMatch, IfNoneMatch, IfRange};
 use hyper::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     HeaderValue, X_CONTENT_TYPE_OPTIONS,
@@ -21,12 +23,11 @@ use hyper::header::{
 use hyper::{HeaderMap, StatusCode};
 use larder_operations::{
     ArithmeticOutcome, Count, CreateNumber, Expire, Expired, Remove, Removed, Store, StoreMode,
-    Stored,
+    Stored, Tags,
 };
 use larder_store::{Access, Expiry};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::ops::Bound;
 use tokio::task::yield_now;
 use utoipa::{IntoParams, ToSchema};
 
@@ -34,7 +35,7 @@ const TAG: &str = "items";
 
 /// Looks an item up.
 #[utoipa::path(get, path = "/v1/keys/{key}", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
     ("If-None-Match" = Option<String>, Header, description = "entity tags that the client has"),
     ("Range" = Option<String>, Header, description = "one range of bytes"),
 ), responses(
@@ -66,6 +67,13 @@ pub(super) async fn get(
             Looked::Busy => return Err(Problem::busy()),
             Looked::OutOfMemory => return Err(Problem::out_of_memory()),
         }
+    };
+    let found = if found.len() < app.items.upload_len_min() {
+        // It is a copy, unlike a large value.
+        let pieces = found.value.into_iter().map(|piece| counted(&app, piece));
+        Found { value: try_join_all(pieces).await?, ..found }
+    } else {
+        found
     };
     show(found, &headers, app.view.login_required())
 }
@@ -125,28 +133,12 @@ fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response,
 fn part(headers: &HeaderMap, tag: Option<&ETag>, len: u64) -> Result<Option<(u64, u64)>, Problem> {
     let is_for_another =
         headers.typed_get::<IfRange>().is_some_and(|condition| condition.is_modified(tag, None));
-    let Some(range) = headers.typed_get::<Range>().filter(|_| !is_for_another) else {
+    let text = headers.get(hyper::header::RANGE).and_then(|text| text.to_str().ok());
+    // Several ranges, and what is none, are answered with the whole value.
+    let Some(range) = text.filter(|_| !is_for_another).and_then(ByteRange::parse) else {
         return Ok(None);
     };
-    // More than one range is answered with the whole value.
-    let asks_for_one =
-        headers.get(hyper::header::RANGE).is_some_and(|text| !text.as_bytes().contains(&b','));
-    if !asks_for_one {
-        return Ok(None);
-    }
-    let found = range.satisfiable_ranges(len).find_map(|(first, last)| {
-        let first = match first {
-            Bound::Included(first) => first,
-            Bound::Excluded(before) => before + 1,
-            Bound::Unbounded => 0,
-        };
-        let end = match last {
-            Bound::Included(last) => last.saturating_add(1).min(len),
-            Bound::Excluded(end) => end.min(len),
-            Bound::Unbounded => len,
-        };
-        (first < end).then_some((first, end))
-    });
+    let found = range.within(len);
     match found {
         Some(found) => Ok(Some(found)),
         None => {
@@ -160,6 +152,45 @@ fn part(headers: &HeaderMap, tag: Option<&ETag>, len: u64) -> Result<Option<(u64
                 Err(_) => problem,
             })
         }
+    }
+}
+
+/// A range of bytes, as it is asked for (RFC 9110, 14.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ByteRange {
+    /// From this byte to that one, or to the end.
+    From(u64, Option<u64>),
+    /// So many bytes at the end.
+    Last(u64),
+}
+
+impl ByteRange {
+    /// `None` if the text is no range, or several.
+    fn parse(text: &str) -> Option<Self> {
+        let (unit, range) = text.split_once('=')?;
+        let (first, last) = range.trim().split_once('-').filter(|_| unit.trim() == "bytes")?;
+        let number = |text: &str| {
+            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| text.parse().unwrap_or(u64::MAX))
+        };
+        match (first, last) {
+            ("", last) => number(last).map(Self::Last),
+            (first, "") => number(first).map(|first| Self::From(first, None)),
+            (first, last) => {
+                let (first, last) = (number(first)?, number(last)?);
+                (first <= last).then_some(Self::From(first, Some(last)))
+            }
+        }
+    }
+
+    /// The first byte and the end of the range in a value of this length; `None` if no byte is in it.
+    fn within(self, len: u64) -> Option<(u64, u64)> {
+        let (first, end) = match self {
+            Self::From(first, None) => (first, len),
+            Self::From(first, Some(last)) => (first, last.saturating_add(1).min(len)),
+            Self::Last(count) => (len.saturating_sub(count), len),
+        };
+        (first < end).then_some((first, end))
     }
 }
 
@@ -181,8 +212,8 @@ fn cut(value: Vec<Bytes>, first: u64, end: u64) -> VecDeque<Bytes> {
 
 /// Stores an item.
 #[utoipa::path(put, path = "/v1/keys/{key}", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
-    Lifetime,
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
+    parameters::Stored,
     ("If-Match" = Option<String>, Header, description = "* replaces an item alone; an entity tag, this value alone"),
     ("If-None-Match" = Option<String>, Header, description = "* adds an item alone"),
     ("Content-Type" = Option<String>, Header, description = "kept if it is a usual one, as client flags"),
@@ -195,18 +226,24 @@ fn cut(value: Vec<Bytes>, first: u64, end: u64) -> VecDeque<Bytes> {
     (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "a condition does not hold", body = ProblemBody, content_type = "application/problem+json"),
     (status = 413, description = "the item is too large", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 501, description = "the engine keeps no tags", body = ProblemBody, content_type = "application/problem+json"),
     (status = 503, description = "too many values are being received", body = ProblemBody, content_type = "application/problem+json"),
     (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn put(
     State(app): State<App>,
     key: Key,
-    Fields(lifetime): Fields<Lifetime>,
+    Fields(stored): Fields<parameters::Stored>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let condition = of_change(&headers)?;
-    let new = New { expiry: expiry(lifetime.ttl, app.view.now())?, client_flags: flags(&headers)? };
+    let names = stored.tags.iter().flat_map(|tags| tags.split(','));
+    let new = New {
+        expiry: expiry(stored.ttl, app.view.now())?,
+        client_flags: flags(&headers)?,
+        tags: tags(&*app.items, names)?,
+    };
     let max = app.view.limits().item_size_max;
     let value = read_value(&app, body, &headers, max).await?;
     let (status, cas) = store(&*app.items, &key, new, condition, value).await?;
@@ -221,6 +258,7 @@ pub(super) async fn put(
 pub(super) struct New {
     pub(super) expiry: Expiry,
     pub(super) client_flags: u32,
+    pub(super) tags: Tags,
 }
 
 /// The client flags that the headers of a request name.
@@ -238,7 +276,7 @@ fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
 pub(super) async fn store(
     items: &dyn Items,
     key: &Key,
-    New { expiry, client_flags }: New,
+    New { expiry, client_flags, tags }: New,
     condition: Precondition,
     value: Arrived,
 ) -> Result<(StatusCode, u64), Problem> {
@@ -262,7 +300,8 @@ pub(super) async fn store(
         client_flags,
         expiry,
         compare,
-        binary_key: key.is_binary(),
+        tags: &tags,
+        binary_key: is_binary(&key.0),
         ..Store::default()
     };
     match items.store(&key.0, op, value.into_upload()).await {
@@ -278,7 +317,7 @@ pub(super) async fn store(
 
 /// Removes an item.
 #[utoipa::path(delete, path = "/v1/keys/{key}", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
     ("If-Match" = Option<String>, Header, description = "an entity tag: removes this value alone"),
 ), responses(
     (status = 204, description = "the item is removed"),
@@ -325,7 +364,7 @@ pub(super) struct Step {
     by: u64,
     /// The number that a missing item is created with; without it, there is no such item afterwards either.
     initial: Option<u64>,
-    /// Seconds until an item that is created expires, rounded up to whole ones.
+    /// Seconds until an item that is created expires.
     #[param(minimum = 0.001)]
     ttl: Option<f64>,
 }
@@ -343,7 +382,7 @@ pub(super) struct Number {
 
 /// Adds to a number, which wraps at 2^64.
 #[utoipa::path(post, path = "/v1/keys/{key}/incr", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"), Step,
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), Step,
 ), responses(
     (status = 200, description = "the number afterwards", body = Number),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -363,7 +402,7 @@ pub(super) async fn incr(
 
 /// Subtracts from a number, which ends at 0.
 #[utoipa::path(post, path = "/v1/keys/{key}/decr", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"), Step,
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), Step,
 ), responses(
     (status = 200, description = "the number afterwards", body = Number),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -389,12 +428,13 @@ async fn count(
     down: bool,
 ) -> Result<Json<Number>, Problem> {
     let expiry = expiry(step.ttl, app.view.now())?;
-    let create = |value| CreateNumber { value, expiry, binary_key: key.is_binary() };
+    let create = |value| CreateNumber { value, expiry, binary_key: is_binary(&key.0), tags: &[] };
     let (compare, create) = match of_change(headers)? {
         Precondition::None => (None, step.initial.map(create)),
         Precondition::Present => (None, None),
+        // No item has the CAS 0, which says "any" to an increment.
+        Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => (Some(cas), None),
-        Precondition::Missing => return Err(Problem::precondition_failed()),
     };
     let op = Count { down, delta: step.by, create, compare, ..Count::default() };
     match app.items.count(&key.0, op).await {
@@ -412,7 +452,7 @@ async fn count(
 
 /// Appends to the value of an item.
 #[utoipa::path(post, path = "/v1/keys/{key}/append", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
 ), request_body(content = [u8], content_type = "application/octet-stream"), responses(
     (status = 204, description = "the value is longer now"),
     (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -435,7 +475,7 @@ pub(super) async fn append(
 
 /// Puts bytes before the value of an item.
 #[utoipa::path(post, path = "/v1/keys/{key}/prepend", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"),
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
 ), request_body(content = [u8], content_type = "application/octet-stream"), responses(
     (status = 204, description = "the value is longer now"),
     (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -484,7 +524,7 @@ async fn concatenate(
 
 /// Sets when an item expires.
 #[utoipa::path(post, path = "/v1/keys/{key}/touch", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 250 bytes of any kind, percent-encoded"), Lifetime,
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), Lifetime,
 ), responses(
     (status = 204, description = "the item has the new expiry"),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -507,6 +547,34 @@ pub(super) async fn touch(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_are_read_as_the_standard_wants() {
+        for (text, parsed, of_ten) in [
+            ("bytes=0-0", Some(ByteRange::From(0, Some(0))), Some((0, 1))),
+            ("bytes=3-", Some(ByteRange::From(3, None)), Some((3, 10))),
+            ("bytes=3-99", Some(ByteRange::From(3, Some(99))), Some((3, 10))),
+            ("bytes=-4", Some(ByteRange::Last(4)), Some((6, 10))),
+            ("bytes=-500", Some(ByteRange::Last(500)), Some((0, 10))),
+            ("bytes=-0", Some(ByteRange::Last(0)), None),
+            ("bytes=10-", Some(ByteRange::From(10, None)), None),
+            ("bytes=99999999999999999999-", Some(ByteRange::From(u64::MAX, None)), None),
+            ("bytes=5-2", None, None),
+            ("bytes=x", None, None),
+            ("bytes=", None, None),
+            ("bytes=-", None, None),
+            ("bytes=+1-2", None, None),
+            ("bytes=0-1,3-4", None, None),
+            ("items=0-1", None, None),
+        ] {
+            let range = ByteRange::parse(text);
+            assert_eq!(
+                (range, range.and_then(|range| range.within(10))),
+                (parsed, of_ten),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn a_value_is_cut_across_its_pieces() {

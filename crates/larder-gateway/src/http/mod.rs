@@ -2,27 +2,25 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `server.rs`, `connections.rs` | the thread, its connections and their limits |
-//! | `router.rs`, `app.rs` | all requests with their handlers, and what handlers share |
+//! | `router.rs` | all requests with their handlers |
 //! | `guard.rs` | who may do what |
-//! | `keys.rs`, `batch.rs`, `service.rs` | the handlers |
+//! | `keys.rs`, `list.rs`, `batch.rs`, `service.rs` | the handlers |
+//! | `answer.rs` | answers that are made for one request |
 //! | `parameters.rs`, `conditions.rs`, `content_types.rs`, `body.rs` | parts of requests |
-//! | `memory.rs` | the memory that requests and answers take |
 //! | `problem.rs` | errors |
 
-mod app;
+mod answer;
 mod batch;
 mod body;
 mod conditions;
-mod connections;
 mod content_types;
 mod guard;
 mod keys;
-mod memory;
+mod list;
 mod parameters;
 mod problem;
 mod router;
-mod server;
 mod service;
 
-pub use server::{HttpConfig, HttpServer};
+pub(crate) use problem::refused;
+pub(crate) use router::router;

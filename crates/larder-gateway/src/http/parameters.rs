@@ -1,11 +1,13 @@
 //! What a request says beside its body: the key in its path, and the fields of its query.
 
-use super::app::App;
 use super::problem::Problem;
+use crate::items::Items;
+use crate::web::app::App;
 use axum::extract::{FromRequestParts, Query};
 use hyper::header::HeaderName;
 use hyper::http::request::Parts;
-use larder_store::{Expiry, Seconds};
+use larder_operations::{TAG_LEN_MAX, Tags, expiry_at};
+use larder_store::{Expiry, Now, Refusal, TAGS_MAX};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +17,7 @@ use utoipa::IntoParams;
 const KEYS: &str = "/v1/keys/";
 
 /// The longest key in bytes.
-const KEY_LEN_MAX: usize = 250;
+const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 
 /// The header with an item's client flags.
 pub(super) const LARDER_FLAGS: HeaderName = HeaderName::from_static("larder-flags");
@@ -31,11 +33,6 @@ impl Key {
             return Ok(Self(bytes));
         }
         Err(Problem::bad_request(format!("A key has 1 to {KEY_LEN_MAX} bytes.")))
-    }
-
-    /// Whether memcached's text protocol can't write it, so that it is shown in base64 there.
-    pub(super) fn is_binary(&self) -> bool {
-        self.0.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
     }
 }
 
@@ -69,21 +66,62 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Fields<T> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Lifetime {
-    /// Seconds until the item expires, rounded up to whole ones; without it, the item does not expire.
+    /// Seconds until the item expires; without it, the item does not expire. Below a minute, milliseconds count;
+    /// longer times end with a whole second of the clock, up to a second early.
     #[param(minimum = 0.001, example = 60)]
     pub(super) ttl: Option<f64>,
+}
+
+/// What an item is given when it is stored.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Stored {
+    /// Seconds until the item expires; without it, the item does not expire. Below a minute, milliseconds count;
+    /// longer times end with a whole second of the clock, up to a second early.
+    #[param(minimum = 0.001, example = 60)]
+    pub(super) ttl: Option<f64>,
+    /// Tags of the item: one to seven names of 1 to 250 bytes, with commas between them. Dropping one of them
+    /// removes the item.
+    #[param(example = "news,user42")]
+    pub(super) tags: Option<String>,
+}
+
+/// The tags of an item by their names.
+///
+/// # Errors
+/// A [`Problem`] if an item can't have them.
+pub(super) fn tags<'n>(
+    items: &dyn Items,
+    names: impl Iterator<Item = &'n str>,
+) -> Result<Tags, Problem> {
+    let names: Vec<Vec<u8>> = names.map(|name| name.as_bytes().to_vec()).collect();
+    if names.len() > TAGS_MAX {
+        return Err(Problem::bad_request(format!("An item has at most {TAGS_MAX} tags.")));
+    }
+    if names.iter().any(|name| !(1..=TAG_LEN_MAX).contains(&name.len())) {
+        return Err(Problem::bad_request(format!("A tag has 1 to {TAG_LEN_MAX} bytes.")));
+    }
+    items.tags(&names).map_err(|refusal| match refusal {
+        Refusal::NoTags => Problem::no_tags(),
+        _ => Problem::out_of_memory(),
+    })
 }
 
 /// The expiry that a time to live means.
 ///
 /// # Errors
 /// A [`Problem`] if it is none.
-pub(super) fn expiry(ttl: Option<f64>, now: Seconds) -> Result<Expiry, Problem> {
+pub(super) fn expiry(ttl: Option<f64>, now: Now) -> Result<Expiry, Problem> {
     let Some(ttl) = ttl else { return Ok(Expiry::Never) };
     if !(ttl > 0.0 && ttl <= f64::from(u32::MAX)) {
         return Err(Problem::bad_request("ttl must be a number of seconds above 0."));
     }
-    #[expect(clippy::cast_possible_truncation, reason = "it is in the range of u32")]
-    let secs = ttl.ceil() as u32;
-    Ok(Expiry::At(Seconds(now.0.saturating_add(secs))))
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is above 0, and a thousand times the range of u32 at most"
+    )]
+    let millis = (ttl * 1000.0).ceil() as u64;
+    Ok(expiry_at(now.in_millis().saturating_add(millis), now))
 }

@@ -1,5 +1,7 @@
 //! Errors as clients see them: `application/problem+json` (RFC 9457).
 
+use crate::web::memory::Busy;
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -61,6 +63,10 @@ impl Problem {
         Self::new(StatusCode::INSUFFICIENT_STORAGE, detail)
     }
 
+    pub(super) fn no_tags() -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "The engine of this server keeps no tags.")
+    }
+
     pub(super) fn busy() -> Self {
         let detail = "Too many large values are being sent: try again in a second.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -86,6 +92,17 @@ impl Problem {
             detail: self.detail,
         }
     }
+}
+
+impl From<Busy> for Problem {
+    fn from(_: Busy) -> Self {
+        Self::busy()
+    }
+}
+
+/// The answer to a request for which there is no memory.
+pub(crate) fn refused(busy: Busy) -> Response<Body> {
+    Problem::from(busy).into_response()
 }
 
 impl ProblemBody {

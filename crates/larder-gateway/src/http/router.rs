@@ -1,15 +1,16 @@
 //! The requests that are answered, with their handlers, and the API's description that is made of them.
 
-use super::app::App;
 use super::problem::Problem;
-use super::{batch, guard, keys, service};
+use super::{batch, guard, keys, list, service};
+use crate::web::app::App;
 use axum::Router;
+use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
-use std::sync::Arc;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -24,7 +25,7 @@ use utoipa_axum::routes;
 struct Api;
 
 /// All requests that are answered, and how.
-pub(super) fn router(app: App) -> Router {
+pub(crate) fn router(app: App) -> Router {
     let routes = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(keys::get, keys::put, keys::delete))
         .routes(routes!(keys::incr))
@@ -32,15 +33,17 @@ pub(super) fn router(app: App) -> Router {
         .routes(routes!(keys::append))
         .routes(routes!(keys::prepend))
         .routes(routes!(keys::touch))
+        .routes(routes!(list::list))
         .routes(routes!(batch::batch))
         .routes(routes!(service::statistics))
         .routes(routes!(service::flush))
+        .routes(routes!(service::drop_tag))
         .routes(routes!(service::metrics))
         .routes(routes!(service::health))
         .routes(routes!(service::readiness));
     let (router, api) = routes.split_for_parts();
     // It is made of types that can be written as JSON.
-    let api: Arc<str> = api.to_json().unwrap_or_default().into();
+    let api = Bytes::from(api.to_json().unwrap_or_default());
     let origins = app.origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok());
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
@@ -52,7 +55,7 @@ pub(super) fn router(app: App) -> Router {
     let router = router
         .route(
             "/openapi.json",
-            get(async move || ([(CONTENT_TYPE, json)], api.to_string()).into_response()),
+            get(async move || ([(CONTENT_TYPE, json)], Body::from(api.clone())).into_response()),
         )
         .fallback(async || {
             Problem::new(StatusCode::NOT_FOUND, "What there is, /openapi.json says.")

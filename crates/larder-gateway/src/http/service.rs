@@ -1,15 +1,17 @@
 //! What concerns the server as a whole: statistics, metrics, health, flushes.
 #![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
 
-use super::app::App;
+use super::answer::{json, whole};
 use super::parameters::{Fields, expiry};
 use super::problem::{Problem, ProblemBody};
 use crate::metrics::Format;
-use axum::Json;
+use crate::web::app::App;
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse, Response};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, StatusCode};
+use axum::response::Response;
+use hyper::header::{ACCEPT, HeaderValue};
+use hyper::{HeaderMap, StatusCode, Uri};
+use larder_operations::TAG_LEN_MAX;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -24,15 +26,16 @@ pub(super) struct Statistics {
 
 /// Shows a page of statistics.
 #[utoipa::path(get, path = "/v1/stats/{topic}", tag = "server", params(
-    ("topic" = String, Path, description = "general, items, slabs, settings, conns, extstore, latency or mrc"),
+    ("topic" = String, Path, description = "general, items, slabs, settings, conns, extstore, latency, hotkeys, prefixes, memory or mrc"),
 ), responses(
     (status = 200, description = "the page", body = Statistics),
     (status = 404, description = "there is no such page", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn statistics(
     State(app): State<App>,
     Path(topic): Path<String>,
-) -> Result<Json<Statistics>, Problem> {
+) -> Result<Response, Problem> {
     let mut statistics = Map::new();
     let is_there = app.view.statistics(&topic, &mut |name, value| {
         let number = || value.parse::<u64>().map(Value::from).or_else(|_| decimal(value));
@@ -40,9 +43,9 @@ pub(super) async fn statistics(
         statistics.insert(name.to_owned(), value);
     });
     if is_there {
-        return Ok(Json(Statistics { statistics }));
+        return json(&app, &Statistics { statistics }).await;
     }
-    let detail = "The pages are general, items, slabs, settings, conns, extstore, latency and mrc.";
+    let detail = "The pages are general, items, slabs, settings, conns, extstore, latency, hotkeys, prefixes, memory and mrc.";
     Err(Problem::new(StatusCode::NOT_FOUND, detail))
 }
 
@@ -83,9 +86,35 @@ pub(super) async fn flush(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Drops a tag: removes all items that have it, however many there are, in one step.
+#[utoipa::path(delete, path = "/v1/tags/{tag}", tag = "items", params(
+    ("tag" = String, Path, description = "1 to 250 bytes, percent-encoded"),
+), responses(
+    (status = 204, description = "items with the tag are removed"),
+    (status = 400, description = "the tag is too long", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "there are no items with the tag", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 501, description = "the engine keeps no tags", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn drop_tag(State(app): State<App>, uri: Uri) -> Result<StatusCode, Problem> {
+    let name = uri.path().strip_prefix("/v1/tags/").unwrap_or_default();
+    let name: Vec<u8> = percent_decode_str(name).collect();
+    if !(1..=TAG_LEN_MAX).contains(&name.len()) {
+        return Err(Problem::bad_request(format!("A tag has 1 to {TAG_LEN_MAX} bytes.")));
+    }
+    match app.items.drop_tag(&name) {
+        Some(true) => Ok(StatusCode::NO_CONTENT),
+        Some(false) => {
+            let detail = "There are no items with this tag.";
+            Err(Problem::new(StatusCode::NOT_FOUND, detail))
+        }
+        None => Err(Problem::no_tags()),
+    }
+}
+
 /// Shows metrics for Prometheus, in the format that `Accept` asks for.
 #[utoipa::path(get, path = "/metrics", tag = "server", responses(
     (status = 200, description = "the metrics", body = String, content_type = "text/plain"),
+    (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn metrics(
     State(app): State<App>,
@@ -95,7 +124,7 @@ pub(super) async fn metrics(
     let format = Format::accepted(accept.unwrap_or_default());
     let kind = HeaderValue::from_static(format.content_type());
     match app.metrics.encode(format) {
-        Some(body) => Ok(([(CONTENT_TYPE, kind)], body).into_response()),
+        Some(body) => whole(&app, kind, body).await,
         None => Err(Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "The metrics cannot be encoded, which is a bug of the server.",

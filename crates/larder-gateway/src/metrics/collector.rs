@@ -1,7 +1,7 @@
 //! The server's metrics for the encoders of `prometheus-client`, which take the samples of a metric
 //! together.
 
-use super::{latency, process};
+use super::{latency, process, web};
 use crate::server_view::{Kind, Sample, ServerView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -24,6 +24,7 @@ impl Collector for ServerCollector {
         let mut metrics: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
         let mut add = |sample: Sample| metrics.entry(sample.name).or_default().push(sample);
         self.0.samples(&mut add);
+        web::samples(self.0.web_counts(), &mut add);
         process::samples(&mut add);
         for (name, samples) in metrics {
             if let Some(first) = samples.first() {

@@ -14,6 +14,7 @@ mod process;
 mod scrape;
 mod server;
 mod text;
+mod web;
 
 pub use server::MetricsServer;
 #[cfg(feature = "http")]

@@ -1,46 +1,50 @@
 //! The open connections, and which of them is closed when another one needs its place.
 //!
 //! A place is taken from the connection that has been without a request for the longest time. If all have
-//! requests, one that has had its request for long is closed: answers take milliseconds, so its peer is slow.
+//! requests, one is closed that has made no progress for long: answers take milliseconds, so its peer is slow.
+//! Progress is a request that ends, or enough bytes that were received or given to the connection.
+//!
+//! A request lasts until the last byte of its answer was dropped, which may wait for the peer in the connection long
+//! after the answer was made.
 
-use axum::body::Body;
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
-use std::pin::Pin;
+use crate::server_view::ServerView;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// A request that takes less is not ended for another connection.
+/// A connection that made progress since is not closed for another one.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// So many bytes are progress. Fewer of them in [`REQUEST_TIME`] are not.
+const PROGRESS_LEN: usize = 16 << 10;
 
 /// The open connections.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     open: Mutex<Vec<(Arc<Activity>, AbortHandle)>>,
     max: usize,
 }
 
 /// What a connection does.
 #[derive(Debug)]
-pub(super) struct Activity(Mutex<State>);
+pub(crate) struct Activity(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
     /// Its requests that are not answered to the end.
     requests: usize,
-    /// Since when it has had some, or none.
+    /// Since when it has had none or, if it has some, made no progress.
     since: Instant,
+    /// Bytes since then.
+    moved: usize,
 }
 
 impl Connections {
-    pub(super) fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         Self { open: Mutex::default(), max }
     }
 
     /// Adds a connection, in place of another if there are too many; false if there is no place.
-    pub(super) fn add(&self, activity: Arc<Activity>, task: impl FnOnce() -> AbortHandle) -> bool {
+    pub(crate) fn add(&self, activity: Arc<Activity>, task: impl FnOnce() -> AbortHandle) -> bool {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, task)| !task.is_finished());
         if open.len() >= self.max && !close_one(&mut open) {
@@ -50,8 +54,9 @@ impl Connections {
         true
     }
 
-    /// Closes the connection that has had requests for the longest time, if that is long; false if there is none.
-    pub(super) fn close_slow(&self) -> bool {
+    /// Closes the connection whose requests have made no progress for the longest time, if that is long; false if there
+    /// is none.
+    pub(crate) fn close_slow(&self) -> bool {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, task)| !task.is_finished());
         let states = open.iter().map(|(activity, _)| activity.state()).enumerate();
@@ -65,7 +70,7 @@ impl Connections {
 
     /// Closes a connection, so that another can have what was reserved for it once its task has ended; false if
     /// none may be closed.
-    pub(super) fn close_one(&self) -> bool {
+    pub(crate) fn close_one(&self) -> bool {
         close_one(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -83,8 +88,8 @@ fn close_one(open: &mut Vec<(Arc<Activity>, AbortHandle)>) -> bool {
 }
 
 impl Activity {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { requests: 0, since: Instant::now() })))
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { requests: 0, since: Instant::now(), moved: 0 })))
     }
 
     fn state(&self) -> State {
@@ -94,21 +99,31 @@ impl Activity {
     fn change(&self, change: impl FnOnce(usize) -> usize) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let requests = change(state.requests);
-        if (requests > 0) != (state.requests > 0) {
-            state.since = Instant::now();
+        // The end of a request is progress; the begin of another one beside it is none.
+        if requests < state.requests || state.requests == 0 {
+            (state.since, state.moved) = (Instant::now(), 0);
         }
         state.requests = requests;
     }
 
+    /// Notes bytes that were received, or given to the connection.
+    pub(crate) fn note_moved(&self, len: usize) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.moved += len;
+        if state.moved >= PROGRESS_LEN {
+            (state.since, state.moved) = (Instant::now(), 0);
+        }
+    }
+
     /// Begins a request, which ends when the result is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> Underway {
+    pub(crate) fn begin(self: &Arc<Self>) -> Underway {
         self.change(|requests| requests + 1);
         Underway(Arc::clone(self))
     }
 }
 
 /// A request that is not answered to the end.
-pub(super) struct Underway(Arc<Activity>);
+pub(crate) struct Underway(Arc<Activity>);
 
 impl Drop for Underway {
     fn drop(&mut self) {
@@ -116,31 +131,25 @@ impl Drop for Underway {
     }
 }
 
-/// The body of an answer, with whose end the request ends.
-pub(super) struct LastPart {
-    pub(super) body: Body,
-    pub(super) _underway: Underway,
-}
+/// A connection that is counted as open, until it is dropped.
+pub(crate) struct OpenConnection(Arc<dyn ServerView>);
 
-impl http_body::Body for LastPart {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+impl OpenConnection {
+    pub(crate) fn new(view: &Arc<dyn ServerView>) -> Self {
+        view.web_counts().count_opened();
+        Self(Arc::clone(view))
     }
 }
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.web_counts().count_closed();
+    }
+}
+
+/// Marks answers that last until the client ends them. A connection with such answers alone is idle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing;
 
 #[cfg(test)]
 mod tests {

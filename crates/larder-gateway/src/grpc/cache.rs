@@ -1,0 +1,275 @@
+//! `larder.v1.Cache`: each method.
+
+use super::codec::{MESSAGE_LEN_MAX, PARTS_MAX};
+use super::fields::{self, New, expiry, no_tags, out_of_memory, tag, ttl};
+use super::memory::RequestMemory;
+use super::pb;
+use super::pb::Outcome;
+use super::pb::cache_server::Cache;
+use super::{value, watch};
+use crate::items::{Found, Looked, is_binary};
+use crate::web::app::App;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::{self, Stream};
+use larder_operations::{ArithmeticOutcome, Count, CreateNumber, Expire, Expired, Remove, Removed};
+use larder_store::Access;
+use std::collections::VecDeque;
+use tokio::task::yield_now;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Look-ups that wait for slower storage at the same time.
+const AT_ONCE: usize = 32;
+/// What the other fields of an answer take, in bytes.
+const FIELDS_LEN: usize = 64;
+
+pub(super) struct CacheService(pub(super) App);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Cache for CacheService {
+    type GetManyStream = BoxStream<pb::GetResponse>;
+    type ReadStream = BoxStream<pb::ReadResponse>;
+    type WatchStream = BoxStream<pb::WatchResponse>;
+
+    async fn get(&self, request: Request<pb::GetRequest>) -> Answer<pb::GetResponse> {
+        let memory = RequestMemory::of(request.extensions(), &self.0);
+        let looked = look(&self.0, fields::key(&request.get_ref().key)?).await?;
+        Ok(Response::new(whole(&self.0, &memory, looked, 0).await?))
+    }
+
+    async fn get_many(
+        &self,
+        request: Request<pb::GetManyRequest>,
+    ) -> Answer<BoxStream<pb::GetResponse>> {
+        let memory = RequestMemory::of(request.extensions(), &self.0);
+        let keys = request.into_inner().keys;
+        if keys.len() > PARTS_MAX {
+            let text = format!("A request has at most {PARTS_MAX} keys.");
+            return Err(Status::invalid_argument(text));
+        }
+        keys.iter().try_for_each(|key| fields::key(key).map(|_| ()))?;
+        memory.require(&self.0, keys_len(&keys)).await?;
+        Ok(Response::new(Box::pin(many(self.0.clone(), memory, keys))))
+    }
+
+    async fn read(&self, request: Request<pb::ReadRequest>) -> Answer<BoxStream<pb::ReadResponse>> {
+        let memory = RequestMemory::of(request.extensions(), &self.0);
+        let found = look(&self.0, fields::key(&request.get_ref().key)?).await?;
+        memory.require(&self.0, copied_len(&self.0, found.as_ref())).await?;
+        Ok(Response::new(Box::pin(stream::iter(value::parts(found)))))
+    }
+
+    async fn set(&self, request: Request<pb::SetRequest>) -> Answer<pb::SetResponse> {
+        let item = request.into_inner();
+        let new = New::of(&self.0, &item)?;
+        let stored = new.store(&self.0, fields::key(&item.key)?, &item.value, None).await?;
+        Ok(Response::new(stored))
+    }
+
+    async fn write(
+        &self,
+        request: Request<Streaming<pb::WriteRequest>>,
+    ) -> Answer<pb::SetResponse> {
+        let memory = RequestMemory::of(request.extensions(), &self.0);
+        value::write(&self.0, &memory, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn delete(&self, request: Request<pb::DeleteRequest>) -> Answer<pb::DeleteResponse> {
+        let pb::DeleteRequest { key, cas: compare } = request.into_inner();
+        let op = Remove { compare, ..Remove::default() };
+        let outcome = match self.0.items.remove(fields::key(&key)?, op).await {
+            Removed::Removed => Outcome::Done,
+            Removed::NotFound => Outcome::NotFound,
+            Removed::Exists => Outcome::Exists,
+            Removed::OutOfMemory | Removed::Pending => return Err(out_of_memory()),
+        };
+        Ok(Response::new(pb::DeleteResponse { outcome: outcome.into() }))
+    }
+
+    async fn increment(
+        &self,
+        request: Request<pb::IncrementRequest>,
+    ) -> Answer<pb::IncrementResponse> {
+        let pb::IncrementRequest { key, by, initial, ttl } = request.into_inner();
+        let (key, by) = (fields::key(&key)?, by.unwrap_or(1));
+        let expiry = expiry(ttl, self.0.view.now())?;
+        let binary_key = is_binary(key);
+        let create = initial.map(|value| CreateNumber { value, expiry, binary_key, tags: &[] });
+        let op = Count { down: by < 0, delta: by.unsigned_abs(), create, ..Count::default() };
+        let (value, cas) = match self.0.items.count(key, op).await {
+            ArithmeticOutcome::Number { value, cas, .. } => (Some(value), cas),
+            ArithmeticOutcome::NotFound | ArithmeticOutcome::Exists => (None, 0),
+            ArithmeticOutcome::NonNumeric => {
+                let text = "The value is not a number of decimal digits.";
+                return Err(Status::failed_precondition(text));
+            }
+            ArithmeticOutcome::OutOfMemory { .. } | ArithmeticOutcome::Pending => {
+                return Err(out_of_memory());
+            }
+        };
+        Ok(Response::new(pb::IncrementResponse { value, cas }))
+    }
+
+    async fn touch(&self, request: Request<pb::TouchRequest>) -> Answer<pb::TouchResponse> {
+        let pb::TouchRequest { key, ttl } = request.into_inner();
+        let expiry = expiry(ttl, self.0.view.now())?;
+        let op = Expire { expiry, ..Expire::default() };
+        let outcome = match self.0.items.expire(fields::key(&key)?, op).await {
+            Expired::Changed | Expired::Kept => Outcome::Done,
+            Expired::NotFound => Outcome::NotFound,
+            Expired::OutOfMemory | Expired::Pending => return Err(out_of_memory()),
+        };
+        Ok(Response::new(pb::TouchResponse { outcome: outcome.into() }))
+    }
+
+    async fn drop_tag(&self, request: Request<pb::DropTagRequest>) -> Answer<pb::DropTagResponse> {
+        let name = request.into_inner().tag;
+        tag(&name)?;
+        let is_dropped = self.0.items.drop_tag(&name).ok_or_else(no_tags)?;
+        let outcome = if is_dropped { Outcome::Done } else { Outcome::NotFound };
+        Ok(Response::new(pb::DropTagResponse { outcome: outcome.into() }))
+    }
+
+    async fn flush(&self, request: Request<pb::FlushRequest>) -> Answer<pb::FlushResponse> {
+        if !self.0.view.flush_allowed() {
+            return Err(Status::permission_denied("This server allows no flushes (-F)."));
+        }
+        self.0.items.flush(expiry(request.into_inner().delay, self.0.view.now())?);
+        Ok(Response::new(pb::FlushResponse {}))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<pb::WatchRequest>,
+    ) -> Answer<BoxStream<pb::WatchResponse>> {
+        let memory = RequestMemory::of(request.extensions(), &self.0);
+        watch::watch(&self.0, &memory, request.into_inner()).await
+    }
+
+    async fn stats(&self, request: Request<pb::StatsRequest>) -> Answer<pb::StatsResponse> {
+        let memory = RequestMemory::of(request.extensions(), &self.0);
+        let mut topic = request.into_inner().topic;
+        if topic.is_empty() {
+            "general".clone_into(&mut topic);
+        }
+        let mut statistics = Vec::new();
+        let is_there = self.0.view.statistics(&topic, &mut |name, value| {
+            let (name, value) = (name.to_owned(), value.to_owned());
+            statistics.push(pb::Statistic { name, value });
+        });
+        if is_there {
+            let len =
+                |one: &pb::Statistic| one.name.len() + one.value.len() + size_of::<pb::Statistic>();
+            // It is copied into the message.
+            memory.require(&self.0, 2 * statistics.iter().map(len).sum::<usize>()).await?;
+            return Ok(Response::new(pb::StatsResponse { statistics }));
+        }
+        let text = "The topics are general, items, slabs, settings, conns, extstore, latency, hotkeys, prefixes, memory and mrc.";
+        Err(Status::invalid_argument(text))
+    }
+}
+
+/// Looks an item up; `None` if there is none. Those who do not read what they asked for make room for it.
+async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
+    loop {
+        match app.items.get(key, Access::Tracked).await {
+            Looked::Found(found) => return Ok(Some(found)),
+            Looked::Missing => return Ok(None),
+            Looked::Busy if app.connections.close_slow() => yield_now().await,
+            Looked::Busy => {
+                let text = "Too many large values are being sent: try again in a second.";
+                return Err(Status::unavailable(text));
+            }
+            Looked::OutOfMemory => return Err(out_of_memory()),
+        }
+    }
+}
+
+/// The answer with the value in one piece, whose memory is counted with the bytes that others take `beside` it.
+async fn whole(
+    app: &App,
+    memory: &RequestMemory,
+    found: Option<Found>,
+    beside: usize,
+) -> Result<pb::GetResponse, Status> {
+    let Some(mut found) = found else { return Ok(pb::GetResponse::default()) };
+    let len = found.len();
+    if len + FIELDS_LEN > MESSAGE_LEN_MAX {
+        let text = format!("The value has {len} bytes: Read sends it in pieces.");
+        return Err(Status::resource_exhausted(text));
+    }
+    // It is copied into the message.
+    memory.require(app, beside + 2 * len).await?;
+    let value = match &mut *found.value {
+        [] => Bytes::new(),
+        [piece] => std::mem::take(piece),
+        pieces => {
+            let mut whole = BytesMut::with_capacity(len);
+            pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+            whole.freeze()
+        }
+    };
+    let (cas, flags, ttl) = (found.cas, found.client_flags, ttl(&found));
+    Ok(pb::GetResponse { found: true, value, cas, flags, ttl })
+}
+
+/// The bytes of values that were copied. Larger ones are still in the cache, which bounds them.
+fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f Found>) -> usize {
+    let large = app.items.upload_len_min();
+    found.into_iter().map(Found::len).filter(|len| *len < large).sum()
+}
+
+/// What keys take beside their bytes, until all of them were looked up.
+fn keys_len(keys: &[Bytes]) -> usize {
+    size_of_val(keys)
+}
+
+/// An answer for each key. Some keys are looked up ahead, so that they wait for slower storage together.
+fn many(
+    app: App,
+    memory: RequestMemory,
+    keys: Vec<Bytes>,
+) -> impl Stream<Item = Result<pb::GetResponse, Status>> + Send {
+    // They are there until the last of them was looked up.
+    let kept = keys_len(&keys);
+    let keys = keys.into_iter();
+    let state = ((app, memory, kept), keys, VecDeque::<(Bytes, Looked)>::new());
+    let answers = stream::unfold(state, async |((app, memory, kept), mut keys, mut ahead)| {
+        if ahead.is_empty() {
+            let next: Vec<Bytes> = keys.by_ref().take(AT_ONCE).collect();
+            let looked = next.iter().map(|key| app.items.get(key, Access::Tracked));
+            let looked = join_all(looked).await;
+            ahead.extend(next.into_iter().zip(looked));
+        }
+        let (key, looked) = ahead.pop_front()?;
+        let found = match looked {
+            Looked::Found(found) => Ok(Some(found)),
+            Looked::Missing => Ok(None),
+            Looked::OutOfMemory => Err(out_of_memory()),
+            // Others of these keys hold what large values may hold. Those before it are sent now, and those
+            // behind it are looked up again.
+            Looked::Busy => {
+                ahead.iter_mut().for_each(|(_, looked)| *looked = Looked::Busy);
+                look(&app, &key).await
+            }
+        };
+        let answer = match found {
+            Ok(found) => {
+                let ahead = ahead.iter().filter_map(|(_, looked)| looked.found());
+                whole(&app, &memory, found, kept + copied_len(&app, ahead)).await
+            }
+            Err(status) => Err(status),
+        };
+        Some((answer, ((app, memory, kept), keys, ahead)))
+    });
+    // Nothing follows an error.
+    answers.scan(false, |has_failed, answer| {
+        let is_over = *has_failed;
+        *has_failed = answer.is_err();
+        std::future::ready((!is_over).then_some(answer))
+    })
+}

@@ -1,0 +1,143 @@
+//! Deadlines that clients set (`grpc-timeout`).
+
+use super::memory::RequestMemory;
+use crate::web::memory::kept;
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::HeaderMap;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tonic::Status;
+
+/// The longest time that is measured; deadlines behind it are none.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// When a request has to be answered to the end, if it has to be.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// The deadline that a request names.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: it is no time.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Status> {
+        let Some(text) = headers.get("grpc-timeout") else { return Ok(Self(None)) };
+        let time = text.to_str().ok().and_then(parse);
+        let time = time.ok_or_else(|| {
+            Status::invalid_argument(
+                "grpc-timeout must be up to 8 digits and one of H, M, S, m, u, n.",
+            )
+        })?;
+        Ok(Self((time < LONGEST).then(|| Instant::now() + time)))
+    }
+
+    /// Waits for a result until then.
+    ///
+    /// # Errors
+    /// `DEADLINE_EXCEEDED`.
+    pub(super) async fn bound<R>(self, work: impl Future<Output = R>) -> Result<R, Status> {
+        match self.0 {
+            Some(at) => timeout_at(at, work).await.map_err(|_| exceeded()),
+            None => Ok(work.await),
+        }
+    }
+
+    /// A body that ends then, with the memory that is kept to its end.
+    pub(super) fn around(self, body: Body, memory: RequestMemory) -> Answer {
+        let end = self.0.map(|at| Box::pin(sleep_until(at)));
+        Answer { body: Some(body), end, memory }
+    }
+}
+
+fn exceeded() -> Status {
+    Status::deadline_exceeded("The request took longer than its deadline allows.")
+}
+
+/// Reads a time as the protocol of gRPC writes it.
+fn parse(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+/// The body of an answer.
+pub(super) struct Answer {
+    /// Nothing once the deadline is over.
+    body: Option<Body>,
+    end: Option<Pin<Box<Sleep>>>,
+    memory: RequestMemory,
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let is_over = self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready());
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        if !is_over {
+            let polled = Pin::new(body).poll_frame(cx);
+            // They may wait in the connection long after the answer was made.
+            let keep = |data| kept(data, self.memory.clone());
+            return polled.map_ok(|frame| frame.map_data(keep));
+        }
+        self.body = None;
+        let mut trailers = HeaderMap::new();
+        // A status without details can be written.
+        let _ = exceeded().add_header(&mut trailers);
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        for (text, expected) in [
+            ("1S", Some(Duration::from_secs(1))),
+            ("00000100m", Some(Duration::from_millis(100))),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3600))),
+            ("5u", Some(Duration::from_micros(5))),
+            ("7n", Some(Duration::from_nanos(7))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("", None),
+            ("S", None),
+            ("1", None),
+            ("-1S", None),
+            ("1.5S", None),
+            ("123456789S", None),
+            ("1s", None),
+            ("1é", None),
+        ] {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+}

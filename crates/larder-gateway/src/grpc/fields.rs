@@ -1,0 +1,167 @@
+//! Fields of requests, and what outcomes are in answers.
+
+use super::pb::set_request::Condition;
+use super::pb::{Outcome, SetRequest, SetResponse};
+use crate::items::{Found, Upload, is_binary};
+use crate::web::app::App;
+use bytes::Bytes;
+use larder_operations::{Store, StoreMode, Stored, TAG_LEN_MAX, Tags, expiry_at};
+use larder_store::{Expiry, KEY_LEN_MAX, Now, Refusal, TAGS_MAX};
+use prost_types::Duration;
+use tonic::Status;
+
+/// The key of an item.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`: no item can have it.
+pub(super) fn key(key: &Bytes) -> Result<&[u8], Status> {
+    if (1..=KEY_LEN_MAX).contains(&key.len()) {
+        return Ok(key);
+    }
+    Err(Status::invalid_argument(format!("A key has 1 to {KEY_LEN_MAX} bytes.")))
+}
+
+/// The name of a tag.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`: it is too long, or empty.
+pub(super) fn tag(name: &[u8]) -> Result<(), Status> {
+    if (1..=TAG_LEN_MAX).contains(&name.len()) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!("A tag has 1 to {TAG_LEN_MAX} bytes.")))
+}
+
+fn tags(app: &App, names: &[Bytes]) -> Result<Tags, Status> {
+    if names.len() > TAGS_MAX {
+        let text = format!("An item has at most {TAGS_MAX} tags.");
+        return Err(Status::invalid_argument(text));
+    }
+    names.iter().try_for_each(|name| tag(name))?;
+    let names: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
+    app.items.tags(&names).map_err(|refusal| match refusal {
+        Refusal::NoTags => no_tags(),
+        _ => out_of_memory(),
+    })
+}
+
+/// When an item expires that lives for so long.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`: it is not above 0.
+pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> {
+    let Some(ttl) = ttl else { return Ok(Expiry::Never) };
+    let refused = || Status::invalid_argument("A time must be above 0, and less than 136 years.");
+    let ttl = std::time::Duration::try_from(ttl).map_err(|_| refused())?;
+    let millis = ttl.as_nanos().div_ceil(1_000_000);
+    let is_short = (1..=u128::from(u32::MAX) * 1000).contains(&millis);
+    let millis = u64::try_from(millis).ok().filter(|_| is_short).ok_or_else(refused)?;
+    Ok(expiry_at(now.in_millis().saturating_add(millis), now))
+}
+
+/// The time that an item has left.
+pub(super) fn ttl(found: &Found) -> Option<Duration> {
+    found.ttl.map(|secs| Duration { seconds: secs.into(), nanos: 0 })
+}
+
+/// An item that is to be stored.
+pub(super) struct New {
+    expiry: Expiry,
+    client_flags: u32,
+    tags: Tags,
+    condition: Option<Condition>,
+}
+
+impl New {
+    /// # Errors
+    /// `INVALID_ARGUMENT`: a field is wrong. Otherwise, an error of its tags.
+    pub(super) fn of(app: &App, request: &SetRequest) -> Result<Self, Status> {
+        key(&request.key)?;
+        let condition = request.condition.map(|condition| match condition {
+            Condition::Absent(false) | Condition::Present(false) => {
+                Err(Status::invalid_argument("absent and present must be true, or missing."))
+            }
+            condition => Ok(condition),
+        });
+        Ok(Self {
+            expiry: expiry(request.ttl, app.view.now())?,
+            client_flags: request.flags,
+            tags: tags(app, &request.tags)?,
+            condition: condition.transpose()?,
+        })
+    }
+
+    /// Stores the item with `value`, or with that of `upload`, which has `len` bytes.
+    ///
+    /// # Errors
+    /// The item is too large, or there is no memory for it.
+    pub(super) async fn store(
+        &self,
+        app: &App,
+        key: &[u8],
+        value: &[u8],
+        upload: Option<(Upload, usize)>,
+    ) -> Result<SetResponse, Status> {
+        let (mode, compare) = match self.condition {
+            None => (StoreMode::Set, None),
+            Some(Condition::Absent(_)) => (StoreMode::Add, None),
+            Some(Condition::Present(_)) => (StoreMode::Replace, None),
+            Some(Condition::Cas(cas)) => (StoreMode::Set, Some(cas)),
+        };
+        let op = Store {
+            mode,
+            value,
+            value_len: upload.as_ref().map_or(value.len(), |(_, len)| *len),
+            client_flags: self.client_flags,
+            expiry: self.expiry,
+            compare,
+            tags: &self.tags,
+            binary_key: is_binary(key),
+            ..Store::default()
+        };
+        let (outcome, cas) = match app.items.store(key, op, upload.map(|(upload, _)| upload)).await
+        {
+            Stored::Stored { cas, .. } => (Outcome::Done, cas),
+            Stored::NotStored if mode == StoreMode::Add => (Outcome::Exists, 0),
+            Stored::NotStored | Stored::NotFound => (Outcome::NotFound, 0),
+            Stored::Exists => (Outcome::Exists, 0),
+            Stored::TooLarge => return Err(too_large()),
+            Stored::OutOfMemory | Stored::Pending => return Err(out_of_memory()),
+        };
+        Ok(SetResponse { outcome: outcome.into(), cas })
+    }
+}
+
+pub(super) fn too_large() -> Status {
+    Status::invalid_argument("The item would be larger than the server's limit (-I).")
+}
+
+pub(super) fn out_of_memory() -> Status {
+    Status::resource_exhausted("There is no memory for the item, and nothing can be evicted.")
+}
+
+pub(super) fn no_tags() -> Status {
+    Status::unimplemented("The engine of this server keeps no tags.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_store::Seconds;
+
+    #[test]
+    fn times_are_above_zero() {
+        let now = Now { secs: Seconds(1000), millis: 500 };
+        let end = |seconds, nanos| {
+            let expiry = expiry(Some(Duration { seconds, nanos }), now);
+            expiry.ok().and_then(Expiry::in_millis)
+        };
+        assert_eq!(end(0, 250_000_000), Some(1_000_750));
+        assert_eq!(end(0, 1), Some(1_000_501));
+        assert_eq!(end(3600, 0), Some(4_600_000));
+        for (seconds, nanos) in [(0, 0), (-1, 0), (0, -1), (i64::MAX, 0), (1 << 32, 0)] {
+            assert_eq!(end(seconds, nanos), None, "{seconds} {nanos}");
+        }
+        assert_eq!(expiry(None, now).unwrap(), Expiry::Never);
+    }
+}

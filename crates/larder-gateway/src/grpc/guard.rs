@@ -1,0 +1,85 @@
+//! What is done around each request: its login, its deadline and its memory.
+//!
+//! A page of any site can have a browser send requests to a server that the browser can reach. Browsers speak
+//! HTTP/1.1 to servers without TLS, or say the page's origin; clients of gRPC do neither.
+
+use super::deadline::Deadline;
+use super::memory::{CountedBody, RequestMemory};
+use crate::server_view::Rights;
+use crate::web::app::App;
+use crate::web::body::discard;
+use crate::web::login::rights;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use hyper::Version;
+use hyper::header::ORIGIN;
+use tonic::{Status, body};
+
+/// Services that need no login.
+const OPEN: &str = "/grpc.health.v1.Health/";
+/// Services that change nothing, and the methods of ours that don't.
+const READS: [&str; 7] = [
+    "/grpc.reflection.",
+    "/larder.v1.Cache/Get",
+    "/larder.v1.Cache/GetMany",
+    "/larder.v1.Cache/Read",
+    "/larder.v1.Cache/Watch",
+    "/larder.v1.Cache/Stats",
+    "/grpc.health.",
+];
+
+/// Lets requests through that are allowed, with their deadline and their memory.
+pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let checked = check(&app, &request).and_then(|()| Deadline::of(request.headers()));
+    let deadline = match checked {
+        Ok(deadline) => deadline,
+        Err(status) => {
+            // Clients that send a stream may not look for an answer before its end.
+            discard(&mut request.into_body()).await;
+            return refuse(&status);
+        }
+    };
+    let memory = RequestMemory::new(&app.view);
+    let (mut parts, body) = request.into_parts();
+    parts.extensions.insert(memory.clone());
+    let body = Body::new(CountedBody::new(body, app, memory.clone()));
+    match deadline.bound(next.run(Request::from_parts(parts, body))).await {
+        Ok(response) => response.map(|body| Body::new(deadline.around(body, memory))),
+        Err(status) => refuse(&status),
+    }
+}
+
+fn refuse(status: &Status) -> Response {
+    status.clone().into_http::<body::Body>().map(Body::new)
+}
+
+fn check(app: &App, request: &Request) -> Result<(), Status> {
+    if request.version() != Version::HTTP_2 || request.headers().contains_key(ORIGIN) {
+        let text = "gRPC is served over HTTP/2 alone, and not to web pages.";
+        return Err(Status::permission_denied(text));
+    }
+    let path = request.uri().path();
+    if path.starts_with(OPEN) {
+        return Ok(());
+    }
+    if !reads(path) && app.view.read_only() {
+        let text = "This server has a copy: send changes to its leader.";
+        return Err(Status::failed_precondition(text));
+    }
+    match rights(app, request.headers()) {
+        Some(Rights::All) => Ok(()),
+        Some(Rights::Read) if reads(path) => Ok(()),
+        Some(Rights::Read) => Err(Status::permission_denied("This login may only read.")),
+        None => {
+            Err(Status::unauthenticated("A login is required: authorization with Basic or Bearer."))
+        }
+    }
+}
+
+fn reads(path: &str) -> bool {
+    READS
+        .iter()
+        .any(|known| if known.ends_with('.') { path.starts_with(known) } else { path == *known })
+}

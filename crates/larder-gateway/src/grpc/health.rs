@@ -1,0 +1,79 @@
+//! `grpc.health.v1.Health`: whether the server takes requests, rather than ending.
+
+use super::pb::cache_server::SERVICE_NAME;
+use crate::web::app::App;
+use crate::web::connections::Standing;
+use futures_util::stream::unfold;
+use std::time::Duration;
+use tokio::time::sleep;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+/// How often a watcher's answer is looked at again.
+const WATCH_TIME: Duration = Duration::from_secs(1);
+
+pub(super) struct HealthService(pub(super) App);
+
+fn status(app: &App, service: &str) -> ServingStatus {
+    if !["", SERVICE_NAME].contains(&service) {
+        ServingStatus::ServiceUnknown
+    } else if app.view.is_ready() && !*app.stopping.borrow() {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    }
+}
+
+fn answer(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl Health for HealthService {
+    type WatchStream = BoxStream<HealthCheckResponse>;
+
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        match status(&self.0, &request.get_ref().service) {
+            ServingStatus::ServiceUnknown => {
+                Err(Status::not_found("The services are \"\" and larder.v1.Cache."))
+            }
+            status => Ok(Response::new(answer(status))),
+        }
+    }
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<BoxStream<HealthCheckResponse>>, Status> {
+        let service = request.into_inner().service;
+        let statuses = unfold((self.0.clone(), None), move |(app, told)| {
+            let service = service.clone();
+            async move {
+                let mut stopping = app.stopping.clone();
+                loop {
+                    let status = status(&app, &service);
+                    if told != Some(status) {
+                        return Some((Ok(answer(status)), (app, Some(status))));
+                    }
+                    if *stopping.borrow() {
+                        return None;
+                    }
+                    tokio::select! {
+                        () = sleep(WATCH_TIME) => (),
+                        // The sender is dropped if the server panics.
+                        _ = stopping.changed() => (),
+                    }
+                }
+            }
+        });
+        let mut response = Response::new(Box::pin(statuses) as BoxStream<_>);
+        response.extensions_mut().insert(Standing);
+        Ok(response)
+    }
+}

@@ -1,0 +1,134 @@
+//! The memory of a request: what has arrived of it, and what its answer takes.
+
+use super::codec::MESSAGE_LEN_MAX;
+use crate::server_view::ServerView;
+use crate::web::app::App;
+use crate::web::memory::{Busy, Reserved};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use tokio::task::yield_now;
+use tonic::{Extensions, Status, body};
+
+/// The memory of a request and its answer, until both are dropped.
+#[derive(Clone)]
+pub(super) struct RequestMemory(Arc<Mutex<Account>>);
+
+struct Account {
+    reserved: Reserved,
+    arrived: usize,
+    answer: usize,
+}
+
+impl RequestMemory {
+    pub(super) fn new(view: &Arc<dyn ServerView>) -> Self {
+        let reserved = Reserved::nothing(view);
+        Self(Arc::new(Mutex::new(Account { reserved, arrived: 0, answer: 0 })))
+    }
+
+    /// That of the request with these extensions.
+    pub(super) fn of(extensions: &Extensions, app: &App) -> Self {
+        extensions.get().cloned().unwrap_or_else(|| Self::new(&app.view))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Account)) -> bool {
+        let mut account = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut account);
+        let len = account.arrived + account.answer;
+        account.reserved.grow_to(len)
+    }
+
+    /// Counts bytes that have arrived. A message is taken before the next one arrives, so they are never more than
+    /// one has.
+    fn arrive(&self, len: usize) -> bool {
+        self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
+    }
+
+    /// Counts this many bytes for the answer, if need be after an idle or a slow peer was disconnected.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE`: nobody is idle or slow, so the request has to come again.
+    pub(super) async fn require(&self, app: &App, len: usize) -> Result<(), Status> {
+        while !self.change(|account| account.answer = account.answer.max(len)) {
+            if !app.connections.close_one() {
+                return Err(Busy.into());
+            }
+            // The task that was told to end does so.
+            yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+/// The answer to a request for which there is no memory.
+pub(crate) fn refused(busy: Busy) -> Response {
+    Status::from(busy).into_http::<body::Body>().map(Body::new)
+}
+
+impl From<Busy> for Status {
+    fn from(_: Busy) -> Self {
+        Self::unavailable("Too much is being sent and received: try again in a second.")
+    }
+}
+
+/// The body of a request, whose bytes are counted.
+pub(super) struct CountedBody {
+    body: Body,
+    app: App,
+    memory: RequestMemory,
+    /// Data for which there was no memory yet.
+    held: Option<Bytes>,
+}
+
+impl CountedBody {
+    pub(super) fn new(body: Body, app: App, memory: RequestMemory) -> Self {
+        Self { body, app, memory, held: None }
+    }
+}
+
+impl http_body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let (data, more) = match self.held.take() {
+            // It was counted before.
+            Some(data) => (data, 0),
+            None => match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => {
+                        let more = data.len();
+                        (data, more)
+                    }
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                other => return other,
+            },
+        };
+        if self.memory.arrive(more) {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if self.app.connections.close_one() {
+            // The task that was told to end does so before this one is polled again.
+            self.held = Some(data);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Err(axum::Error::new(Status::from(Busy)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

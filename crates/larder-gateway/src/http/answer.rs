@@ -1,0 +1,33 @@
+//! Answers that are made for one request, whose memory is counted until they were sent.
+
+use super::problem::Problem;
+use crate::web::app::App;
+use crate::web::memory::counted;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use serde::Serialize;
+
+/// Answers with JSON.
+///
+/// # Errors
+/// There is no memory for it.
+pub(super) async fn json(app: &App, value: &impl Serialize) -> Result<Response, Problem> {
+    // The types here can be written as JSON.
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    whole(app, HeaderValue::from_static("application/json"), text).await
+}
+
+/// Answers with these bytes.
+///
+/// # Errors
+/// There is no memory for them.
+pub(super) async fn whole(
+    app: &App,
+    kind: HeaderValue,
+    bytes: impl Into<Bytes>,
+) -> Result<Response, Problem> {
+    let bytes = counted(app, bytes).await?;
+    Ok(([(CONTENT_TYPE, kind)], Body::from(bytes)).into_response())
+}

@@ -1,0 +1,111 @@
+//! `/v1/keys`: the keys of all items, page by page.
+#![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
+
+use super::answer::json;
+use super::parameters::Fields;
+use super::problem::{Problem, ProblemBody};
+use crate::items::Listed;
+use crate::web::app::App;
+use crate::web::memory::Reserved;
+use axum::extract::State;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::StatusCode;
+use larder_store::KEY_LEN_MAX;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// The largest page, in items.
+const ITEMS_MAX: usize = 1000;
+
+/// What an item takes at most, in bytes: its key as it is listed, and in the answer.
+const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
+
+/// Which page is asked for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// The cursor of the page before; without it, the first page.
+    #[serde(default)]
+    cursor: u64,
+    /// About how many items are looked at.
+    #[serde(default = "usual")]
+    #[param(default = 100, minimum = 1, maximum = 1000)]
+    limit: usize,
+}
+
+fn usual() -> usize {
+    100
+}
+
+/// Some keys.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Keys {
+    /// Items, in no order.
+    keys: Vec<Item>,
+    /// The cursor of the next page; there is none behind the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<u64>,
+}
+
+/// An item.
+#[derive(Debug, Serialize, ToSchema)]
+struct Item {
+    /// The key, if it is UTF-8 without control characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// The key, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    /// The length of the value in bytes.
+    length: usize,
+    /// Seconds until the item expires, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<u32>,
+}
+
+/// Lists the keys of some items. Every item that is there from the first page to the last is listed, unless a
+/// store moves it in the index between two pages.
+#[utoipa::path(get, path = "/v1/keys", tag = "items", params(Which), responses(
+    (status = 200, description = "some keys, and where the list goes on", body = Keys),
+    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 403, description = "the server allows no lists of keys (-X)", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 501, description = "the engine has no pages", body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub(super) async fn list(
+    State(app): State<App>,
+    Fields(Which { cursor, limit }): Fields<Which>,
+) -> Result<Response, Problem> {
+    if !app.view.dumps_allowed() {
+        let detail = "This server allows no lists of keys (-X).";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    if !(1..=ITEMS_MAX).contains(&limit) {
+        return Err(Problem::bad_request("limit must be 1 to 1000."));
+    }
+    // Whatever the keys are like, they and the answer have room.
+    let mut reserved = Reserved::nothing(&app.view);
+    reserved.require(&app, limit * ITEM_LEN_MAX).await?;
+    let page = app.items.page(cursor, limit).await.ok_or_else(|| {
+        let detail = "The engine of this server can't list keys page by page.";
+        Problem::new(StatusCode::NOT_IMPLEMENTED, detail)
+    })?;
+    let keys = page.items.into_iter().map(Item::from).collect();
+    json(&app, &Keys { keys, cursor: page.next }).await
+}
+
+impl From<Listed> for Item {
+    fn from(Listed { key, value_len: length, ttl }: Listed) -> Self {
+        // Control characters would take six bytes each.
+        let is_text = |text: &str| !text.chars().any(char::is_control);
+        let (key, key_base64) = match String::from_utf8(key) {
+            Ok(text) if is_text(&text) => (Some(text), None),
+            Ok(text) => (None, Some(STANDARD.encode(text))),
+            Err(error) => (None, Some(STANDARD.encode(error.as_bytes()))),
+        };
+        Self { key, key_base64, length, ttl }
+    }
+}

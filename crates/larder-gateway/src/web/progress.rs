@@ -1,0 +1,82 @@
+//! The bodies of a request and its answer, whose bytes are progress of their connection.
+
+use super::connections::{Activity, Underway};
+use super::memory::{Reserved, kept};
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What lasts as long as a request: it is under way, and has memory.
+pub(crate) struct Lasting {
+    pub(crate) _underway: Option<Underway>,
+    pub(crate) _reserved: Reserved,
+}
+
+/// The body of a request, whose bytes are progress.
+pub(crate) struct ReceivedBody {
+    pub(crate) body: Incoming,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl http_body::Body for ReceivedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            self.activity.note_moved(data.len());
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of an answer. The request lasts until all of it was dropped.
+pub(crate) struct AnswerBody {
+    pub(crate) body: Body,
+    pub(crate) lasting: Arc<Lasting>,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl http_body::Body for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        polled.map_ok(|frame| {
+            frame.map_data(|data| {
+                self.activity.note_moved(data.len());
+                kept(data, Arc::clone(&self.lasting))
+            })
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

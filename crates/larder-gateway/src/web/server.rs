@@ -1,0 +1,388 @@
+//! The thread that serves HTTP and gRPC, and its connections.
+
+use super::app::{App, Shared};
+use super::connections::{Activity, Connections, OpenConnection, Standing};
+use super::idle::IdleStream;
+use super::memory::{Busy, Reserved};
+use super::progress::{AnswerBody, Lasting, ReceivedBody};
+#[cfg(feature = "grpc")]
+use crate::grpc;
+use crate::http;
+use crate::items::Items;
+use crate::metrics::Metrics;
+use crate::server_view::ServerView;
+use crate::worker::{CacheItems, uninstall};
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use larder_operations::Counters;
+use larder_store::cache::Cache;
+use rustls::ServerConfig;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{fmt, io};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tower_service::Service;
+
+/// The largest head of a request, in bytes, and how long it may take.
+const HEAD_MAX: usize = 16 << 10;
+const HEAD_TIME: Duration = Duration::from_secs(30);
+/// How long a connection may stay without any byte read or written.
+const IDLE_TIME: Duration = Duration::from_secs(30);
+/// How long a peer that may have streams of gRPC is silent before it is asked whether it is there, and how long it
+/// may take to answer: less than [`IDLE_TIME`] together.
+const PING_TIME: Duration = Duration::from_secs(15);
+const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
+/// What is counted for a connection of what may be kept for it, in bytes.
+const CONNECTION_LEN: usize = 32 << 10;
+/// What is counted for a request: its head, buffers, the state of its handler.
+const REQUEST_LEN: usize = 16 << 10;
+/// What TLS takes besides: a record in each direction, and keys.
+const TLS_LEN: usize = 48 << 10;
+/// Requests at the same time on a connection of HTTP/2, and the bytes of their bodies that may be under way.
+const STREAMS_MAX: u32 = 32;
+const STREAM_WINDOW: u32 = 32 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 10;
+/// How long to wait when the system has no file descriptor for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long requests may take that are under way when the server ends.
+const END_TIME: Duration = Duration::from_secs(2);
+
+/// A socket that listens already and never blocks, and what is served there.
+#[derive(Debug)]
+pub struct WebListener {
+    /// The socket.
+    pub socket: std::net::TcpListener,
+    /// What is served there.
+    pub interfaces: Interfaces,
+    /// How connections are encrypted, if they are.
+    pub tls: Option<WebTls>,
+}
+
+/// TLS at an address.
+#[derive(Clone)]
+pub struct WebTls {
+    /// The configuration of a new connection, which names the protocols of HTTP.
+    pub configuration: Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>,
+    /// How long a handshake may take.
+    pub handshake_time: Duration,
+}
+
+impl fmt::Debug for WebTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebTls").finish_non_exhaustive()
+    }
+}
+
+impl WebTls {
+    async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let acceptor = TlsAcceptor::from((self.configuration)());
+        timeout(self.handshake_time, acceptor.accept(stream)).await?
+    }
+}
+
+/// What is served at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interfaces {
+    /// HTTP.
+    Http,
+    /// gRPC, over HTTP/2.
+    #[cfg(feature = "grpc")]
+    Grpc,
+    /// Both, which are told apart by their paths.
+    #[cfg(feature = "grpc")]
+    HttpAndGrpc,
+}
+
+/// Settings of HTTP and gRPC.
+#[derive(Clone, Debug)]
+pub struct WebConfig {
+    /// Names that clients may have for the server, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Origins whose pages may use the server.
+    pub origins: Vec<String>,
+    /// How many connections may be open at once. Others take the places of those without a request.
+    pub connections_max: usize,
+}
+
+/// Serves a cache over HTTP and gRPC until it is stopped. While nobody asks, its thread sleeps.
+#[derive(Debug)]
+pub struct WebServer {
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl WebServer {
+    /// Serves `cache` at these addresses. Requests are counted in `counters`, which no other thread uses.
+    ///
+    /// # Errors
+    /// The system has no thread or event queue for it.
+    pub fn start<C: Cache + Send>(
+        listeners: Vec<WebListener>,
+        config: WebConfig,
+        cache: &C,
+        view: Arc<dyn ServerView>,
+        counters: Arc<Counters>,
+    ) -> io::Result<Self> {
+        let items = CacheItems::new(cache.clone(), Arc::clone(&view), counters);
+        Self::start_items(listeners, config, Box::new(items), view)
+    }
+
+    fn start_items(
+        listeners: Vec<WebListener>,
+        config: WebConfig,
+        items: Box<dyn Items>,
+        view: Arc<dyn ServerView>,
+    ) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        view.web_counts().note_use();
+        let (stop, stopped) = watch::channel(false);
+        let metrics = Metrics::new(Arc::clone(&view));
+        let WebConfig { hosts, origins, connections_max } = config;
+        let connections = Connections::new(connections_max);
+        let app = App(Arc::new(Shared {
+            items,
+            view,
+            metrics,
+            connections,
+            hosts,
+            origins,
+            #[cfg(feature = "grpc")]
+            stopping: stopped.clone(),
+        }));
+        let mut accepting = Vec::new();
+        {
+            let _entered = runtime.enter();
+            for WebListener { socket, interfaces, tls } in listeners {
+                let acceptor = Acceptor {
+                    listener: TcpListener::from_std(socket)?,
+                    router: interfaces.router(&app),
+                    interfaces,
+                    tls,
+                    app: app.clone(),
+                };
+                accepting.push(runtime.spawn(acceptor.run(stopped.clone())));
+            }
+        }
+        let name = "larder-web".to_owned();
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            run(&runtime, accepting);
+            drop(runtime);
+            uninstall();
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Answers what is under way, closes all connections, and ends the thread.
+    pub fn stop(self) {
+        // The receivers do not exist any more if the thread panicked.
+        let _ = self.stop.send(true);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread for HTTP and gRPC panicked, and this is a bug");
+        }
+    }
+}
+
+fn run(runtime: &Runtime, accepting: Vec<tokio::task::JoinHandle<()>>) {
+    runtime.block_on(async {
+        for acceptor in accepting {
+            // It fails if the task panicked, which was reported then.
+            let _ = acceptor.await;
+        }
+    });
+}
+
+impl Interfaces {
+    /// All requests that are answered.
+    fn router(self, app: &App) -> Router {
+        match self {
+            Self::Http => http::router(app.clone()),
+            #[cfg(feature = "grpc")]
+            Self::Grpc => grpc::router(app),
+            #[cfg(feature = "grpc")]
+            Self::HttpAndGrpc => http::router(app.clone()).merge(grpc::services(app)),
+        }
+    }
+
+    fn has_http(self) -> bool {
+        match self {
+            Self::Http => true,
+            #[cfg(feature = "grpc")]
+            Self::Grpc => false,
+            #[cfg(feature = "grpc")]
+            Self::HttpAndGrpc => true,
+        }
+    }
+
+    fn has_grpc(self) -> bool {
+        self != Self::Http
+    }
+}
+
+struct Acceptor {
+    listener: TcpListener,
+    interfaces: Interfaces,
+    tls: Option<WebTls>,
+    router: Router,
+    app: App,
+}
+
+impl Acceptor {
+    /// Accepts connections until it is stopped, and ends when they have ended.
+    async fn run(self, mut stopped: watch::Receiver<bool>) {
+        let connections = GracefulShutdown::new();
+        let mut end = pin!(stopped.changed());
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                // The sender is dropped if the server panics.
+                _ = &mut end => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    if let Some(held) = self.reserve().await {
+                        let counted = OpenConnection::new(&self.app.view);
+                        self.serve(stream, (held, counted), &connections);
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a connection of the gateway cannot be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        if timeout(END_TIME, connections.shutdown()).await.is_err() {
+            tracing::debug!("connections of the gateway are closed with requests under way");
+        }
+    }
+
+    /// Reserves memory for a connection, if need be that of another one, which is closed.
+    async fn reserve(&self) -> Option<Reserved> {
+        let mut reserved = Reserved::nothing(&self.app.view);
+        let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
+        loop {
+            if reserved.grow_to(len) {
+                return Some(reserved);
+            }
+            if !self.app.connections.close_one() {
+                tracing::debug!("a connection of the gateway is closed: there is no memory for it");
+                return None;
+            }
+            // The task that was told to end does so.
+            yield_now().await;
+        }
+    }
+
+    /// Serves a connection in a task of its own, to whose end `kept` is kept.
+    fn serve(&self, stream: TcpStream, kept: impl Send + 'static, connections: &GracefulShutdown) {
+        let _ = stream.set_nodelay(true);
+        let stream = IdleStream::new(stream, IDLE_TIME);
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        if !self.interfaces.has_http() {
+            builder = builder.http2_only();
+        }
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIME)
+            .max_buf_size(HEAD_MAX)
+            .http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(16 << 10)
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(STREAM_WINDOW as usize);
+        // Those who watch may wait for long: a peer that answers pings is there.
+        if self.interfaces.has_grpc() {
+            builder.http2().keep_alive_interval(PING_TIME).keep_alive_timeout(PING_ANSWER_TIME);
+        }
+        let (router, activity) = (self.router.clone(), Activity::new());
+        let (app, interfaces) = (self.app.clone(), self.interfaces);
+        let of_service = Arc::clone(&activity);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let is_grpc = interfaces.has_grpc() && is_grpc(&request);
+            app.view.web_counts().count_request(is_grpc);
+            answer(app.clone(), router.clone(), Arc::clone(&of_service), request, is_grpc)
+        });
+        let (tls, watcher) = (self.tls.clone(), connections.watcher());
+        let serving = async move {
+            match tls {
+                None => {
+                    let io = TokioIo::new(stream);
+                    watcher.watch(builder.serve_connection(io, service).into_owned()).await
+                }
+                Some(tls) => {
+                    let io = TokioIo::new(tls.accept(stream).await?);
+                    watcher.watch(builder.serve_connection(io, service).into_owned()).await
+                }
+            }
+        };
+        let is_open = self.app.connections.add(activity, || {
+            let task = tokio::spawn(async move {
+                if let Err(error) = serving.await {
+                    tracing::debug!(error, "a connection of the gateway ends with an error");
+                }
+                drop(kept);
+            });
+            task.abort_handle()
+        });
+        if !is_open {
+            tracing::debug!("a connection of the gateway is closed: all others have requests");
+        }
+    }
+}
+
+/// Answers a request, whose memory lasts as long as its answer.
+async fn answer(
+    app: App,
+    mut router: Router,
+    activity: Arc<Activity>,
+    request: Request<Incoming>,
+    is_grpc: bool,
+) -> Result<Response<Body>, Infallible> {
+    let underway = activity.begin();
+    let mut reserved = Reserved::nothing(&app.view);
+    if let Err(busy) = reserved.require(&app, REQUEST_LEN).await {
+        return Ok(refused(busy, is_grpc));
+    }
+    let received = |body| Body::new(ReceivedBody { body, activity: Arc::clone(&activity) });
+    let response = router.call(request.map(received)).await?;
+    let stands = response.extensions().get::<Standing>().is_some();
+    let underway = Some(underway).filter(|_| !stands);
+    let lasting = Arc::new(Lasting { _underway: underway, _reserved: reserved });
+    Ok(response.map(|body| Body::new(AnswerBody { body, lasting, activity })))
+}
+
+fn refused(busy: Busy, is_grpc: bool) -> Response<Body> {
+    #[cfg(feature = "grpc")]
+    if is_grpc {
+        return grpc::refused(busy);
+    }
+    let _ = is_grpc;
+    http::refused(busy)
+}
+
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}

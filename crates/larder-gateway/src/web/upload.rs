@@ -1,0 +1,77 @@
+//! Large values, which are received into the engine piece by piece.
+
+use super::app::App;
+use crate::items::Upload;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use larder_store::Refusal;
+use std::time::{Duration, Instant};
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+/// While memory is short, an upload is given up of which less than this arrives in such a time.
+const STALLED: Duration = Duration::from_secs(1);
+const STALLED_LEN: usize = 64 << 10;
+
+/// Why a value was not received.
+#[derive(Debug)]
+pub(crate) enum Refused<P> {
+    /// Other uploads hold what they may hold of memory.
+    Full,
+    /// It came too slowly while memory was short.
+    Stalled,
+    /// It is longer than a value may be.
+    TooLarge,
+    /// The cache has no memory for it.
+    OutOfMemory,
+    /// It has another length than was announced.
+    Length,
+    /// Its next piece could not be received.
+    Peer(P),
+}
+
+/// Receives a value of `len` bytes.
+///
+/// # Errors
+/// [`Refused`]. The rest of the pieces is not received.
+pub(crate) async fn receive<P>(
+    app: &App,
+    pieces: &mut (impl Stream<Item = Result<Bytes, P>> + Unpin),
+    len: usize,
+) -> Result<Upload, Refused<P>> {
+    let mut upload = loop {
+        match app.items.begin_upload(len) {
+            Ok(upload) => break upload,
+            Err(Refusal::OutOfMemory) if app.connections.close_slow() => yield_now().await,
+            Err(Refusal::OutOfMemory) => return Err(Refused::Full),
+            Err(_) => return Err(Refused::TooLarge),
+        }
+    };
+    let (mut arrived, mut seen, mut checked) = (0, 0, Instant::now());
+    loop {
+        let piece = timeout(STALLED, pieces.next()).await;
+        if checked.elapsed() >= STALLED {
+            // Slow peers make room for others, also for those that use another protocol.
+            if arrived - seen < STALLED_LEN && app.items.lacks_memory() {
+                return Err(Refused::Stalled);
+            }
+            (seen, checked) = (arrived, Instant::now());
+        }
+        match piece {
+            Err(_) => (),
+            Ok(None) => break,
+            Ok(Some(Err(error))) => return Err(Refused::Peer(error)),
+            Ok(Some(Ok(bytes))) => {
+                arrived += bytes.len();
+                if arrived > len {
+                    return Err(Refused::Length);
+                }
+                app.items.extend(&mut upload, &bytes).map_err(|refusal| match refusal {
+                    Refusal::TooLarge => Refused::TooLarge,
+                    _ => Refused::OutOfMemory,
+                })?;
+            }
+        }
+    }
+    if arrived == len { Ok(upload) } else { Err(Refused::Length) }
+}

@@ -1,0 +1,69 @@
+//! Counts of HTTP and gRPC.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// What the gateway counts of HTTP and gRPC. The server keeps it, so that each scrape shows it.
+#[derive(Debug, Default)]
+pub struct WebCounts {
+    is_used: AtomicBool,
+    open: AtomicUsize,
+    accepted: AtomicU64,
+    http_requests: AtomicU64,
+    grpc_requests: AtomicU64,
+    /// Memory that its connections hold, in bytes.
+    #[cfg(feature = "http")]
+    reserved: AtomicUsize,
+}
+
+impl WebCounts {
+    /// Whether HTTP or gRPC is served.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Relaxed)
+    }
+
+    /// Connections that are open.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    /// Connections that were accepted.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
+    }
+
+    /// Requests of HTTP, and of gRPC.
+    pub(crate) fn requests(&self) -> (u64, u64) {
+        (self.http_requests.load(Relaxed), self.grpc_requests.load(Relaxed))
+    }
+}
+
+#[cfg(feature = "http")]
+impl WebCounts {
+    /// Notes that HTTP or gRPC is served.
+    pub(crate) fn note_use(&self) {
+        self.is_used.store(true, Relaxed);
+    }
+
+    pub(crate) fn count_request(&self, is_grpc: bool) {
+        let count = if is_grpc { &self.grpc_requests } else { &self.http_requests };
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// Counts memory, and returns how much there is in all.
+    pub(crate) fn count_reserved(&self, len: usize) -> usize {
+        self.reserved.fetch_add(len, Relaxed) + len
+    }
+
+    pub(crate) fn count_released(&self, len: usize) {
+        self.reserved.fetch_sub(len, Relaxed);
+    }
+
+    pub(crate) fn count_opened(&self) {
+        self.open.fetch_add(1, Relaxed);
+        self.accepted.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_closed(&self) {
+        self.open.fetch_sub(1, Relaxed);
+    }
+}
