@@ -1,0 +1,610 @@
+//! The frames of the stream from a leader to a follower, and back.
+//!
+//! ```text
+//! ┌─────────┬─────────┬──────┬─────────┐
+//! │ length  │ CRC-32  │ type │ fields  │   length and CRC-32 are those of what follows them
+//! │ 4 bytes │ 4 bytes │ 1    │         │   numbers are little-endian
+//! └─────────┴─────────┴──────┴─────────┘
+//! ```
+//! A connection begins with `Hello` of the follower. If there is a secret, the leader answers with a `Challenge`,
+//! and the follower with a `Proof`; then the leader sends `Welcome` and the stream.
+
+use larder_store::KEY_LEN_MAX;
+
+/// The version of this format. Both sides have to have the same.
+pub const VERSION: u16 = 1;
+
+/// The longest frame that is sent or accepted, without its head, in bytes.
+pub const FRAME_LEN_MAX: usize = 1 << 20;
+/// The longest frame before the peer has shown who it is.
+pub const GREETING_LEN_MAX: usize = 64 << 10;
+/// The longest part of a large value in one frame.
+pub const PART_LEN_MAX: usize = 64 << 10;
+/// The most journals that a position can have.
+pub const JOURNALS_MAX: usize = 4096;
+
+const HEAD_LEN: usize = 8;
+
+/// A number drawn at random for one connection.
+pub type Nonce = [u8; 32];
+
+/// Where a follower is in its leader's journals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The start of the leader's process that the offsets belong to.
+    pub boot: u64,
+    /// The number of the last flush that it has followed.
+    pub generation: u64,
+    /// What it has of each journal.
+    pub offsets: Vec<u64>,
+}
+
+/// A message in either direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame<'b> {
+    /// The follower says who it is, and where it is.
+    Hello {
+        /// Of the follower's format.
+        version: u16,
+        /// For the leader's proof.
+        nonce: Nonce,
+        /// A name for logs and statistics.
+        name: &'b str,
+        /// Where it can go on; `None` if it has nothing.
+        position: Option<Position>,
+    },
+    /// The leader proves that it knows the secret, and asks for the same.
+    Challenge {
+        /// For the follower's proof.
+        nonce: Nonce,
+        /// The leader's proof.
+        proof: [u8; 32],
+    },
+    /// The follower proves that it knows the secret.
+    Proof([u8; 32]),
+    /// The leader refuses the follower, for this reason.
+    Refused(&'b str),
+    /// The stream begins.
+    Welcome {
+        /// The start of the leader's process.
+        boot: u64,
+    },
+    /// A copy begins: the follower forgets what it has.
+    CopyBegins {
+        /// The number of flushes so far.
+        generation: u64,
+    },
+    /// States of items.
+    Batch(Batch<'b>),
+    /// The follower has everything up to these offsets in the journals.
+    Reach(Vec<u64>),
+    /// The next bytes of the large value that the last batch ended with.
+    Part(&'b [u8]),
+    /// All items are flushed.
+    Flush {
+        /// The number of flushes so far.
+        generation: u64,
+    },
+    /// The copy is complete: from here on the follower is as far as the stream.
+    CopyEnds,
+    /// The leader is alive.
+    Beat {
+        /// Rises with each.
+        number: u64,
+        /// How old the oldest change is that the leader has not sent yet, in milliseconds.
+        behind_millis: u32,
+    },
+    /// The follower has applied all frames up to one.
+    Ack {
+        /// The number of the last batch.
+        batch: u64,
+        /// The number of the last beat.
+        beat: u64,
+    },
+}
+
+/// States of items: see [`Batch::states`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch<'b> {
+    /// Rises with each batch of a connection, from 1.
+    pub number: u64,
+    states: &'b [u8],
+}
+
+/// The state of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State<'b> {
+    /// The key.
+    pub key: &'b [u8],
+    /// What is under it.
+    pub item: Option<ItemState<'b>>,
+}
+
+/// An item as the leader has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemState<'b> {
+    /// A number of the client's.
+    pub client_flags: u32,
+    /// The time that is left.
+    pub left: TimeLeft,
+    /// The item was invalidated, but is still shown.
+    pub stale: bool,
+    /// A client was told to recache the item.
+    pub won: bool,
+    /// The key was sent in base64.
+    pub binary_key: bool,
+    /// The item was read.
+    pub fetched: bool,
+    /// 0 if the leader keeps none.
+    pub cas: u64,
+    /// The value.
+    pub value: ValueState<'b>,
+}
+
+/// The value of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueState<'b> {
+    /// All of it.
+    Whole(&'b [u8]),
+    /// So many bytes, which follow the batch in parts. Only the last state of a batch has this.
+    InParts(u64),
+}
+
+/// How long an item is still to live, on whatever clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeLeft {
+    /// It does not expire.
+    Forever,
+    /// It expires at a whole second of its clock, so many seconds from the present one.
+    Seconds(u32),
+    /// It expires in so many milliseconds.
+    Millis(u64),
+}
+
+/// Why bytes are no frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// A frame is longer than any can be.
+    #[error("a frame says that it has {0} bytes, which is more than any frame may have")]
+    TooLong(usize),
+    /// A frame does not contain what was sent.
+    #[error("the checksum of a frame is wrong")]
+    Checksum,
+    /// A frame has contents that can't be.
+    #[error("a frame of type {0} can't be read")]
+    Malformed(u8),
+}
+
+const GONE: u8 = 1;
+const STALE: u8 = 2;
+const WON: u8 = 4;
+const BINARY_KEY: u8 = 8;
+const FETCHED: u8 = 16;
+const IN_PARTS: u8 = 32;
+const LEFT_SECONDS: u8 = 64;
+const LEFT_MILLIS: u8 = 128;
+
+const NUMBER_LEN: usize = size_of::<u64>();
+
+/// Writes a frame whose fields `fields` writes.
+fn write(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEAD_LEN]);
+    out.push(kind);
+    fields(out);
+    seal(out, start);
+}
+
+/// Completes the head of the frame that is from `start` to the end.
+#[expect(clippy::cast_possible_truncation, reason = "frames are short")]
+fn seal(out: &mut [u8], start: usize) {
+    let Some((head, body)) =
+        out.get_mut(start..).and_then(|frame| frame.split_at_mut_checked(HEAD_LEN))
+    else {
+        return;
+    };
+    let (len, crc) = (body.len() as u32, crc32fast::hash(body));
+    head.copy_from_slice(&(u64::from(len) | u64::from(crc) << 32).to_le_bytes());
+}
+
+fn write_position(out: &mut Vec<u8>, position: &Position) {
+    out.extend_from_slice(&position.boot.to_le_bytes());
+    out.extend_from_slice(&position.generation.to_le_bytes());
+    write_offsets(out, &position.offsets);
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "there are few journals")]
+fn write_offsets(out: &mut Vec<u8>, offsets: &[u64]) {
+    out.extend_from_slice(&(offsets.len() as u16).to_le_bytes());
+    offsets.iter().for_each(|offset| out.extend_from_slice(&offset.to_le_bytes()));
+}
+
+impl Frame<'_> {
+    /// Appends the frame to `out`. A batch is written by a [`BatchWriter`] instead.
+    #[expect(clippy::cast_possible_truncation, reason = "names are short")]
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Hello { version, nonce, name, position } => write(out, 1, |out| {
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(nonce);
+                let name = name.as_bytes();
+                let name = name.get(..255).unwrap_or(name);
+                out.push(name.len() as u8);
+                out.extend_from_slice(name);
+                out.push(position.is_some().into());
+                if let Some(position) = position {
+                    write_position(out, position);
+                }
+            }),
+            Self::Challenge { nonce, proof } => write(out, 2, |out| {
+                out.extend_from_slice(nonce);
+                out.extend_from_slice(proof);
+            }),
+            Self::Proof(proof) => write(out, 3, |out| out.extend_from_slice(proof)),
+            Self::Refused(reason) => write(out, 4, |out| out.extend_from_slice(reason.as_bytes())),
+            Self::Welcome { boot } => {
+                write(out, 5, |out| out.extend_from_slice(&boot.to_le_bytes()))
+            }
+            Self::CopyBegins { generation } => {
+                write(out, 6, |out| out.extend_from_slice(&generation.to_le_bytes()));
+            }
+            Self::Batch(Batch { number, states }) => write(out, 7, |out| {
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(states);
+            }),
+            Self::Part(bytes) => write(out, 8, |out| out.extend_from_slice(bytes)),
+            Self::Flush { generation } => {
+                write(out, 9, |out| out.extend_from_slice(&generation.to_le_bytes()));
+            }
+            Self::CopyEnds => write(out, 10, |_| ()),
+            Self::Beat { number, behind_millis } => write(out, 11, |out| {
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&behind_millis.to_le_bytes());
+            }),
+            Self::Reach(offsets) => write(out, 13, |out| write_offsets(out, offsets)),
+            Self::Ack { batch, beat } => write(out, 12, |out| {
+                out.extend_from_slice(&batch.to_le_bytes());
+                out.extend_from_slice(&beat.to_le_bytes());
+            }),
+        }
+    }
+
+    /// The first frame of `bytes`, and how many bytes it takes; `None` if it is not complete. Frames have
+    /// `len_max` bytes at most.
+    ///
+    /// # Errors
+    /// [`FrameError`]: nothing that follows can be read.
+    pub fn read(bytes: &[u8], len_max: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+        let Some((head, rest)) = bytes.split_first_chunk::<HEAD_LEN>() else { return Ok(None) };
+        let [l0, l1, l2, l3, c0, c1, c2, c3] = *head;
+        let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let crc = u32::from_le_bytes([c0, c1, c2, c3]);
+        if len > len_max || len == 0 {
+            return Err(FrameError::TooLong(len));
+        }
+        let Some(body) = rest.get(..len) else { return Ok(None) };
+        if crc32fast::hash(body) != crc {
+            return Err(FrameError::Checksum);
+        }
+        let (kind, fields) = body.split_first().unwrap_or((&0, &[]));
+        let frame = Fields(fields).frame(*kind).ok_or(FrameError::Malformed(*kind))?;
+        Ok(Some((frame, HEAD_LEN + len)))
+    }
+}
+
+/// Reads fields one after the other; `None` if there is no such field.
+#[derive(Clone, Copy)]
+struct Fields<'b>(&'b [u8]);
+
+impl<'b> Fields<'b> {
+    fn frame(mut self, kind: u8) -> Option<Frame<'b>> {
+        let frame = match kind {
+            1 => Frame::Hello {
+                version: u16::from_le_bytes(self.array()?),
+                nonce: self.array()?,
+                name: {
+                    let [len] = self.array()?;
+                    std::str::from_utf8(self.take(len.into())?).ok()?
+                },
+                position: match self.array()? {
+                    [0] => None,
+                    [_] => Some(Position {
+                        boot: self.number()?,
+                        generation: self.number()?,
+                        offsets: self.offsets()?,
+                    }),
+                },
+            },
+            2 => Frame::Challenge { nonce: self.array()?, proof: self.array()? },
+            3 => Frame::Proof(self.array()?),
+            4 => Frame::Refused(std::str::from_utf8(self.rest()).ok()?),
+            5 => Frame::Welcome { boot: self.number()? },
+            6 => Frame::CopyBegins { generation: self.number()? },
+            7 => Frame::Batch(Batch { number: self.number()?, states: self.rest() }),
+            8 => Frame::Part(self.rest()),
+            9 => Frame::Flush { generation: self.number()? },
+            10 => Frame::CopyEnds,
+            11 => Frame::Beat {
+                number: self.number()?,
+                behind_millis: u32::from_le_bytes(self.array()?),
+            },
+            12 => Frame::Ack { batch: self.number()?, beat: self.number()? },
+            13 => Frame::Reach(self.offsets()?),
+            _ => return None,
+        };
+        self.0.is_empty().then_some(frame)
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn rest(&mut self) -> &'b [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn offsets(&mut self) -> Option<Vec<u64>> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        if count > JOURNALS_MAX || count * NUMBER_LEN > self.0.len() {
+            return None;
+        }
+        (0..count).map(|_| self.number()).collect()
+    }
+
+    fn state(&mut self) -> Option<State<'b>> {
+        let [flags] = self.array()?;
+        let key_len = usize::from(u16::from_le_bytes(self.array()?));
+        if key_len == 0 || key_len > KEY_LEN_MAX {
+            return None;
+        }
+        let has = |flag| flags & flag != 0;
+        if has(GONE) {
+            return Some(State { key: self.take(key_len)?, item: None });
+        }
+        let client_flags = u32::from_le_bytes(self.array()?);
+        let cas = self.number()?;
+        let left = if has(LEFT_SECONDS) {
+            TimeLeft::Seconds(u32::from_le_bytes(self.array()?))
+        } else if has(LEFT_MILLIS) {
+            TimeLeft::Millis(self.number()?)
+        } else {
+            TimeLeft::Forever
+        };
+        let value_len = self.number()?;
+        let key = self.take(key_len)?;
+        let value = if has(IN_PARTS) {
+            ValueState::InParts(value_len)
+        } else {
+            ValueState::Whole(self.take(usize::try_from(value_len).ok()?)?)
+        };
+        let (stale, won) = (has(STALE), has(WON));
+        let (binary_key, fetched) = (has(BINARY_KEY), has(FETCHED));
+        let item = ItemState { client_flags, left, stale, won, binary_key, fetched, cas, value };
+        Some(State { key, item: Some(item) })
+    }
+}
+
+impl<'b> Batch<'b> {
+    /// The states, in their order.
+    ///
+    /// # Errors
+    /// [`FrameError::Malformed`]: so is all that follows.
+    pub fn states(&self) -> impl Iterator<Item = Result<State<'b>, FrameError>> + use<'b> {
+        let mut fields = Fields(self.states);
+        std::iter::from_fn(move || {
+            if fields.0.is_empty() {
+                return None;
+            }
+            let state = fields.state().ok_or(FrameError::Malformed(7));
+            if state.is_err() {
+                fields.0 = &[];
+            }
+            Some(state)
+        })
+    }
+}
+
+/// Writes a batch state by state.
+#[derive(Debug)]
+pub struct BatchWriter {
+    start: usize,
+    states: usize,
+}
+
+impl BatchWriter {
+    /// Begins a batch at the end of `out`.
+    #[must_use]
+    pub fn begin(out: &mut Vec<u8>, number: u64) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD_LEN]);
+        out.push(7);
+        out.extend_from_slice(&number.to_le_bytes());
+        Self { start, states: 0 }
+    }
+
+    /// Appends a state.
+    #[expect(clippy::cast_possible_truncation, reason = "keys are short")]
+    pub fn push(&mut self, out: &mut Vec<u8>, state: &State<'_>) {
+        self.states += 1;
+        let key_len = (state.key.len() as u16).to_le_bytes();
+        let Some(item) = &state.item else {
+            out.push(GONE);
+            out.extend_from_slice(&key_len);
+            out.extend_from_slice(state.key);
+            return;
+        };
+        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
+        let (value, len) = match item.value {
+            ValueState::Whole(value) => (value, value.len() as u64),
+            ValueState::InParts(len) => (&[][..], len),
+        };
+        let flags = flag(item.stale, STALE)
+            | flag(item.won, WON)
+            | flag(item.binary_key, BINARY_KEY)
+            | flag(item.fetched, FETCHED)
+            | flag(matches!(item.value, ValueState::InParts(_)), IN_PARTS)
+            | flag(matches!(item.left, TimeLeft::Seconds(_)), LEFT_SECONDS)
+            | flag(matches!(item.left, TimeLeft::Millis(_)), LEFT_MILLIS);
+        out.push(flags);
+        out.extend_from_slice(&key_len);
+        out.extend_from_slice(&item.client_flags.to_le_bytes());
+        out.extend_from_slice(&item.cas.to_le_bytes());
+        match item.left {
+            TimeLeft::Forever => (),
+            TimeLeft::Seconds(seconds) => out.extend_from_slice(&seconds.to_le_bytes()),
+            TimeLeft::Millis(millis) => out.extend_from_slice(&millis.to_le_bytes()),
+        }
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(state.key);
+        out.extend_from_slice(value);
+    }
+
+    /// The states so far.
+    #[must_use]
+    pub fn states(&self) -> usize {
+        self.states
+    }
+
+    /// The bytes so far.
+    #[must_use]
+    pub fn len(&self, out: &[u8]) -> usize {
+        out.len() - self.start
+    }
+
+    /// Ends the batch.
+    pub fn end(self, out: &mut [u8]) {
+        seal(out, self.start);
+    }
+
+    /// Takes back all that was written.
+    pub fn cancel(self, out: &mut Vec<u8>) {
+        out.truncate(self.start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames() -> Vec<Frame<'static>> {
+        let position = Position { boot: 7, generation: 2, offsets: vec![0, 1, u64::MAX] };
+        vec![
+            Frame::Hello { version: VERSION, nonce: [3; 32], name: "b", position: Some(position) },
+            Frame::Hello { version: 9, nonce: [4; 32], name: "", position: None },
+            Frame::Challenge { nonce: [5; 32], proof: [6; 32] },
+            Frame::Proof([7; 32]),
+            Frame::Refused("no"),
+            Frame::Welcome { boot: 1 << 60 },
+            Frame::CopyBegins { generation: 4 },
+            Frame::Part(b"some bytes"),
+            Frame::Flush { generation: 5 },
+            Frame::CopyEnds,
+            Frame::Beat { number: 8, behind_millis: 20 },
+            Frame::Ack { batch: 9, beat: 10 },
+            Frame::Reach(vec![3, 4]),
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_however_it_arrives() {
+        let mut bytes = Vec::new();
+        frames().iter().for_each(|frame| frame.write(&mut bytes));
+        let (mut at, mut read) = (0, Vec::new());
+        for end in 0..=bytes.len() {
+            while let Some((frame, len)) = Frame::read(&bytes[at..end], FRAME_LEN_MAX).unwrap() {
+                read.push(frame);
+                at += len;
+            }
+        }
+        assert_eq!((read, at), (frames(), bytes.len()));
+    }
+
+    #[test]
+    fn states_are_read_as_they_were_written() {
+        let item = ItemState {
+            client_flags: 5,
+            left: TimeLeft::Forever,
+            stale: false,
+            won: true,
+            binary_key: false,
+            fetched: true,
+            cas: 1 << 50,
+            value: ValueState::Whole(b"value"),
+        };
+        let states = [
+            State { key: b"gone", item: None },
+            State { key: b"a", item: Some(item) },
+            State {
+                key: b"b",
+                item: Some(ItemState { left: TimeLeft::Seconds(3), stale: true, ..item }),
+            },
+            State { key: &[9; 1024], item: Some(ItemState { left: TimeLeft::Millis(1), ..item }) },
+            State { key: b"c", item: Some(ItemState { value: ValueState::Whole(b""), ..item }) },
+            State {
+                key: b"d",
+                item: Some(ItemState { value: ValueState::InParts(1 << 30), ..item }),
+            },
+        ];
+        let mut out = b"before".to_vec();
+        let mut batch = BatchWriter::begin(&mut out, 3);
+        states.iter().for_each(|state| batch.push(&mut out, state));
+        assert_eq!(batch.states(), states.len());
+        batch.end(&mut out);
+        let (frame, len) = Frame::read(&out[6..], FRAME_LEN_MAX).unwrap().unwrap();
+        assert_eq!(len, out.len() - 6);
+        let Frame::Batch(batch) = frame else { panic!("a batch") };
+        assert_eq!(batch.number, 3);
+        let read: Vec<_> = batch.states().map(Result::unwrap).collect();
+        assert_eq!(read, states);
+    }
+
+    #[test]
+    fn changed_bytes_are_refused() {
+        for frame in frames() {
+            let mut bytes = Vec::new();
+            frame.write(&mut bytes);
+            for at in 0..bytes.len() {
+                let mut changed = bytes.clone();
+                changed[at] ^= 0x10;
+                let read = Frame::read(&changed, FRAME_LEN_MAX);
+                assert!(!matches!(read, Ok(Some(_))), "{frame:?} at {at}");
+            }
+        }
+    }
+
+    /// What a peer may write that has the right checksum.
+    #[test]
+    fn nonsense_is_refused_without_a_panic() {
+        let mut random = 88_172_645_463_325_252_u64;
+        for _ in 0..200_000 {
+            let mut body = Vec::new();
+            for _ in 0..random % 60 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                body.push(random.to_le_bytes()[3]);
+            }
+            random = random.wrapping_add(1);
+            if let Some(kind) = body.first_mut() {
+                *kind %= 15;
+            }
+            let mut bytes = vec![0; HEAD_LEN];
+            bytes.extend_from_slice(&body);
+            seal(&mut bytes, 0);
+            if let Ok(Some((Frame::Batch(batch), _))) = Frame::read(&bytes, FRAME_LEN_MAX) {
+                assert!(batch.states().count() < 60);
+            }
+        }
+        assert_eq!(Frame::read(&[255; 20], 100), Err(FrameError::TooLong(u32::MAX as usize)));
+    }
+}

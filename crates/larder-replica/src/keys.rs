@@ -1,0 +1,149 @@
+//! The keys that a sender has still to send, each once.
+
+const EMPTY: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    hash: u64,
+    start: u32,
+    len: u16,
+    is_sent: bool,
+}
+
+/// Distinct keys, in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    /// An open hash table of positions in `entries`, at most half full.
+    table: Vec<u32>,
+    left: usize,
+}
+
+impl Keys {
+    /// Adds a key; false if it is there already. A key that was sent is to be sent again.
+    pub(crate) fn push(&mut self, key: &[u8], hash: u64) -> bool {
+        if 2 * (self.entries.len() + 1) > self.table.len() {
+            self.grow();
+        }
+        let at = self.find(key, hash);
+        let Some(slot) = self.table.get_mut(at) else { return false };
+        if let Some(entry) = self.entries.get_mut(*slot as usize) {
+            self.left += usize::from(entry.is_sent);
+            return std::mem::take(&mut entry.is_sent);
+        }
+        let (Ok(position), Ok(start), Ok(len)) = (
+            u32::try_from(self.entries.len()),
+            u32::try_from(self.bytes.len()),
+            key.len().try_into(),
+        ) else {
+            return false;
+        };
+        *slot = position;
+        self.entries.push(Entry { hash, start, len, is_sent: false });
+        self.bytes.extend_from_slice(key);
+        self.left += 1;
+        true
+    }
+
+    /// The slot of a key, or the one that it would take.
+    #[expect(clippy::cast_possible_truncation, reason = "the mask is below")]
+    fn find(&self, key: &[u8], hash: u64) -> usize {
+        let mask = self.table.len() - 1;
+        let mut at = hash as usize & mask;
+        while let Some(position) = self.table.get(at).filter(|position| **position != EMPTY) {
+            let position = *position as usize;
+            if self.entries.get(position).is_some_and(|entry| entry.hash == hash)
+                && self.key(position) == key
+            {
+                break;
+            }
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 2^32")]
+    fn grow(&mut self) {
+        let len = (2 * self.table.len()).max(1024);
+        self.table = vec![EMPTY; len];
+        for position in 0..self.entries.len() {
+            let Some(entry) = self.entries.get(position) else { continue };
+            let mut at = entry.hash as usize & (len - 1);
+            while self.table.get(at).is_some_and(|slot| *slot != EMPTY) {
+                at = (at + 1) & (len - 1);
+            }
+            if let Some(slot) = self.table.get_mut(at) {
+                *slot = position as u32;
+            }
+        }
+    }
+
+    /// How many there are, sent or not.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether all were sent.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The key at a position.
+    pub(crate) fn key(&self, position: usize) -> &[u8] {
+        let entry = self.entries.get(position);
+        let range =
+            entry.map(|entry| entry.start as usize..entry.start as usize + usize::from(entry.len));
+        range.and_then(|range| self.bytes.get(range)).unwrap_or_default()
+    }
+
+    /// Positions and hashes of those that are not sent yet.
+    pub(crate) fn unsent(&self) -> impl Iterator<Item = (usize, u64)> {
+        let entries = self.entries.iter().enumerate();
+        entries.filter(|(_, entry)| !entry.is_sent).map(|(position, entry)| (position, entry.hash))
+    }
+
+    /// Notes that one was sent.
+    pub(crate) fn note_sent(&mut self, position: usize) {
+        if let Some(entry) = self.entries.get_mut(position)
+            && !std::mem::replace(&mut entry.is_sent, true)
+        {
+            self.left -= 1;
+        }
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.table.fill(EMPTY);
+        self.left = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_kept_once_and_those_of_one_hash_apart() {
+        let mut keys = Keys::default();
+        for round in 0..2 {
+            for number in 0..3000_u32 {
+                let is_new = keys.push(&number.to_le_bytes(), (number % 100).into());
+                assert_eq!(is_new, round == 0, "{number}");
+            }
+        }
+        assert_eq!((keys.len(), keys.is_done()), (3000, false));
+        let unsent: Vec<usize> = keys.unsent().map(|(position, _)| position).collect();
+        for position in unsent {
+            assert_eq!(keys.key(position), u32::try_from(position).unwrap().to_le_bytes());
+            keys.note_sent(position);
+        }
+        assert!(keys.is_done());
+        assert!(keys.push(&7_u32.to_le_bytes(), 7), "it has changed again");
+        assert_eq!(keys.unsent().collect::<Vec<_>>(), [(7, 7)]);
+        keys.clear();
+        assert!(keys.is_done() && keys.push(b"a", 1));
+    }
+}

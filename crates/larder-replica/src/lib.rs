@@ -1,0 +1,24 @@
+//! Copies of a cache: what a leader sends and a follower does with it, without sockets, threads or clocks.
+//!
+//! ```text
+//!  leader                                                    follower
+//!  journals of changed keys ─▶ Sender ─▶ frames ─▶ Applier ─▶ its own cache, through its own journals
+//!  a walk over all items ──────▶┘          ◀── Ack ◀──┘
+//! ```
+//! `greeting.rs` is how a connection begins, `sender.rs` and `applier.rs` are the two sides of the stream, and
+//! `frame.rs` is its format.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod applier;
+mod frame;
+mod greeting;
+mod keys;
+mod secret;
+mod sender;
+
+pub use applier::*;
+pub use frame::*;
+pub use greeting::*;
+pub use secret::*;
+pub use sender::*;

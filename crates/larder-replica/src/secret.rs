@@ -1,0 +1,92 @@
+//! A secret that leader and follower share: each proves to the other that it knows it, without saying it.
+//!
+//! A proof is an HMAC-SHA256 (RFC 2104) of who proves it and of both sides' random numbers, so it is good for one
+//! connection and one side. The secret does not encrypt the stream.
+
+use crate::frame::Nonce;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::fmt;
+
+/// The fewest bytes that a secret has.
+pub const SECRET_LEN_MIN: usize = 16;
+
+/// The secret.
+#[derive(Clone)]
+pub struct Secret(Vec<u8>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Who proves something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that is followed.
+    Leader,
+    /// The one that follows.
+    Follower,
+}
+
+impl Secret {
+    /// The secret of a file: all of it but spaces and line ends around it; `None` if that is too short.
+    #[must_use]
+    pub fn of(file: &[u8]) -> Option<Self> {
+        let secret = file.trim_ascii();
+        (secret.len() >= SECRET_LEN_MIN).then(|| Self(secret.to_vec()))
+    }
+
+    fn mac(&self, side: Side, follower: &Nonce, leader: &Nonce) -> Option<Hmac<Sha256>> {
+        // A key of any length will do.
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        mac.update(match side {
+            Side::Leader => b"larder replication: leader",
+            Side::Follower => b"larder replication: follower",
+        });
+        mac.update(follower);
+        mac.update(leader);
+        Some(mac)
+    }
+
+    /// The proof of one side.
+    #[must_use]
+    pub fn proof(&self, side: Side, follower: &Nonce, leader: &Nonce) -> [u8; 32] {
+        let mac = self.mac(side, follower, leader);
+        mac.map_or([0; 32], |mac| mac.finalize().into_bytes().into())
+    }
+
+    /// Whether a proof is right, found out in a time that does not depend on it.
+    #[must_use]
+    pub fn is_proven(
+        &self,
+        proof: &[u8; 32],
+        side: Side,
+        follower: &Nonce,
+        leader: &Nonce,
+    ) -> bool {
+        let mac = self.mac(side, follower, leader);
+        mac.is_some_and(|mac| mac.verify_slice(proof).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_good_for_one_side_one_connection_and_one_secret() {
+        let secret = Secret::of(b"  correct horse battery\n").unwrap();
+        let (follower, leader) = ([1; 32], [2; 32]);
+        let proof = secret.proof(Side::Leader, &follower, &leader);
+        assert!(secret.is_proven(&proof, Side::Leader, &follower, &leader));
+        assert!(!secret.is_proven(&proof, Side::Follower, &follower, &leader));
+        assert!(!secret.is_proven(&proof, Side::Leader, &[3; 32], &leader));
+        assert!(!secret.is_proven(&proof, Side::Leader, &follower, &[3; 32]));
+        let other = Secret::of(b"another horse battery").unwrap();
+        assert!(!other.is_proven(&proof, Side::Leader, &follower, &leader));
+        assert_eq!(format!("{secret:?}"), "Secret");
+        assert!(Secret::of(b"short         \n\n\n").is_none());
+    }
+}

@@ -1,0 +1,254 @@
+//! An engine at whose steps others may act: whoever else uses the cache does something between any two of them.
+
+use larder_store::cache::{Cache, CacheControl};
+use larder_store::{
+    Access, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges, HashedKey, Item,
+    LimitRefused, Lookup, Now, Overheld, Refusal, Seconds, Updated, WalkPlace, WalkState, Wanted,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::Waker;
+
+/// Whose engine it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Writer,
+    Sender,
+}
+
+/// What is called between steps.
+pub(crate) type Hook = Rc<dyn Fn(Role)>;
+
+thread_local! {
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// Has `to` called between the steps of all hooked engines of this thread.
+pub(crate) fn set_hook(to: Option<Hook>) {
+    HOOK.with(|hook| *hook.borrow_mut() = to);
+}
+
+fn hook(role: Role) {
+    let hook = HOOK.with(|hook| hook.borrow().clone());
+    if let Some(hook) = hook {
+        hook(role);
+    }
+}
+
+/// A cache whose handles are hooked.
+#[derive(Clone, Debug)]
+pub(crate) struct HookedCache<C> {
+    pub(crate) cache: C,
+    pub(crate) role: Role,
+}
+
+#[derive(Debug)]
+pub(crate) struct Hooked<E> {
+    engine: E,
+    role: Role,
+}
+
+impl<C: Cache> Cache for HookedCache<C> {
+    type Engine = Hooked<C::Engine>;
+
+    fn engine(&self) -> Self::Engine {
+        Hooked { engine: self.cache.engine(), role: self.role }
+    }
+}
+
+impl<C: Cache> CacheControl for HookedCache<C> {
+    fn gauges(&self) -> Gauges {
+        self.cache.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.cache.reset_counters();
+    }
+
+    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        self.cache.set_limit(bytes)
+    }
+
+    fn observe_evictions(&self, observer: EvictionObserver) {
+        self.cache.observe_evictions(observer);
+    }
+}
+
+impl<E: Engine> Engine for Hooked<E> {
+    type Lease = E::Lease;
+    type Upload = E::Upload;
+    type Walk = E::Walk;
+    type Fetch = E::Fetch;
+    type Position = E::Position;
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.engine.hash(key)
+    }
+
+    fn announce(&mut self, hash: u64) {
+        self.engine.announce(hash);
+    }
+
+    fn prefetch_announced(&mut self) {
+        self.engine.prefetch_announced();
+    }
+
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.engine.begin_batch(now);
+    }
+
+    fn end_batch(&mut self) {
+        self.engine.end_batch();
+    }
+
+    fn get<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        hook(self.role);
+        self.engine.get(key, access, read)
+    }
+
+    fn get_recorded<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
+    ) -> Lookup<R> {
+        self.engine.get_recorded(key, read)
+    }
+
+    fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Content<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        self.engine.content(key, read)
+    }
+
+    fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        hook(self.role);
+        let updated = self.engine.update(key, upload, decide);
+        hook(self.role);
+        updated
+    }
+
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        hook(self.role);
+        let updated = self.engine.update_unread(key, upload, decide);
+        hook(self.role);
+        updated
+    }
+
+    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Self::Fetch>) -> Begun {
+        self.engine.fetch(wanted, waker, into)
+    }
+
+    fn deliver(&mut self, fetch: &Self::Fetch) -> Delivery {
+        self.engine.deliver(fetch)
+    }
+
+    fn submit(&mut self) {
+        self.engine.submit();
+    }
+
+    #[cfg(unix)]
+    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
+        self.engine.poll_reads()
+    }
+
+    fn turn_reads(&mut self) {
+        self.engine.turn_reads();
+    }
+
+    fn ack_position(&mut self) -> Option<Self::Position> {
+        self.engine.ack_position()
+    }
+
+    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> bool {
+        self.engine.is_acknowledged(position, waker)
+    }
+
+    fn upload_len_min(&self) -> usize {
+        self.engine.upload_len_min()
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal> {
+        self.engine.upload(len)
+    }
+
+    fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        self.engine.extend(upload, bytes)
+    }
+
+    fn overheld(&self) -> Overheld {
+        self.engine.overheld()
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        hook(self.role);
+        self.engine.flush(at);
+        hook(self.role);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        hook(self.role);
+        let generation = self.engine.flush_generation();
+        hook(self.role);
+        generation
+    }
+
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.engine.maintain(now)
+    }
+
+    fn shrink(&mut self) -> bool {
+        self.engine.shrink()
+    }
+
+    fn crawl_soon(&mut self) {
+        self.engine.crawl_soon();
+    }
+
+    fn walk(&self) -> Self::Walk {
+        self.engine.walk()
+    }
+
+    fn walk_from(&self, place: u64) -> Self::Walk {
+        self.engine.walk_from(place)
+    }
+
+    fn walk_place(&self, walk: &Self::Walk) -> WalkPlace {
+        self.engine.walk_place(walk)
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Self::Walk,
+        items: usize,
+        waker: &Waker,
+        visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
+    ) -> WalkState {
+        hook(self.role);
+        self.engine.walk_on(walk, items, waker, visit)
+    }
+
+    fn gauges(&self) -> Gauges {
+        self.engine.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.engine.reset_counters();
+    }
+}

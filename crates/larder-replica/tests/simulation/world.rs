@@ -1,0 +1,537 @@
+//! The nodes, the network between them, and what is promised.
+//!
+//! A value ends with a number that rises with each write of the simulation, so that what a follower has of a key can
+//! be told from what it had before.
+#![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
+
+use crate::hooked::{Hooked, HookedCache, Role, set_hook};
+use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Sender, Step};
+use larder_store::cache::Cache;
+use larder_store::journal::{Journaled, JournaledCache, Journals};
+use larder_store::{
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags,
+    NewValue, Now, Refusal, Seconds, Value,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Ends what an engine waits for.
+pub(crate) type Complete = Rc<dyn Fn()>;
+type Make<C> = Rc<dyn Fn(u64) -> C>;
+/// A client's handle to the leader's cache; it is not there while it is in use.
+type Writer<C> = Option<Journaled<Hooked<<C as Cache>::Engine>>>;
+
+const KEYS: u64 = 24;
+const FOLLOWERS: usize = 2;
+const WRITERS: usize = 2;
+/// Steps in which there are faults, and within which everything has to become quiet.
+const STEPS: u32 = 400;
+const QUIET_STEPS_MAX: u32 = 4000;
+/// When the simulation begins, in milliseconds.
+const START: u64 = 1_000_000_000;
+const SHORT_SECS: u32 = 3;
+const LONG_SECS: u32 = 100_000;
+
+/// SplitMix64 (Steele et al. 2014).
+struct Random(Cell<u64>);
+
+impl Random {
+    fn next(&self) -> u64 {
+        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        let mixed = self.0.get();
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn one_in(&self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+}
+
+/// The process of the leader.
+struct Leader<C: Cache> {
+    boot: u64,
+    cache: JournaledCache<HookedCache<C>>,
+    journals: Arc<Journals>,
+    writers: RefCell<Vec<Writer<C>>>,
+    /// A connection to each follower, if there is one; it is not here while it is in use.
+    links: RefCell<Vec<Option<Link<C>>>>,
+}
+
+struct Link<C: Cache> {
+    sender: Sender<Hooked<C::Engine>>,
+    is_idle: bool,
+    /// Bytes on their way.
+    sent: Vec<u8>,
+    /// They don't arrive.
+    is_cut: bool,
+    beats: u64,
+}
+
+struct Follower<C: Cache> {
+    cache: C,
+    applier: Applier<C::Engine>,
+    /// Reads of clients.
+    reader: C::Engine,
+    stands_still: bool,
+    /// The number of the last write that was seen of each key, and the copies before that.
+    seen: HashMap<u64, (u64, u64)>,
+}
+
+pub(crate) struct World<C: Cache> {
+    make: Make<C>,
+    complete: Complete,
+    random: Random,
+    time: Cell<u64>,
+    /// How fast each node's clock goes, in thousandths: the leader's first.
+    paces: Vec<u64>,
+    depth: Cell<u32>,
+    writes: Cell<u64>,
+    /// When each write decided what to do, by its number: the order in which the leader's items changed.
+    decided: RefCell<HashMap<u64, u64>>,
+    decisions: Cell<u64>,
+    trace: Cell<u64>,
+    leader: RefCell<Rc<Leader<C>>>,
+    followers: RefCell<Vec<Follower<C>>>,
+}
+
+impl<C: Cache> World<C> {
+    pub(crate) fn new(seed: u64, make: Make<C>, complete: Complete) -> Rc<Self> {
+        let random = Random(Cell::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+        let leader = RefCell::new(Rc::new(Leader::new(make(1), random.next())));
+        let followers = (0..FOLLOWERS).map(|_| Follower::new(make(2))).collect();
+        let paces = (0..=FOLLOWERS).map(|_| 990 + random.below(21)).collect();
+        Rc::new(Self {
+            make,
+            complete,
+            random,
+            time: Cell::new(0),
+            paces,
+            depth: Cell::new(0),
+            writes: Cell::new(0),
+            decided: RefCell::default(),
+            decisions: Cell::new(0),
+            trace: Cell::new(seed),
+            leader,
+            followers: RefCell::new(followers),
+        })
+    }
+
+    /// Runs to the end; a hash of what happened.
+    pub(crate) fn run(self: Rc<Self>) -> u64 {
+        let world = Rc::clone(&self);
+        set_hook(Some(Rc::new(move |role| world.interrupt(role))));
+        for _ in 0..STEPS {
+            self.step();
+        }
+        self.become_quiet();
+        set_hook(None);
+        self.compare();
+        self.trace.get()
+    }
+
+    fn note(&self, what: u64) {
+        let mixed = (self.trace.get() ^ what).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        self.trace.set(mixed ^ (mixed >> 32));
+    }
+
+    fn now(&self, node: usize) -> Now {
+        let millis = START + self.time.get() * self.paces[node] / 1000;
+        let secs = Seconds(u32::try_from(millis / 1000).unwrap());
+        Now { secs, millis: u16::try_from(millis % 1000).unwrap() }
+    }
+
+    /// What others do between two steps of one.
+    fn interrupt(&self, role: Role) {
+        if self.depth.get() >= 2 || !self.random.one_in(6) {
+            return;
+        }
+        self.depth.set(self.depth.get() + 1);
+        match role {
+            Role::Sender => (0..=self.random.below(4)).for_each(|_| self.write()),
+            Role::Writer => self.send(usize::try_from(self.random.below(2)).unwrap()),
+        }
+        self.depth.set(self.depth.get() - 1);
+    }
+
+    fn step(&self) {
+        self.time.set(self.time.get() + self.random.below(40));
+        let follower = usize::try_from(self.random.below(FOLLOWERS as u64)).unwrap();
+        let choice = self.random.below(100);
+        self.note(choice);
+        match choice {
+            0..35 => self.write(),
+            35..60 => self.send(follower),
+            60..85 => self.deliver(follower, false),
+            85..88 => self.connect(follower),
+            88..90 => self.disconnect(follower),
+            90 => {
+                if let Some(link) = &mut self.leader().links.borrow_mut()[follower] {
+                    link.is_cut = !link.is_cut;
+                }
+            }
+            91..93 => {
+                let followers = &mut self.followers.borrow_mut();
+                followers[follower].stands_still = !followers[follower].stands_still;
+            }
+            93 if self.random.one_in(2) => {
+                self.disconnect(follower);
+                self.followers.borrow_mut()[follower] = Follower::new((self.make)(3));
+            }
+            94 if self.random.one_in(4) => {
+                let leader = Leader::new((self.make)(4), self.random.next());
+                *self.leader.borrow_mut() = Rc::new(leader);
+            }
+            // More than the journals hold.
+            95..97 => (0..80).for_each(|_| self.write()),
+            97 => self.time.set(self.time.get() + 1500),
+            _ => (self.complete)(),
+        }
+    }
+
+    fn leader(&self) -> Rc<Leader<C>> {
+        Rc::clone(&self.leader.borrow())
+    }
+
+    /// Everything is repaired, and nobody writes any more.
+    fn become_quiet(&self) {
+        self.depth.set(2);
+        // A flush that was to come later comes now.
+        self.time.set(self.time.get() + 2000);
+        for follower in self.followers.borrow_mut().iter_mut() {
+            follower.stands_still = false;
+        }
+        for number in 0..FOLLOWERS {
+            if let Some(link) = &mut self.leader().links.borrow_mut()[number] {
+                link.is_cut = false;
+            }
+            self.connect(number);
+        }
+        for _ in 0..QUIET_STEPS_MAX {
+            self.time.set(self.time.get() + 10);
+            (self.complete)();
+            let mut is_quiet = true;
+            for number in 0..FOLLOWERS {
+                self.send(number);
+                self.deliver(number, true);
+                let leader = self.leader();
+                let links = leader.links.borrow();
+                let link = links[number].as_ref().expect("it is connected");
+                is_quiet &= link.is_idle && link.sent.is_empty() && !link.sender.has_more();
+                is_quiet &= self.followers.borrow()[number].applier.has_copy();
+            }
+            if is_quiet {
+                return;
+            }
+        }
+        panic!("it does not become quiet");
+    }
+
+    fn connect(&self, number: usize) {
+        let leader = self.leader();
+        if leader.links.borrow()[number].is_some() {
+            return;
+        }
+        let applier = &mut self.followers.borrow_mut()[number].applier;
+        let position = applier.position();
+        let engine = HookedCache { cache: leader.cache.inner().cache.clone(), role: Role::Sender };
+        let journals = Arc::clone(&leader.journals);
+        let sender = Sender::new(engine.engine(), journals, leader.boot, position.as_ref());
+        self.note(sender.begins_with_copy().into());
+        applier.begin(leader.boot);
+        let link = Link { sender, is_idle: false, sent: Vec::new(), is_cut: false, beats: 0 };
+        leader.links.borrow_mut()[number] = Some(link);
+    }
+
+    /// A part of what is on its way may still arrive.
+    fn disconnect(&self, number: usize) {
+        if self.random.one_in(2) {
+            self.deliver(number, false);
+        }
+        self.leader().links.borrow_mut()[number] = None;
+    }
+
+    fn send(&self, number: usize) {
+        let leader = self.leader();
+        let Some(mut link) = leader.links.borrow_mut()[number].take() else { return };
+        // A peer that takes nothing blocks the sender.
+        if link.sent.len() < 1 << 20 {
+            if self.random.one_in(8) {
+                link.beats += 1;
+                let behind_millis = link.sender.behind_millis(self.now(0)).try_into().unwrap_or(0);
+                Frame::Beat { number: link.beats, behind_millis }.write(&mut link.sent);
+            }
+            let step = link.sender.step(self.now(0), Waker::noop(), &mut link.sent);
+            link.is_idle = step == Step::Idle;
+            self.note(link.sent.len() as u64);
+        }
+        let mut links = leader.links.borrow_mut();
+        // It may have been given up meanwhile.
+        if links[number].is_none() {
+            links[number] = Some(link);
+        }
+    }
+
+    fn deliver(&self, number: usize, all: bool) {
+        let leader = self.leader();
+        let mut links = leader.links.borrow_mut();
+        let followers = &mut *self.followers.borrow_mut();
+        let (Some(link), follower) = (&mut links[number], &mut followers[number]) else { return };
+        if link.is_cut || follower.stands_still || link.sent.is_empty() {
+            return;
+        }
+        let len = if all {
+            link.sent.len()
+        } else {
+            1 + self.random.below(link.sent.len() as u64) as usize
+        };
+        let bytes: Vec<u8> = link.sent.drain(..len).collect();
+        bytes.chunks(512).for_each(|chunk| self.note(crc(chunk)));
+        follower.applier.receive(&bytes, self.now(number + 1)).expect("the stream is in order");
+        let mut acks = Vec::new();
+        follower.applier.acknowledge(&mut acks);
+        if let Some((frame, _)) = Frame::read(&acks, FRAME_LEN_MAX).unwrap() {
+            let Frame::Ack { batch, beat } = frame else { panic!("{frame:?}") };
+            assert!(batch <= link.sender.batch() && beat <= link.beats);
+        }
+        self.look(follower, number + 1);
+    }
+
+    /// What a follower has of a key never goes back, but for a copy.
+    fn look(&self, follower: &mut Follower<C>, node: usize) {
+        let copies = follower.applier.counts().copies;
+        for number in 0..KEYS {
+            let Found::Item(found) =
+                get(&mut follower.reader, number, self.now(node), &self.complete)
+            else {
+                continue;
+            };
+            let write = self.decided.borrow()[&found.write];
+            let (seen_copies, seen) = follower.seen.get(&number).copied().unwrap_or_default();
+            assert!(
+                write >= seen || copies > seen_copies,
+                "key {number} goes back from {seen} to {write}"
+            );
+            follower.seen.insert(number, (copies, write));
+        }
+    }
+
+    /// A client's request to the leader.
+    fn write(&self) {
+        let leader = self.leader();
+        let writer = usize::try_from(self.random.below(WRITERS as u64)).unwrap();
+        let Some(mut handle) = leader.writers.borrow_mut()[writer].take() else { return };
+        let number = self.random.below(KEYS);
+        let write = self.writes.get() + 1;
+        self.writes.set(write);
+        let kind = self.random.below(100);
+        self.note(kind << 32 | number);
+        handle.begin_batch(self.now(0));
+        self.change(&mut handle, kind, number, write);
+        handle.end_batch();
+        leader.writers.borrow_mut()[writer] = Some(handle);
+    }
+
+    fn change<E: Engine>(&self, handle: &mut E, kind: u64, number: u64, write: u64) {
+        let now = self.now(0).secs.0;
+        let expiry = match write % 5 {
+            0 => Expiry::At(Seconds(now + 1 + (number as u32) % SHORT_SECS)),
+            1 => Expiry::At(Seconds(now + LONG_SECS)),
+            2 => Expiry::at_millis(u64::from(now) * 1000 + 1700),
+            _ => Expiry::Never,
+        };
+        let attributes = Attributes { client_flags: write as u32, expiry, ..Attributes::default() };
+        let put = |value| Change::Put {
+            attributes,
+            cas: NewCas::Fresh,
+            value,
+            fetched: false,
+            tags: NewTags::None,
+        };
+        let text = format!(" {write}");
+        match kind {
+            0..4 => handle.flush(None),
+            4 => handle.flush(Some(Seconds(now + 1))),
+            5..8 => {
+                let large = large(write);
+                let mut upload = Some(handle.upload(large.len()).expect("room"));
+                large.chunks(50_000).for_each(|piece| {
+                    handle.extend(upload.as_mut().unwrap(), piece).expect("room");
+                });
+                self.update(handle, (number, write), &mut upload, |_| put(NewValue::Uploaded));
+            }
+            8..20 => self.update(handle, (number, write), &mut None, |_| Change::Remove),
+            20..30 => self.update(handle, (number, write), &mut None, |found| match found {
+                Lookup::Hit(item) if item.value.len() < 1000 => {
+                    put(NewValue::Append(text.as_bytes()))
+                }
+                _ => Change::Keep,
+            }),
+            30..40 => self.update(handle, (number, write), &mut None, |found| match found {
+                Lookup::Hit(item) => {
+                    let attributes =
+                        Attributes { expiry, stale: write.is_multiple_of(2), ..item.attributes };
+                    Change::SetAttributes {
+                        attributes,
+                        cas: NewCas::Fresh,
+                        access: Access::Untracked,
+                    }
+                }
+                _ => Change::Remove,
+            }),
+            _ => self.update(handle, (number, write), &mut None, |_| {
+                put(NewValue::Bytes(text.as_bytes()))
+            }),
+        }
+    }
+
+    fn update<'v, E: Engine>(
+        &self,
+        handle: &mut E,
+        (number, write): (u64, u64),
+        upload: &mut Option<E::Upload>,
+        decide: impl Fn(&Lookup<&Item<'_, E::Lease>>) -> Change<'v>,
+    ) {
+        let bytes = key(number);
+        let hashed = HashedKey { bytes: &bytes, hash: handle.hash(&bytes) };
+        for _ in 0..1000 {
+            let updated = handle.update(hashed, upload, |found| {
+                let order = self.decisions.get() + 1;
+                self.decisions.set(order);
+                self.decided.borrow_mut().insert(write, order);
+                (decide(&found), ())
+            });
+            match updated {
+                Err(Refusal::Pending) => (self.complete)(),
+                result => return result.map(drop).expect("room"),
+            }
+        }
+        panic!("it stays pending");
+    }
+
+    /// Leader and followers have the same items.
+    fn compare(&self) {
+        let leader = self.leader();
+        let mut handle = leader.cache.inner().cache.engine();
+        let mut followers = self.followers.borrow_mut();
+        // All that lives for a short time only is gone everywhere.
+        self.time.set(self.time.get() + u64::from(SHORT_SECS) * 10_000);
+        for (node, follower) in (1..).zip(followers.iter_mut()) {
+            assert_eq!(follower.cache.gauges().evictions, 0, "there is room");
+            for number in 0..KEYS {
+                let expected = get(&mut handle, number, self.now(0), &self.complete);
+                let found = get(&mut follower.reader, number, self.now(node), &self.complete);
+                match (expected, found) {
+                    (Found::Nothing, Found::Nothing) => (),
+                    (Found::Item(expected), Found::Item(found)) => {
+                        let without_time = |shown: &Shown| Shown { left: None, ..shown.clone() };
+                        assert_eq!(without_time(&found), without_time(&expected), "key {number}");
+                        let (l, f) = (expected.left, found.left);
+                        let is_near = l.zip(f).is_some_and(|(l, f)| l.abs_diff(f) < 10_000);
+                        assert!(l == f || is_near, "key {number}: {l:?} and {f:?} ms");
+                    }
+                    (expected, found) => panic!("key {number}: {expected:?} became {found:?}"),
+                }
+            }
+        }
+    }
+}
+
+impl<C: Cache> Leader<C> {
+    fn new(cache: C, boot: u64) -> Self {
+        let journals = Journals::new(0, WRITERS);
+        let hooked = HookedCache { cache, role: Role::Writer };
+        let cache = JournaledCache::new(hooked, Arc::clone(&journals));
+        let writers = (0..WRITERS).map(|_| Some(cache.engine())).collect();
+        let links = (0..FOLLOWERS).map(|_| None).collect();
+        let (writers, links) = (RefCell::new(writers), RefCell::new(links));
+        Self { boot, cache, journals, writers, links }
+    }
+}
+
+impl<C: Cache> Follower<C> {
+    fn new(cache: C) -> Self {
+        let (applier, reader) = (Applier::new(cache.engine()), cache.engine());
+        Self { cache, applier, reader, stands_still: false, seen: HashMap::new() }
+    }
+}
+
+/// What a look-up shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shown {
+    /// The number at the end of the value.
+    write: u64,
+    value: u64,
+    client_flags: u32,
+    stale: bool,
+    cas: u64,
+    left: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Found {
+    Item(Shown),
+    Nothing,
+}
+
+fn get<E: Engine>(handle: &mut E, number: u64, now: Now, complete: &Complete) -> Found {
+    let bytes = key(number);
+    for _ in 0..1000 {
+        handle.begin_batch(now);
+        let hashed = HashedKey { bytes: &bytes, hash: handle.hash(&bytes) };
+        let found = handle.get(hashed, Access::Untracked, |item| {
+            let value = match &item.value {
+                Value::Whole(bytes) => bytes.to_vec(),
+                Value::Large(lease) => {
+                    let mut value = Vec::new();
+                    while value.len() < lease.len() {
+                        value.extend_from_slice(lease.piece(value.len()));
+                    }
+                    value
+                }
+            };
+            let last = value.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+            Shown {
+                write: std::str::from_utf8(last).unwrap().parse().expect("a number"),
+                value: crc(&value),
+                client_flags: item.attributes.client_flags,
+                stale: item.attributes.stale,
+                cas: item.cas,
+                left: item.attributes.expiry.left_millis(now),
+            }
+        });
+        handle.end_batch();
+        match found {
+            Lookup::Pending => complete(),
+            Lookup::Hit(shown) => return Found::Item(shown),
+            Lookup::Miss | Lookup::Expired | Lookup::Flushed => return Found::Nothing,
+        }
+    }
+    panic!("it stays pending");
+}
+
+fn key(number: u64) -> Vec<u8> {
+    // Keys of all lengths.
+    let len = if number == 0 { 1000 } else { number as usize };
+    format!("{number:0>len$}").into_bytes()
+}
+
+fn large(write: u64) -> Vec<u8> {
+    let mut value = vec![b'x'; 40_000 + (write as usize * 7919) % 120_000];
+    value.extend_from_slice(format!(" {write}").as_bytes());
+    value
+}
+
+fn crc(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(bytes.len() as u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
