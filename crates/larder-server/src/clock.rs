@@ -2,7 +2,7 @@
 //! started, which goes on while the machine sleeps. A server that has its items from an earlier process
 //! continues that process's clock.
 
-use larder_store::Seconds;
+use larder_store::{Now, Seconds};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The server's clock.
@@ -101,6 +101,13 @@ impl Moment {
     #[cfg(test)]
     pub(crate) fn before(self, time: Duration) -> Self {
         Self(self.0.saturating_sub(time))
+    }
+}
+
+impl From<Moment> for Now {
+    fn from(moment: Moment) -> Self {
+        let millis = u16::try_from(moment.0.subsec_millis()).expect("they are below 1000");
+        Self { secs: moment.seconds(), millis }
     }
 }
 

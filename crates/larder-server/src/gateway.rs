@@ -2,16 +2,16 @@
 
 use crate::auth::TokenRights;
 use crate::life_cycle::Phase;
+use crate::listener::GatewaySockets;
 use crate::server::Server;
 use crate::stats::{Page, samples};
-use larder_gateway::{Login, MetricsServer, Rights, Sample, ServerView};
-use larder_operations::{Event, Latencies, Limits, Observer};
+use larder_gateway::{Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
+use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
 use larder_session::{Host, pass_on};
-use larder_store::Seconds;
+use larder_store::Now;
 use larder_store::cache::Cache;
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 
 impl ServerView for Server {
@@ -19,25 +19,49 @@ impl ServerView for Server {
         samples(self, visit);
     }
 
+    fn web_counts(&self) -> &WebCounts {
+        &self.web
+    }
+
     fn latencies(&self) -> Latencies {
         Host::latencies(self)
     }
 
-    fn now(&self) -> Seconds {
-        self.clock.now()
+    fn now(&self) -> Now {
+        self.clock.moment().into()
+    }
+
+    fn random(&self) -> u64 {
+        rand::random()
     }
 
     fn limits(&self) -> &Limits {
         &self.settings.limits
     }
 
+    fn memory_limit(&self) -> u64 {
+        self.memory().items as u64
+    }
+
     fn statistics(&self, page: &str, visit: &mut dyn FnMut(&str, &str)) -> bool {
-        let page = Page::named(page);
+        let page = Page::named(page).filter(|page| page.is_allowed(self));
         page.inspect(|page| page.show(self, visit)).is_some()
     }
 
     fn observer(&self) -> Option<&dyn Observer> {
         (self.observed() != Streams::default()).then_some(self)
+    }
+
+    fn watch_allowed(&self) -> bool {
+        !self.options.disable_watch
+    }
+
+    fn watch(&self, queue: &Arc<EventQueue>) -> bool {
+        self.log.queue(queue)
+    }
+
+    fn unwatch(&self, queue: &Arc<EventQueue>) {
+        self.log.unqueue(queue);
     }
 
     fn login_required(&self) -> bool {
@@ -70,12 +94,29 @@ impl ServerView for Server {
         self.settings.flush_enabled
     }
 
+    fn read_only(&self) -> bool {
+        self.settings.read_only
+    }
+
+    fn dumps_allowed(&self) -> bool {
+        Host::dumps_allowed(self)
+    }
+
     fn is_ready(&self) -> bool {
         self.life.phase() == Phase::Serving
     }
 
+    fn connection_memory(&self) -> usize {
+        self.memory().connections
+    }
+
     fn reserve(&self, bytes: usize) -> bool {
-        Host::reserve(self, bytes)
+        let total = self.connections.count_held(bytes.cast_signed());
+        let fits = total <= self.memory().connections;
+        if !fits {
+            Host::release(self, bytes);
+        }
+        fits
     }
 
     fn release(&self, bytes: usize) {
@@ -94,7 +135,7 @@ impl Observer for Server {
 pub struct Gateway {
     metrics: Option<MetricsServer>,
     #[cfg(feature = "http")]
-    http: Option<larder_gateway::HttpServer>,
+    web: Option<larder_gateway::WebServer>,
 }
 
 impl Gateway {
@@ -105,32 +146,31 @@ impl Gateway {
     pub fn start(
         server: &Arc<Server>,
         cache: &impl Cache,
-        metrics: Vec<TcpListener>,
-        http: Vec<TcpListener>,
+        sockets: GatewaySockets,
     ) -> io::Result<Self> {
         let mut gateway = Self::default();
-        if !metrics.is_empty() {
-            gateway.metrics = Some(MetricsServer::start(metrics, Arc::clone(server) as _)?);
+        if !sockets.metrics.is_empty() {
+            let view = Arc::clone(server) as _;
+            let metrics = sockets.metrics.into_iter().map(|metrics| metrics.socket).collect();
+            gateway.metrics = Some(MetricsServer::start(metrics, view)?);
         }
         #[cfg(feature = "http")]
-        if let Some(counters) = server.counters.get(server.options.threads)
-            && !http.is_empty()
         {
-            let (view, counters) = (Arc::clone(server) as _, Arc::clone(counters));
-            let config = config(&server.options);
-            let http = larder_gateway::HttpServer::start(http, config, cache, view, counters)?;
-            gateway.http = Some(http);
+            let of_http = if sockets.grpc_shares_http { web::BOTH } else { web::HTTP };
+            let http = sockets.http.into_iter().map(|http| web::listener(server, http, of_http));
+            let grpc = sockets.grpc.into_iter().map(|grpc| web::listener(server, grpc, web::GRPC));
+            gateway.web = web::start(server, cache, http.chain(grpc).collect())?;
         }
         #[cfg(not(feature = "http"))]
-        let _ = (cache, http);
+        let _ = cache;
         Ok(gateway)
     }
 
     /// Answers what is under way, and ends the threads.
     pub fn stop(self) {
         #[cfg(feature = "http")]
-        if let Some(http) = self.http {
-            http.stop();
+        if let Some(web) = self.web {
+            web.stop();
         }
         if let Some(metrics) = self.metrics {
             metrics.stop();
@@ -138,11 +178,52 @@ impl Gateway {
     }
 }
 
+/// HTTP and gRPC.
 #[cfg(feature = "http")]
-fn config(options: &crate::options::Options) -> larder_gateway::HttpConfig {
-    larder_gateway::HttpConfig {
-        hosts: options.http_host.clone(),
-        origins: options.http_cors.clone(),
-        connections_max: options.gateway_conns,
+mod web {
+    use super::{Arc, Cache, Server, io};
+    use crate::listener::GatewaySocket;
+    use larder_gateway::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
+
+    pub(super) const HTTP: Interfaces = Interfaces::Http;
+    #[cfg(feature = "grpc")]
+    pub(super) const BOTH: Interfaces = Interfaces::HttpAndGrpc;
+    #[cfg(feature = "grpc")]
+    pub(super) const GRPC: Interfaces = Interfaces::Grpc;
+    // The option of gRPC is refused.
+    #[cfg(not(feature = "grpc"))]
+    pub(super) const BOTH: Interfaces = Interfaces::Http;
+    #[cfg(not(feature = "grpc"))]
+    pub(super) const GRPC: Interfaces = Interfaces::Http;
+
+    pub(super) fn listener(
+        server: &Arc<Server>,
+        GatewaySocket { socket, security }: GatewaySocket,
+        interfaces: Interfaces,
+    ) -> WebListener {
+        let tls = server.tls.as_ref().filter(|tls| tls.configuration(security).is_some());
+        let tls = tls.map(|tls| {
+            let (handshake_time, tls) = (tls.handshake_timeout(), Arc::clone(tls));
+            let configuration = Arc::new(move || tls.configuration_of_http(security));
+            WebTls { configuration, handshake_time }
+        });
+        WebListener { socket, interfaces, tls }
+    }
+
+    pub(super) fn start(
+        server: &Arc<Server>,
+        cache: &impl Cache,
+        listeners: Vec<WebListener>,
+    ) -> io::Result<Option<WebServer>> {
+        let options = &server.options;
+        let counters = server.counters.get(options.threads);
+        let Some(counters) = counters.filter(|_| !listeners.is_empty()) else { return Ok(None) };
+        let config = WebConfig {
+            hosts: options.http_host.clone(),
+            origins: options.http_cors.clone(),
+            connections_max: options.gateway_conns,
+        };
+        let (view, counters) = (Arc::clone(server) as _, Arc::clone(counters));
+        WebServer::start(listeners, config, cache, view, counters).map(Some)
     }
 }

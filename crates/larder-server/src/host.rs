@@ -7,6 +7,7 @@ use larder_operations::Latencies;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{Host, PrefixEvent, RefreshRefusal, StatsAnswer, WatchRefusal};
+use larder_store::LimitRefused;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -67,7 +68,12 @@ impl Host for Server {
     fn set_memory_limit(&self, mib: u32) -> Result<(), RangeInclusive<usize>> {
         // Addresses have at least 32 bits.
         let mib = mib as usize;
-        self.cache.set_limit(Memory::new(mib).items).map_err(Memory::range)?;
+        let journals = self.options.journal_bytes();
+        let items = Memory::new(mib).items.saturating_sub(journals);
+        self.cache.set_limit(items).map_err(|refused| {
+            let (min, max) = (refused.min + journals, refused.max.saturating_add(journals));
+            Memory::range(LimitRefused { min, max })
+        })?;
         self.limit_mib.store(mib, Relaxed);
         tracing::info!("the memory limit is {mib} MiB from now on (cache_memlimit)");
         Ok(())
@@ -104,7 +110,7 @@ impl Host for Server {
     }
 
     fn log_item(&self, stream: Streams, line: &ItemLine<'_>) {
-        self.log.write(stream, |rest| line.write(rest));
+        self.log.note_item(stream, line);
     }
 
     fn count_prefix(&self, key: &[u8], event: PrefixEvent) {

@@ -27,6 +27,7 @@ pub mod options;
 pub mod pid_file;
 pub mod platform;
 pub mod prefixes;
+pub mod replication;
 pub mod seldom;
 pub mod server;
 mod shedding;

@@ -67,19 +67,22 @@ pub(crate) struct Entry<'a> {
     pub(crate) text: &'a str,
 }
 
+impl Security {
+    /// What the prefix of an address says, and the rest of the text.
+    fn of(entry: &str) -> (Self, &str) {
+        let named =
+            [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];
+        let found = named
+            .into_iter()
+            .find_map(|(prefix, security)| entry.strip_prefix(prefix).map(|rest| (security, rest)));
+        found.unwrap_or((Self::Usual, entry))
+    }
+}
+
 impl<'a> Entry<'a> {
     fn parse(entry: &'a str) -> Result<Self, ListenError> {
-        const SECURITIES: [(&str, Security); 3] = [
-            ("notls:", Security::Plain),
-            ("btls:", Security::Anonymous),
-            ("mtls:", Security::Certified),
-        ];
-        let (mut security, mut protocol, mut text) = (Security::Usual, None, entry);
-        for (prefix, named) in SECURITIES {
-            if let Some(rest) = entry.strip_prefix(prefix) {
-                (security, text) = (named, rest);
-            }
-        }
+        let (security, mut text) = Security::of(entry);
+        let mut protocol = None;
         if let Some((name, rest)) = bracketed(text, "proto") {
             protocol = Some(match name {
                 "negotiating" => NamedProtocol::Memcached(Dialect::Negotiating),
@@ -138,8 +141,8 @@ pub enum ListenError {
     Unix(String, io::Error),
     /// A socket that was passed to the server cannot be used.
     Inherited(String),
-    /// Under `-Z`, HTTP would be served to other machines without TLS.
-    HttpWithoutTls(SocketAddr),
+    /// An address asks for TLS without `-Z`.
+    NeedsTls(String),
 }
 
 impl fmt::Display for ListenError {
@@ -165,11 +168,7 @@ impl fmt::Display for ListenError {
                 write!(f, "failed to listen on UNIX socket: {path}: {error}")
             }
             Self::Inherited(text) => write!(f, "failed to listen on what was passed: {text}"),
-            Self::HttpWithoutTls(address) => write!(
-                f,
-                "--http-listen {address}: HTTP has no TLS, so under -Z it is served to this machine alone: \
-                 give a loopback address, and a proxy with TLS for others"
-            ),
+            Self::NeedsTls(address) => write!(f, "{address}: mtls: and btls: need -Z"),
         }
     }
 }
@@ -258,12 +257,22 @@ pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>
     texts.filter(|text| !text.is_empty()).map(Entry::parse)
 }
 
-/// Checks the entries of `-l`, without resolving names or binding anything.
+/// Checks the entries of `-l` and the addresses of the gateway, without resolving names or binding anything.
 ///
 /// # Errors
 /// [`ListenError`] for the first entry that no server would take.
 pub fn check(options: &Options) -> Result<(), ListenError> {
-    entries(&options.listen).try_for_each(|entry| entry?.service(options).map(drop))
+    entries(&options.listen).try_for_each(|entry| entry?.service(options).map(drop))?;
+    if let Some(text) = &options.metrics_listen {
+        host_and_port(text, METRICS_PORT)?;
+    }
+    for text in [&options.http_listen, &options.grpc_listen].into_iter().flatten() {
+        let (_, address) = security_of(options, text)?;
+        if address.parse::<u16>().is_err() {
+            host_and_port(address, 0)?;
+        }
+    }
+    Ok(())
 }
 
 /// Binds everything that the command line asks for.
@@ -304,40 +313,115 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     Ok(listeners)
 }
 
-/// The port of metrics if none is given: the one that Prometheus' list has for memcached.
+/// The ports of metrics, HTTP and gRPC if none is given. That of metrics is the one that Prometheus' list has for
+/// memcached.
 const METRICS_PORT: u16 = 9150;
+const HTTP_PORT: u16 = 8080;
+const GRPC_PORT: u16 = 50051;
 
-/// Binds the address of `--metrics-listen`, if it is given: all that its name stands for. The sockets
-/// never block.
+/// A socket of the gateway, which never blocks.
+#[derive(Debug)]
+pub struct GatewaySocket {
+    /// The socket.
+    pub socket: TcpListener,
+    /// Whether its connections use TLS.
+    pub security: Security,
+}
+
+impl GatewaySocket {
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()
+    }
+}
+
+/// The sockets of the gateway.
+#[derive(Debug, Default)]
+pub struct GatewaySockets {
+    /// Those of `--metrics-listen`, which never use TLS.
+    pub metrics: Vec<GatewaySocket>,
+    /// Those of `--http-listen`.
+    pub http: Vec<GatewaySocket>,
+    /// Those of `--grpc-listen`.
+    pub grpc: Vec<GatewaySocket>,
+    /// Whether gRPC is served by the sockets of HTTP, because it has the same address.
+    pub grpc_shares_http: bool,
+}
+
+impl GatewaySockets {
+    /// Binds the addresses of `--metrics-listen`, `--http-listen` and `--grpc-listen`, as far as they are given:
+    /// all that their names stand for.
+    ///
+    /// # Errors
+    /// [`ListenError`] for the first address that cannot be bound.
+    pub fn bind(options: &Options) -> Result<Self, ListenError> {
+        let metrics = match &options.metrics_listen {
+            Some(text) => resolve(text, METRICS_PORT)?,
+            None => Vec::new(),
+        };
+        let (of_http, http) = of_items(options, options.http_listen.as_deref(), HTTP_PORT)?;
+        let (of_grpc, mut grpc) = of_items(options, options.grpc_listen.as_deref(), GRPC_PORT)?;
+        // Port 0 is another port each time.
+        let grpc_shares_http = !grpc.is_empty()
+            && (of_grpc, &grpc) == (of_http, &http)
+            && grpc.iter().all(|address| address.port() != 0);
+        if grpc_shares_http {
+            grpc.clear();
+        }
+        let bind = |security, addresses: Vec<SocketAddr>| {
+            let bind =
+                |address| bind_unblocking(address).map(|socket| GatewaySocket { socket, security });
+            addresses.into_iter().map(bind).collect::<Result<Vec<GatewaySocket>, ListenError>>()
+        };
+        let (metrics, http) = (bind(Security::Plain, metrics)?, bind(of_http, http)?);
+        Ok(Self { metrics, http, grpc: bind(of_grpc, grpc)?, grpc_shares_http })
+    }
+
+    /// The sockets at which items are served.
+    pub fn of_items(&self) -> impl Iterator<Item = &GatewaySocket> {
+        self.http.iter().chain(&self.grpc)
+    }
+}
+
+/// The port of `--replicate-on` if none is given.
+const REPLICATION_PORT: u16 = 11311;
+
+/// Binds the addresses of `--replicate-on`.
 ///
 /// # Errors
 /// [`ListenError`] for the first address that cannot be bound.
-pub fn bind_metrics(options: &Options) -> Result<Vec<TcpListener>, ListenError> {
-    let Some(text) = &options.metrics_listen else { return Ok(Vec::new()) };
-    resolve(text, METRICS_PORT)?.into_iter().map(bind_unblocking).collect()
+pub fn bind_replication(options: &Options) -> Result<Vec<TcpListener>, ListenError> {
+    let Some(text) = &options.replicate_on else { return Ok(Vec::new()) };
+    addresses_of(text, REPLICATION_PORT)?.into_iter().map(bind_unblocking).collect()
 }
 
-/// The port of HTTP if none is given.
-const HTTP_PORT: u16 = 8080;
-
-/// Binds the address of `--http-listen`, if it is given: all that its name stands for. The sockets never
-/// block.
-///
-/// # Errors
-/// [`ListenError`] for the first address that cannot be bound, or is not of the loopback under `-Z`.
-pub fn bind_http(options: &Options) -> Result<Vec<TcpListener>, ListenError> {
-    let Some(text) = &options.http_listen else { return Ok(Vec::new()) };
-    let addresses = match text.parse() {
-        Ok(port) => vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)],
-        Err(_) => resolve(text, HTTP_PORT)?,
-    };
-    let is_open = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
-    if options.enable_ssl
-        && let Some(open) = addresses.iter().find(is_open)
-    {
-        return Err(ListenError::HttpWithoutTls(*open));
+/// What an address stands for; a bare port is one of the loopback.
+fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
+    match text.parse() {
+        Ok(port) => Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]),
+        Err(_) => resolve(text, port),
     }
-    addresses.into_iter().map(bind_unblocking).collect()
+}
+
+/// Whether TLS is used at what an option names, and the addresses; a bare port is one of the loopback.
+fn of_items(
+    options: &Options,
+    text: Option<&str>,
+    port: u16,
+) -> Result<(Security, Vec<SocketAddr>), ListenError> {
+    let Some(entry) = text else { return Ok((Security::Plain, Vec::new())) };
+    let (security, text) = security_of(options, entry)?;
+    Ok((security, addresses_of(text, port)?))
+}
+
+/// Whether TLS is used at an address of HTTP or gRPC, and the address without its prefix.
+fn security_of<'t>(options: &Options, entry: &'t str) -> Result<(Security, &'t str), ListenError> {
+    match Security::of(entry) {
+        (security, text) if options.enable_ssl => Ok((security, text)),
+        (Security::Usual | Security::Plain, text) => Ok((Security::Plain, text)),
+        _ => Err(ListenError::NeedsTls(entry.to_owned())),
+    }
 }
 
 fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
@@ -380,16 +464,28 @@ fn bind_everywhere(
 /// `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
 pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let bad = || ListenError::Address(text.to_owned());
-    if let Ok(ip) = without_brackets(text).parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, port)]);
-    }
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, digits)) => (host, digits.parse().map_err(|_| bad())?),
-        None => (text, port),
-    };
-    let host = without_brackets(host);
-    let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| bad())?.collect();
+    let at = host_and_port(text, port)?;
+    let found: Vec<SocketAddr> = at.to_socket_addrs().map_err(|_| bad())?.collect();
     if found.is_empty() { Err(bad()) } else { Ok(found) }
+}
+
+/// The parts of an address.
+fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), ListenError> {
+    let bare = without_brackets(text);
+    if bare.parse::<IpAddr>().is_ok() {
+        return Ok((bare, port));
+    }
+    match text.rsplit_once(':') {
+        Some((host, digits)) => match digits.parse() {
+            Ok(port) => Ok((without_brackets(host), port)),
+            Err(_) => Err(ListenError::Address(text.to_owned())),
+        },
+        // A number would be taken for an address by the resolver.
+        None if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(ListenError::Address(text.to_owned()))
+        }
+        None => Ok((text, port)),
+    }
 }
 
 /// The text between brackets, if there are both.
@@ -445,16 +541,21 @@ fn bind_unix(
 pub fn write_port_file(
     listeners: &[Listener],
     udp: &[UdpSocket],
-    metrics: &[TcpListener],
-    http: &[TcpListener],
+    gateway: &GatewaySockets,
+    replication: &[TcpListener],
 ) -> io::Result<()> {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else { return Ok(()) };
     let mut text = String::new();
     let tcp = listeners.iter().filter_map(Listener::tcp_address).map(|address| ("TCP", address));
     let udp = udp.iter().filter_map(|socket| Some(("UDP", socket.local_addr().ok()?)));
-    let metrics = metrics.iter().filter_map(|socket| Some(("METRICS", socket.local_addr().ok()?)));
-    let http = http.iter().filter_map(|socket| Some(("HTTP", socket.local_addr().ok()?)));
-    for (transport, address) in tcp.chain(udp).chain(metrics).chain(http) {
+    let GatewaySockets { metrics, http, grpc, .. } = gateway;
+    let gateway = [("METRICS", metrics), ("HTTP", http), ("GRPC", grpc)];
+    let gateway = gateway.iter().flat_map(|(name, sockets)| {
+        sockets.iter().filter_map(move |socket| Some((*name, socket.address()?)))
+    });
+    let followers = replication.iter().filter_map(|socket| socket.local_addr().ok());
+    let followers = followers.map(|address| ("REPLICATION", address));
+    for (transport, address) in tcp.chain(udp).chain(gateway).chain(followers) {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         text.push_str(&format!("{transport} {family}: {}\n", address.port()));
     }

@@ -2,12 +2,14 @@
 //! sends them, and left out for a watcher that is too slow.
 
 use crate::clock::Clock;
+use larder_operations::{EventKind, EventKinds, EventQueue, ItemEvent};
 use larder_protocol::Streams;
-use larder_protocol::watch::{self, ConnectionLine, ItemLine, Peer};
+use larder_protocol::watch::{self, ConnectionLine, Found, ItemLine, Peer, StoreStatus};
 use larder_store::{Eviction, SizeClasses};
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 /// How many watchers there can be at once; memcached's own limit.
 const WATCHERS_MAX: usize = 20;
@@ -28,6 +30,8 @@ pub struct Log {
 #[derive(Debug, Default)]
 struct Watchers {
     list: Vec<Watcher>,
+    /// Those who read events instead of lines.
+    queues: Vec<Arc<EventQueue>>,
     last_id: u64,
     last_gid: u64,
 }
@@ -71,7 +75,7 @@ impl Log {
 
     /// How many watchers there are.
     pub fn watchers(&self) -> usize {
-        self.lock().list.len()
+        self.lock().count()
     }
 
     pub(crate) fn set_prefixes(&self, on: bool) {
@@ -86,7 +90,7 @@ impl Log {
     /// Adds a watcher and returns its number; `None` if there are too many.
     pub(crate) fn watch(&self, streams: Streams) -> Option<u64> {
         let mut watchers = self.lock();
-        if watchers.list.len() >= WATCHERS_MAX {
+        if watchers.count() >= WATCHERS_MAX {
             return None;
         }
         watchers.last_id += 1;
@@ -102,8 +106,30 @@ impl Log {
         self.observe(&watchers);
     }
 
+    /// Has events put into a queue; false if there are too many watchers.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn queue(&self, queue: &Arc<EventQueue>) -> bool {
+        let mut watchers = self.lock();
+        if watchers.count() >= WATCHERS_MAX {
+            return false;
+        }
+        watchers.queues.push(Arc::clone(queue));
+        self.observe(&watchers);
+        true
+    }
+
+    /// Has no more events put into a queue.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn unqueue(&self, queue: &Arc<EventQueue>) {
+        let mut watchers = self.lock();
+        watchers.queues.retain(|other| !Arc::ptr_eq(other, queue));
+        self.observe(&watchers);
+    }
+
     fn observe(&self, watchers: &Watchers) {
-        let all = watchers.list.iter().fold(Streams::default(), |all, w| all.with(w.streams));
+        let streams = watchers.list.iter().map(|watcher| watcher.streams);
+        let streams = streams.chain(watchers.queues.iter().map(|queue| streams_of(queue.kinds())));
+        let all = streams.fold(Streams::default(), Streams::with);
         let keep = |observed: u32| Some(observed & Streams::PREFIXES.0 | all.0);
         // The closure always returns a value, so the update cannot fail.
         let _ = self.observed.fetch_update(Relaxed, Relaxed, keep);
@@ -135,7 +161,18 @@ impl Log {
         let ttl = attributes.expiry.left(now);
         let idle_secs = now.0.saturating_sub(accessed.0);
         let eviction = ItemLine::Eviction { key, fetched, ttl, idle_secs, class, size };
-        self.write(Streams::EVICTIONS, |line| eviction.write(line));
+        self.note_item(Streams::EVICTIONS, &eviction);
+    }
+
+    /// Logs what happened to an item.
+    pub(crate) fn note_item(&self, stream: Streams, line: &ItemLine<'_>) {
+        self.write(stream, |rest| line.write(rest));
+        let watchers = self.lock();
+        if !watchers.queues.is_empty()
+            && let Some(event) = event_of(line, SystemTime::now())
+        {
+            watchers.queues.iter().for_each(|queue| queue.push(&event));
+        }
     }
 
     /// Logs that a connection was accepted, or closed and why. `peer` is in memcached's form.
@@ -205,6 +242,40 @@ impl Watcher {
     }
 }
 
+impl Watchers {
+    fn count(&self) -> usize {
+        self.list.len() + self.queues.len()
+    }
+}
+
+/// The streams in which events of these kinds are.
+fn streams_of(kinds: EventKinds) -> Streams {
+    let of = [
+        (EventKind::Hit, Streams::FETCHERS),
+        (EventKind::Miss, Streams::FETCHERS),
+        (EventKind::Stored, Streams::MUTATIONS),
+        (EventKind::Removed, Streams::DELETIONS),
+        (EventKind::Evicted, Streams::EVICTIONS),
+    ];
+    let wanted = of.into_iter().filter(|(kind, _)| kinds.has(*kind));
+    wanted.fold(Streams::default(), |all, (_, stream)| all.with(stream))
+}
+
+/// The event that a line tells of; `None` if nothing happened.
+fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
+    let (kind, key, value_len, ttl) = match *line {
+        ItemLine::Get { key, found: Found::Live, size, .. } => (EventKind::Hit, key, size, None),
+        ItemLine::Get { key, .. } => (EventKind::Miss, key, 0, None),
+        ItemLine::Store { key, status: StoreStatus::Stored, ttl, size, .. } => {
+            (EventKind::Stored, key, size, (ttl != 0).then_some(ttl))
+        }
+        ItemLine::Store { .. } => return None,
+        ItemLine::Deleted { key, size, .. } => (EventKind::Removed, key, size, None),
+        ItemLine::Eviction { key, ttl, size, .. } => (EventKind::Evicted, key, size, ttl),
+    };
+    Some(ItemEvent { kind, key, value_len, ttl, time })
+}
+
 /// A peer, whose name is in memcached's form, as the log shows it.
 fn peer_of(name: &str) -> Peer<'_> {
     let Some((kind, rest)) = name.split_once(':') else {
@@ -229,7 +300,6 @@ fn bare(host: &str) -> &str {
 mod tests {
     use super::*;
     use crate::slab_classes::size_classes;
-    use larder_protocol::watch::Found;
 
     fn log() -> Log {
         Log::new(Clock::start(), size_classes(true), 256 << 10)

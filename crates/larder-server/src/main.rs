@@ -2,15 +2,17 @@
 
 use clap::error::ErrorKind;
 use larder_operations::Limits;
+use larder_replica::{SECRET_LEN_MIN, Secret};
 use larder_server::auth::TokenFile;
 #[cfg(feature = "metrics")]
 use larder_server::gateway::Gateway;
 use larder_server::life_cycle::{LifeCycle, Phase};
-use larder_server::listener::{Listener, Security};
+use larder_server::listener::{GatewaySocket, GatewaySockets, Listener, Security};
 use larder_server::memory::Memory;
 use larder_server::memory_file::{self, Files, Start};
 use larder_server::options::{EngineKind, Options, OptionsError};
 use larder_server::pid_file::PidFile;
+use larder_server::replication::Replication;
 use larder_server::server::{Guards, Server};
 use larder_server::tls::Tls;
 use larder_server::verbosity::Verbosity;
@@ -19,9 +21,10 @@ use larder_server::{
 };
 use larder_session::Settings;
 use larder_store::cache::Cache;
+use larder_store::journal::{JournaledCache, Journals};
 use larder_store::{LimitRefused, delayed, segment};
 use std::fmt::Display;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::net::{TcpListener, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -108,7 +111,7 @@ fn fail(status: u8, message: impl Display) -> ExitCode {
 
 fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
     let classes = slab_classes::size_classes(!options.disable_cas);
-    let (limit_bytes, cas) = (Memory::new(options.memory_limit).items, !options.disable_cas);
+    let (limit_bytes, cas) = (items_bytes(&options), !options.disable_cas);
     let seed = rand::random();
     match options.engine {
         kind @ (EngineKind::Segment | EngineKind::Delayed) => {
@@ -119,13 +122,13 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 seed,
                 evict: !options.disable_evictions,
                 item_size_max: options.max_item_size,
-                threads: options.handles(),
+                threads: options.writers(),
                 size_exponent: options.size_exponent(),
                 flash: flash::open(&options).map_err(|error| failure(EX_OSERR)(&error))?,
             };
             // Locked memory must not exceed the limit that was given.
             let machine = platform::memory().filter(|_| !options.lock_memory);
-            let max = Memory::items_max(options.memory_limit, machine);
+            let max = Memory::items_max(options.memory_limit, machine) - options.journal_bytes();
             let (file, image) = (&options.memory_file, &options.suboptions.memory_image);
             let (cache, start) = if file.is_none() && image.is_none() {
                 let cache = segment::Cache::growable(config, max);
@@ -177,10 +180,16 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
     }
 }
 
+/// The memory for items under the limit that was given.
+fn items_bytes(options: &Options) -> usize {
+    Memory::new(options.memory_limit).items - options.journal_bytes()
+}
+
 /// The options with the memory limit that a region allows which was made under another one.
 fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
-    if max < Memory::new(options.memory_limit).items {
+    if max < items_bytes(&options) {
+        let max = max + options.journal_bytes();
         let mib = *Memory::range(LimitRefused { min: 1, max }).end();
         tracing::warn!(
             "-m {}: the file of -e, or its file system, has room for {mib} MiB, which is the limit now: \
@@ -192,21 +201,45 @@ fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     options
 }
 
-/// Serves `cache`; `region` is the cache that may be in a file.
+/// Serves `cache`, which keeps journals if it has followers: without them, nothing is paid for that. `region` is the
+/// cache that may be in a file.
 fn serve(
+    options: Options,
+    cache: &(impl Cache + Send + Sync),
+    verbosity: Verbosity,
+    start: Start,
+    region: Option<&segment::Cache>,
+) -> Result<(), Failure> {
+    if options.replicate_on.is_none() {
+        return serve_and(options, cache, verbosity, start, region, |_, _, _, _| Ok(()));
+    }
+    let journals = Journals::new(options.journal_bytes(), options.writers());
+    let cache = &JournaledCache::new(cache.clone(), journals);
+    serve_and(options, cache, verbosity, start, region, |replication, server, secret, sockets| {
+        replication.lead(server, cache, secret, sockets)
+    })
+}
+
+/// Serves `cache`; `lead` serves those who connect to the sockets for followers.
+fn serve_and(
     options: Options,
     cache: &impl Cache,
     verbosity: Verbosity,
     start: Start,
     region: Option<&segment::Cache>,
+    lead: impl FnOnce(
+        &mut Replication,
+        &Arc<Server>,
+        Option<Secret>,
+        Vec<TcpListener>,
+    ) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
     let tokens = options.token_file.as_deref().map(TokenFile::open).transpose();
     let tokens = tokens.map_err(|error| failure(1)(&error))?;
-    let spare =
-        FILES_SPARE + options.http_listen.as_ref().map_or(0, |_| options.gateway_conns as u64);
+    let spare = FILES_SPARE + if options.has_web() { options.gateway_conns as u64 } else { 0 };
     platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {
         failure(EX_OSERR)(&format!(
             "failed to set rlimit for open files. Try starting as root or requesting smaller \
@@ -217,9 +250,10 @@ fn serve(
     // Once clients can connect, signals can arrive too: SIGHUP would end a process without a handler.
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
-    let Bound { listeners, udp, metrics, http } = bind(&options)?;
+    let secret = read_secret(&options)?;
+    let Bound { listeners, udp, gateway, followers } = bind(&options)?;
     // Its files may be readable for root alone.
-    let tls = start_tls(&options, &listeners)?;
+    let tls = start_tls(&options, &listeners, &gateway)?;
     detach(&options)?;
     drop_privileges(&options)?;
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
@@ -241,8 +275,10 @@ fn serve(
         limits: Limits {
             item_size_max: options.max_item_size,
             classes: slab_classes::size_classes(!options.disable_cas),
+            prefix_delimiter: options.prefix_delimiter.unwrap_or(b':'),
         },
         flush_enabled: !options.disable_flush_all,
+        read_only: options.follow.is_some(),
         requests_per_turn: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
         resp_databases: options.suboptions.resp_db + 1,
@@ -254,14 +290,24 @@ fn serve(
     for address in server.listening() {
         tracing::info!("listening on {address}");
     }
-    for address in metrics.iter().filter_map(|listener| listener.local_addr().ok()) {
+    for address in gateway.metrics.iter().filter_map(GatewaySocket::address) {
         tracing::info!("metrics are at http://{address}/metrics");
     }
-    for address in http.iter().filter_map(|listener| listener.local_addr().ok()) {
-        tracing::info!("items are at http://{address}/v1/keys");
+    for socket in &gateway.http {
+        let scheme = if socket.security == Security::Plain { "http" } else { "https" };
+        let too = if gateway.grpc_shares_http { ", and gRPC is there, too" } else { "" };
+        if let Some(address) = socket.address() {
+            tracing::info!("items are at {scheme}://{address}/v1/keys{too}");
+        }
+    }
+    for address in gateway.grpc.iter().filter_map(GatewaySocket::address) {
+        tracing::info!("gRPC is at {address}");
+    }
+    for address in followers.iter().filter_map(|socket| socket.local_addr().ok()) {
+        tracing::info!("followers get copies at {address}");
     }
     greet(&server);
-    if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp, &http) {
+    if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp, &gateway) {
         tracing::warn!(
             "anybody who can connect to this machine may read and change all items: give \
              -l 127.0.0.1 to serve this machine alone, or -Y or -S to ask for logins"
@@ -275,8 +321,12 @@ fn serve(
         memory_file::settle(region);
     }
     #[cfg(feature = "metrics")]
-    let gateway = Gateway::start(&server, cache, metrics, http).map_err(|error| os(&error))?;
+    let gateway = Gateway::start(&server, cache, gateway).map_err(|error| os(&error))?;
+    let mut replication =
+        Replication::follow(&server, cache, secret.clone()).map_err(|error| os(&error))?;
+    lead(&mut replication, &server, secret, followers).map_err(|error| os(&error))?;
     driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
+    replication.stop();
     #[cfg(feature = "metrics")]
     gateway.stop();
     if let (Some(region), Some(image), Phase::Draining) = (region, image, server.life.requested()) {
@@ -289,7 +339,7 @@ fn serve(
 /// Prints what was started, if standard error is a terminal.
 #[expect(clippy::print_stderr, reason = "for a person, whatever the log shows")]
 fn greet(server: &Server) {
-    if std::io::stderr().is_terminal() {
+    if io::stderr().is_terminal() {
         let (options, addresses) = (&server.options, server.listening());
         eprintln!(
             "larderd {} listens on {}: {} MiB of memory, {} threads",
@@ -306,15 +356,15 @@ fn is_open_to_others(
     server: &Server,
     listeners: &[Listener],
     udp: &[UdpSocket],
-    http: &[TcpListener],
+    gateway: &GatewaySockets,
 ) -> bool {
-    let certified = |listener: &Listener| {
-        server.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates(listener.security()))
-    };
-    let open = listeners.iter().filter(|listener| !certified(listener));
+    let certified =
+        |security| server.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates(security));
+    let open = listeners.iter().filter(|listener| !certified(listener.security()));
+    let of_gateway = gateway.of_items().filter(|socket| !certified(socket.security));
     let datagrams = udp.iter().filter_map(|socket| socket.local_addr().ok());
-    let http = http.iter().filter_map(|socket| socket.local_addr().ok());
-    let mut addresses = open.filter_map(Listener::tcp_address).chain(datagrams).chain(http);
+    let open = open.filter_map(Listener::tcp_address);
+    let mut addresses = open.chain(datagrams).chain(of_gateway.filter_map(GatewaySocket::address));
     addresses.any(|address| !address.ip().to_canonical().is_loopback())
 }
 
@@ -322,8 +372,23 @@ fn is_open_to_others(
 struct Bound {
     listeners: Vec<Listener>,
     udp: Vec<UdpSocket>,
-    metrics: Vec<TcpListener>,
-    http: Vec<TcpListener>,
+    gateway: GatewaySockets,
+    /// For followers.
+    followers: Vec<TcpListener>,
+}
+
+/// The secret of the file of `--cluster-secret`, which may be readable for root alone.
+fn read_secret(options: &Options) -> Result<Option<Secret>, Failure> {
+    let Some(path) = &options.cluster_secret else { return Ok(None) };
+    let name = path.display();
+    let file = std::fs::read(path)
+        .map_err(|error| failure(EX_USAGE)(&format!("--cluster-secret {name}: {error}")))?;
+    let secret = Secret::of(&file).ok_or_else(|| {
+        failure(EX_USAGE)(&format!(
+            "--cluster-secret {name}: the secret must have at least {SECRET_LEN_MIN} bytes"
+        ))
+    })?;
+    Ok(Some(secret))
 }
 
 /// The sockets that were passed, or those that the command line asks for.
@@ -338,16 +403,23 @@ fn bind(options: &Options) -> Result<Bound, Failure> {
     if listeners.is_empty() && udp.is_empty() {
         return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -U, -l or -s"));
     }
-    let metrics = listener::bind_metrics(options).map_err(|error| os(&error))?;
-    let http = listener::bind_http(options).map_err(|error| os(&error))?;
-    listener::write_port_file(&listeners, &udp, &metrics, &http).map_err(|error| os(&error))?;
-    Ok(Bound { listeners, udp, metrics, http })
+    let gateway = GatewaySockets::bind(options).map_err(|error| os(&error))?;
+    let followers = listener::bind_replication(options).map_err(|error| os(&error))?;
+    listener::write_port_file(&listeners, &udp, &gateway, &followers)
+        .map_err(|error| os(&error))?;
+    Ok(Bound { listeners, udp, gateway, followers })
 }
 
 /// Reads certificates, under `-Z`.
-fn start_tls(options: &Options, listeners: &[Listener]) -> Result<Option<Arc<Tls>>, Failure> {
+fn start_tls(
+    options: &Options,
+    listeners: &[Listener],
+    gateway: &GatewaySockets,
+) -> Result<Option<Arc<Tls>>, Failure> {
     if options.enable_ssl {
-        let tls = Tls::new(options.suboptions.tls.clone(), listeners);
+        let of_gateway = gateway.of_items().map(|socket| socket.security);
+        let securities = listeners.iter().map(Listener::security).chain(of_gateway);
+        let tls = Tls::new(options.suboptions.tls.clone(), securities);
         return tls.map(|tls| Some(Arc::new(tls))).map_err(|error| failure(EX_USAGE)(&error));
     }
     let secure = |listener: &Listener| {

@@ -12,6 +12,7 @@ use crate::memory::Memory;
 use crate::memory_file::Start;
 use crate::options::Options;
 use crate::prefixes::Prefixes;
+use crate::replication::ReplicationStatus;
 use crate::seldom::SeldomWarning;
 use crate::tls::Tls;
 use crate::verbosity::Verbosity;
@@ -40,6 +41,9 @@ pub struct Server {
     pub start: Start,
     /// The open connections, and counts of them.
     pub connections: Connections,
+    /// Counts of HTTP and gRPC.
+    #[cfg(feature = "metrics")]
+    pub(crate) web: larder_gateway::WebCounts,
     /// The counters of each worker, and of the gateway if it has items.
     pub counters: Vec<Arc<Counters>>,
     /// Addresses that are listened on, in memcached's form.
@@ -58,6 +62,9 @@ pub struct Server {
     pub controls: Controls,
     /// When each worker was last seen alive, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
+    pub(crate) replication: ReplicationStatus,
+    /// Warns of peers that were refused as followers.
+    pub(crate) refused_follower_log: SeldomWarning,
     pub(crate) verbosity: Verbosity,
     pub(crate) cache: Box<dyn CacheControl>,
     /// Connections that are to be closed because memory is short.
@@ -107,7 +114,7 @@ impl Server {
         log.set_prefixes(options.prefix_delimiter.is_some());
         Self {
             log,
-            prefixes: Prefixes::new(options.prefix_delimiter.unwrap_or(b':')),
+            prefixes: Prefixes::new(settings.limits.prefix_delimiter),
             verbosity,
             settings,
             passwords,
@@ -115,6 +122,8 @@ impl Server {
             clock,
             start,
             connections: Connections::default(),
+            #[cfg(feature = "metrics")]
+            web: larder_gateway::WebCounts::default(),
             counters,
             listeners: Mutex::default(),
             life,
@@ -125,6 +134,8 @@ impl Server {
             cache: Box::new(cache.clone()),
             shedding: Shedding::default(),
             shed_log: SeldomWarning::default(),
+            replication: ReplicationStatus::new(options.follow.is_some()),
+            refused_follower_log: SeldomWarning::default(),
             accept_log: SeldomWarning::default(),
             refused_log: SeldomWarning::default(),
             limit_mib: options.memory_limit.into(),
@@ -169,7 +180,9 @@ impl Server {
     fn note_refused_memory(&self) {
         let max = usize::try_from(self.gauges().limit_bytes).unwrap_or(usize::MAX);
         let limit = self.limit_mib.load(Relaxed);
-        if max < Memory::new(limit).items {
+        let journals = self.options.journal_bytes();
+        if max < Memory::new(limit).items - journals {
+            let max = max + journals;
             let lower = *Memory::range(LimitRefused { min: 1, max }).end();
             self.limit_mib.store(lower, Relaxed);
             tracing::warn!(
@@ -188,6 +201,7 @@ impl Server {
     /// The memory limit and its parts, as they are now.
     pub(crate) fn memory(&self) -> Memory {
         let memory = Memory::new(self.limit_mib.load(Relaxed));
+        let memory = Memory { items: memory.items - self.options.journal_bytes(), ..memory };
         match self.options.suboptions.read_buf_mem_limit {
             0 => memory,
             limit => Memory { connections: limit.min(memory.connections), ..memory },

@@ -137,7 +137,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         let host = &*self.server;
         let settings = &host.settings;
         let (counters, limits) = (&*self.counters, &settings.limits);
-        let operations = OpContext::new(&mut self.engine, counters, limits, now.seconds());
+        let operations = OpContext::new(&mut self.engine, counters, limits, now);
         let mut cx = Context { operations, host, settings, waker };
         let mut moved = IoBytes::default();
         let timing = Timing { begun: now, clock: &host.clock, latencies: &counters.latencies };
@@ -203,7 +203,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
     ) -> NextAction {
         let (engine, settings) = (&mut self.engine, &self.udp_settings);
         let counters = &*self.counters;
-        let operations = OpContext::new(engine, counters, &settings.limits, now.seconds());
+        let operations = OpContext::new(engine, counters, &settings.limits, now);
         let host = &*self.server;
         let mut cx = Context { operations, host, settings, waker };
         let mut moved = IoBytes::default();

@@ -61,10 +61,17 @@ impl Options {
         if self.http_listen.is_some() && !cfg!(feature = "http") {
             return refuse(USAGE, "--http-listen: larderd was built without the feature http");
         }
+        if self.grpc_listen.is_some() && !cfg!(feature = "grpc") {
+            return refuse(USAGE, "--grpc-listen: larderd was built without the feature grpc");
+        }
+        if self.token_file.is_some() && !self.has_web() {
+            return refuse(USAGE, "--token-file needs --http-listen or --grpc-listen");
+        }
         if self.gateway_conns == 0 {
             return refuse(USAGE, "--gateway-conns must be at least 1");
         }
         self.check_logins()?;
+        self.check_replication()?;
         if self.napi_ids == Some(0) {
             return refuse(1, "Maximum number of NAPI IDs must be greater than 0");
         }
@@ -136,6 +143,49 @@ impl Options {
         }
     }
 
+    /// Refuses what can't be copied, and copies for strangers.
+    fn check_replication(&self) -> Result<(), Misuse> {
+        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+        let replicates = self.replicate_on.is_some() || self.follow.is_some();
+        if replicates && !self.suboptions.flash.files.is_empty() {
+            return refuse(
+                "--replicate-on and --follow: items in the files of -o ext_path can't be copied yet"
+                    .to_owned(),
+            );
+        }
+        if self.cluster_secret.is_some() && !replicates {
+            return refuse("--cluster-secret is for --replicate-on and --follow".to_owned());
+        }
+        if self.replicate_on.is_some()
+            && (self.journal_bytes() == 0 || self.journal_bytes() > self.limit_bytes() / 2)
+        {
+            return refuse(
+                "--journal-size must be at least 1 MiB, and at most half of -m".to_owned(),
+            );
+        }
+        if let Some(leader) = &self.follow
+            && !leader.rsplit_once(':').is_some_and(|(host, port)| {
+                !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
+            })
+        {
+            return refuse(format!(
+                "--follow {leader}: give HOST:PORT, the --replicate-on of a leader"
+            ));
+        }
+        let addresses = [("--replicate-on", &self.replicate_on), ("--follow", &self.follow)];
+        for (name, address) in addresses {
+            if let Some(address) = address.as_deref().filter(|_| self.cluster_secret.is_none())
+                && !is_loopback(address)
+            {
+                return refuse(format!(
+                    "{name} {address}: beyond this machine, give --cluster-secret FILE, lest anybody \
+                     reads or changes all items"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses options that conflict with a flash tier.
     fn check_flash(&self) -> Result<(), Misuse> {
         if self.suboptions.flash.files.is_empty() {
@@ -195,4 +245,18 @@ impl Options {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether an address, with or without a port, is one of this machine alone.
+fn is_loopback(address: &str) -> bool {
+    if address.parse::<u16>().is_ok() {
+        return true;
+    }
+    let host = match address.parse::<std::net::IpAddr>() {
+        Ok(_) => address,
+        Err(_) => address.rsplit_once(':').map_or(address, |(host, _)| host),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }

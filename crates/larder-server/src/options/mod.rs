@@ -73,9 +73,16 @@ pub struct Options {
     pub metrics_listen: Option<String>,
 
     /// Address at which items, statistics and metrics are found over HTTP: PORT on the loopback, HOST,
-    /// HOST:PORT or [V6]:PORT, with port 8080 if none is given
+    /// HOST:PORT or [V6]:PORT, with port 8080 if none is given; under -Z, with notls:, mtls: or btls: before
+    /// it, as for -l
     #[arg(long, value_name = "ADDR")]
     pub http_listen: Option<String>,
+
+    /// Address at which items and statistics are found over gRPC (larder.v1.Cache): PORT on the loopback, HOST,
+    /// HOST:PORT or [V6]:PORT, with port 50051 if none is given; it may be that of HTTP, and have the same
+    /// prefixes
+    #[arg(long, value_name = "ADDR")]
+    pub grpc_listen: Option<String>,
 
     /// Names that HTTP clients may have for this server, separated by commas, beside addresses and localhost
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "http_listen")]
@@ -85,15 +92,34 @@ pub struct Options {
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',', requires = "http_listen")]
     pub http_cors: Vec<String>,
 
-    /// Connections of HTTP that may be open at the same time, beside those of -c; others take the places of
-    /// idle ones
+    /// Connections of HTTP and gRPC that may be open at the same time, beside those of -c; others take the places
+    /// of idle ones
     #[arg(long, value_name = "NUM", default_value_t = 256)]
     pub gateway_conns: usize,
 
-    /// File of tokens with which HTTP clients log in: NAME:TOKEN, or NAME:TOKEN:read for one that may not
-    /// change anything, a line each
-    #[arg(long, value_name = "FILE", requires = "http_listen")]
+    /// File of tokens with which clients of HTTP and gRPC log in: NAME:TOKEN, or NAME:TOKEN:read for one that may
+    /// not change anything, a line each
+    #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+
+    /// Keep a copy of the items of this leader, HOST:PORT of its --replicate-on, and serve reads alone
+    #[arg(long, value_name = "HOST:PORT")]
+    pub follow: Option<String>,
+
+    /// Address at which followers get copies of all items: PORT on the loopback, HOST, HOST:PORT or [V6]:PORT,
+    /// with port 11311 if none is given
+    #[arg(long, value_name = "ADDR")]
+    pub replicate_on: Option<String>,
+
+    /// Memory for the keys of changes that followers have not been sent yet, in MiB, out of -m [default: 1/64
+    /// of -m, at least 4, at most a quarter of -m]
+    #[arg(long, value_name = "MB", requires = "replicate_on")]
+    pub journal_size: Option<usize>,
+
+    /// File with the secret that --replicate-on and --follow require of the other side; it is needed off the
+    /// loopback
+    #[arg(long, value_name = "FILE")]
+    pub cluster_secret: Option<PathBuf>,
 
     /// Run in the background as a daemon, once all addresses are bound
     #[arg(short = 'd', long)]
@@ -302,10 +328,32 @@ pub enum Runtime {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// The threads that have a handle to the cache: workers, and the one of HTTP.
+    /// The threads that answer requests with a handle to the cache: workers, and the one of HTTP and gRPC.
     #[must_use]
     pub fn handles(&self) -> usize {
-        self.threads + usize::from(self.http_listen.is_some())
+        self.threads + usize::from(self.has_web())
+    }
+
+    /// The threads that write to the cache: those, and the one that follows a leader.
+    #[must_use]
+    pub fn writers(&self) -> usize {
+        self.handles() + usize::from(self.follow.is_some())
+    }
+
+    /// The memory for journals, in bytes.
+    #[must_use]
+    pub fn journal_bytes(&self) -> usize {
+        if self.replicate_on.is_none() {
+            return 0;
+        }
+        let usual = (self.limit_bytes() / 64).max(4 * MIB).min(self.limit_bytes() / 4);
+        self.journal_size.map_or(usual, |mib| mib.saturating_mul(MIB))
+    }
+
+    /// Whether there is a thread for HTTP and gRPC.
+    #[must_use]
+    pub fn has_web(&self) -> bool {
+        self.http_listen.is_some() || self.grpc_listen.is_some()
     }
 
     /// Reads a command line that contains the settings of all sources.
@@ -326,7 +374,9 @@ impl Options {
 
     fn make_paths_absolute(&mut self) {
         let tls = &mut self.suboptions.tls;
-        let paths = [&mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
+        let secret = &mut self.cluster_secret;
+        let paths =
+            [secret, &mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
         let files = self.suboptions.flash.files.iter_mut().map(|file| &mut file.path);
         for path in paths.into_iter().flatten().chain(files) {
             // It fails only for an empty path, which fails again when it is opened.

@@ -26,9 +26,9 @@ const CLOSED: &str = "larder_connections_closed_total";
 const COMMANDS_TOTAL: &str = "larder_commands_total";
 const COMPARES: &str = "larder_compares_total";
 const DEAD_READ: &str = "larder_dead_items_read_total";
-const MEMORY: &str = "larder_memory_bytes";
+pub(super) const MEMORY: &str = "larder_memory_bytes";
 const REFUSED: &str = "larder_stores_refused_total";
-const REMOVED: &str = "larder_items_removed_total";
+pub(super) const REMOVED: &str = "larder_items_removed_total";
 const REMOVED_UNREAD: &str = "larder_items_removed_unread_total";
 
 pub(super) const PROCESS: &[Row] = &[
@@ -464,8 +464,7 @@ pub(super) const ITEMS: &[Row] = &[
         "reclaimed",
         Engine(|c| c.reclaimed),
         "Expired or flushed items that were removed.",
-    )
-    .metric(REMOVED, &[("reason", "expired")]),
+    ),
 ];
 
 pub(super) const LAST: &[Row] = &[Row::constant("lru_bumps_dropped", "0", NO_LISTS)];

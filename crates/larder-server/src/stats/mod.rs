@@ -4,12 +4,15 @@
 mod conns;
 mod flash;
 mod general;
+mod hot_keys;
 mod items;
 mod latency;
+mod memory;
 mod metric_help;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod mrc;
+mod replication;
 mod row;
 mod settings;
 mod slab_class;
@@ -45,7 +48,11 @@ pub(crate) fn answer(
         b"items" => "items",
         b"slabs" => "slabs",
         b"mrc" => "mrc",
+        b"memory" => "memory",
         b"latency" => "latency",
+        b"hotkeys" => "hotkeys",
+        b"prefixes" => "prefixes",
+        b"replication" => "replication",
         b"sizes" => {
             stat("sizes_status", "disabled");
             return StatsAnswer::Lines;
@@ -61,8 +68,9 @@ pub(crate) fn answer(
             None => return StatsAnswer::Refused(StatsRefusal::UnknownPage),
         },
     };
-    if let Some(page) = Page::named(page) {
-        page.show(server, stat);
+    match Page::named(page) {
+        Some(page) if page.is_allowed(server) => page.show(server, stat),
+        _ => return StatsAnswer::Refused(StatsRefusal::KeysNotAllowed),
     }
     StatsAnswer::Lines
 }

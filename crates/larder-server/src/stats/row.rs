@@ -3,7 +3,8 @@
 use super::slab_class::SlabClass;
 use super::snapshot::Snapshot;
 use super::socket::Socket;
-use larder_operations::{ClassCounters, CommandClass, Counter, Histogram, ThreadCounters};
+use crate::replication::FollowerStatus;
+use larder_operations::{ClassCounters, CommandClass, Counter, Histogram, Hot, ThreadCounters};
 use larder_store::{ClassGauges, FlashPage};
 use std::borrow::Cow;
 use std::fmt;
@@ -20,6 +21,10 @@ pub(super) enum Entry<'a> {
     Page(FlashPage),
     /// A class of commands.
     Commands(CommandClass),
+    /// A key or prefix that many requests are for.
+    Hot(&'a Hot),
+    /// A server that keeps a copy of this one's items.
+    Follower(&'a FollowerStatus),
 }
 
 /// One statistic.
@@ -103,6 +108,10 @@ pub(super) enum Source {
     Page(fn(&FlashPage) -> u64),
     /// Something about the latencies of a class of commands.
     Latency(fn(&Histogram) -> Value),
+    /// Something about a key or prefix that many requests are for.
+    Hot(fn(&Hot) -> Value),
+    /// Something about a follower.
+    Follower(fn(&FollowerStatus) -> Value),
     /// It never changes.
     Constant(&'static str),
 }
@@ -203,8 +212,11 @@ impl Source {
             (Self::Latency(read), &Entry::Commands(class)) => {
                 read(snapshot.counters().latencies.of(class))
             }
+            (Self::Hot(read), &Entry::Hot(hot)) => read(hot),
+            (Self::Follower(read), &Entry::Follower(follower)) => read(follower),
             (Self::Constant(value), _) => value.into(),
             (Self::Slab(_) | Self::Socket(_) | Self::Page(_) | Self::Latency(_), _) => return None,
+            (Self::Hot(_) | Self::Follower(_), _) => return None,
         };
         Some(value)
     }

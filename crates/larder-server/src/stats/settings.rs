@@ -79,9 +79,7 @@ pub(super) const MEMCACHEDS: &[Row] = &[
     Row::constant("num_threads_per_udp", "0", "Each UDP socket has one thread."),
     Row::text(
         "stat_key_prefix",
-        Server(|s| {
-            char::from(s.server.options.prefix_delimiter.unwrap_or(b':')).to_string().into()
-        }),
+        Server(|s| char::from(s.server.settings.limits.prefix_delimiter).to_string().into()),
         "Character that ends a key's prefix in `stats detail` (`-D`).",
     ),
     Row::text(

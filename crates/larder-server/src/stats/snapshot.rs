@@ -5,11 +5,14 @@ use crate::controls::TunedFlash;
 use crate::options::suboptions::{Shown, Suboptions};
 use crate::platform;
 use crate::server::Server;
-use larder_operations::{ClassCounters, Counter, Counters};
+use larder_operations::{ClassCounters, Counter, Counters, HotKeys, Hottest};
 use larder_store::segment::MissRatioCurve;
 use larder_store::{ClassGauges, FlashGauges, Gauges};
 use std::cell::OnceCell;
 use std::time::Duration;
+
+/// How many keys and prefixes are shown.
+const HOTTEST_SHOWN: usize = 20;
 
 pub(super) struct Snapshot<'s> {
     pub(super) server: &'s Server,
@@ -20,6 +23,7 @@ pub(super) struct Snapshot<'s> {
     tuned: OnceCell<Shown>,
     flash: OnceCell<Option<FlashGauges>>,
     tuned_flash: OnceCell<TunedFlash>,
+    hottest: OnceCell<Hottest>,
 }
 
 impl<'s> Snapshot<'s> {
@@ -33,6 +37,7 @@ impl<'s> Snapshot<'s> {
             tuned: OnceCell::new(),
             flash: OnceCell::new(),
             tuned_flash: OnceCell::new(),
+            hottest: OnceCell::new(),
         }
     }
 
@@ -51,6 +56,14 @@ impl<'s> Snapshot<'s> {
     /// A count of all threads and size classes together.
     pub(super) fn class_counter(&self, counter: fn(&ClassCounters) -> &Counter) -> u64 {
         self.counters().classes.iter().map(|class| counter(class).get()).sum()
+    }
+
+    /// What most requests are for.
+    pub(super) fn hottest(&self) -> &Hottest {
+        self.hottest.get_or_init(|| {
+            let threads = self.server.counters.iter().map(|counters| &counters.hot_keys);
+            HotKeys::hottest(threads, self.server.clock.now(), HOTTEST_SHOWN)
+        })
     }
 
     /// The engine's totals.

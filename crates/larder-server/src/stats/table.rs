@@ -9,12 +9,15 @@
 
 use super::row::{Entry, Metric, Row};
 use super::snapshot::Snapshot;
-use super::{conns, flash, general, items, latency, mrc, settings, slabs, socket, tls};
+use super::{
+    conns, flash, general, hot_keys, items, latency, memory, mrc, replication, settings, slabs,
+    socket, tls,
+};
 use crate::server::Server;
-use larder_operations::CommandClass;
+use larder_operations::{CommandClass, Hot};
 
 /// Every page that has rows.
-pub static PAGES: [&Page; 8] = [
+pub static PAGES: [&Page; 12] = [
     &Page {
         name: "general",
         sections: &[Section {
@@ -64,7 +67,29 @@ pub static PAGES: [&Page; 8] = [
         name: "latency",
         sections: &[Section { each: Each::Commands, rows: &[latency::ROWS] }],
     },
+    &Page {
+        name: "hotkeys",
+        sections: &[
+            Section { each: Each::Server, rows: &[hot_keys::SAMPLES] },
+            Section { each: Each::HotKey, rows: &[hot_keys::KEY] },
+        ],
+    },
+    &Page {
+        name: "prefixes",
+        sections: &[
+            Section { each: Each::Server, rows: &[hot_keys::SAMPLES] },
+            Section { each: Each::Prefix, rows: &[hot_keys::PREFIX] },
+        ],
+    },
+    &Page { name: "memory", sections: &[Section { each: Each::Server, rows: &[memory::ROWS] }] },
     &Page { name: "mrc", sections: &[Section { each: Each::Server, rows: &[mrc::ROWS] }] },
+    &Page {
+        name: "replication",
+        sections: &[
+            Section { each: Each::Server, rows: &[replication::ROWS] },
+            Section { each: Each::Follower, rows: &[replication::FOLLOWER] },
+        ],
+    },
 ];
 
 /// What one `stats` request shows.
@@ -99,14 +124,26 @@ enum Each {
     Socket,
     /// For each page of the flash tier, with its number in front.
     Page,
+    /// For each of the keys that most requests are for, with its rank in front.
+    HotKey,
+    /// The same for prefixes.
+    Prefix,
     /// For each class of commands that was used, with its name in front.
     Commands,
+    /// For each follower, with a number in front.
+    Follower,
 }
 
 impl Page {
     /// The page of this name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         PAGES.into_iter().find(|page| page.name == name)
+    }
+
+    /// Whether clients may see it: under `-X` no page shows keys.
+    pub(crate) fn is_allowed(&self, server: &Server) -> bool {
+        let shows_keys = |section: &Section| matches!(section.each, Each::HotKey | Each::Prefix);
+        !(server.options.disable_dumping && self.sections.iter().any(shows_keys))
     }
 
     /// Its rows, in the order in which they are shown.
@@ -148,6 +185,13 @@ impl Each {
                     show(&format!("{number}:"), &Entry::Page(page));
                 }
             }
+            Self::HotKey => visit_ranked(&snapshot.hottest().keys, show),
+            Self::Prefix => visit_ranked(&snapshot.hottest().prefixes, show),
+            Self::Follower => {
+                for (number, follower) in (1..).zip(snapshot.server.replication.followers()) {
+                    show(&format!("{number}:"), &Entry::Follower(&follower));
+                }
+            }
             Self::Commands => {
                 let latencies = &snapshot.counters().latencies;
                 for class in CommandClass::ALL {
@@ -157,6 +201,12 @@ impl Each {
                 }
             }
         }
+    }
+}
+
+fn visit_ranked(hottest: &[Hot], show: &mut dyn FnMut(&str, &Entry<'_>)) {
+    for (rank, hot) in (1..).zip(hottest) {
+        show(&format!("{rank}:"), &Entry::Hot(hot));
     }
 }
 

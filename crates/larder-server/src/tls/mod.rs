@@ -8,7 +8,7 @@ pub use counts::TlsCounts;
 pub use load::LoadError;
 
 use crate::clock::Clock;
-use crate::listener::{Listener, Security};
+use crate::listener::Security;
 use crate::options;
 use load::{Clients, load};
 use rustls::ServerConfig;
@@ -43,15 +43,18 @@ struct Configurations {
 }
 
 impl Tls {
-    /// Reads the files that the options name; `listeners` will use them.
+    /// Reads the files that the options name, for listeners of these kinds.
     ///
     /// # Errors
     /// [`LoadError`] for the first invalid file.
-    pub fn new(options: options::Tls, listeners: &[Listener]) -> Result<Self, LoadError> {
+    pub fn new(
+        options: options::Tls,
+        mut securities: impl Iterator<Item = Security>,
+    ) -> Result<Self, LoadError> {
         let clock = Clock::start();
         let provider = Arc::new(ring::default_provider());
         let present = Configurations::read(&options, &provider)?;
-        let asks = listeners.iter().any(|listener| listener.security() == Security::Certified);
+        let asks = securities.any(|security| security == Security::Certified);
         if asks && present.certified.is_none() {
             return Err(LoadError::NoAuthority("mtls:"));
         }
@@ -82,6 +85,16 @@ impl Tls {
             Security::Anonymous => Some(Arc::clone(&present.anonymous)),
             Security::Certified => present.certified.clone(),
         }
+    }
+
+    /// The configuration of a new connection of HTTP at an encrypted listener.
+    #[cfg(feature = "http")]
+    pub(crate) fn configuration_of_http(&self, security: Security) -> Arc<ServerConfig> {
+        let present = self.configuration(security);
+        let present = present.unwrap_or_else(|| Arc::clone(&self.present().usual));
+        let mut configuration = (*present).clone();
+        configuration.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(configuration)
     }
 
     /// Whether a listener serves only clients with a valid certificate.

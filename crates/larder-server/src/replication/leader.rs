@@ -1,0 +1,314 @@
+//! The leader's sockets: followers are accepted, greeted, and sent what they do not have.
+
+use super::status::{FollowerShown, FollowerStatus};
+use super::stop::Stop;
+use crate::clock::Clock;
+use crate::server::Server;
+use larder_replica::{Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, Secret, Sender, Step};
+use larder_store::cache::Cache;
+use larder_store::journal::{Bell, JournaledCache, Journals};
+use larder_store::{Engine, Now};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// Followers that may be connected at the same time.
+const FOLLOWERS_MAX: usize = 16;
+/// Connections that may be in their greeting.
+const GREETINGS_MAX: usize = 32;
+/// How long a greeting may take.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+/// How often the leader says that it is alive.
+const BEAT: Duration = Duration::from_millis(100);
+/// A follower that accepts or acknowledges nothing for this long is disconnected.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// What all connections share.
+pub(super) struct Leader<C> {
+    server: Arc<Server>,
+    cache: JournaledCache<C>,
+    secret: Option<Secret>,
+    boot: u64,
+    stop: Arc<Stop>,
+    greeting: AtomicUsize,
+}
+
+impl<C: Cache + Send + Sync> Leader<C> {
+    pub(super) fn new(
+        server: &Arc<Server>,
+        cache: &JournaledCache<C>,
+        secret: Option<Secret>,
+        stop: &Arc<Stop>,
+    ) -> Self {
+        Self {
+            server: Arc::clone(server),
+            cache: cache.clone(),
+            secret,
+            boot: rand::random(),
+            stop: Arc::clone(stop),
+            greeting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Accepts followers until the end, and waits for the threads of all.
+    pub(super) fn accept(&self, listeners: &[TcpListener]) {
+        std::thread::scope(|scope| {
+            while self.stop.wait_for_connection(listeners) {
+                for listener in listeners {
+                    let Ok((stream, address)) = listener.accept() else { continue };
+                    if self.greeting.fetch_add(1, Ordering::Relaxed) >= GREETINGS_MAX {
+                        self.greeting.fetch_sub(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    let begun = std::thread::Builder::new()
+                        .name("sender".to_owned())
+                        .spawn_scoped(scope, move || self.serve(stream, &address.to_string()));
+                    if let Err(error) = begun {
+                        self.greeting.fetch_sub(1, Ordering::Relaxed);
+                        tracing::warn!("a follower is not served, for want of a thread: {error}");
+                    }
+                }
+            }
+        });
+    }
+
+    /// Greets a peer, and serves it if it is a follower.
+    fn serve(&self, mut stream: TcpStream, address: &str) {
+        let greeted = self.greet(&mut stream);
+        self.greeting.fetch_sub(1, Ordering::Relaxed);
+        let refuse = |reason: &dyn std::fmt::Display| {
+            self.server.replication.refused.fetch_add(1, Ordering::Relaxed);
+            self.server
+                .refused_follower_log
+                .warn(|| format!("a follower at {address} is refused: {reason}"));
+        };
+        let Admitted { name, position } = match greeted {
+            Ok(admitted) => admitted,
+            Err(error) => return refuse(&error),
+        };
+        let journals = self.cache.journals();
+        let status = Arc::new(FollowerStatus::new(name, address.to_owned()));
+        if !self.server.replication.add(Arc::clone(&status), FOLLOWERS_MAX) {
+            let mut out = Vec::new();
+            Frame::Refused("it has as many followers as it may have").write(&mut out);
+            let _ = stream.write_all(&out);
+            return refuse(&"there are as many as there may be");
+        }
+        // It only reads, so it has no journal.
+        let engine = self.cache.inner().engine();
+        let sender = Sender::new(engine, Arc::clone(journals), self.boot, position.as_ref());
+        let how = if sender.begins_with_copy() { "begins with a copy" } else { "goes on" };
+        tracing::info!("the follower {} at {address} {how}", status.name);
+        let ended = self.stream(sender, journals, &stream, &status);
+        self.server.replication.remove(&status);
+        if let Err(error) = ended
+            && !self.stop.is_set()
+        {
+            tracing::info!("the follower {} at {address} has gone: {error}", status.name);
+        }
+    }
+
+    fn greet(&self, stream: &mut TcpStream) -> io::Result<Admitted> {
+        let end = Instant::now() + GREETING_TIME;
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(SILENCE_MAX))?;
+        let mut greeting = LeaderGreeting::new(self.secret.clone(), rand::random());
+        let (mut input, mut out) = (Vec::new(), Vec::new());
+        loop {
+            let read = Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?;
+            let Some((frame, len)) = read else {
+                receive(stream, &mut input, end, &self.stop)?;
+                continue;
+            };
+            let admitted = greeting.receive(frame, self.boot, &mut out);
+            input.drain(..len);
+            stream.write_all(&out)?;
+            out.clear();
+            if let Some(admitted) = admitted.map_err(io::Error::other)? {
+                return Ok(admitted);
+            }
+        }
+    }
+
+    /// Sends until the connection ends, while another thread reads what is acknowledged.
+    fn stream(
+        &self,
+        sender: Sender<C::Engine>,
+        journals: &Arc<Journals>,
+        stream: &TcpStream,
+        status: &FollowerStatus,
+    ) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            let acks = std::thread::Builder::new().name("acks".to_owned());
+            let acks = acks.spawn_scoped(scope, || {
+                let ended = read_acks(stream, status);
+                // The sender finds out when it writes.
+                let _ = stream.shutdown(Shutdown::Both);
+                ended
+            })?;
+            let sent = self.send(sender, journals, stream, status);
+            let _ = stream.shutdown(Shutdown::Both);
+            let read = acks.join().unwrap_or(Ok(()));
+            // The reader knows why the follower has gone, if it has.
+            read.and(sent)
+        })
+    }
+
+    fn send(
+        &self,
+        mut sender: Sender<C::Engine>,
+        journals: &Arc<Journals>,
+        mut stream: &TcpStream,
+        status: &FollowerStatus,
+    ) -> io::Result<()> {
+        let alarm = Arc::new(Alarm { bell: Arc::clone(journals.bell()), has_rung: false.into() });
+        let waker = Waker::from(Arc::clone(&alarm));
+        let clock = self.server.clock;
+        let (mut out, mut beats) = (Vec::new(), Beats::default());
+        let mut sent_bytes = 0;
+        while !self.stop.is_set() {
+            let now = clock.moment().into();
+            if let Some(number) = beats.due() {
+                let behind = sender.behind_millis(now).try_into().unwrap_or(u32::MAX);
+                Frame::Beat { number, behind_millis: behind }.write(&mut out);
+                status.note_beat(number);
+            }
+            let step = sender.step(now, &waker, &mut out);
+            stream.write_all(&out)?;
+            sent_bytes += out.len() as u64;
+            out.clear();
+            note(&sender, status, &clock, sent_bytes);
+            match step {
+                Step::More => (),
+                Step::Idle => {
+                    journals.bell().wait(beats.left(), || sender.has_more() || self.stop.is_set());
+                }
+                Step::Waiting => {
+                    let has_rung = || alarm.has_rung.swap(false, Ordering::AcqRel);
+                    journals.bell().wait(beats.left(), has_rung);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn note<E: Engine>(sender: &Sender<E>, status: &FollowerStatus, clock: &Clock, sent_bytes: u64) {
+    let now: Now = clock.moment().into();
+    let shown = FollowerShown {
+        counts: sender.counts(),
+        is_copying: sender.is_copying(),
+        lag_bytes: sender.lag_bytes(),
+        lag_keys: sender.lag_keys(),
+        lag: Duration::from_millis(sender.behind_millis(now)),
+        sent_bytes,
+    };
+    status.note(shown, sender.batch());
+}
+
+/// When the next beat is due.
+#[derive(Default)]
+struct Beats {
+    last: Option<Instant>,
+    number: u64,
+}
+
+impl Beats {
+    /// The number of the beat that is due now, if one is.
+    fn due(&mut self) -> Option<u64> {
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= BEAT);
+        is_due.then(|| {
+            self.last = Some(Instant::now());
+            self.number += 1;
+            self.number
+        })
+    }
+
+    /// The time to the next one.
+    fn left(&self) -> Duration {
+        self.last.map_or(Duration::ZERO, |last| BEAT.saturating_sub(last.elapsed()))
+    }
+}
+
+/// Rings the bell of the journals, and remembers that it has.
+#[derive(Debug)]
+struct Alarm {
+    bell: Arc<Bell>,
+    has_rung: AtomicBool,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.has_rung.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+}
+
+/// Reads more of a greeting; fails at its end in time.
+pub(super) fn receive(
+    mut stream: &TcpStream,
+    input: &mut Vec<u8>,
+    end: Instant,
+    stop: &Stop,
+) -> io::Result<()> {
+    const SLICE: Duration = Duration::from_millis(200);
+    let mut bytes = [0; 4096];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the greeting takes too long"));
+        }
+        if stop.is_set() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        stream.set_read_timeout(Some(left.min(SLICE)))?;
+        match stream.read(&mut bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => {
+                input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+                return Ok(());
+            }
+            Err(error) if is_silence(&error) => (),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether a read ended because nothing came in time.
+pub(super) fn is_silence(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+/// Reads what a follower acknowledges, until the connection ends.
+fn read_acks(mut stream: &TcpStream, status: &FollowerStatus) -> io::Result<()> {
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
+    loop {
+        let len = match stream.read(&mut bytes) {
+            Ok(0) => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has disconnected"));
+            }
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if is_silence(&error) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it acknowledges nothing"));
+            }
+            Err(error) => return Err(error),
+        };
+        input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        while let Some((frame, len)) =
+            Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?
+        {
+            let Frame::Ack { batch, beat } = frame else {
+                return Err(io::Error::other("it sends what does not belong there"));
+            };
+            status.note_ack(batch, beat);
+            input.drain(..len);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What is known of replication, for `stats replication`.
+
+use larder_replica::{ApplierCounts, SenderCounts};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Beats that can be under way before older ones are forgotten: those of a minute.
+const BEATS_MAX: usize = 600;
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub(crate) struct ReplicationStatus {
+    followers: Mutex<Vec<Arc<FollowerStatus>>>,
+    /// Followers that have connected so far, and those that were refused.
+    admitted: AtomicU64,
+    pub(super) refused: AtomicU64,
+    /// The link to the leader, if there is one.
+    pub(crate) link: Option<LinkStatus>,
+}
+
+impl ReplicationStatus {
+    pub(crate) fn new(is_follower: bool) -> Self {
+        let link = is_follower.then(LinkStatus::default);
+        Self { link, ..Self::default() }
+    }
+
+    pub(crate) fn admitted(&self) -> u64 {
+        self.admitted.load(Relaxed)
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// The followers that are connected, in the order in which they came.
+    pub(crate) fn followers(&self) -> Vec<Arc<FollowerStatus>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds a follower, unless there are `max` already.
+    pub(super) fn add(&self, follower: Arc<FollowerStatus>, max: usize) -> bool {
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = followers.len() < max;
+        if has_room {
+            self.admitted.fetch_add(1, Relaxed);
+            followers.push(follower);
+        }
+        has_room
+    }
+
+    pub(super) fn remove(&self, follower: &Arc<FollowerStatus>) {
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.retain(|other| !Arc::ptr_eq(other, follower));
+    }
+}
+
+/// A follower, as its leader sees it.
+#[derive(Debug, Default)]
+pub(crate) struct FollowerStatus {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    state: Mutex<FollowerState>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct FollowerState {
+    shown: FollowerShown,
+    /// Batches with their changes, and beats with their times, that are not acknowledged.
+    batches: VecDeque<(u64, u64)>,
+    beats: VecDeque<(u64, Instant)>,
+    /// How long the last acknowledged beat was under way.
+    round_trip: Duration,
+}
+
+/// What is shown of a follower.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FollowerShown {
+    pub(crate) counts: SenderCounts,
+    pub(crate) is_copying: bool,
+    pub(crate) lag_bytes: u64,
+    /// Changes that were not sent, or not acknowledged.
+    pub(crate) lag_keys: u64,
+    pub(crate) lag: Duration,
+    pub(crate) sent_bytes: u64,
+}
+
+impl FollowerStatus {
+    pub(super) fn new(name: String, address: String) -> Self {
+        Self { name, address, state: Mutex::default() }
+    }
+
+    /// Notes what the sender has done; `lag_keys` are the changes that it has not sent.
+    pub(super) fn note(&self, shown: FollowerShown, batch: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.shown.counts.states;
+        let states = shown.counts.states - before.min(shown.counts.states);
+        if states > 0 {
+            state.batches.push_back((batch, states));
+        }
+        state.shown = shown;
+    }
+
+    pub(super) fn note_beat(&self, number: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.beats.len() < BEATS_MAX {
+            state.beats.push_back((number, Instant::now()));
+        }
+    }
+
+    pub(super) fn note_ack(&self, batch: u64, beat: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.batches.front().is_some_and(|(number, _)| *number <= batch) {
+            state.batches.pop_front();
+        }
+        while let Some((number, sent)) = state.beats.front().copied()
+            && number <= beat
+        {
+            state.round_trip = sent.elapsed();
+            state.beats.pop_front();
+        }
+    }
+
+    /// What is known now.
+    pub(crate) fn shown(&self) -> FollowerShown {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = state.shown;
+        shown.lag_keys += state.batches.iter().map(|(_, states)| states).sum::<u64>();
+        let under_way = state.beats.front().map_or(Duration::ZERO, |(_, sent)| sent.elapsed());
+        shown.lag += state.round_trip.max(under_way);
+        shown
+    }
+}
+
+/// The link to a leader, as its follower sees it.
+#[derive(Debug, Default)]
+pub(crate) struct LinkStatus {
+    state: Mutex<LinkState>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct LinkState {
+    shown: LinkShown,
+    /// When the leader was last heard of.
+    heard: Option<Instant>,
+    is_connected: bool,
+}
+
+/// What is shown of the link.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LinkShown {
+    /// `connecting`, `copying` or `following`.
+    pub(crate) state: &'static str,
+    /// Whether there is everything that the leader had at some time.
+    pub(crate) has_copy: bool,
+    /// How far the copy may be behind; `None` without one.
+    pub(crate) lag: Option<Duration>,
+    behind: Duration,
+    pub(crate) counts: ApplierCounts,
+    pub(crate) connections: u64,
+    pub(crate) received_bytes: u64,
+    /// Why there is no connection.
+    pub(crate) error: String,
+}
+
+impl LinkStatus {
+    pub(super) fn note_connected(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_connected = true;
+        state.shown.connections += 1;
+        state.shown.error.clear();
+    }
+
+    pub(super) fn note_lost(&self, error: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_connected = false;
+        error.clone_into(&mut state.shown.error);
+    }
+
+    pub(super) fn note(&self, counts: ApplierCounts, has_copy: bool, behind: u32, bytes: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.heard = Some(Instant::now());
+        let shown = &mut state.shown;
+        (shown.counts, shown.has_copy) = (counts, has_copy);
+        shown.behind = Duration::from_millis(behind.into());
+        shown.received_bytes += bytes as u64;
+    }
+
+    /// What is known now.
+    pub(crate) fn shown(&self) -> LinkShown {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = state.shown.clone();
+        shown.state = match (state.is_connected, shown.has_copy) {
+            (false, _) => "connecting",
+            (true, false) => "copying",
+            (true, true) => "following",
+        };
+        let heard = state.heard.filter(|_| shown.has_copy);
+        shown.lag = heard.map(|heard| heard.elapsed() + shown.behind);
+        shown
+    }
+}
