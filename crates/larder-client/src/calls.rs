@@ -1,0 +1,309 @@
+//! The calls that both clients have: `calls!([] [])` for threads, `calls!([async] [.await])` for futures.
+//!
+//! A client has these besides, in its own file: `group`, its servers, `many`, look-ups of several keys, and `each`, an
+//! operation on each server.
+
+macro_rules! calls {
+    ([$($async:tt)?] [$($await:tt)*]) => {
+        /// The value of an item, if there is one.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Error> {
+            Ok(self.get_with_flags(key)$($await)*?.map(|item| item.value))
+        }
+
+        /// An item with its flags.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn get_with_flags(&self, key: impl AsRef<[u8]>) -> Result<Option<Item>, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Get { key, cas: false, touch: None })$($await)*
+        }
+
+        /// An item with its flags and CAS.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn gets(&self, key: impl AsRef<[u8]>) -> Result<Option<Item>, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Get { key, cas: true, touch: None })$($await)*
+        }
+
+        /// An item, whose expiry is set.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn gat(&self, key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Result<Option<Item>, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Get { key, cas: true, touch: Some(ttl.into().exptime()) })$($await)*
+        }
+
+        /// The items of several keys, in their order: one request and one answer for all of them.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Item>>, Error> {
+            self.many(keys, false)$($await)*
+        }
+
+        /// The same, with their CAS.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn gets_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Item>>, Error> {
+            self.many(keys, true)$($await)*
+        }
+
+        /// Stores an item, whatever is there.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn set(
+            &self,
+            key: impl AsRef<[u8]>,
+            value: impl AsRef<[u8]>,
+            ttl: impl Into<Ttl>,
+        ) -> Result<Stored, Error> {
+            self.store(StoreMode::Set, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
+        }
+
+        /// The same with flags: a number that is kept with the value.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn set_with_flags(
+            &self,
+            key: impl AsRef<[u8]>,
+            value: impl AsRef<[u8]>,
+            ttl: impl Into<Ttl>,
+            flags: u32,
+        ) -> Result<Stored, Error> {
+            let item = NewItem { client_flags: flags, ..new_item(value.as_ref(), ttl) };
+            self.store(StoreMode::Set, key.as_ref(), item, None)$($await)*
+        }
+
+        /// Stores an item if there is none; otherwise [`Stored::NotStored`].
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn add(
+            &self,
+            key: impl AsRef<[u8]>,
+            value: impl AsRef<[u8]>,
+            ttl: impl Into<Ttl>,
+        ) -> Result<Stored, Error> {
+            self.store(StoreMode::Add, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
+        }
+
+        /// Stores an item if there is one; otherwise [`Stored::NotStored`].
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn replace(
+            &self,
+            key: impl AsRef<[u8]>,
+            value: impl AsRef<[u8]>,
+            ttl: impl Into<Ttl>,
+        ) -> Result<Stored, Error> {
+            self.store(StoreMode::Replace, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
+        }
+
+        /// Adds to the end of a value, if there is one; otherwise [`Stored::NotStored`].
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn append(&self, key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> Result<Stored, Error> {
+            self.store(StoreMode::Append, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
+        }
+
+        /// Adds to the begin of a value, if there is one; otherwise [`Stored::NotStored`].
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn prepend(&self, key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> Result<Stored, Error> {
+            self.store(StoreMode::Prepend, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
+        }
+
+        /// Stores an item if the one that is there has this CAS; otherwise [`Stored::Exists`] or [`Stored::NotFound`].
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn cas(
+            &self,
+            key: impl AsRef<[u8]>,
+            value: impl AsRef<[u8]>,
+            ttl: impl Into<Ttl>,
+            cas: u64,
+        ) -> Result<Stored, Error> {
+            self.store(StoreMode::Set, key.as_ref(), new_item(value.as_ref(), ttl), Some(cas))$($await)*
+        }
+
+        /// Stores an item in any form that there is.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn store_one(&self, request: StoreRequest<'_>) -> Result<Stored, Error> {
+            self.store(request.mode, request.key, request.item(), request.cas)$($await)*
+        }
+
+        /// Changes a value, however many others change it: `change` is called with the present value until nobody has
+        /// changed it meanwhile. `None` leaves it as it is. Returns the value that was stored.
+        ///
+        /// # Errors
+        /// See [`Client`]. Each attempt has a deadline of its own.
+        pub $($async)? fn update<V: AsRef<[u8]>>(
+            &self,
+            key: impl AsRef<[u8]>,
+            ttl: impl Into<Ttl>,
+            mut change: impl FnMut(Option<&[u8]>) -> Option<V>,
+        ) -> Result<Option<V>, Error> {
+            let (key, ttl) = (key.as_ref(), ttl.into());
+            loop {
+                let old = self.gets(key)$($await)*?;
+                let Some(value) = change(old.as_ref().map(|item| &*item.value)) else {
+                    return Ok(None);
+                };
+                let item = NewItem {
+                    client_flags: old.as_ref().map_or(0, |item| item.flags),
+                    ..new_item(value.as_ref(), ttl)
+                };
+                let stored = match &old {
+                    Some(Item { cas: Some(cas), .. }) => {
+                        self.store(StoreMode::Set, key, item, Some(*cas))$($await)*?
+                    }
+                    // The server keeps no CAS: whoever comes last wins.
+                    Some(_) => self.store(StoreMode::Set, key, item, None)$($await)*?,
+                    None => self.store(StoreMode::Add, key, item, None)$($await)*?,
+                };
+                if stored.is_stored() {
+                    return Ok(Some(value));
+                }
+            }
+        }
+
+        /// Removes an item; whether there was one.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Delete { key, compare: None, stale: None })$($await)*
+        }
+
+        /// Removes an item if it has this CAS; whether it was removed. Needs a server that knows meta commands.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn delete_if(&self, key: impl AsRef<[u8]>, cas: u64) -> Result<bool, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*
+        }
+
+        /// Marks an item as stale and lets it live for `ttl`; whether there was one. Needs a server that knows meta commands.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn invalidate(&self, key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Result<bool, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Delete { key, compare: None, stale: Some(ttl.into().exptime()) })$($await)*
+        }
+
+        /// Sets when an item expires; whether there is one.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn touch(&self, key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Result<bool, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Touch { key, expiry: ttl.into().exptime() })$($await)*
+        }
+
+        /// Adds to a number. It wraps at 2^64.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Counted, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Count { key, down: false, delta, create: None })$($await)*
+        }
+
+        /// Subtracts from a number, down to 0 at most.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Counted, Error> {
+            let key = Key::new(key.as_ref())?;
+            self.call(key, Count { key, down: true, delta, create: None })$($await)*
+        }
+
+        /// Adds to a number, or creates it as `initial` if there is none. Needs a server that knows meta commands.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn incr_or_create(
+            &self,
+            key: impl AsRef<[u8]>,
+            delta: u64,
+            initial: u64,
+            ttl: impl Into<Ttl>,
+        ) -> Result<Counted, Error> {
+            let key = Key::new(key.as_ref())?;
+            let create = Some((initial, ttl.into().exptime()));
+            self.call(key, Count { key, down: false, delta, create })$($await)*
+        }
+
+        /// Removes all items, on each server.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn flush(&self) -> Result<(), Error> {
+            self.each(|| Flush(Exptime::NEVER))$($await)*.map(drop)
+        }
+
+        /// Removes all items after a time, on each server: those that are there then.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn flush_after(&self, delay: impl Into<Ttl>) -> Result<(), Error> {
+            let delay = delay.into().exptime();
+            self.each(|| Flush(delay))$($await)*.map(drop)
+        }
+
+        /// The version of each server, with its address.
+        ///
+        /// # Errors
+        /// See [`Client`].
+        pub $($async)? fn versions(&self) -> Result<PerServer<String>, Error> {
+            self.each(|| Version)$($await)*
+        }
+
+        /// A page of statistics of each server, with its address: names and values. An empty topic is the general page.
+        ///
+        /// # Errors
+        /// See [`Client`]; no page has such a topic.
+        pub $($async)? fn stats(&self, topic: &str) -> Result<PerServer<Vec<(String, String)>>, Error> {
+            let topic = if topic.is_empty() { None } else { Some(WireKey::new(topic.as_bytes())?) };
+            self.each(|| Stats(topic))$($await)*
+        }
+
+        pub(crate) $($async)? fn call<O: Operation>(&self, key: Key<'_>, mut operation: O) -> Result<O::Output, Error> {
+            let (servers, now) = (self.group.servers(), Instant::now());
+            let (server, admitted) = servers.admit(key.bytes(), now);
+            server.call_admitted(admitted, &mut operation, now)$($await)*
+        }
+
+        $($async)? fn store(
+            &self,
+            mode: StoreMode,
+            key: &[u8],
+            item: NewItem<'_>,
+            compare: Option<u64>,
+        ) -> Result<Stored, Error> {
+            let store = Store::new(mode, key, item, compare)?;
+            self.call(store.key, store)$($await)*
+        }
+    };
+}
+
+pub(crate) use calls;

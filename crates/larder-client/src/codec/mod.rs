@@ -1,0 +1,39 @@
+//! Values of a program's own types: how they become bytes and flags, and come back.
+//!
+//! | | writes |
+//! |---|---|
+//! | [`Json`] (feature `serde`) | all types that serde serializes |
+//! | [`Compressed`] (feature `compression`) | what another codec writes, compressed where that saves something |
+//! | [`Convention`] | bytes, text and numbers as pymemcache, pylibmc or dalli have them |
+//! | a [`Codec`] of the program's own | what it likes |
+//!
+//! ```no_run
+//! use larder_client::codec::Convention;
+//! use larder_client::{Lease, blocking::Client};
+//!
+//! let cache = Client::connect("cache:11211")?;
+//! let visits = cache.typed::<i64, _>(Convention::Pymemcache);
+//! visits.set("visits", &7, 60)?;
+//! assert_eq!(visits.get("visits")?, Some(7));
+//! let names = cache.typed::<String, _>(Convention::Dalli);
+//! let name = names.get_or_compute("name", Lease::ttl(60), || Ok::<_, ()>("ann".to_owned()));
+//! # Ok::<(), larder_client::Error>(())
+//! ```
+
+#[cfg(feature = "compression")]
+mod compressed;
+mod convention;
+mod inflate;
+mod interface;
+#[cfg(feature = "serde")]
+mod json;
+mod marshal;
+mod scalar;
+
+#[cfg(feature = "compression")]
+pub use compressed::Compressed;
+pub use convention::Convention;
+pub use interface::{Codec, CodecError, DECOMPRESSED_LEN_MAX, InvalidValue};
+#[cfg(feature = "serde")]
+pub use json::Json;
+pub use scalar::{Scalar, Value};

@@ -1,0 +1,34 @@
+//! The crate `metrics`: what is reported by it, under which names.
+
+pub(super) use ::metrics::{Counter, Gauge, Histogram};
+use ::metrics::{Label, Unit, describe_counter, describe_gauge, describe_histogram};
+
+/// Labels of a series: their names and values.
+pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
+
+pub(super) fn counter(name: &'static str, labels: Labels<'_>) -> Counter {
+    ::metrics::counter!(name, owned(labels))
+}
+
+pub(super) fn gauge(name: &'static str, labels: Labels<'_>) -> Gauge {
+    ::metrics::gauge!(name, owned(labels))
+}
+
+pub(super) fn histogram(name: &'static str, labels: Labels<'_>) -> Histogram {
+    ::metrics::histogram!(name, owned(labels))
+}
+
+fn owned(labels: Labels<'_>) -> Vec<Label> {
+    labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect()
+}
+
+/// Says what each metric is.
+pub(super) fn describe(names: &[(&'static str, &'static str)]) {
+    for (name, help) in names {
+        match *name {
+            name if name.ends_with("_seconds") => describe_histogram!(name, Unit::Seconds, *help),
+            name if name.ends_with("_total") => describe_counter!(name, *help),
+            name => describe_gauge!(name, *help),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Wakes the thread that keeps a list of servers: after a fault, and when the client is gone.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Asks one thread to look for the list of servers again.
+#[derive(Debug, Default)]
+pub(crate) struct RefreshSignal {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    is_requested: bool,
+    is_stopped: bool,
+}
+
+impl RefreshSignal {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests a new list, as a server was at fault. It does not wait for the list.
+    pub(crate) fn request(&self) {
+        self.lock().is_requested = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends the thread, as nobody needs the list any more.
+    pub(crate) fn stop(&self) {
+        self.lock().is_stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the time `least`, and then until a list is requested, until `most` is over. False if the thread is to
+    /// end.
+    pub(crate) fn wait(&self, least: Duration, most: Duration) -> bool {
+        let is_running = |state: &mut State| !state.is_stopped;
+        let waited = self.changed.wait_timeout_while(self.lock(), least, is_running);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let is_idle = |state: &mut State| !state.is_stopped && !state.is_requested;
+        let rest = most.saturating_sub(least);
+        let waited = self.changed.wait_timeout_while(self.lock(), rest, is_idle);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.is_requested = false;
+        !state.is_stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_request_counts_once_also_if_nobody_waits_yet() {
+        let signal = RefreshSignal::default();
+        signal.request();
+        signal.request();
+        assert!(signal.wait(Duration::ZERO, LONG));
+        assert!(signal.wait(Duration::ZERO, Duration::ZERO));
+        assert!(!signal.lock().is_requested);
+    }
+
+    #[test]
+    fn a_thread_that_is_stopped_does_not_wait() {
+        let signal = RefreshSignal::default();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| signal.wait(LONG, LONG));
+            signal.stop();
+            assert!(!waiting.join().unwrap());
+        });
+        assert!(!signal.wait(LONG, LONG));
+    }
+}

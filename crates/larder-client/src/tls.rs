@@ -1,0 +1,131 @@
+//! Settings of TLS.
+
+use crate::core::address::Address;
+use crate::core::tls::Connector;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How connections are encrypted, and whom they trust: for [`Builder::tls`](crate::Builder::tls).
+///
+/// Versions 1.2 and 1.3 of TLS are spoken. The server's certificate has to be signed by a CA that the system trusts, or
+/// that is in [`ca_file`](Self::ca_file), and to be for the host of the server's address, or for
+/// [`server_name`](Self::server_name). A connection is never used without that, and no byte of a request is sent
+/// before.
+///
+/// ```no_run
+/// use larder_client::{Tls, blocking::Client};
+///
+/// let tls = Tls::new().ca_file("/etc/cache/ca.pem");
+/// let cache = Client::builder("cache.example.com:11211").tls(tls).build()?;
+/// # Ok::<(), larder_client::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Tls {
+    ca_file: Option<PathBuf>,
+    client_certificate: Option<(PathBuf, PathBuf)>,
+    server_name: Option<String>,
+}
+
+impl Tls {
+    /// TLS with the CAs that the system trusts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the CAs in this PEM file, and no others.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(path.into());
+        self
+    }
+
+    /// What the client shows to servers that ask for a certificate: PEM files of the certificate, with those of CAs
+    /// between it and the one that the server trusts behind it, and of its key.
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.client_certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The name that certificates of all servers have to be for. [Default: the host of each server's address, and
+    /// `localhost` for unix sockets]
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Reads the files. What is returned makes what begins sessions with the server at an address.
+    ///
+    /// # Errors
+    /// A file can't be read or does not contain what it should, or the system trusts no CA. What is returned fails if
+    /// the host is no name that a certificate can be for.
+    pub(crate) fn connectors(
+        &self,
+    ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {
+        let config = self.config()?;
+        Ok(move |address: &Address| {
+            let host = match address {
+                Address::Host(host, _) => host,
+                Address::Unix(_) => "localhost",
+            };
+            Connector::new(Arc::clone(&config), self.server_name.as_deref().unwrap_or(host))
+        })
+    }
+
+    fn config(&self) -> io::Result<Arc<ClientConfig>> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(self.roots()?);
+        let config = match &self.client_certificate {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = certificates(certificate)?;
+                let key_of = |error| of_file(key, error);
+                let private = PrivateKeyDer::from_pem_file(key).map_err(key_of)?;
+                let authenticated = builder.with_client_auth_cert(chain, private);
+                authenticated.map_err(|error| of_file(key, error))?
+            }
+        };
+        Ok(Arc::new(config))
+    }
+
+    fn roots(&self) -> io::Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        let Some(path) = &self.ca_file else {
+            let found = rustls_native_certs::load_native_certs();
+            // Some that are of no use to rustls are usual.
+            if roots.add_parsable_certificates(found.certs).0 == 0 {
+                let error = found.errors.first().map(|error| format!(": {error}"));
+                let error = format!("the system trusts no CA{}", error.unwrap_or_default());
+                return Err(io::Error::new(io::ErrorKind::NotFound, error));
+            }
+            return Ok(roots);
+        };
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(|error| of_file(path, error))?;
+        }
+        Ok(roots)
+    }
+}
+
+/// The certificates of a PEM file, one at least.
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| of_file(path, error))?;
+    if certificates.is_empty() { Err(of_file(path, "no certificate")) } else { Ok(certificates) }
+}
+
+fn of_file(path: &Path, error: impl Display) -> io::Error {
+    let error = format!("{}: {error}", path.display());
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}

@@ -1,0 +1,117 @@
+//! Values of one type, for both clients, as in `calls.rs`.
+
+#[cfg(feature = "tokio")]
+use crate::asynchronous;
+use crate::blocking;
+use crate::codec::Codec;
+use crate::computing::Obtained;
+use crate::core::key::Key;
+use crate::core::lease::Lease;
+use crate::core::operation::Get;
+use crate::error::{ComputeError, Error, ErrorKind};
+use crate::item::{Item, Stored, Ttl};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Values of the type `T`, which are encoded when they are stored and decoded when they are read: see
+/// [`codec`](crate::codec). It is made by `typed` of a client, of which it has a clone.
+#[derive(Clone)]
+pub struct Typed<T, C, K> {
+    client: K,
+    codec: C,
+    types: PhantomData<fn(&T) -> T>,
+}
+
+impl<T, C: fmt::Debug, K: fmt::Debug> fmt::Debug for Typed<T, C, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Typed");
+        shown.field("client", &self.client).field("codec", &self.codec).finish()
+    }
+}
+
+impl<T, C: Codec<T>, K> Typed<T, C, K> {
+    fn encode(&self, value: &T) -> Result<Item, Error> {
+        let mut bytes = Vec::new();
+        let encoded = self.codec.encode(value, &mut bytes);
+        let encode = |error: crate::codec::CodecError| ErrorKind::Encode(error.into());
+        let flags = encoded.map_err(|error| Error::definite(encode(error)))?;
+        Ok(Item { value: bytes.into(), flags, cas: None })
+    }
+
+    fn decode(&self, item: &Item) -> Result<Option<T>, Error> {
+        match self.codec.decode(&item.value, item.flags) {
+            Ok(value) => Ok(Some(value)),
+            // It is being computed.
+            Err(_) if item.flags == 0 && item.value.is_empty() => Ok(None),
+            Err(error) => Err(Error::definite(ErrorKind::Decode(error.into()))),
+        }
+    }
+}
+
+macro_rules! typed {
+    ($client:ty, [$($async:tt)?] [$($await:tt)*] [$($compute:tt)*]) => {
+        impl $client {
+            /// A view of the cache as one of values of the type `T`.
+            pub fn typed<T, C: Codec<T>>(&self, codec: C) -> Typed<T, C, Self> {
+                Typed { client: self.clone(), codec, types: PhantomData }
+            }
+        }
+
+        impl<T, C: Codec<T>> Typed<T, C, $client> {
+            /// The value of an item, if there is one. While a value is computed for the first time, an empty one is there
+            /// with flags of 0: if the codec can't decode that, there is none.
+            ///
+            /// # Errors
+            /// [`ErrorKind::Decode`], if something else is there, or those of the client.
+            pub $($async)? fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<T>, Error> {
+                let key = Key::new(key.as_ref())?;
+                let item = self.client.call(key, Get { key, cas: false, touch: None })$($await)*?;
+                item.map_or(Ok(None), |item| self.decode(&item))
+            }
+
+            /// Stores a value, whatever is there.
+            ///
+            /// # Errors
+            /// [`ErrorKind::Encode`], or those of the client.
+            pub $($async)? fn set(
+                &self,
+                key: impl AsRef<[u8]>,
+                value: &T,
+                ttl: impl Into<Ttl>,
+            ) -> Result<Stored, Error> {
+                let item = self.encode(value)?;
+                self.client.set_with_flags(key, item.value, ttl, item.flags)$($await)*
+            }
+
+            /// The value of an item, or, if there is none that can be decoded, what `compute` returns, which is stored: as
+            /// the client's `get_or_compute`.
+            ///
+            /// # Errors
+            /// `compute` failed, its value can't be encoded, or the cache can't be asked: see [`ComputeError`].
+            pub $($async)? fn get_or_compute<E, $($compute)*>(
+                &self,
+                key: impl AsRef<[u8]>,
+                lease: Lease,
+                compute: F,
+            ) -> Result<T, ComputeError<E>> {
+                let key = Key::new(key.as_ref()).map_err(Error::from)?;
+                let read = |item: &Item| self.decode(item).ok().flatten();
+                match self.client.obtain(key, lease, read)$($await)*? {
+                    Obtained::Value(value) => Ok(value),
+                    Obtained::Turn(turn, _) => {
+                        let computed = compute()$($await)*;
+                        let write = |value: &T| self.encode(value);
+                        self.client.finish(turn, key, lease, write, computed)$($await)*
+                    }
+                }
+            }
+        }
+    };
+}
+
+typed!(blocking::Client, [] [] [F: FnOnce() -> Result<T, E>]);
+#[cfg(feature = "tokio")]
+typed!(
+    asynchronous::Client,
+    [async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<T, E>>]
+);
