@@ -1,0 +1,51 @@
+//! Values that were read.
+
+use crate::memory::{free, handle};
+use larder_client::Item;
+use std::ffi::c_void;
+use std::ptr::null;
+
+/// A value with its flags and CAS.
+#[derive(Debug)]
+pub struct Value(pub(crate) Item);
+
+impl Value {
+    pub(crate) fn raw(item: Item) -> *mut Self {
+        Box::into_raw(Box::new(Self(item)))
+    }
+}
+
+/// The bytes of a value; NULL if the value is NULL. They are valid until the value is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_value_data(value: *const Value) -> *const c_void {
+    // SAFETY: as larder.h demands.
+    unsafe { handle(value) }.map_or(null(), |value| value.0.value.as_ptr().cast())
+}
+
+/// How many bytes a value has; 0 if it is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_value_len(value: *const Value) -> usize {
+    // SAFETY: as larder.h demands.
+    unsafe { handle(value) }.map_or(0, |value| value.0.value.len())
+}
+
+/// The flags that were stored with a value; 0 if it is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_value_flags(value: *const Value) -> u32 {
+    // SAFETY: as larder.h demands.
+    unsafe { handle(value) }.map_or(0, |value| value.0.flags)
+}
+
+/// The CAS of a value that larder_gets() or larder_gat() has read; otherwise 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_value_cas(value: *const Value) -> u64 {
+    // SAFETY: as larder.h demands.
+    unsafe { handle(value) }.map_or(0, |value| value.0.cas.unwrap_or(0))
+}
+
+/// Frees a value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_value_free(value: *mut Value) {
+    // SAFETY: as larder.h demands.
+    unsafe { free(value) };
+}

@@ -1,0 +1,130 @@
+"""Commands for administrators, which are rare: each is sent over a connection of its own, by the standard library."""
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._native import BaseClient
+from .exceptions import (
+    MemcacheClientError,
+    MemcacheIllegalInputError,
+    MemcacheServerError,
+    MemcacheUnexpectedCloseError,
+    MemcacheUnknownCommandError,
+    MemcacheUnknownError,
+)
+
+
+def _connect(client: BaseClient) -> socket.socket:
+    if isinstance(client.server, tuple):
+        connected = socket.create_connection(client.server, client.connect_timeout)
+    else:
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.settimeout(client.connect_timeout)
+            connected.connect(client.server)
+        except BaseException:
+            connected.close()
+            raise
+    connected.settimeout(client.timeout)
+    return connected
+
+
+def _exchange(client: BaseClient, command: bytes, is_whole: Callable[[bytes], bool]) -> bytes:
+    """Sends a command. Returns its answer, as soon as that is whole."""
+    answer = b""
+    with _connect(client) as connected:
+        connected.sendall(command + b"\r\n")
+        while not is_whole(answer):
+            piece = connected.recv(1 << 16)
+            if not piece:
+                raise MemcacheUnexpectedCloseError("the server closed the connection")
+            answer += piece
+            if answer.endswith(b"\r\n"):
+                _raise_error(answer.splitlines()[-1], command)
+    return answer
+
+
+def _raise_error(line: bytes, command: bytes) -> None:
+    kind, _, words = line.partition(b" ")
+    if kind.startswith(b"ERROR"):
+        raise MemcacheUnknownCommandError(command)
+    if kind == b"CLIENT_ERROR":
+        raise MemcacheClientError(words)
+    if kind == b"SERVER_ERROR":
+        raise MemcacheServerError(words)
+
+
+def _encoded(client: BaseClient, text: str | bytes) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    return text.encode("utf8" if client.allow_unicode_keys else "ascii")
+
+
+def raw_command(client: BaseClient, command: str | bytes, end_tokens: str | bytes) -> bytes:
+    end = _encoded(client, end_tokens) or b"\r\n"
+    answer = _exchange(client, _encoded(client, command), lambda answer: end in answer)
+    return answer[: answer.index(end)]
+
+
+def cache_memlimit(client: BaseClient, memlimit: int) -> bool:
+    if not isinstance(memlimit, int):
+        raise MemcacheIllegalInputError(f"memlimit must be integer, got bad value: {memlimit!r}")
+    answer = raw_command(client, b"cache_memlimit %d" % memlimit, b"\r\n")
+    if answer != b"OK":
+        raise MemcacheUnknownError(answer)
+    return True
+
+
+def shutdown(client: BaseClient, graceful: bool) -> None:
+    try:
+        raw_command(client, b"shutdown graceful" if graceful else b"shutdown", b"\r\n")
+    except (MemcacheUnexpectedCloseError, ConnectionResetError):
+        pass
+
+
+def stats(client: BaseClient, topic: Sequence[str | bytes]) -> dict[bytes, Any]:
+    command = b" ".join([b"stats", *(_encoded(client, word) for word in topic)])
+    answer = _exchange(client, command, lambda answer: answer.endswith((b"END\r\n", b"OK\r\n", b"RESET\r\n")))
+    page: dict[bytes, Any] = {}
+    for line in answer.splitlines()[:-1]:
+        kind, name, *values = line.split(b" ", 2)
+        if kind not in (b"STAT", b"ITEM"):
+            raise MemcacheUnknownError(line)
+        page[name] = _converted(name, values[0] if values else b"")
+    return page
+
+
+def _converted(name: bytes, value: bytes) -> Any:
+    try:
+        return _CONVERSIONS.get(name, int)(value)
+    except ValueError:
+        return value
+
+
+def _is_not_zero(value: bytes) -> bool:
+    return int(value) != 0
+
+
+def _seconds(value: bytes) -> float:
+    return float(value.replace(b":", b"."))
+
+
+#: What pymemcache converts statistics to, unless it is `int`.
+_CONVERSIONS: dict[bytes, Callable[[bytes], Any]] = {
+    b"version": bytes,
+    b"rusage_user": _seconds,
+    b"rusage_system": _seconds,
+    b"hash_is_expanding": _is_not_zero,
+    b"slab_reassign_running": _is_not_zero,
+    b"inter": bytes,
+    b"growth_factor": float,
+    b"stat_key_prefix": bytes,
+    b"umask": lambda value: int(value, 8),
+    b"detail_enabled": _is_not_zero,
+    b"cas_enabled": _is_not_zero,
+    b"auth_enabled_sasl": lambda value: value == b"yes",
+    b"maxconns_fast": _is_not_zero,
+    b"slab_reassign": _is_not_zero,
+    b"slab_automove": _is_not_zero,
+}

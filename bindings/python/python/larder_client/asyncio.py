@@ -1,0 +1,638 @@
+"""Clients for asyncio, with pymemcache's names: each call is a coroutine.
+
+    import asyncio
+    from larder_client.asyncio import Client
+
+    async def main():
+        async with Client("localhost:11211") as cache:
+            await cache.set("user:1", "ann", expire=60)
+            print(await cache.get("user:1"))  # b"ann"
+
+    asyncio.run(main())
+
+All tasks of a loop share one connection to each server: the calls that they begin in one turn of the loop leave in one
+write, and nobody waits for the answer to another's call.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+from . import _plain
+from ._native import Channel, check_key_helper
+from .client import CONNECT_TIMEOUT, TIMEOUT, Key, Server, _address, normalize_server_spec
+from .exceptions import MemcacheError
+from .hash import Hasher, RendezvousHash
+from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
+
+__all__ = ["Client", "HashClient"]
+
+_T = TypeVar("_T")
+
+#: Channels of this process, whose sockets a child process must not share.
+_channels: "weakref.WeakSet[_Channel]" = weakref.WeakSet()
+
+#: What a child process has of its parent's connections. It is kept because to close a transport changes the parent's
+#: loop, too.
+_inherited: list[Any] = []
+
+
+def _after_fork_in_child() -> None:
+    connections = [channel._leave() for channel in list(_channels)]
+    sockets = [connection.socket() for connection in connections if connection is not None]
+    _inherited.extend(connections)
+    if any(sockets):
+        # The descriptors stay valid for whoever closes them, but a loop that goes on in the child reads nothing from the
+        # parent's sockets.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for inherited in sockets:
+            if inherited is not None and inherited.fileno() >= 0:
+                os.dup2(nothing, inherited.fileno())
+        os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class _Connection(asyncio.Protocol):
+    """A connection of a channel. What happens on one that the channel has dropped concerns nobody."""
+
+    def __init__(self, channel: "_Channel") -> None:
+        self._channel = channel
+        self.loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not derived from it.
+        self.transport = opened = cast(asyncio.Transport, transport)
+        if self._channel._connection is self:
+            self._channel._opened(opened)
+        else:
+            opened.abort()
+
+    def socket(self) -> Any:
+        """The socket, if the connection is open."""
+        return None if self.transport is None else self.transport.get_extra_info("socket")
+
+    def data_received(self, data: bytes) -> None:
+        if self._channel._connection is self:
+            self._channel._receive(data)
+
+    def pause_writing(self) -> None:
+        if self._channel._connection is self:
+            self._channel._pause()
+
+    def resume_writing(self) -> None:
+        if self._channel._connection is self:
+            self._channel._resume()
+
+    def eof_received(self) -> None:
+        self.connection_lost(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._channel._connection is self and self.transport is not None:
+            number = error.errno if isinstance(error, OSError) else None
+            self._channel._lost(number, None if error is None else str(error))
+
+
+class _Channel(Channel):
+    """The calls for one server, and the connection that they share."""
+
+    def __init__(self, server: Server, connect_timeout: float | None, **settings: Any) -> None:
+        self.server = server
+        self.connect_timeout = connect_timeout
+        self._connection: _Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._configure(name=_address(server), **settings)
+        _channels.add(self)
+
+    def _open(self) -> None:
+        """Begins to open a connection."""
+        self._connection = _Connection(self)
+        self._opening = asyncio.get_running_loop().create_task(self._connect(self._connection))
+
+    async def _connect(self, connection: _Connection) -> None:
+        try:
+            await asyncio.wait_for(self._dial(connection), self.connect_timeout)
+        except BaseException as error:
+            if self._connection is connection and connection.transport is None:
+                self._connection = None
+                self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+            self._failed(None, True, "there was no connection in time")
+        elif isinstance(error, OSError) and not isinstance(error, (socket.gaierror, ssl.SSLError)):
+            self._failed(error.errno, False, str(error))
+        else:
+            self._failed(None, False, str(error) or type(error).__name__)
+
+    async def _dial(self, connection: _Connection) -> None:
+        """Opens a connection to the first address of the server that takes one."""
+        loop = asyncio.get_running_loop()
+        if isinstance(self.server, str):
+            await loop.create_unix_connection(lambda: connection, self.server)
+            return
+        addresses = await _addresses(*self.server)
+        end = None if self.connect_timeout is None else loop.time() + self.connect_timeout
+        for left in range(len(addresses), 0, -1):
+            host, port = addresses[len(addresses) - left]
+            # An address that does not answer leaves time for the others.
+            share = None if end is None else (end - loop.time()) / left
+            try:
+                await asyncio.wait_for(loop.create_connection(lambda: connection, host, port), share)
+                return
+            except (OSError, asyncio.TimeoutError):
+                if left == 1:
+                    raise
+
+    def _drop(self) -> None:
+        """Closes the connection at once."""
+        connection, self._connection = self._connection, None
+        opening, self._opening = self._opening, None
+        # A loop that is closed has no tasks any more, and takes no calls.
+        if connection is None or connection.loop.is_closed():
+            return
+        if connection.transport is not None:
+            connection.transport.abort()
+        elif opening is not None:
+            opening.cancel()
+
+    def _leave(self) -> _Connection | None:
+        """Forgets the connection and the calls, without a word to anybody; the connection."""
+        connection, self._connection, self._opening = self._connection, None, None
+        self._forget()
+        return connection
+
+    def end(self) -> None:
+        """Ends the calls that are under way, and closes the connection."""
+        self._end()
+        self._drop()
+
+
+async def _addresses(host: str, port: int) -> list[tuple[str, int]]:
+    """The addresses of a host. A thread of the loop looks names up, but not addresses."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+            return [(host, port)]
+        except OSError:
+            pass
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((str(address[0]), port) for *_, address in found))
+
+
+class _Client:
+    """What the clients of one and of several servers share."""
+
+    def __init__(
+        self,
+        serde: Serde | None,
+        serializer: Serializer | None,
+        deserializer: Deserializer | None,
+        connect_timeout: float | None,
+        timeout: float | None,
+        ignore_exc: bool,
+        key_prefix: str | bytes,
+        default_noreply: bool,
+        allow_unicode_keys: bool,
+        encoding: str,
+    ) -> None:
+        if isinstance(key_prefix, str):
+            key_prefix = key_prefix.encode("ascii")
+        if not isinstance(key_prefix, bytes):
+            raise TypeError("key_prefix should be bytes.")
+        self.serde: Serde = serde or LegacyWrappingSerde(serializer, deserializer)
+        self.connect_timeout = connect_timeout
+        self.timeout = timeout
+        self.ignore_exc = ignore_exc
+        self.key_prefix = key_prefix
+        self.default_noreply = default_noreply
+        self.allow_unicode_keys = allow_unicode_keys
+        self.encoding = encoding
+        self._is_plain = isinstance(self.serde, LegacyWrappingSerde) and self.serde.is_plain
+        #: Whether `ignore_exc` is for changes, too.
+        self._ignores_all = False
+
+    def _channel_of(self, server: Server) -> _Channel:
+        return _Channel(
+            server,
+            self.connect_timeout,
+            timeout=self.timeout,
+            key_prefix=self.key_prefix,
+            allow_unicode_keys=self.allow_unicode_keys,
+            serde=None if self._is_plain else self.serde,
+            encoding=self.encoding,
+        )
+
+    def _channels(self) -> Iterable[_Channel]:
+        raise NotImplementedError
+
+    def _of(self, key: Key) -> _Channel:
+        """The channel to the server of a key."""
+        raise NotImplementedError
+
+    def _by_channel(self, keys: Iterable[Key]) -> dict[_Channel, list[Key]]:
+        """Keys by the channels to their servers."""
+        raise NotImplementedError
+
+    def _noreply(self, noreply: bool | None) -> bool:
+        return self.default_noreply if noreply is None else noreply
+
+    def _value(self, key: Key, found: tuple[bytes, int]) -> Any:
+        return self.serde.deserialize(key, *found)
+
+    def _value_and_cas(self, key: Key, found: tuple[bytes, int, bytes]) -> tuple[Any, bytes]:
+        value, flags, cas = found
+        return self.serde.deserialize(key, value, flags), cas
+
+    async def __aenter__(self: _T) -> _T:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections. Calls that are under way fail, and the next call opens a new one."""
+        for channel in self._channels():
+            channel.end()
+        # The loop closes sockets in its next turn.
+        await asyncio.sleep(0)
+
+    quit = close
+    disconnect_all = close
+
+    async def get(self, key: Key, default: Any = None) -> Any:
+        """The value of an item, or `default` if there is none."""
+        try:
+            found = await self._of(key).get(key)
+            if found is None:
+                return default
+            return found if self._is_plain else self.serde.deserialize(key, *found)
+        except Exception:
+            if self.ignore_exc:
+                return default
+            raise
+
+    async def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
+        """The value of an item and its CAS, or `(default, cas_default)` if there is none."""
+        try:
+            found = await self._of(key).gets(key)
+            return (default, cas_default) if found is None else self._value_and_cas(key, found)
+        except Exception:
+            if self.ignore_exc:
+                return default, cas_default
+            raise
+
+    async def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
+        """The value of an item, whose expiry is set, or `default` if there is none."""
+        return (await self.gats(key, expire, default))[0]
+
+    async def gats(self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
+        """The value of an item, whose expiry is set, and its CAS, or `(default, cas_default)` if there is none."""
+        try:
+            found = await self._of(key).gats(key, expire)
+            return (default, cas_default) if found is None else self._value_and_cas(key, found)
+        except Exception:
+            if self.ignore_exc:
+                return default, cas_default
+            raise
+
+    async def get_many(self, keys: Iterable[Key]) -> dict[Any, Any]:
+        """The values of those keys that there are, as a dictionary, by one request to each server."""
+        return await self._look_up(keys, False, self._value)
+
+    async def gets_many(self, keys: Iterable[Key]) -> dict[Any, tuple[Any, Any]]:
+        """The values and CAS of those keys that there are, as a dictionary of pairs, by one request to each server."""
+        return await self._look_up(keys, True, self._value_and_cas)
+
+    async def _look_up(self, keys: Iterable[Key], cas: bool, convert: Callable[[Key, Any], Any]) -> dict[Any, Any]:
+        async def of(channel: _Channel, keys: list[Key]) -> dict[Any, Any]:
+            try:
+                found = await channel.get_many(keys, cas)
+                if self._is_plain and not cas:
+                    return found
+                return {key: convert(key, item) for key, item in found.items()}
+            except Exception:
+                if self.ignore_exc:
+                    return {}
+                raise
+
+        try:
+            batches = self._by_channel(keys)
+        except Exception:
+            if self.ignore_exc:
+                return {}
+            raise
+        parts = await _together([of(channel, batch) for channel, batch in batches.items()])
+        return {key: value for part in parts for key, value in part.items()}
+
+    async def _change(
+        self, key: Key, begin: Callable[[_Channel], Any], noreply: bool | None, unsaid: bool | None = True
+    ) -> Any:
+        """A change of one item: its result, or `unsaid` with `noreply`. It is `False` if it fails where exceptions are
+        ignored."""
+        try:
+            result = await begin(self._of(key))
+        except Exception:
+            if self._ignores_all:
+                return False
+            raise
+        return unsaid if self._noreply(noreply) else result
+
+    async def _store(
+        self, mode: str, key: Key, value: Any, expire: int, noreply: bool | None, flags: int | None
+    ) -> bool | None:
+        try:
+            stored = await self._of(key).store(mode, key, value, expire, flags)
+        except Exception:
+            if self._ignores_all:
+                return False
+            raise
+        return True if self._noreply(noreply) else stored
+
+    async def set(
+        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+    ) -> bool | None:
+        """Stores an item, whatever is there. Returns True, also with `noreply`."""
+        return await self._store("set", key, value, expire, noreply, flags)
+
+    async def add(
+        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+    ) -> bool | None:
+        """Stores an item if there is none. Returns whether it was stored; with `noreply`, True."""
+        return await self._store("add", key, value, expire, noreply, flags)
+
+    async def replace(
+        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+    ) -> bool | None:
+        """Stores an item if there is one. Returns whether it was stored; with `noreply`, True."""
+        return await self._store("replace", key, value, expire, noreply, flags)
+
+    async def append(
+        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+    ) -> bool | None:
+        """Adds to the end of a value. Returns whether there was one; with `noreply`, True."""
+        return await self._store("append", key, value, expire, noreply, flags)
+
+    async def prepend(
+        self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
+    ) -> bool | None:
+        """Adds to the beginning of a value. Returns whether there was one; with `noreply`, True."""
+        return await self._store("prepend", key, value, expire, noreply, flags)
+
+    async def cas(
+        self,
+        key: Key,
+        value: Any,
+        cas: int | str | bytes,
+        expire: int = 0,
+        noreply: bool = False,
+        flags: int | None = None,
+    ) -> bool | None:
+        """Stores an item if the one that is there has this CAS. Returns True if it was stored, False if the item has
+        another CAS, and None if there is none; with `noreply`, True."""
+        stored: bool | None = await self._change(
+            key, lambda channel: channel.cas(key, value, cas, expire, flags), noreply
+        )
+        return stored
+
+    async def set_many(
+        self, values: Mapping[Any, Any], expire: int = 0, noreply: bool | None = None, flags: int | None = None
+    ) -> list[Any]:
+        """Stores the items of a dictionary, by one request to each server. Returns the keys that were not stored."""
+
+        async def of(channel: _Channel, keys: list[Key]) -> list[Any]:
+            try:
+                pairs = [(key, values[key]) for key in keys]
+                failed = await channel.set_many(pairs, expire, flags)
+            except Exception:
+                if self._ignores_all:
+                    return keys
+                raise
+            return [] if self._noreply(noreply) else failed
+
+        batches = self._by_channel(values)
+        parts = await _together([of(channel, batch) for channel, batch in batches.items()])
+        return [key for part in parts for key in part]
+
+    async def delete(self, key: Key, noreply: bool | None = None) -> bool:
+        """Removes an item. Returns whether there was one; with `noreply`, True."""
+        found: bool = await self._change(key, lambda channel: channel.delete(key), noreply)
+        return found
+
+    async def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
+        """Removes items, by one request to each server. Returns True."""
+
+        async def of(channel: _Channel, keys: list[Key]) -> None:
+            try:
+                await channel.delete_many(keys)
+            except Exception:
+                if not self._ignores_all:
+                    raise
+
+        batches = self._by_channel(keys)
+        await _together([of(channel, batch) for channel, batch in batches.items()])
+        return True
+
+    set_multi = set_many
+    get_multi = get_many
+    gets_multi = gets_many
+    delete_multi = delete_many
+
+    async def incr(self, key: Key, value: int, noreply: bool = False) -> int | None:
+        """Adds to a number, which wraps at 2^64. Returns the number; None if there is none, or with `noreply`."""
+        number: int | None = await self._change(key, lambda channel: channel.count(key, value, False), noreply, None)
+        return number
+
+    async def decr(self, key: Key, value: int, noreply: bool = False) -> int | None:
+        """Subtracts from a number, down to 0 at most. Returns the number; None if there is none, or with `noreply`."""
+        number: int | None = await self._change(key, lambda channel: channel.count(key, value, True), noreply, None)
+        return number
+
+    async def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
+        """Sets when an item expires. Returns whether there is one; with `noreply`, True."""
+        found: bool = await self._change(key, lambda channel: channel.touch(key, expire), noreply)
+        return found
+
+    async def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
+        """Removes all items of all servers, now or after `delay` seconds. Returns True."""
+
+        async def of(channel: _Channel) -> None:
+            try:
+                await channel.flush_all(delay)
+            except Exception:
+                if not self._ignores_all:
+                    raise
+
+        await _together([of(channel) for channel in self._channels()])
+        return True
+
+
+async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """What the calls return. If one fails, the others come to their end first."""
+    if len(calls) == 1:
+        return [await calls[0]]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    returned: list[_T] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        returned.append(result)
+    return returned
+
+
+class Client(_Client):
+    """A client of one server, for all tasks of an event loop, which share its connection. It belongs to the loop of its
+    first call; when that has ended, to the loop of the next.
+
+    The arguments are those of `larder_client.Client`. A call takes `timeout` seconds at most, the time for a connection
+    included. `ignore_exc` makes look-ups that fail misses. See docs/python.md.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        serde: Serde | None = None,
+        serializer: Serializer | None = None,
+        deserializer: Deserializer | None = None,
+        connect_timeout: float | None = CONNECT_TIMEOUT,
+        timeout: float | None = TIMEOUT,
+        no_delay: bool = True,
+        ignore_exc: bool = False,
+        key_prefix: str | bytes = b"",
+        default_noreply: bool = True,
+        allow_unicode_keys: bool = False,
+        encoding: str = "ascii",
+    ) -> None:
+        super().__init__(
+            serde,
+            serializer,
+            deserializer,
+            connect_timeout,
+            timeout,
+            ignore_exc,
+            key_prefix,
+            default_noreply,
+            allow_unicode_keys,
+            encoding,
+        )
+        self.server = normalize_server_spec(server)
+        self._channel = self._channel_of(self.server)
+
+    def _channels(self) -> Iterable[_Channel]:
+        return [self._channel]
+
+    def _of(self, key: Key) -> _Channel:
+        return self._channel
+
+    def _by_channel(self, keys: Iterable[Key]) -> dict[_Channel, list[Key]]:
+        keys = list(keys)
+        return {self._channel: keys} if keys else {}
+
+    def check_key(self, key: Key) -> bytes:
+        """The bytes that a server gets for a key."""
+        return check_key_helper(key, self.allow_unicode_keys, self.key_prefix)
+
+    async def version(self) -> bytes:
+        """The server's version."""
+        return await self._channel.version()
+
+    async def stats(self, topic: str = "") -> dict[bytes, Any]:
+        """A page of statistics: the general one, or the one of a topic, which is one word. Values are converted as by
+        the `stats` of the other clients."""
+        try:
+            page = await self._channel.stats(topic)
+        except Exception:
+            if self.ignore_exc:
+                return {}
+            raise
+        return {name: _plain._converted(name, value) for name, value in page}
+
+
+class HashClient(_Client):
+    """A client of several servers, for all tasks of an event loop. A key is kept by one of them, the same one as with
+    the `HashClient` of threads and with pymemcache.
+
+    Calls for a server that fails again and again fail at once for a moment; its keys do not move to the others. With
+    `ignore_exc`, look-ups that fail are misses, and changes that fail are False. The other arguments are those of
+    `Client`.
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[Server],
+        hasher: Callable[[], Hasher] = RendezvousHash,
+        serde: Serde | None = None,
+        serializer: Serializer | None = None,
+        deserializer: Deserializer | None = None,
+        connect_timeout: float | None = CONNECT_TIMEOUT,
+        timeout: float | None = TIMEOUT,
+        no_delay: bool = True,
+        key_prefix: str | bytes = b"",
+        ignore_exc: bool = False,
+        allow_unicode_keys: bool = False,
+        default_noreply: bool = True,
+        encoding: str = "ascii",
+    ) -> None:
+        super().__init__(
+            serde,
+            serializer,
+            deserializer,
+            connect_timeout,
+            timeout,
+            ignore_exc,
+            key_prefix,
+            default_noreply,
+            allow_unicode_keys,
+            encoding,
+        )
+        self._ignores_all = ignore_exc
+        self.hasher = hasher()
+        self._by_name: dict[str, _Channel] = {}
+        for server in servers:
+            self.add_server(server)
+
+    def add_server(self, server: Server) -> None:
+        """Adds a server, which gets its share of the keys."""
+        server = normalize_server_spec(server)
+        name = self._name(server)
+        if name not in self._by_name:
+            self._by_name[name] = self._channel_of(server)
+            self.hasher.add_node(name)
+
+    def remove_server(self, server: Server) -> None:
+        """Removes a server: the others get its keys."""
+        name = self._name(normalize_server_spec(server))
+        self.hasher.remove_node(name)
+        self._by_name.pop(name).end()
+
+    @staticmethod
+    def _name(server: Server) -> str:
+        return server if isinstance(server, str) else "{}:{}".format(*server)
+
+    def _channels(self) -> Iterable[_Channel]:
+        return list(self._by_name.values())
+
+    def _of(self, key: Key) -> _Channel:
+        check_key_helper(key, self.allow_unicode_keys, self.key_prefix)
+        name = self.hasher.get_node(key)
+        if name is None:
+            raise MemcacheError("there are no servers")
+        return self._by_name[name]
+
+    def _by_channel(self, keys: Iterable[Key]) -> dict[_Channel, list[Key]]:
+        batches: dict[_Channel, list[Key]] = defaultdict(list)
+        for key in keys:
+            batches[self._of(key)].append(key)
+        return batches

@@ -1,0 +1,55 @@
+"""A cache for Django:
+
+    CACHES = {"default": {"BACKEND": "larder_client.django.LarderCache", "LOCATION": "cache:11211"}}
+
+`LOCATION` is a server, or a list of them. `OPTIONS` are arguments of `larder_client.HashClient`.
+"""
+
+from typing import Any
+
+from django.core.cache.backends.memcached import BaseMemcachedCache
+
+import larder_client
+from larder_client.serde import pickle_serde
+
+#: The client for each location with its options.
+_clients: list[tuple[Any, dict[str, Any], larder_client.HashClient]] = []
+
+
+def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashClient:
+    """The client of this process: Django makes a cache for each thread, and these share the connections."""
+
+    def found() -> larder_client.HashClient | None:
+        matches = (client for *settings, client in _clients if settings == [servers, options])
+        return next(matches, None)
+
+    client = found()
+    if client is None:
+        _clients.append((servers, options, larder_client.HashClient(servers, **options)))
+        # Another thread may have been faster: all use the first one.
+        client = found()
+        assert client is not None
+    return client
+
+
+class LarderCache(BaseMemcachedCache):
+    """Values are pickled, but for `bytes`, `str` and `int`, so that `incr` works and other programs can read them. The
+    connections stay open between requests, and all threads of a process share them."""
+
+    def __init__(self, server: Any, params: dict[str, Any]) -> None:
+        super().__init__(server, params, library=larder_client, value_not_found_exception=KeyError)
+        self._class = larder_client.HashClient
+        self._options: dict[str, Any] = {
+            "allow_unicode_keys": True,
+            "default_noreply": False,
+            "serde": pickle_serde,
+            "use_pooling": True,
+            **(params.get("OPTIONS") or {}),
+        }
+
+    @property
+    def _cache(self) -> larder_client.HashClient:
+        return _shared_client(self.client_servers, self._options)
+
+    def close(self, **kwargs: Any) -> None:
+        """Django calls it after each request: the connections stay open for the next one."""

@@ -1,0 +1,333 @@
+"""A client of several servers. A key is kept by one of them, the same one as with pymemcache."""
+
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+from ._native import check_key_helper, murmur3_32
+from .client import CONNECT_TIMEOUT, TIMEOUT, Client, Key, PooledClient, Server, normalize_server_spec
+from .exceptions import MemcacheError
+from .serde import Deserializer, Serde, Serializer
+
+
+class RendezvousHash:
+    """Rendezvous hashing (highest random weight): a key belongs to the node for which their common hash is highest, so
+    that only the keys of a node that is added or removed move."""
+
+    def __init__(
+        self,
+        nodes: list[str] | None = None,
+        seed: int = 0,
+        hash_function: Callable[[str, int], int] = murmur3_32,
+    ) -> None:
+        self.nodes: list[str] = [] if nodes is None else nodes
+        self.seed = seed
+        self.hash_function: Callable[[str], int] = lambda text: hash_function(text, seed)
+
+    def add_node(self, node: str) -> None:
+        if node not in self.nodes:
+            # The list is replaced, not changed: another thread may be choosing from it.
+            self.nodes = [*self.nodes, node]
+
+    def remove_node(self, node: str) -> None:
+        if node not in self.nodes:
+            raise ValueError(f"No such node {node} to remove")
+        self.nodes = [other for other in self.nodes if other != node]
+
+    def get_node(self, key: Key) -> str | None:
+        """The node of a key, if there are nodes."""
+        # Bytes count as Python shows them, with a `b` and quotes: pymemcache's servers are chosen like that.
+        return max(self.nodes, key=lambda node: (self.hash_function(f"{node}-{key!s}"), str(node)), default=None)
+
+
+class Hasher(Protocol):
+    """What chooses the server of a key."""
+
+    def add_node(self, node: str) -> None: ...
+
+    def remove_node(self, node: str) -> None: ...
+
+    def get_node(self, key: Key) -> str | None: ...
+
+
+class _Failures:
+    """The failures of a server that is tried again."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.time = time.time()
+
+    def repeat(self) -> None:
+        self.attempts += 1
+        self.time = time.time()
+
+
+class HashClient:
+    """A client of several servers, for any number of threads.
+
+    A server that fails is tried `retry_attempts` times more, `retry_timeout` seconds apart, and is dead then: its keys
+    belong to the others until it is tried again after `dead_timeout` seconds. The other arguments are those of `Client`,
+    or of `PooledClient` with `use_pooling`.
+    """
+
+    #: The class of the clients of servers, without `use_pooling`.
+    client_class: type[Client] = Client
+
+    def __init__(
+        self,
+        servers: Iterable[Server],
+        hasher: Callable[[], Hasher] = RendezvousHash,
+        serde: Serde | None = None,
+        serializer: Serializer | None = None,
+        deserializer: Deserializer | None = None,
+        connect_timeout: float | None = CONNECT_TIMEOUT,
+        timeout: float | None = TIMEOUT,
+        no_delay: bool = True,
+        socket_module: ModuleType = socket,
+        socket_keepalive: None = None,
+        key_prefix: str | bytes = b"",
+        max_pool_size: int | None = None,
+        pool_idle_timeout: float = 0,
+        lock_generator: None = None,
+        retry_attempts: int = 2,
+        retry_timeout: float = 1,
+        dead_timeout: float = 60,
+        use_pooling: bool = False,
+        ignore_exc: bool = False,
+        allow_unicode_keys: bool = False,
+        default_noreply: bool = True,
+        encoding: str = "ascii",
+        tls_context: None = None,
+    ) -> None:
+        self.clients: dict[str, Client | PooledClient] = {}
+        self.hasher = hasher()
+        self.retry_attempts = retry_attempts
+        self.retry_timeout = retry_timeout
+        self.dead_timeout = dead_timeout
+        self.use_pooling = use_pooling
+        self.key_prefix = key_prefix.encode("ascii") if isinstance(key_prefix, str) else key_prefix
+        self.ignore_exc = ignore_exc
+        self.allow_unicode_keys = allow_unicode_keys
+        self.encoding = encoding
+        self.default_kwargs: dict[str, Any] = {
+            "serde": serde,
+            "serializer": serializer,
+            "deserializer": deserializer,
+            "connect_timeout": connect_timeout,
+            "timeout": timeout,
+            "no_delay": no_delay,
+            "socket_module": socket_module,
+            "socket_keepalive": socket_keepalive,
+            "key_prefix": key_prefix,
+            "allow_unicode_keys": allow_unicode_keys,
+            "default_noreply": default_noreply,
+            "encoding": encoding,
+            "tls_context": tls_context,
+        }
+        if use_pooling:
+            pooling = {"max_pool_size": max_pool_size, "pool_idle_timeout": pool_idle_timeout}
+            self.default_kwargs.update(pooling, lock_generator=lock_generator)
+        self._failed_clients: dict[Server, _Failures] = {}
+        self._dead_clients: dict[Server, float] = {}
+        self._last_dead_check_time = time.time()
+        for server in servers:
+            self.add_server(normalize_server_spec(server))
+
+    @staticmethod
+    def _make_client_key(server: Server) -> str:
+        return server if isinstance(server, str) else "{}:{}".format(*server)
+
+    @staticmethod
+    def _server(server: Server, port: int | None) -> Server:
+        if port is None:
+            return server
+        if not isinstance(server, str):
+            raise TypeError("Server must be a string when passing port.")
+        return server, port
+
+    def add_server(self, server: Server, port: int | None = None) -> None:
+        """Adds a server, which gets its share of the keys."""
+        server = self._server(server, port)
+        kind: Callable[..., Client | PooledClient] = PooledClient if self.use_pooling else self.client_class
+        name = self._make_client_key(server)
+        self.clients[name] = kind(server, **self.default_kwargs)
+        self.hasher.add_node(name)
+
+    def remove_server(self, server: Server, port: int | None = None) -> None:
+        """Declares a server dead: the others get its keys until it is tried again."""
+        server = self._server(server, port)
+        self._failed_clients.pop(server, None)
+        self._dead_clients[server] = time.time()
+        self.hasher.remove_node(self._make_client_key(server))
+
+    def _revive(self) -> None:
+        """Adds servers again that were dead for long enough."""
+        now = time.time()
+        if now - self._last_dead_check_time <= self.dead_timeout:
+            return
+        self._last_dead_check_time = now
+        for server, since in list(self._dead_clients.items()):
+            # Of two threads that come here, one adds it.
+            if now - since > self.dead_timeout and self._dead_clients.pop(server, None) is not None:
+                self.add_server(server)
+
+    def _get_client(self, key: Key) -> Client | PooledClient | None:
+        check_key_helper(key, self.allow_unicode_keys, self.key_prefix)
+        if self._dead_clients:
+            self._revive()
+        name = self.hasher.get_node(key)
+        if name is not None:
+            return self.clients[name]
+        if self.ignore_exc:
+            return None
+        raise MemcacheError("All servers seem to be down right now")
+
+    def _mark_failed_server(self, server: Server) -> None:
+        failures = self._failed_clients.get(server)
+        if failures is not None:
+            failures.repeat()
+        elif self.retry_attempts > 0:
+            self._failed_clients[server] = _Failures()
+        else:
+            self._declare_dead(server)
+
+    def _declare_dead(self, server: Server) -> None:
+        # Another thread may have done so.
+        if server not in self._dead_clients:
+            self.remove_server(server)
+
+    def _call(self, client: Client | PooledClient, call: Callable[[], Any], instead: Any) -> Any:
+        """Calls a server, unless it has just failed: then, and with `ignore_exc` after exceptions, the result is
+        `instead`."""
+        server = client.server
+        failures = self._failed_clients.get(server)
+        try:
+            if failures is None:
+                return call()
+            if failures.attempts >= self.retry_attempts:
+                self._declare_dead(server)
+                return call()
+            if time.time() - failures.time <= self.retry_timeout:
+                return instead
+            result = call()
+            self._failed_clients.pop(server, None)
+            return result
+        except Exception as error:
+            if isinstance(error, OSError):
+                self._mark_failed_server(server)
+            if not self.ignore_exc:
+                raise
+            return instead
+
+    def _run(self, name: str, key: Key, instead: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        client = self._get_client(key)
+        if client is None:
+            return instead
+        return self._call(client, lambda: getattr(client, name)(key, *args, **kwargs), instead)
+
+    def _by_client(self, keys: Iterable[Key]) -> tuple[dict[str, list[Key]], list[Key]]:
+        """The keys of each server, and those that none has."""
+        batches: dict[str, list[Key]] = defaultdict(list)
+        homeless = []
+        for key in keys:
+            client = self._get_client(key)
+            if client is None:
+                homeless.append(key)
+            else:
+                batches[self._make_client_key(client.server)].append(key)
+        return batches, homeless
+
+    def close(self) -> None:
+        """Closes all connections. The next calls open new ones."""
+        for client in list(self.clients.values()):
+            client.close()
+
+    disconnect_all = close
+    quit = close
+
+    def get(self, key: Key, default: Any = None, **kwargs: Any) -> Any:
+        return self._run("get", key, default, (default,), kwargs)
+
+    def gets(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("gets", key, None, args, kwargs)
+
+    def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
+        return self._run("gat", key, default, (expire, default), {})
+
+    def gats(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("gats", key, None, args, kwargs)
+
+    def set(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("set", key, False, args, kwargs)
+
+    def add(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("add", key, False, args, kwargs)
+
+    def replace(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("replace", key, False, args, kwargs)
+
+    def append(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("append", key, False, args, kwargs)
+
+    def prepend(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("prepend", key, False, args, kwargs)
+
+    def cas(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("cas", key, False, args, kwargs)
+
+    def incr(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("incr", key, False, args, kwargs)
+
+    def decr(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("decr", key, False, args, kwargs)
+
+    def touch(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("touch", key, False, args, kwargs)
+
+    def delete(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        return self._run("delete", key, False, args, kwargs)
+
+    def delete_many(self, keys: Iterable[Key], *args: Any, **kwargs: Any) -> bool:
+        """Removes items, by one request to each server. Returns True."""
+        batches, _ = self._by_client(keys)
+        for name, batch in batches.items():
+            client = self.clients[name]
+            self._call(client, lambda: client.delete_many(batch, *args, **kwargs), True)
+        return True
+
+    delete_multi = delete_many
+
+    def set_many(self, values: Mapping[Any, Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Stores items, by one request to each server. Returns the keys that were not stored."""
+        batches, failed = self._by_client(values)
+        for name, batch in batches.items():
+            client, items = self.clients[name], {key: values[key] for key in batch}
+            failed += self._call(client, lambda: client.set_many(items, *args, **kwargs), batch)
+        return failed
+
+    set_multi = set_many
+
+    def get_many(self, keys: Iterable[Key], gets: bool = False, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        """The values that there are of several keys, by one request to each server."""
+        batches, _ = self._by_client(keys)
+        found: dict[Any, Any] = {}
+        for name, batch in batches.items():
+            client = self.clients[name]
+            look_up = client.gets_many if gets else client.get_many
+            found.update(self._call(client, lambda: look_up(batch, *args, **kwargs), {}))
+        return found
+
+    get_multi = get_many
+
+    def gets_many(self, keys: Iterable[Key], *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return self.get_many(keys, True, *args, **kwargs)
+
+    gets_multi = gets_many
+
+    def flush_all(self, *args: Any, **kwargs: Any) -> None:
+        """Removes all items of all servers."""
+        for client in list(self.clients.values()):
+            self._call(client, lambda: client.flush_all(*args, **kwargs), False)

@@ -1,0 +1,122 @@
+"""Conversion of values, with pymemcache's names and flags: each of the two libraries reads what the other has stored."""
+
+import pickle
+import zlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+FLAG_BYTES = 0
+FLAG_PICKLE = 1 << 0
+FLAG_INTEGER = 1 << 1
+FLAG_LONG = 1 << 2
+FLAG_COMPRESSED = 1 << 3
+FLAG_TEXT = 1 << 4
+
+DEFAULT_PICKLE_VERSION = pickle.HIGHEST_PROTOCOL
+
+Serializer = Callable[[Any, Any], tuple[Any, int]]
+Deserializer = Callable[[Any, bytes, int], Any]
+
+
+class Serde(Protocol):
+    """What a client converts values with. Keys are those of the call, without the client's prefix."""
+
+    def serialize(self, key: Any, value: Any) -> tuple[Any, int]:
+        """Returns what is stored, and flags: a number of 32 bits that is kept with it."""
+
+    def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
+        """Returns the value of what was stored."""
+
+
+class PickleSerde:
+    """Stores `bytes`, `str` and `int` as they are, so that other programs can read them and `incr` works, and pickles
+    all else. Never read with it what others can write: to unpickle is to execute code."""
+
+    def __init__(self, pickle_version: int = DEFAULT_PICKLE_VERSION) -> None:
+        self._pickle_version = pickle_version
+
+    def serialize(self, key: Any, value: Any) -> tuple[bytes, int]:
+        # Values of derived classes are pickled, so that their class is restored.
+        kind = type(value)
+        if kind is bytes:
+            return value, FLAG_BYTES
+        if kind is str:
+            return value.encode(), FLAG_TEXT
+        if kind is int:
+            return b"%d" % value, FLAG_INTEGER
+        return pickle.dumps(value, self._pickle_version), FLAG_PICKLE
+
+    def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
+        """A value that can't be unpickled, as its class is gone, is `None`: a miss."""
+        if flags & FLAG_TEXT:
+            return value.decode()
+        if flags & (FLAG_INTEGER | FLAG_LONG):
+            return int(value)
+        if flags & FLAG_PICKLE:
+            try:
+                return pickle.loads(value)
+            except Exception:
+                return None
+        return value
+
+
+class CompressedSerde:
+    """Compresses what another serde has made of values, if it is longer than `min_compress_len` bytes and becomes no
+    longer. A `min_compress_len` of 0 compresses nothing."""
+
+    def __init__(
+        self,
+        compress: Callable[[bytes], bytes] = zlib.compress,
+        decompress: Callable[[bytes], bytes] = zlib.decompress,
+        serde: Serde = PickleSerde(),
+        min_compress_len: int = 400,
+    ) -> None:
+        self._compress = compress
+        self._decompress = decompress
+        self._serde = serde
+        self._min_compress_len = min_compress_len
+
+    def serialize(self, key: Any, value: Any) -> tuple[Any, int]:
+        data, flags = self._serde.serialize(key, value)
+        if len(data) > self._min_compress_len > 0:
+            compressed = self._compress(data)
+            if len(compressed) <= len(data):
+                return compressed, flags | FLAG_COMPRESSED
+        return data, flags
+
+    def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
+        if flags & FLAG_COMPRESSED:
+            value = self._decompress(value)
+        return self._serde.deserialize(key, value, flags)
+
+
+class LegacyWrappingSerde:
+    """A serde of two functions, each of which may be `None`: then values are left as they are."""
+
+    def __init__(self, serializer_func: Serializer | None, deserializer_func: Deserializer | None) -> None:
+        self.serialize = serializer_func or _serialize_nothing
+        self.deserialize = deserializer_func or _deserialize_nothing
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it leaves all values as they are."""
+        return self.serialize is _serialize_nothing and self.deserialize is _deserialize_nothing
+
+
+def _serialize_nothing(key: Any, value: Any) -> tuple[Any, int]:
+    return value, 0
+
+
+def _deserialize_nothing(key: Any, value: bytes, flags: int) -> Any:
+    return value
+
+
+def get_python_memcache_serializer(pickle_version: int = DEFAULT_PICKLE_VERSION) -> Serializer:
+    """The serializer of a `PickleSerde`, as a function."""
+    return PickleSerde(pickle_version).serialize
+
+
+pickle_serde = PickleSerde()
+compressed_serde = CompressedSerde()
+python_memcache_serializer = pickle_serde.serialize
+python_memcache_deserializer = pickle_serde.deserialize

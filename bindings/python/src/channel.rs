@@ -1,0 +1,776 @@
+//! The calls for one server of an asyncio client, which share a connection.
+//!
+//! Python's loop moves the bytes, and nothing here waits. A call is a future of the loop, which is a result when the
+//! server has answered:
+//!
+//! ```text
+//!   get() … ─▶ pipeline ── _flush(), once in a turn of the loop ─▶ transport.write()
+//!     │
+//!     ▼
+//!   future ◀── pipeline ◀── _receive() ◀─ the protocol's data_received()
+//! ```
+//!
+//! No code of Python runs while the state is locked, not even to free an object: it might call this again.
+
+use crate::client::{
+    cas_number, collect, duration, integer, none, outcome, refused, serialized, sets,
+    ttl as read_ttl,
+};
+use crate::errors::exception;
+use crate::key::KeyRules;
+use crate::value::Values;
+use larder_client::pipeline::{CallId, Output, Pipeline, Request};
+use larder_client::{Counted, Error, Item, StoreMode, StoreRequest, Ttl};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use std::io;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+type Object<'py> = Bound<'py, PyAny>;
+
+/// After this time without a call, the loop looks at the connection before it is used: the server may have closed it.
+const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
+/// When so many calls wait to be sent, those are removed that nobody waits for any more.
+const QUEUE_LEN_MIN: usize = 256;
+/// Timers of some loops are early by less than this.
+const TIMER_SLACK: Duration = Duration::from_millis(1);
+
+/// The calls for one server. The Python class that derives from it opens the connections.
+#[pyclass(subclass, frozen, module = "larder_client._native")]
+#[derive(Debug)]
+pub(crate) struct Channel {
+    settings: OnceLock<Settings>,
+    state: Mutex<Option<State>>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    name: String,
+    timeout: Duration,
+    keys: KeyRules,
+    values: Values,
+}
+
+/// What belongs to one event loop.
+#[derive(Debug)]
+struct State {
+    event_loop: Py<PyAny>,
+    create_future: Py<PyAny>,
+    call_soon: Py<PyAny>,
+    pipeline: Pipeline<Ticket>,
+    /// The method of the transport, while there is a connection.
+    write: Option<Py<PyAny>>,
+    /// Whether the transport has enough for now.
+    is_paused: bool,
+    /// Whether `_flush` will be called in the next turn.
+    is_scheduled: bool,
+    /// Whether the loop has looked at the connection since the last call.
+    is_checked: bool,
+    /// Whether the last call was sent alone: the next one is not likely to be joined by others in its turn, either.
+    was_alone: bool,
+    /// When bytes came or went.
+    used: Instant,
+    /// When the timer is over, and its handle.
+    timer: Option<(Instant, Py<PyAny>)>,
+    /// How long the queue may be until calls that nobody waits for are removed.
+    queue_len_max: usize,
+}
+
+/// A call: whoever waits for it, and how its answer is read.
+#[derive(Debug)]
+struct Ticket {
+    future: Py<PyAny>,
+    reading: Reading,
+}
+
+/// What the future of a call results in.
+#[derive(Debug)]
+enum Reading {
+    /// `None`, or the value. `with_flags`: a pair of it and its flags.
+    Value { with_flags: bool },
+    /// `None`, or the value, its flags and its CAS.
+    ValueAndCas,
+    /// A dictionary of what is as above, of those keys that there are.
+    Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
+    /// What pymemcache returns for a store.
+    Stored,
+    /// The keys that were not stored.
+    NotStored(Vec<Py<PyAny>>),
+    /// Whether there was an item.
+    Found,
+    /// `True`.
+    Done,
+    /// The number, or `None`.
+    Counted,
+    /// Bytes.
+    Version,
+    /// Pairs of names and values, in bytes.
+    Stats,
+}
+
+#[pymethods]
+impl Channel {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { settings: OnceLock::new(), state: Mutex::new(None) }
+    }
+
+    /// Sets what calls have in common. Values are bytes if `serde` is None, and otherwise results are with flags.
+    #[pyo3(signature = (*, name, timeout, key_prefix, allow_unicode_keys, serde, encoding))]
+    fn _configure(
+        &self,
+        name: String,
+        timeout: Option<f64>,
+        key_prefix: Vec<u8>,
+        allow_unicode_keys: bool,
+        serde: Option<Py<PyAny>>,
+        encoding: String,
+    ) -> PyResult<()> {
+        let settings = Settings {
+            name,
+            timeout: duration(timeout)?,
+            keys: KeyRules { allow_unicode: allow_unicode_keys, prefix: key_prefix },
+            values: Values { serde, encoding },
+        };
+        let set_twice = |_| PyRuntimeError::new_err("a channel is configured once");
+        self.settings.set(settings).map_err(set_twice)
+    }
+
+    /// A value, or None. With a serde, a pair of what is stored and its flags, or None.
+    fn get<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
+        let settings = slf.get().settings()?;
+        let name = settings.keys.check(key)?;
+        let reading = Reading::Value { with_flags: settings.with_flags() };
+        Self::begin(slf, reading, &Request::Get { key: &name, cas: false, touch: None })
+    }
+
+    /// A value, its flags and its CAS, or None.
+    fn gets<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
+        let name = slf.get().settings()?.keys.check(key)?;
+        let request = Request::Get { key: &name, cas: true, touch: None };
+        Self::begin(slf, Reading::ValueAndCas, &request)
+    }
+
+    /// What `gets` results in; the expiry of the item is set.
+    fn gats<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Object<'py>,
+        expire: Object<'py>,
+    ) -> PyResult<Object<'py>> {
+        let touch = Some(read_ttl("expire", Some(expire))?);
+        let name = slf.get().settings()?.keys.check(key)?;
+        let request = Request::Get { key: &name, cas: true, touch };
+        Self::begin(slf, Reading::ValueAndCas, &request)
+    }
+
+    /// A dictionary of what `get` results in, or with `cas` `gets`, of those keys that there are.
+    fn get_many<'py>(
+        slf: &Bound<'py, Self>,
+        keys: &Object<'py>,
+        cas: bool,
+    ) -> PyResult<Object<'py>> {
+        let settings = slf.get().settings()?;
+        let keys = collect(keys)?;
+        let names = settings.keys.check_all(&keys)?;
+        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+        let reading =
+            Reading::Values { keys: unbound(&keys), cas, with_flags: settings.with_flags() };
+        Self::begin(slf, reading, &Request::GetMany { keys: &names, cas })
+    }
+
+    /// Stores an item: whether it was stored. The `mode` is `set`, `add`, `replace`, `append` or `prepend`.
+    fn store<'py>(
+        slf: &Bound<'py, Self>,
+        mode: &str,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        expire: Object<'py>,
+        flags: Option<u32>,
+    ) -> PyResult<Object<'py>> {
+        Self::store_if(slf, store_mode(mode)?, None, key, value, expire, flags)
+    }
+
+    /// Stores an item if the one that is there has this CAS: True, False if it has another, None if there is none.
+    fn cas<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        cas: &Object<'py>,
+        expire: Object<'py>,
+        flags: Option<u32>,
+    ) -> PyResult<Object<'py>> {
+        let cas = Some(cas_number(cas)?);
+        Self::store_if(slf, StoreMode::Set, cas, key, value, expire, flags)
+    }
+
+    /// Stores pairs of keys and values: the keys that were not stored.
+    fn set_many<'py>(
+        slf: &Bound<'py, Self>,
+        pairs: Vec<(Object<'py>, Object<'py>)>,
+        expire: Object<'py>,
+        flags: Option<u32>,
+    ) -> PyResult<Object<'py>> {
+        let ttl = read_ttl("expire", Some(expire))?;
+        let settings = slf.get().settings()?;
+        let items = serialized(&settings.keys, &settings.values, &pairs, flags)?;
+        let requests = sets(&items, ttl);
+        let keys = pairs.iter().map(|(key, _)| key.clone().unbind()).collect();
+        Self::begin(slf, Reading::NotStored(keys), &Request::Store(&requests))
+    }
+
+    /// Removes an item: whether there was one.
+    fn delete<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
+        let name = slf.get().settings()?.keys.check(key)?;
+        Self::begin(slf, Reading::Found, &Request::Delete(&[&name]))
+    }
+
+    /// Removes items: True.
+    fn delete_many<'py>(slf: &Bound<'py, Self>, keys: &Object<'py>) -> PyResult<Object<'py>> {
+        let keys = collect(keys)?;
+        let names = slf.get().settings()?.keys.check_all(&keys)?;
+        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+        Self::begin(slf, Reading::Done, &Request::Delete(&names))
+    }
+
+    /// Sets when an item expires: whether there is one.
+    fn touch<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Object<'py>,
+        expire: Object<'py>,
+    ) -> PyResult<Object<'py>> {
+        let ttl = read_ttl("expire", Some(expire))?;
+        let name = slf.get().settings()?.keys.check(key)?;
+        Self::begin(slf, Reading::Found, &Request::Touch { key: &name, ttl })
+    }
+
+    /// Counts: the number, or None if there is none.
+    fn count<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        down: bool,
+    ) -> PyResult<Object<'py>> {
+        let name = slf.get().settings()?.keys.check(key)?;
+        let delta = integer("value", value)?.extract();
+        let delta = delta.map_err(|_| refused(key.py(), "invalid numeric delta argument"))?;
+        Self::begin(slf, Reading::Counted, &Request::Count { key: &name, down, delta })
+    }
+
+    /// Removes all items after a time: True.
+    fn flush_all<'py>(slf: &Bound<'py, Self>, delay: Object<'py>) -> PyResult<Object<'py>> {
+        let delay: Ttl = read_ttl("delay", Some(delay))?;
+        Self::begin(slf, Reading::Done, &Request::Flush(delay))
+    }
+
+    /// The server's version, in bytes.
+    fn version<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
+        Self::begin(slf, Reading::Version, &Request::Version)
+    }
+
+    /// A page of statistics: pairs of names and values, in bytes.
+    fn stats<'py>(slf: &Bound<'py, Self>, topic: &str) -> PyResult<Object<'py>> {
+        Self::begin(slf, Reading::Stats, &Request::Stats(Some(topic)))
+    }
+
+    /// The connection is open.
+    fn _opened<'py>(slf: &Bound<'py, Self>, transport: &Object<'py>) -> PyResult<()> {
+        let (now, write) = (Instant::now(), transport.getattr("write")?.unbind());
+        slf.get().with(|state| {
+            state.pipeline.handle_opened(now);
+            (state.used, state.is_checked, state.is_paused) = (now, false, false);
+            state.write.replace(write)
+        });
+        Self::_flush(slf)
+    }
+
+    /// The connection could not be opened.
+    #[pyo3(signature = (number, is_timeout, text))]
+    fn _failed(
+        slf: &Bound<'_, Self>,
+        number: Option<i32>,
+        is_timeout: bool,
+        text: String,
+    ) -> PyResult<()> {
+        let kind = if is_timeout { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
+        let error = number.map_or_else(|| io::Error::new(kind, text), io::Error::from_raw_os_error);
+        slf.get().with(|state| state.pipeline.handle_failed(error, Instant::now()));
+        Self::settle(slf)
+    }
+
+    /// The connection has ended.
+    #[pyo3(signature = (number, text))]
+    fn _lost(slf: &Bound<'_, Self>, number: Option<i32>, text: Option<String>) -> PyResult<()> {
+        let error = match (number, text) {
+            (Some(number), _) => Some(io::Error::from_raw_os_error(number)),
+            (None, text) => text.map(io::Error::other),
+        };
+        slf.get().with(|state| state.pipeline.handle_lost(error, Instant::now()));
+        Self::settle(slf)
+    }
+
+    /// Ends all calls. The connection is to be closed.
+    fn _end(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let timer = slf.get().with(|state| {
+            state.pipeline.close(Instant::now());
+            state.timer.take()
+        });
+        if let Some((_, timer)) = timer.flatten() {
+            timer.call_method0(slf.py(), "cancel")?;
+        }
+        Self::settle(slf)
+    }
+
+    /// Forgets the loop, its calls and its connection, without a word to anybody.
+    fn _forget(&self) {
+        let state = self.lock().take();
+        drop(state);
+    }
+
+    /// Takes what the server has sent.
+    fn _receive(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
+        let now = Instant::now();
+        slf.get().with(|state| {
+            state.used = now;
+            state.pipeline.handle_input(data, now);
+        });
+        Self::settle(slf)
+    }
+
+    /// Lets nothing be sent until `_resume`.
+    fn _pause(&self) {
+        self.with(|state| state.is_paused = true);
+    }
+
+    fn _resume(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().with(|state| state.is_paused = false);
+        Self::_flush(slf)
+    }
+
+    /// Sends what is to be sent.
+    fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this, now) = (slf.py(), slf.get(), Instant::now());
+        this.with(|state| state.is_scheduled = false);
+        this.cancel_unwanted(py, |pipeline| waiting(py, pipeline.queued()))?;
+        let step = this.with(|state| {
+            state.queue_len_max = (2 * state.pipeline.queue_len()).max(QUEUE_LEN_MIN);
+            state.step(py, now)
+        });
+        let done = match step.unwrap_or(Step::Nothing) {
+            Step::Nothing => Ok(()),
+            Step::Open => slf.call_method0(intern!(py, "_open")).map(drop),
+            Step::Look(call_soon) => {
+                call_soon.call1(py, (slf.getattr(intern!(py, "_flush"))?,)).map(drop)
+            }
+            Step::Write(write, output) => write.call1(py, (output,)).map(drop),
+        };
+        Self::settle(slf)?;
+        Self::set_timer(slf, now)?;
+        done
+    }
+
+    /// Ends calls whose time is over.
+    fn _tick(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let timer = this.with(|state| state.timer.take());
+        drop(timer);
+        this.cancel_unwanted(py, |pipeline| {
+            waiting(py, pipeline.queued().chain(pipeline.under_way()))
+        })?;
+        let now = Instant::now();
+        this.with(|state| state.pipeline.handle_time(now));
+        Self::settle(slf)?;
+        Self::set_timer(slf, now)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Some(Settings { values: Values { serde: Some(serde), .. }, .. }) =
+            self.settings.get()
+        {
+            visit.call(serde)?;
+        }
+        // It is not locked: nothing frees objects while it is.
+        let Ok(state) = self.state.try_lock() else { return Ok(()) };
+        let Some(state) = &*state else { return Ok(()) };
+        visit.call(&state.event_loop)?;
+        visit.call(&state.create_future)?;
+        visit.call(&state.call_soon)?;
+        visit.call(state.write.as_ref())?;
+        visit.call(state.timer.as_ref().map(|(_, timer)| timer))?;
+        for (_, ticket) in state.pipeline.queued().chain(state.pipeline.under_way()) {
+            visit.call(&ticket.future)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        self._forget();
+    }
+}
+
+/// What is to be done with what is to be sent.
+enum Step {
+    Nothing,
+    /// A connection is to be opened first.
+    Open,
+    /// The loop has to look at the connection first: it tells in this turn if the server has closed it.
+    Look(Py<PyAny>),
+    Write(Py<PyAny>, Py<PyBytes>),
+}
+
+impl State {
+    /// Whether the server may have closed the connection since it was used.
+    fn is_old(&self, now: Instant) -> bool {
+        self.pipeline.is_idle() && now - self.used >= IDLE_TIME_MIN
+    }
+
+    /// Whether a call that has just come is sent at once, which saves a turn of the loop.
+    fn sends_at_once(&self, now: Instant) -> bool {
+        let is_free = self.write.is_some() && !self.is_paused && !self.is_scheduled;
+        let is_alone = self.was_alone && self.pipeline.is_idle() && self.pipeline.queue_len() == 1;
+        is_free && is_alone && !self.is_old(now)
+    }
+
+    fn step(&mut self, py: Python<'_>, now: Instant) -> Step {
+        if self.pipeline.begin_opening() {
+            return Step::Open;
+        }
+        let Some(write) = &self.write else { return Step::Nothing };
+        if self.is_paused || self.pipeline.queue_len() == 0 {
+            return Step::Nothing;
+        }
+        if self.is_old(now) && !mem::replace(&mut self.is_checked, true) {
+            self.is_scheduled = true;
+            return Step::Look(self.call_soon.clone_ref(py));
+        }
+        (self.used, self.is_checked) = (now, false);
+        self.was_alone = self.pipeline.queue_len() == 1;
+        // Bytes hold no other objects, so that no memory is looked through for garbage to make room for them.
+        let output = self.pipeline.poll_output(now, |output| PyBytes::new(py, output).unbind());
+        output.map_or(Step::Nothing, |output| Step::Write(write.clone_ref(py), output))
+    }
+}
+
+impl Settings {
+    fn with_flags(&self) -> bool {
+        self.values.serde.is_some()
+    }
+}
+
+impl Channel {
+    fn settings(&self) -> PyResult<&Settings> {
+        let unset = || PyRuntimeError::new_err("the channel was not configured");
+        self.settings.get().ok_or_else(unset)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        // Each change of it is whole before anything can panic. It is never held without the interpreter's lock, so it is
+        // not held by another thread when the process forks.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the state, if there is one.
+    fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.lock().as_mut().map(what)
+    }
+
+    /// A future of the running loop, which becomes that of the channel if it has none, or one that has ended.
+    fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
+        let py = slf.py();
+        let running = running_loop(py)?;
+        let of_running = |state: &mut State| {
+            let is_running = state.event_loop.is(&running);
+            is_running.then(|| state.create_future.clone_ref(py))
+        };
+        let create_future = match slf.get().with(of_running).flatten() {
+            Some(create_future) => create_future,
+            None => Self::attach(slf, &running)?,
+        };
+        Ok(create_future.call0(py)?.into_bound(py))
+    }
+
+    /// Makes a loop that of the channel; its function that creates futures.
+    fn attach<'py>(slf: &Bound<'py, Self>, running: &Object<'py>) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        if let Some(old) = this.with(|state| state.event_loop.clone_ref(py)) {
+            let is_used = old.call_method0(py, "is_running")?.is_truthy(py)?;
+            if is_used {
+                let text = "the client is used by another event loop, which is still running";
+                return Err(PyRuntimeError::new_err(text));
+            }
+            // Whoever waits in a loop that has stopped may go on later. One that is closed takes no results.
+            if !old.call_method0(py, "is_closed")?.is_truthy(py)? {
+                Self::_end(slf)?;
+            }
+            slf.call_method0("_drop")?;
+        }
+        let create_future = running.getattr("create_future")?.unbind();
+        let (settings, now) = (this.settings()?, Instant::now());
+        let state = State {
+            event_loop: running.clone().unbind(),
+            create_future: create_future.clone_ref(py),
+            call_soon: running.getattr("call_soon")?.unbind(),
+            pipeline: Pipeline::new(&settings.name, settings.timeout, now),
+            write: None,
+            is_paused: false,
+            is_scheduled: false,
+            is_checked: false,
+            was_alone: false,
+            used: now,
+            timer: None,
+            queue_len_max: QUEUE_LEN_MIN,
+        };
+        let old = this.lock().replace(state);
+        drop(old);
+        Ok(create_future)
+    }
+
+    fn store_if<'py>(
+        slf: &Bound<'py, Self>,
+        mode: StoreMode,
+        cas: Option<u64>,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        expire: Object<'py>,
+        flags: Option<u32>,
+    ) -> PyResult<Object<'py>> {
+        let ttl = read_ttl("expire", Some(expire))?;
+        let settings = slf.get().settings()?;
+        let name = settings.keys.check(key)?;
+        let (value, flags) = settings.values.serialize(key, value, flags)?;
+        let value = value.as_bytes();
+        let request = StoreRequest { mode, key: &name, value, ttl, flags, cas };
+        Self::begin(slf, Reading::Stored, &Request::Store(&[request]))
+    }
+
+    /// Begins a call; its future.
+    fn begin<'py>(
+        slf: &Bound<'py, Self>,
+        reading: Reading,
+        request: &Request<'_>,
+    ) -> PyResult<Object<'py>> {
+        let (py, this) = (slf.py(), slf.get());
+        let future = Self::future(slf)?;
+        let ticket = Ticket { future: future.clone().unbind(), reading };
+        let pushed = this.with(|state| {
+            let now = Instant::now();
+            state.pipeline.push(ticket, request, now).map(|_| {
+                let is_full = state.pipeline.queue_len() > state.queue_len_max;
+                let is_sent = state.sends_at_once(now);
+                let begins = !is_sent && !mem::replace(&mut state.is_scheduled, true);
+                (is_full, is_sent, begins.then(|| state.call_soon.clone_ref(py)))
+            })
+        });
+        match pushed {
+            Some(Ok((is_full, is_sent, call_soon))) => {
+                if is_sent {
+                    Self::_flush(slf)?;
+                }
+                if is_full {
+                    this.cancel_unwanted(py, |pipeline| waiting(py, pipeline.queued()))?;
+                    this.with(|state| {
+                        let len = state.pipeline.queue_len();
+                        state.queue_len_max = (2 * len).max(QUEUE_LEN_MIN);
+                    });
+                }
+                if let Some(call_soon) = call_soon {
+                    call_soon.call1(py, (slf.getattr(intern!(py, "_flush"))?,))?;
+                }
+                Ok(future)
+            }
+            Some(Err((_, error))) => Err(exception(py, &error)),
+            None => Err(PyRuntimeError::new_err("the channel has no event loop")),
+        }
+    }
+
+    /// Gives up those of some calls that nobody waits for any more.
+    fn cancel_unwanted(
+        &self,
+        py: Python<'_>,
+        some: impl FnOnce(&Pipeline<Ticket>) -> Vec<(CallId, Py<PyAny>)>,
+    ) -> PyResult<()> {
+        let some = self.with(|state| some(&state.pipeline)).unwrap_or_default();
+        for (id, future) in some {
+            if future.call_method0(py, intern!(py, "done"))?.is_truthy(py)? {
+                let ticket = self.with(|state| state.pipeline.cancel(id, Instant::now()));
+                drop(ticket);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells all whose calls are over, and closes a connection that is of no use any more.
+    fn settle(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let settled = this.with(|state| {
+            let answers: Vec<_> = std::iter::from_fn(|| state.pipeline.poll_answer()).collect();
+            let dropped = if state.pipeline.is_open() { None } else { state.write.take() };
+            let can_send = !state.is_paused || state.write.is_none();
+            let is_due = state.pipeline.queue_len() > 0 && can_send && !state.is_scheduled;
+            state.is_scheduled |= is_due;
+            (answers, dropped, is_due.then(|| state.call_soon.clone_ref(py)))
+        });
+        let Some((answers, dropped, call_soon)) = settled else { return Ok(()) };
+        let mut interrupted = Ok(());
+        for (ticket, answer) in answers {
+            if let Err(error) = ticket.settle(py, answer) {
+                interrupted = Err(error);
+            }
+        }
+        if dropped.is_some() {
+            slf.call_method0(intern!(py, "_drop"))?;
+        }
+        if let Some(call_soon) = call_soon {
+            call_soon.call1(py, (slf.getattr(intern!(py, "_flush"))?,))?;
+        }
+        interrupted
+    }
+
+    /// Has the loop call `_tick` when the time of a call is over.
+    fn set_timer(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let due = this.with(|state| {
+            let at = state.pipeline.poll_time(now)?;
+            let is_set = state.timer.as_ref().is_some_and(|(set, _)| *set <= at);
+            (!is_set).then(|| (at, state.event_loop.clone_ref(py), state.timer.take()))
+        });
+        let Some((at, event_loop, old)) = due.flatten() else { return Ok(()) };
+        if let Some((_, old)) = old {
+            old.call_method0(py, "cancel")?;
+        }
+        let delay = (at.saturating_duration_since(now) + TIMER_SLACK).as_secs_f64();
+        let arguments = (delay, slf.getattr(intern!(py, "_tick"))?);
+        let timer = event_loop.call_method1(py, intern!(py, "call_later"), arguments)?;
+        let old = this.with(|state| state.timer.replace((at, timer)));
+        drop(old);
+        Ok(())
+    }
+}
+
+impl Ticket {
+    /// Ends the call.
+    ///
+    /// # Errors
+    /// An exception that ends the program, as `KeyboardInterrupt`.
+    fn settle(self, py: Python<'_>, answer: Result<Output, Error>) -> PyResult<()> {
+        let Self { future, reading } = self;
+        let result = match answer {
+            Ok(output) => reading.read(py, output),
+            Err(error) => Err(exception(py, &error)),
+        };
+        let told = match result {
+            Ok(result) => future.call_method1(py, intern!(py, "set_result"), (result,)),
+            Err(error) => {
+                future.call_method1(py, intern!(py, "set_exception"), (error.into_value(py),))
+            }
+        };
+        match told {
+            // Whoever has given up needs no answer.
+            Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
+            told => told.map(drop),
+        }
+    }
+}
+
+impl Reading {
+    fn read<'py>(self, py: Python<'py>, output: Output) -> PyResult<Object<'py>> {
+        Ok(match (self, output) {
+            (Self::Value { with_flags }, Output::Item(item)) => {
+                item.map_or_else(|| Ok(none(py)), |item| value(py, &item, with_flags))?
+            }
+            (Self::ValueAndCas, Output::Item(item)) => {
+                item.map_or_else(|| Ok(none(py)), |item| value_and_cas(py, &item))?
+            }
+            (Self::Values { keys, cas, with_flags }, Output::Items(items)) => {
+                let found = PyDict::new(py);
+                for (key, item) in keys.iter().zip(items) {
+                    let Some(item) = item else { continue };
+                    let read =
+                        if cas { value_and_cas(py, &item) } else { value(py, &item, with_flags) };
+                    found.set_item(key, read?)?;
+                }
+                found.into_any()
+            }
+            (Self::Stored, Output::Stored(stored)) => {
+                stored.first().and_then(|stored| outcome(*stored)).into_pyobject(py)?
+            }
+            (Self::NotStored(keys), Output::Stored(stored)) => {
+                let failed = keys.iter().zip(stored).filter(|(_, stored)| !stored.is_stored());
+                PyList::new(py, failed.map(|(key, _)| key).collect::<Vec<_>>())?.into_any()
+            }
+            (Self::Found, Output::Found(found)) => boolean(py, found.first() == Some(&true)),
+            (Self::Done, Output::Done | Output::Found(_)) => boolean(py, true),
+            (Self::Counted, Output::Counted(Counted::NotANumber)) => {
+                return Err(refused(py, "cannot increment or decrement non-numeric value"));
+            }
+            (Self::Counted, Output::Counted(Counted::Number(number))) => {
+                number.into_pyobject(py)?.into_any()
+            }
+            (Self::Counted, Output::Counted(Counted::NotFound)) => none(py),
+            (Self::Version, Output::Version(version)) => {
+                PyBytes::new(py, version.as_bytes()).into_any()
+            }
+            (Self::Stats, Output::Stats(page)) => {
+                let bytes = |text: &String| PyBytes::new(py, text.as_bytes());
+                let pairs = page.iter().map(|(name, value)| (bytes(name), bytes(value)));
+                PyList::new(py, pairs.collect::<Vec<_>>())?.into_any()
+            }
+            (reading, output) => {
+                let text = format!("{output:?} is no answer for {reading:?}");
+                return Err(PyRuntimeError::new_err(text));
+            }
+        })
+    }
+}
+
+fn boolean(py: Python<'_>, value: bool) -> Object<'_> {
+    pyo3::types::PyBool::new(py, value).to_owned().into_any()
+}
+
+fn value<'py>(py: Python<'py>, item: &Item, with_flags: bool) -> PyResult<Object<'py>> {
+    let bytes = PyBytes::new(py, &item.value);
+    Ok(if with_flags {
+        (bytes, item.flags).into_pyobject(py)?.into_any()
+    } else {
+        bytes.into_any()
+    })
+}
+
+fn value_and_cas<'py>(py: Python<'py>, item: &Item) -> PyResult<Object<'py>> {
+    let cas = item.cas.map(|cas| PyBytes::new(py, cas.to_string().as_bytes()));
+    Ok((PyBytes::new(py, &item.value), item.flags, cas).into_pyobject(py)?.into_any())
+}
+
+fn unbound(objects: &[Object<'_>]) -> Vec<Py<PyAny>> {
+    objects.iter().map(|object| object.clone().unbind()).collect()
+}
+
+/// Calls with their futures.
+fn waiting<'a>(
+    py: Python<'_>,
+    calls: impl Iterator<Item = (CallId, &'a Ticket)>,
+) -> Vec<(CallId, Py<PyAny>)> {
+    calls.map(|(id, ticket)| (id, ticket.future.clone_ref(py))).collect()
+}
+
+fn store_mode(name: &str) -> PyResult<StoreMode> {
+    Ok(match name {
+        "set" => StoreMode::Set,
+        "add" => StoreMode::Add,
+        "replace" => StoreMode::Replace,
+        "append" => StoreMode::Append,
+        "prepend" => StoreMode::Prepend,
+        _ => return Err(PyValueError::new_err(format!("there is no store {name:?}"))),
+    })
+}
+
+fn running_loop(py: Python<'_>) -> PyResult<Object<'_>> {
+    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    FUNCTION.import(py, "asyncio", "get_running_loop")?.call0()
+}

@@ -1,0 +1,721 @@
+//! The calls of a client, with the arguments and results that pymemcache has for them.
+//!
+//! Arguments are read while the interpreter's lock is held. Keys and values are borrowed from `str` and `bytes` objects,
+//! which never change and which the caller holds until the call returns; everything else is copied.
+
+use crate::errors::{MemcacheClientError, MemcacheIllegalInputError, exception};
+use crate::gil::Gil;
+use crate::key::KeyRules;
+use crate::value::Values;
+use larder_client::{
+    Counted, Error, ErrorKind, Item, StoreMode, StoreRequest, Stored, Ttl, blocking,
+};
+use pyo3::exceptions::{PyException, PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// As good as for ever.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What `Client` and `PooledClient` share: a pool of connections to one server, for any number of threads.
+///
+/// The Python classes derive from it, so that their `__init__` can be overridden, and call `_configure`.
+#[pyclass(subclass, frozen, module = "larder_client._native")]
+#[derive(Debug)]
+pub(crate) struct BaseClient {
+    settings: OnceLock<Settings>,
+    /// `None` before the first call, after `close` and in a child process.
+    connected: Mutex<Option<blocking::Client>>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    /// As Python has it.
+    server: Py<PyAny>,
+    address: String,
+    timeout: Duration,
+    connect_timeout: Duration,
+    /// How many connections a pool has. `None`: all calls share one.
+    connections_max: Option<usize>,
+    idle_time_max: Duration,
+    keys: KeyRules,
+    values: Values,
+    /// What converts values, also if it leaves them as they are.
+    serde: Py<PyAny>,
+    default_noreply: bool,
+    ignore_exc: bool,
+    /// Whether `ignore_exc` is for keys that no server takes, too.
+    ignore_keys: bool,
+}
+
+type Object<'py> = Bound<'py, PyAny>;
+
+#[pymethods]
+impl BaseClient {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { settings: OnceLock::new(), connected: Mutex::new(None) }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are what __init__ of Python takes")]
+    #[pyo3(signature = (*, server, address, timeout, connect_timeout, max_pool_size, pool_idle_timeout, key_prefix,
+        allow_unicode_keys, serde, is_plain, encoding, default_noreply, ignore_exc, ignore_keys))]
+    fn _configure(
+        &self,
+        py: Python<'_>,
+        server: Py<PyAny>,
+        address: String,
+        timeout: Option<f64>,
+        connect_timeout: Option<f64>,
+        max_pool_size: Option<usize>,
+        pool_idle_timeout: f64,
+        key_prefix: Vec<u8>,
+        allow_unicode_keys: bool,
+        serde: Py<PyAny>,
+        is_plain: bool,
+        encoding: String,
+        default_noreply: bool,
+        ignore_exc: bool,
+        ignore_keys: bool,
+    ) -> PyResult<()> {
+        let converts = (!is_plain).then(|| serde.clone_ref(py));
+        let settings = Settings {
+            server,
+            address,
+            timeout: duration(timeout)?,
+            connect_timeout: duration(connect_timeout)?,
+            connections_max: max_pool_size,
+            // pymemcache's 0 is for ever.
+            idle_time_max: duration((pool_idle_timeout != 0.0).then_some(pool_idle_timeout))?,
+            keys: KeyRules { allow_unicode: allow_unicode_keys, prefix: key_prefix },
+            values: Values { serde: converts, encoding },
+            serde,
+            default_noreply,
+            ignore_exc,
+            ignore_keys,
+        };
+        let set_twice = |_| PyRuntimeError::new_err("a client is configured once");
+        self.settings.set(settings).map_err(set_twice)
+    }
+
+    #[getter]
+    fn server(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.settings()?.server.clone_ref(py))
+    }
+
+    #[getter]
+    fn serde(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.settings()?.serde.clone_ref(py))
+    }
+
+    #[getter]
+    fn timeout(&self) -> PyResult<Option<f64>> {
+        Ok(seconds(self.settings()?.timeout))
+    }
+
+    #[getter]
+    fn connect_timeout(&self) -> PyResult<Option<f64>> {
+        Ok(seconds(self.settings()?.connect_timeout))
+    }
+
+    #[getter]
+    fn key_prefix<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.settings()?.keys.prefix))
+    }
+
+    #[getter]
+    fn allow_unicode_keys(&self) -> PyResult<bool> {
+        Ok(self.settings()?.keys.allow_unicode)
+    }
+
+    #[getter]
+    fn encoding(&self) -> PyResult<&str> {
+        Ok(&self.settings()?.values.encoding)
+    }
+
+    #[getter]
+    fn default_noreply(&self) -> PyResult<bool> {
+        Ok(self.settings()?.default_noreply)
+    }
+
+    #[getter]
+    fn ignore_exc(&self) -> PyResult<bool> {
+        Ok(self.settings()?.ignore_exc)
+    }
+
+    /// Drops the connections without a word to anybody, in a child process that must not use its parent's.
+    fn _drop_connections(&self) {
+        *self.connected() = None;
+    }
+
+    /// How many connections are open, how many of these are idle, and how many threads wait for one.
+    fn connections(&self) -> (usize, usize, usize) {
+        self.connected().as_ref().map_or((0, 0, 0), blocking::Client::connections)
+    }
+
+    /// Closes the connections; those that are in use, after their call. The next call opens a new one.
+    fn close(&self) {
+        let connected = self.connected().take();
+        if let Some(client) = connected {
+            client.close();
+        }
+    }
+
+    /// The value of an item, or `default` if there is none.
+    #[pyo3(signature = (key, default = None))]
+    fn get<'py>(&self, key: &Object<'py>, default: Option<Object<'py>>) -> PyResult<Object<'py>> {
+        let found = self.look_up(key, |client, key| client.get_with_flags(key), &Self::value)?;
+        Ok(found.or(default).unwrap_or_else(|| none(key.py())))
+    }
+
+    /// The value of an item and its CAS, or `(default, cas_default)` if there is none.
+    #[pyo3(signature = (key, default = None, cas_default = None))]
+    fn gets<'py>(
+        &self,
+        key: &Object<'py>,
+        default: Option<Object<'py>>,
+        cas_default: Option<Object<'py>>,
+    ) -> PyResult<Object<'py>> {
+        let found = self.look_up(key, |client, key| client.gets(key), &Self::value_and_cas)?;
+        found.map_or_else(|| defaults(key.py(), default, cas_default), Ok)
+    }
+
+    /// The value of an item, whose expiry is set, or `default` if there is none.
+    #[pyo3(signature = (key, expire = None, default = None), text_signature = "(self, key, expire=0, default=None)")]
+    fn gat<'py>(
+        &self,
+        key: &Object<'py>,
+        expire: Option<Object<'py>>,
+        default: Option<Object<'py>>,
+    ) -> PyResult<Object<'py>> {
+        let ttl = ttl("expire", expire)?;
+        let found = self.look_up(key, |client, key| client.gat(key, ttl), &Self::value)?;
+        Ok(found.or(default).unwrap_or_else(|| none(key.py())))
+    }
+
+    /// The value of an item, whose expiry is set, and its CAS, or `(default, cas_default)` if there is none.
+    #[pyo3(signature = (key, expire = None, default = None, cas_default = None),
+        text_signature = "(self, key, expire=0, default=None, cas_default=None)")]
+    fn gats<'py>(
+        &self,
+        key: &Object<'py>,
+        expire: Option<Object<'py>>,
+        default: Option<Object<'py>>,
+        cas_default: Option<Object<'py>>,
+    ) -> PyResult<Object<'py>> {
+        let ttl = ttl("expire", expire)?;
+        let found = self.look_up(key, |client, key| client.gat(key, ttl), &Self::value_and_cas)?;
+        found.map_or_else(|| defaults(key.py(), default, cas_default), Ok)
+    }
+
+    /// The values of those keys that there are, as a dictionary, by one request.
+    fn get_many<'py>(&self, keys: &Object<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.look_up_many(keys, |client, keys| client.get_many(keys), &Self::value)
+    }
+
+    /// The values and CAS of those keys that there are, as a dictionary of pairs, by one request.
+    fn gets_many<'py>(&self, keys: &Object<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.look_up_many(keys, |client, keys| client.gets_many(keys), &Self::value_and_cas)
+    }
+
+    /// Stores an item, whatever is there. Returns True, also with `noreply`.
+    #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
+        text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
+    fn set<'py>(
+        &self,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: Option<bool>,
+        flags: Option<u32>,
+    ) -> PyResult<Option<bool>> {
+        self.store(StoreMode::Set, key, value, expire, noreply, flags)
+    }
+
+    /// Stores an item if there is none. Returns whether it was stored; with `noreply`, True.
+    #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
+        text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
+    fn add<'py>(
+        &self,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: Option<bool>,
+        flags: Option<u32>,
+    ) -> PyResult<Option<bool>> {
+        self.store(StoreMode::Add, key, value, expire, noreply, flags)
+    }
+
+    /// Stores an item if there is one. Returns whether it was stored; with `noreply`, True.
+    #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
+        text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
+    fn replace<'py>(
+        &self,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: Option<bool>,
+        flags: Option<u32>,
+    ) -> PyResult<Option<bool>> {
+        self.store(StoreMode::Replace, key, value, expire, noreply, flags)
+    }
+
+    /// Adds to the end of a value. Returns whether there was one; with `noreply`, True.
+    #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
+        text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
+    fn append<'py>(
+        &self,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: Option<bool>,
+        flags: Option<u32>,
+    ) -> PyResult<Option<bool>> {
+        self.store(StoreMode::Append, key, value, expire, noreply, flags)
+    }
+
+    /// Adds to the begin of a value. Returns whether there was one; with `noreply`, True.
+    #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
+        text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
+    fn prepend<'py>(
+        &self,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: Option<bool>,
+        flags: Option<u32>,
+    ) -> PyResult<Option<bool>> {
+        self.store(StoreMode::Prepend, key, value, expire, noreply, flags)
+    }
+
+    /// Stores an item if the one that is there has this CAS. Returns True if it was stored, False if the item has
+    /// another CAS, and None if there is none; with `noreply`, True.
+    #[pyo3(signature = (key, value, cas, expire = None, noreply = false, flags = None),
+        text_signature = "(self, key, value, cas, expire=0, noreply=False, flags=None)")]
+    fn cas<'py>(
+        &self,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        cas: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: bool,
+        flags: Option<u32>,
+    ) -> PyResult<Option<bool>> {
+        let cas = Some(cas_number(cas)?);
+        let ttl = ttl("expire", expire)?;
+        let settings = self.settings()?;
+        let name = settings.keys.check(key)?;
+        let (value, flags) = settings.values.serialize(key, value, flags)?;
+        let value = value.as_bytes();
+        let request = StoreRequest { mode: StoreMode::Set, key: &name, value, ttl, flags, cas };
+        let stored = self.call(key.py(), |client| client.store_one(request))?;
+        Ok(if noreply { Some(true) } else { outcome(stored) })
+    }
+
+    /// Stores the items of a dictionary by one request. Returns the keys that were not stored; with `noreply`, none.
+    #[pyo3(signature = (values, expire = None, noreply = None, flags = None),
+        text_signature = "(self, values, expire=0, noreply=None, flags=None)")]
+    fn set_many<'py>(
+        &self,
+        values: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: Option<bool>,
+        flags: Option<u32>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (py, settings, ttl) = (values.py(), self.settings()?, ttl("expire", expire)?);
+        let mut pairs: Vec<(Object<'py>, Object<'py>)> = Vec::new();
+        for pair in values.call_method0("items")?.try_iter()? {
+            pairs.push(pair?.extract()?);
+        }
+        let items = serialized(&settings.keys, &settings.values, &pairs, flags)?;
+        let requests = sets(&items, ttl);
+        let stored = self.call(py, |client| client.store_many(&requests))?;
+        let failed = PyList::empty(py);
+        if !noreply.unwrap_or(settings.default_noreply) {
+            for ((key, _), _) in pairs.iter().zip(stored).filter(|(_, stored)| !stored.is_stored())
+            {
+                failed.append(key)?;
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Removes an item. Returns whether there was one; with `noreply`, True.
+    #[pyo3(signature = (key, noreply = None))]
+    fn delete(&self, key: &Object<'_>, noreply: Option<bool>) -> PyResult<bool> {
+        let settings = self.settings()?;
+        let name = settings.keys.check(key)?;
+        let was_there = self.call(key.py(), |client| client.delete(&name))?;
+        Ok(noreply.unwrap_or(settings.default_noreply) || was_there)
+    }
+
+    /// Removes items by one request. Returns True.
+    #[pyo3(signature = (keys, noreply = None))]
+    fn delete_many(&self, keys: &Object<'_>, noreply: Option<bool>) -> PyResult<bool> {
+        // The outcome is the same with and without a reply.
+        let _ = noreply;
+        let keys = collect(keys)?;
+        let names = self.settings()?.keys.check_all(&keys)?;
+        if let Some(key) = keys.first() {
+            self.call(key.py(), |client| client.delete_many(&names))?;
+        }
+        Ok(true)
+    }
+
+    /// Adds to a number, which wraps at 2^64. Returns the number; None if there is none, or with `noreply`.
+    #[pyo3(signature = (key, value, noreply = false))]
+    fn incr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
+        self.count(key, value, noreply, |client, key, delta| client.incr(key, delta))
+    }
+
+    /// Subtracts from a number, down to 0 at most. Returns the number; None if there is none, or with `noreply`.
+    #[pyo3(signature = (key, value, noreply = false))]
+    fn decr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
+        self.count(key, value, noreply, |client, key, delta| client.decr(key, delta))
+    }
+
+    /// Sets when an item expires. Returns whether there is one; with `noreply`, True.
+    #[pyo3(signature = (key, expire = None, noreply = None),
+        text_signature = "(self, key, expire=0, noreply=None)")]
+    fn touch<'py>(
+        &self,
+        key: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: Option<bool>,
+    ) -> PyResult<bool> {
+        let settings = self.settings()?;
+        let name = settings.keys.check(key)?;
+        let ttl = ttl("expire", expire)?;
+        let is_there = self.call(key.py(), |client| client.touch(&name, ttl))?;
+        Ok(noreply.unwrap_or(settings.default_noreply) || is_there)
+    }
+
+    /// Removes all items, now or after `delay` seconds. Returns True.
+    #[pyo3(signature = (delay = None, noreply = None), text_signature = "(self, delay=0, noreply=None)")]
+    fn flush_all<'py>(
+        &self,
+        py: Python<'py>,
+        delay: Option<Object<'py>>,
+        noreply: Option<bool>,
+    ) -> PyResult<bool> {
+        // Without an exception, the outcome is the same with and without a reply.
+        let _ = noreply;
+        let delay = ttl("delay", delay)?;
+        self.call(py, |client| client.flush_after(delay))?;
+        Ok(true)
+    }
+
+    /// The server's version.
+    fn version<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let versions = self.call(py, blocking::Client::versions)?;
+        let version = versions.first().map_or("", |(_, version)| version);
+        Ok(PyBytes::new(py, version.as_bytes()))
+    }
+
+    fn __getitem__<'py>(&self, key: &Object<'py>) -> PyResult<Object<'py>> {
+        let value = self.get(key, None)?;
+        if value.is_none() { Err(PyKeyError::new_err(key.clone().unbind())) } else { Ok(value) }
+    }
+
+    fn __setitem__<'py>(&self, key: &Object<'py>, value: &Object<'py>) -> PyResult<()> {
+        self.set(key, value, None, Some(true), None).map(drop)
+    }
+
+    fn __delitem__(&self, key: &Object<'_>) -> PyResult<()> {
+        self.delete(key, Some(true)).map(drop)
+    }
+}
+
+impl BaseClient {
+    fn settings(&self) -> PyResult<&Settings> {
+        let unset = || PyRuntimeError::new_err("__init__ of the client was not called");
+        self.settings.get().ok_or_else(unset)
+    }
+
+    fn connected(&self) -> MutexGuard<'_, Option<blocking::Client>> {
+        // Each change of it is whole before anything can panic. It is never held without the interpreter's lock, so it is
+        // not held by another thread when the process forks.
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client, which is built if there is none.
+    fn client(&self, py: Python<'_>) -> PyResult<blocking::Client> {
+        if let Some(client) = &*self.connected() {
+            return Ok(client.clone());
+        }
+        let settings = self.settings()?;
+        let builder = blocking::Client::builder(settings.address.clone())
+            .timeout(settings.timeout)
+            .connect_timeout(settings.connect_timeout)
+            .idle_time(settings.idle_time_max)
+            .waiter(Arc::new(Gil::default()));
+        let builder = match settings.connections_max {
+            Some(max) => builder.connections(max),
+            // One thread at a time runs, so more than one connection would make nothing faster.
+            None => builder.shared(1),
+        };
+        // Looks the server's name up, which takes its time.
+        let built = py.detach(|| builder.build()).map_err(|error| exception(py, &error))?;
+        // Another thread may have been faster.
+        Ok(self.connected().get_or_insert(built).clone())
+    }
+
+    fn call<T>(
+        &self,
+        py: Python<'_>,
+        call: impl Fn(&blocking::Client) -> Result<T, Error>,
+    ) -> PyResult<T> {
+        loop {
+            match call(&self.client(py)?) {
+                Ok(output) => return Ok(output),
+                // Another thread has closed it: this call opens it again.
+                Err(error) if matches!(error.kind(), ErrorKind::ClientClosed) => (),
+                Err(error) => return Err(exception(py, &error)),
+            }
+        }
+    }
+
+    fn value<'py>(&self, key: &Object<'py>, item: &Item) -> PyResult<Object<'py>> {
+        self.settings()?.values.deserialize(key, item)
+    }
+
+    /// A value and its CAS, which is digits, as pymemcache has it.
+    fn value_and_cas<'py>(&self, key: &Object<'py>, item: &Item) -> PyResult<Object<'py>> {
+        let py = key.py();
+        let cas = item.cas.map(|cas| PyBytes::new(py, cas.to_string().as_bytes()));
+        Ok((self.value(key, item)?, cas).into_pyobject(py)?.into_any())
+    }
+
+    fn look_up<'py>(
+        &self,
+        key: &Object<'py>,
+        call: impl Fn(&blocking::Client, &[u8]) -> Result<Option<Item>, Error>,
+        convert: &dyn Fn(&Self, &Object<'py>, &Item) -> PyResult<Object<'py>>,
+    ) -> PyResult<Option<Object<'py>>> {
+        let (py, settings) = (key.py(), self.settings()?);
+        let name = match settings.keys.check(key) {
+            Ok(name) => name,
+            Err(_) if settings.ignore_exc && settings.ignore_keys => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let found = || {
+            let item = self.call(py, |client| call(client, &name))?;
+            item.map(|item| convert(self, key, &item)).transpose()
+        };
+        self.forgive(py, found())
+    }
+
+    fn look_up_many<'py>(
+        &self,
+        keys: &Object<'py>,
+        call: impl Fn(&blocking::Client, &[Cow<'_, [u8]>]) -> Result<Vec<Option<Item>>, Error>,
+        convert: &dyn Fn(&Self, &Object<'py>, &Item) -> PyResult<Object<'py>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (py, settings) = (keys.py(), self.settings()?);
+        let keys = collect(keys)?;
+        let names = match settings.keys.check_all(&keys) {
+            Ok(names) => names,
+            Err(_) if settings.ignore_exc && settings.ignore_keys => return Ok(PyDict::new(py)),
+            Err(error) => return Err(error),
+        };
+        let found = || {
+            let dict = PyDict::new(py);
+            let items = self.call(py, |client| call(client, &names))?;
+            for (key, item) in keys.iter().zip(items) {
+                if let Some(item) = item {
+                    dict.set_item(key, convert(self, key, &item)?)?;
+                }
+            }
+            Ok(Some(dict))
+        };
+        Ok(self.forgive(py, found())?.unwrap_or_else(|| PyDict::new(py)))
+    }
+
+    /// With `ignore_exc`, exceptions are misses.
+    fn forgive<T>(&self, py: Python<'_>, found: PyResult<Option<T>>) -> PyResult<Option<T>> {
+        match found {
+            // Not those that end the program, as `KeyboardInterrupt`.
+            Err(error)
+                if self.settings()?.ignore_exc && error.is_instance_of::<PyException>(py) =>
+            {
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
+    fn store<'py>(
+        &self,
+        mode: StoreMode,
+        key: &Object<'py>,
+        value: &Object<'py>,
+        expire: Option<Object<'py>>,
+        noreply: Option<bool>,
+        flags: Option<u32>,
+    ) -> PyResult<Option<bool>> {
+        let (settings, ttl) = (self.settings()?, ttl("expire", expire)?);
+        let name = settings.keys.check(key)?;
+        let (value, flags) = settings.values.serialize(key, value, flags)?;
+        let value = value.as_bytes();
+        let request = StoreRequest { mode, key: &name, value, ttl, flags, cas: None };
+        let stored = self.call(key.py(), |client| client.store_one(request))?;
+        let noreply = noreply.unwrap_or(settings.default_noreply);
+        Ok(if noreply { Some(true) } else { outcome(stored) })
+    }
+
+    fn count(
+        &self,
+        key: &Object<'_>,
+        value: &Object<'_>,
+        noreply: bool,
+        call: impl Fn(&blocking::Client, &[u8], u64) -> Result<Counted, Error>,
+    ) -> PyResult<Option<u64>> {
+        let py = key.py();
+        let name = self.settings()?.keys.check(key)?;
+        let delta = integer("value", value)?.extract();
+        let delta = delta.map_err(|_| refused(py, "invalid numeric delta argument"))?;
+        match self.call(py, |client| call(client, &name, delta))? {
+            Counted::NotANumber => {
+                Err(refused(py, "cannot increment or decrement non-numeric value"))
+            }
+            Counted::Number(number) if !noreply => Ok(Some(number)),
+            Counted::Number(_) | Counted::NotFound => Ok(None),
+        }
+    }
+}
+
+impl KeyRules {
+    pub(crate) fn check_all<'a>(&self, keys: &'a [Object<'_>]) -> PyResult<Vec<Cow<'a, [u8]>>> {
+        keys.iter().map(|key| self.check(key)).collect()
+    }
+}
+
+pub(crate) fn collect<'py>(keys: &Object<'py>) -> PyResult<Vec<Object<'py>>> {
+    keys.try_iter()?.collect()
+}
+
+pub(crate) fn none(py: Python<'_>) -> Object<'_> {
+    py.None().into_bound(py)
+}
+
+fn defaults<'py>(
+    py: Python<'py>,
+    value: Option<Object<'py>>,
+    cas: Option<Object<'py>>,
+) -> PyResult<Object<'py>> {
+    Ok((value, cas).into_pyobject(py)?.into_any())
+}
+
+/// What pymemcache returns for the outcome of a store.
+pub(crate) fn outcome(stored: Stored) -> Option<bool> {
+    match stored {
+        Stored::Stored => Some(true),
+        Stored::NotStored | Stored::Exists => Some(false),
+        Stored::NotFound => None,
+    }
+}
+
+/// What a server says to such an argument.
+pub(crate) fn refused(py: Python<'_>, words: &str) -> PyErr {
+    MemcacheClientError::new_err(PyBytes::new(py, words.as_bytes()).unbind())
+}
+
+pub(crate) fn integer<'a, 'py>(
+    name: &str,
+    value: &'a Object<'py>,
+) -> PyResult<&'a Bound<'py, PyInt>> {
+    value.cast::<PyInt>().or_else(|_| {
+        let shown = value.repr()?;
+        let text = format!("{name} must be integer, got bad value: {shown}");
+        Err(MemcacheIllegalInputError::new_err(text))
+    })
+}
+
+/// An argument that is seconds, or a Unix time. It is 0 if it was not given.
+pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
+    let Some(value) = value else { return Ok(Ttl::FOREVER) };
+    let number = integer(name, &value)?.extract();
+    let number = number.map_err(|_| refused(value.py(), "invalid exptime argument"))?;
+    Ok(Ttl::from_exptime(number))
+}
+
+/// A CAS: a number, or its digits as `str` or `bytes`.
+pub(crate) fn cas_number(cas: &Object<'_>) -> PyResult<u64> {
+    let illegal = |what: &str| {
+        let shown = cas.repr()?;
+        Err(MemcacheIllegalInputError::new_err(format!("cas {what}, got bad value: {shown}")))
+    };
+    let digits = match cas.cast::<PyBytes>() {
+        Ok(bytes) => bytes.as_bytes().to_owned(),
+        Err(_) if cas.is_instance_of::<PyInt>() || cas.is_instance_of::<PyString>() => {
+            cas.str()?.to_cow()?.into_owned().into_bytes()
+        }
+        Err(_) => return illegal("must be integer, string, or bytes"),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return illegal("must only contain values in 0-9");
+    }
+    let number = std::str::from_utf8(&digits).ok().and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| refused(cas.py(), "bad command line format"))
+}
+
+pub(crate) fn duration(secs: Option<f64>) -> PyResult<Duration> {
+    let Some(secs) = secs else { return Ok(FOREVER) };
+    let time = Duration::try_from_secs_f64(secs);
+    time.map_err(|_| PyValueError::new_err(format!("a timeout can't be {secs} seconds")))
+}
+
+/// `None` is for ever.
+fn seconds(time: Duration) -> Option<f64> {
+    (time < FOREVER).then_some(time.as_secs_f64())
+}
+
+/// Checks a key and puts a prefix before it: the bytes that a server gets.
+#[pyfunction]
+#[pyo3(signature = (key, allow_unicode_keys, key_prefix = None), text_signature = "(key, allow_unicode_keys, key_prefix=b'')")]
+pub(crate) fn check_key_helper<'py>(
+    key: &Object<'py>,
+    allow_unicode_keys: bool,
+    key_prefix: Option<Object<'py>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let prefix = match &key_prefix {
+        Some(prefix) => match prefix.cast::<PyBytes>() {
+            Ok(prefix) => prefix.as_bytes().to_owned(),
+            Err(_) => return Err(PyTypeError::new_err("key_prefix should be bytes.")),
+        },
+        None => Vec::new(),
+    };
+    let rules = KeyRules { allow_unicode: allow_unicode_keys, prefix };
+    Ok(PyBytes::new(key.py(), &rules.check(key)?))
+}
+
+/// A key as it is sent, with its value as it is stored and the flags.
+type Serialized<'a, 'py> = (Cow<'a, [u8]>, Bound<'py, PyBytes>, u32);
+
+/// Pairs of keys and values, as they are sent.
+pub(crate) fn serialized<'a, 'py>(
+    keys: &KeyRules,
+    values: &Values,
+    pairs: &'a [(Object<'py>, Object<'py>)],
+    flags: Option<u32>,
+) -> PyResult<Vec<Serialized<'a, 'py>>> {
+    let one = |(key, value): &'a (Object<'py>, Object<'py>)| {
+        let name = keys.check(key)?;
+        let (value, flags) = values.serialize(key, value, flags)?;
+        Ok((name, value, flags))
+    };
+    pairs.iter().map(one).collect()
+}
+
+/// Requests that store them.
+pub(crate) fn sets<'i>(items: &'i [Serialized<'_, '_>], ttl: Ttl) -> Vec<StoreRequest<'i>> {
+    let one = |(key, value, flags): &'i Serialized<'_, '_>| {
+        let (value, flags) = (value.as_bytes(), *flags);
+        StoreRequest { mode: StoreMode::Set, key, value, ttl, flags, cas: None }
+    };
+    items.iter().map(one).collect()
+}

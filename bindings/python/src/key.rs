@@ -1,0 +1,67 @@
+//! Keys, as pymemcache takes them.
+
+use crate::errors::MemcacheIllegalInputError;
+use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use std::borrow::Cow;
+
+/// The longest key, with its prefix.
+const LEN_MAX: usize = 250;
+
+/// What keys may be, and what is put before them.
+#[derive(Debug)]
+pub(crate) struct KeyRules {
+    pub(crate) allow_unicode: bool,
+    pub(crate) prefix: Vec<u8>,
+}
+
+impl KeyRules {
+    /// The bytes of a key: those of the Python object, which are not copied, if there is no prefix.
+    ///
+    /// # Errors
+    /// `MemcacheIllegalInputError`; `TypeError` if it is neither `str` nor `bytes`.
+    pub(crate) fn check<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+        let bytes = self.encode(key)?;
+        let bytes = if self.prefix.is_empty() {
+            Cow::Borrowed(bytes)
+        } else {
+            Cow::Owned([&self.prefix, bytes].concat())
+        };
+        let illegal = |what: &str| {
+            let shown = PyBytes::new(key.py(), &bytes).repr()?;
+            Err(MemcacheIllegalInputError::new_err(format!("Key {what}: {shown}")))
+        };
+        if bytes.len() > LEN_MAX {
+            illegal("is too long")
+        } else if bytes.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0x0b) {
+            illegal("contains whitespace")
+        } else if bytes.contains(&0) {
+            illegal("contains null")
+        } else {
+            Ok(bytes)
+        }
+    }
+
+    fn encode<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+        if let Ok(bytes) = key.cast::<PyBytes>() {
+            return Ok(bytes.as_bytes());
+        }
+        let Ok(text) = key.cast::<PyString>() else {
+            let class = key.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("a key is str or bytes, not {class}")));
+        };
+        let not_ascii = || {
+            let shown = key.repr()?;
+            Err(MemcacheIllegalInputError::new_err(format!("Non-ASCII key: {shown}")))
+        };
+        match text.to_str() {
+            Ok(text) if self.allow_unicode || text.is_ascii() => Ok(text.as_bytes()),
+            Ok(_) => not_ascii(),
+            Err(error) => {
+                let is_surrogate = error.is_instance_of::<PyUnicodeEncodeError>(key.py());
+                if is_surrogate && !self.allow_unicode { not_ascii() } else { Err(error) }
+            }
+        }
+    }
+}

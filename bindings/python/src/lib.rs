@@ -1,0 +1,26 @@
+//! The Rust half of the Python package `larder_client`: the calls of a client, keys, values and exceptions. The half in
+//! Python has the constructors, several servers, and Django's cache.
+
+mod channel;
+mod client;
+mod errors;
+mod gil;
+mod key;
+mod murmur;
+mod value;
+
+/// What `larder_client` is made of.
+#[pyo3::pymodule(gil_used = true)]
+mod _native {
+    #[pymodule_export]
+    use crate::channel::Channel;
+    #[pymodule_export]
+    use crate::client::{BaseClient, check_key_helper};
+    #[pymodule_export]
+    use crate::errors::{
+        MemcacheClientError, MemcacheError, MemcacheIllegalInputError, MemcacheServerError,
+        MemcacheUnexpectedCloseError, MemcacheUnknownCommandError, MemcacheUnknownError,
+    };
+    #[pymodule_export]
+    use crate::murmur::murmur3_32;
+}

@@ -1,0 +1,74 @@
+"""A server inside the test that does what it is told."""
+
+import contextlib
+import socket
+import struct
+import threading
+
+from larder_client import (
+    MemcacheClientError,
+    MemcacheServerError,
+    MemcacheUnexpectedCloseError,
+    MemcacheUnknownCommandError,
+    MemcacheUnknownError,
+)
+
+CLOSE = object()
+RESET = object()
+SILENCE = object()
+
+#: Answers to a store, the exceptions that they are, and whether the value may be stored.
+FAILED_STORES = [
+    (b"ERROR\r\n", MemcacheUnknownCommandError, True),
+    (b"CLIENT_ERROR bad command line format\r\n", MemcacheClientError, False),
+    (b"SERVER_ERROR out of memory storing object\r\n", MemcacheServerError, False),
+    (b"SERVER_ERROR proxy timeout\r\n", MemcacheServerError, True),
+    (b"NONSENSE\r\n", MemcacheUnknownError, True),
+    (b"STORED\r\nSTORED\r\n", MemcacheUnknownError, True),
+    (CLOSE, MemcacheUnexpectedCloseError, True),
+    (RESET, ConnectionResetError, True),
+    (SILENCE, TimeoutError, True),
+]
+
+
+class Fake:
+    """Answers each request with the next of `answers`: bytes, `CLOSE`, `RESET` or `SILENCE`. A `with` block."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.accepted = 0
+        self.requests = []
+        self.connections = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self.listener.getsockname()
+
+    def __enter__(self):
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        for opened in [self.listener, *self.connections]:
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+            opened.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                self.accepted += 1
+                self.connections.append(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError):
+            while request := connection.recv(1 << 16):
+                self.requests.append(request)
+                answer = self.answers.pop(0) if self.answers else SILENCE
+                if answer is RESET:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if answer in (CLOSE, RESET):
+                    connection.close()
+                    return
+                if answer is not SILENCE:
+                    connection.sendall(answer)

@@ -1,0 +1,162 @@
+"""What servers do wrong: which exceptions are raised, and that the client goes on."""
+
+import socket
+import threading
+import time
+
+import pytest
+from conftest import PATIENT, Restartable
+from fake import CLOSE, FAILED_STORES, SILENCE, Fake
+from server import wait_until
+
+from larder_client import (
+    Client,
+    MemcacheClientError,
+    MemcacheError,
+    MemcacheIllegalInputError,
+    MemcacheServerError,
+    MemcacheUnexpectedCloseError,
+    MemcacheUnknownCommandError,
+    MemcacheUnknownError,
+    PooledClient,
+)
+
+
+@pytest.mark.parametrize("answer, kind, is_ambiguous", FAILED_STORES)
+def test_exceptions_of_a_store(answer, kind, is_ambiguous):
+    with Fake(answer, b"STORED\r\n") as fake:
+        client = Client(fake.address, connect_timeout=60, timeout=2 if answer is SILENCE else 60)
+        with pytest.raises(kind) as raised:
+            client.set("key", "x", noreply=False)
+        assert type(raised.value) is kind
+        assert raised.value.is_ambiguous is is_ambiguous
+        assert client.set("key", "x", noreply=False) is True
+
+
+def test_the_family_of_exceptions():
+    for kind, parent in [
+        (MemcacheClientError, MemcacheError),
+        (MemcacheUnknownCommandError, MemcacheClientError),
+        (MemcacheIllegalInputError, MemcacheClientError),
+        (MemcacheServerError, MemcacheError),
+        (MemcacheUnknownError, MemcacheError),
+        (MemcacheUnexpectedCloseError, MemcacheServerError),
+    ]:
+        assert issubclass(kind, parent) and kind.__module__ == "larder_client"
+    assert socket.timeout is TimeoutError
+    with Fake(b"SERVER_ERROR out of memory storing object\r\n") as fake:
+        with pytest.raises(MemcacheServerError) as raised:
+            Client(fake.address, **PATIENT).set("key", "x")
+    assert raised.value.args == (b"out of memory storing object",)
+
+
+def test_a_value_of_another_key_is_an_error():
+    with Fake(b"VALUE other 0 1\r\nx\r\nEND\r\n") as fake:
+        client = Client(fake.address, **PATIENT)
+        with pytest.raises(MemcacheUnknownError):
+            client.get("key")
+        assert client.connections()[0] == 0
+
+
+def test_an_answer_that_comes_too_late_is_nobodys():
+    late = b"VALUE key 0 1\r\n1\r\nEND\r\n"
+    with Fake(SILENCE, b"END\r\n") as fake:
+        client = Client(fake.address, connect_timeout=60, timeout=2)
+        with pytest.raises(TimeoutError):
+            client.get("key")
+        fake.connections[0].sendall(late)
+        assert client.get("key") is None
+        assert fake.accepted == 2
+
+
+def test_timeouts_are_kept():
+    with Fake() as fake:
+        client = Client(fake.address, timeout=0.3)
+        begun = time.monotonic()
+        for call in [lambda: client.get("key"), lambda: client.set_many({"a": 1, "b": 2})]:
+            with pytest.raises(TimeoutError):
+                call()
+        assert 0.6 <= time.monotonic() - begun < 30
+
+
+def test_a_pool_without_a_free_connection_is_a_timeout():
+    with Fake() as fake:
+        client = PooledClient(fake.address, max_pool_size=1, timeout=2)
+        begun = time.monotonic()
+
+        def call():
+            with pytest.raises(TimeoutError) as raised:
+                client.get("key")
+            messages.append(str(raised.value))
+
+        messages = []
+        threads = [threading.Thread(target=call) for _ in range(2)]
+        [thread.start() for thread in threads]
+        wait_until(lambda: client.connections() == (1, 0, 1), "one thread waits for the other")
+        [thread.join() for thread in threads]
+        assert time.monotonic() - begun < 30
+        assert sorted("all connections were in use" in message for message in messages) == [False, True]
+        assert fake.accepted == 1
+
+
+def test_exceptions_are_misses_with_ignore_exc():
+    with Fake(b"NONSENSE\r\n", CLOSE, b"NONSENSE\r\n", b"NONSENSE\r\n") as fake:
+        client = PooledClient(fake.address, ignore_exc=True, **PATIENT)
+        assert client.get("key", "default") == "default"
+        assert client.get_many(["key"]) == {}
+        assert client.gets("key") == (None, None)
+        assert client.get("not a key", "default") == "default"
+        with pytest.raises(MemcacheUnknownError):
+            client.set("key", "x")
+    with pytest.raises(MemcacheIllegalInputError):
+        Client("localhost", ignore_exc=True).get("not a key")
+    assert Client("127.0.0.1:1", ignore_exc=True).stats() == {}
+
+
+def test_servers_that_can_not_be_reached():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        client = Client(unused.getsockname(), connect_timeout=60, timeout=60)
+        with pytest.raises(ConnectionRefusedError) as raised:
+            client.set("key", "x")
+        assert raised.value.is_ambiguous is False
+        # After several failures it is left alone for a moment.
+        for _ in range(10):
+            with pytest.raises(ConnectionError):
+                client.get("key")
+    with pytest.raises(OSError):
+        Client("/no/such/socket").get("key")
+    with pytest.raises(OSError):
+        Client("no-such-host.invalid").get("key")
+
+
+@pytest.mark.parametrize("kind", ["larderd", "memcached"])
+def test_a_server_that_is_killed_and_started_again(kind):
+    with Restartable(kind) as server:
+        client = PooledClient(server.address, **PATIENT)
+        assert client.set("key", "x", noreply=False)
+        server.kill()
+        for _ in range(10):
+            with pytest.raises((OSError, MemcacheUnexpectedCloseError)):
+                client.set("key", "y", noreply=False)
+        server.start()
+        begun = time.monotonic()
+        while True:
+            try:
+                assert client.set("key", "z", noreply=False) is True
+                break
+            except ConnectionError:
+                assert time.monotonic() - begun < 30
+                time.sleep(0.01)
+        assert client.get("key") == b"z"
+
+
+@pytest.mark.parametrize("kind", ["larderd", "memcached"])
+def test_a_connection_that_the_server_has_closed_while_it_was_idle_is_replaced(kind):
+    with Restartable(kind) as server:
+        client = PooledClient(server.address, **PATIENT)
+        assert client.set("key", "x", noreply=False)
+        server.kill()
+        server.start()
+        assert client.get("key") is None
+        assert client.set("key", "x", noreply=False) is True

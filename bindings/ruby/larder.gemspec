@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+require_relative "lib/larder/version"
+
+# The library is built from the crates of this repository, so the gem is to be used from a checkout of it.
+Gem::Specification.new do |gem|
+  gem.name = "larder"
+  gem.version = Larder::VERSION
+  gem.summary = "A client of memcached and Larder for threads, with dalli's methods and options"
+  gem.authors = ["Larder's authors"]
+  gem.homepage = "https://github.com/larder-cache/larder"
+  gem.licenses = ["MIT", "Apache-2.0"]
+  gem.required_ruby_version = ">= 3.1"
+  gem.files = Dir["lib/**/*.rb", "src/*.rs", "Cargo.*", "extconf.rb", base: __dir__]
+  gem.extensions = ["extconf.rb"]
+end

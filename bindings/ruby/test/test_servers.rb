@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require "helper"
+require "dalli"
+
+Dalli.logger.level = Logger::FATAL
+
+# Several servers, among which keys are distributed as by dalli.
+class ServersTest < Minitest::Test
+  KEYS = (0...200).map { |n| "key#{n}" }.freeze
+
+  def setup
+    @servers = Array.new(3) { Server.new(:memcached) }
+  end
+
+  def teardown
+    @servers.each(&:stop)
+  end
+
+  # Weights are 1, 2 and 3.
+  def addresses
+    @servers.each_with_index.map { |server, n| "#{server.address}:#{n + 1}" }
+  end
+
+  def client(**options)
+    Larder::Client.new(addresses, socket_timeout: PATIENCE, **options)
+  end
+
+  def items(cache)
+    cache.stats.values.map { |page| page["curr_items"].to_i }
+  end
+
+  def test_dalli_finds_our_keys_where_it_has_them
+    [{}, { namespace: "ns" }].each do |options|
+      [client(**options), Dalli::Client.new(addresses, options)].permutation do |writer, reader|
+        writer.flush
+        KEYS.each { |key| writer.set(key, key) }
+        KEYS.each { |key| assert_equal key, reader.get(key) }
+        assert_equal KEYS.to_h { |key| [key, key] }, reader.get_multi(KEYS)
+        assert_operator items(client).min, :>, 0
+        assert_equal KEYS.size, items(client).sum
+      end
+    end
+  end
+
+  def test_what_each_server_is_asked
+    cache = client
+    names = @servers.map(&:address)
+    assert_equal [true] * 3, cache.flush
+    assert_equal names, cache.version.keys
+    assert_equal [true] * 3, cache.reset_stats
+    @servers[1].kill
+    assert_equal [names[0], names[2]], cache.version.compact.keys
+    assert_equal [names[0], names[2]], cache.stats.compact.keys
+    assert_same cache, cache.alive!
+    @servers.each(&:stop)
+    assert_raises(Larder::RingError) { cache.alive! }
+  end
+
+  def test_keys_of_a_server_that_is_down
+    cache = client(failover: false)
+    KEYS.each { |key| cache.set(key, key) }
+    count = items(cache)[1]
+    @servers[1].kill
+    found = cache.get_multi(KEYS)
+    assert_equal KEYS.size - count, found.size
+    (KEYS - found.keys).each { |key| assert_raises(Larder::Error) { cache.get(key) } }
+    found.each_key { |key| assert_equal key, cache.get(key) }
+  end
+
+  def test_keys_go_to_another_server
+    cache = client
+    KEYS.each { |key| cache.set(key, key) }
+    @servers[1].kill
+    lost = KEYS - cache.get_multi(KEYS).keys
+    wait_until("failover") do
+      lost.each { |key| cache.set(key, "moved") }
+    rescue Larder::Error
+      false
+    end
+    assert_equal ["moved"] * lost.size, cache.get_multi(lost).values
+  end
+
+  def test_a_thread_that_waits_for_several_servers_can_be_killed
+    silent = Array.new(3) { FakeServer.new { nil } }
+    cache = Larder::Client.new(silent.map(&:address), socket_timeout: 600)
+    thread = Thread.new { cache.get_multi(KEYS) }
+    wait_until("the requests") { silent.all? { |server| server.accepted == 1 } && thread.stop? }
+    thread.kill
+    assert thread.join(PATIENCE)
+    # Nothing is left of it for the next call.
+    quick = Larder::Client.new(@servers[0].address)
+    assert_equal true, Thread.new { quick.set("key", 1) }.value
+  ensure
+    silent.each(&:stop)
+  end
+
+  def test_an_exception_ends_the_call_whatever_the_servers_do
+    silent = FakeServer.new { nil }
+    closing = FakeServer.new { |_, socket| socket.close }
+    cache = Larder::Client.new([silent.address, closing.address], socket_timeout: 600)
+    thread = Thread.new do
+      cache.get_multi(KEYS)
+    rescue IOError
+      [:interrupted, (Larder::Client.new(@servers[0].address).set("key", 1))]
+    end
+    wait_until("the requests") { silent.accepted == 1 && closing.accepted >= 1 && thread.stop? }
+    thread.raise(IOError)
+    assert_equal [:interrupted, true], thread.value
+  ensure
+    [silent, closing].each(&:stop)
+  end
+end
