@@ -1,11 +1,13 @@
 """What further interfaces cost: memcached's requests while they are idle or scraped, RESP beside redis-server,
-and HTTP beside other servers of HTTP."""
+and HTTP beside other servers of HTTP. And how long it takes to drop a tag."""
 
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +25,14 @@ REQUESTS = {10: 250_000, 50: 300_000}
 # The system divides CPU time into user mode and kernel by samples, so small ratios need longer runs.
 IDLE_REQUESTS = 500_000
 WRK_SECS = 2
+TAGGED = 1_000_000
 SIZES = {"100 B": 100, "1 MiB": 1 << 20}
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 LARDERD = [ROOT / "target/release/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-m", 1024]
 
 
 def measure():
-    found = {"idle": idle(), "resp": resp(), "http": http()}
+    found = {"idle": idle(), "resp": resp(), "http": http(), "tags": tags()}
     found["versions"] = {"nginx": first_line(["nginx", "-v"]).rpartition("/")[2]} if shutil.which("nginx") else {}
     found["versions"] |= {server["name"]: version(server) for server in servers_of("redis", "valkey", "pogocache")}
     return found
@@ -80,7 +83,7 @@ def idle():
             command = [*LARDERD, "-p", port]
             if kind != "off":
                 command += ["-l", f"proto[resp]:127.0.0.1:{free_port()}", "--http-listen", http_port,
-                            "--metrics-listen", f"127.0.0.1:{metrics_port}"]
+                            "--grpc-listen", free_port(), "--metrics-listen", f"127.0.0.1:{metrics_port}"]
             with running(command, port) as process:
                 fill(port, "text")
                 with scraping(metrics_port if kind == "scraped" else None):
@@ -184,6 +187,36 @@ def wrk(process, url):
     return [1e6 * took[0] / requests, 1e6 * sum(took) / requests]
 
 
+def tags():
+    """Microseconds from the request to the answer: of `mt` for tags that a million items have, and of `mn`, which
+    does nothing."""
+    port = free_port()
+    names, took = [f"tag{n}" for n in range(7)], {"drop": [], "nothing": []}
+    with running([*LARDERD, "-p", port], port), socket.create_connection(("127.0.0.1", port)) as sock:
+        replies = sock.makefile("rb")
+        flags = "G" + ",".join(names)
+
+        def ask(request):
+            begun = time.perf_counter()
+            sock.sendall(request)
+            answer = replies.readline()
+            return 1e6 * (time.perf_counter() - begun), answer
+
+        for first in range(0, TAGGED, 1000):
+            keys = range(first, first + 1000)
+            sock.sendall(b"".join(b"ms key%d 100 q %s\r\n%s\r\n" % (key, flags.encode(), b"v" * 100) for key in keys))
+            assert ask(b"mn\r\n")[1] == b"MN\r\n"
+        for _ in range(1000):
+            ask(b"mn\r\n")
+        for name in names:
+            assert ask(b"mg key1\r\n")[1] == (b"HD\r\n" if name == names[0] else b"EN\r\n")
+            took["nothing"] += [ask(b"mn\r\n")[0] for _ in range(100)]
+            micros, answer = ask(b"mt %s\r\n" % name.encode())
+            assert answer == b"HD\r\n", answer
+            took["drop"].append(micros)
+    return took
+
+
 def ratio(costs, of, to, kind):
     """The median of the ratios of rounds; `kind`: 0 is user mode, 1 all CPU time."""
     return median(one[kind] / other[kind] for one, other in zip(costs[of], costs[to]))
@@ -206,4 +239,7 @@ def verdicts(found):
         if name in costs:
             got = ratio(costs, "larder", name, 1)
             rows.append([f"CPU of an HTTP GET of {size} ÷ {name}'s", f"≤ {most}", f"{got:.2f}", got <= most])
+    drop, nothing = (median(found["tags"][what]) for what in ("drop", "nothing"))
+    shown = f"{drop - nothing:.1f} µs longer than a request that does nothing, {nothing:.0f} µs"
+    rows.append([f"dropping a tag of {TAGGED:,} items", "≤ 10 µs", shown, drop - nothing <= 10])
     return rows

@@ -479,9 +479,23 @@ def interfaces(found):
     return f"{named}; one thread each.\n\n" + met + "\n" + table(["requests", "server", "user CPU, µs", "all CPU, µs"], rows)
 
 
+def idle(found):
+    off, with_all = (median(found[kind]) for kind in ("off", "idle"))
+    return table(["instructions of a memcached get, 10 deep", ""], [
+        ["no further interface", spread(found["off"])],
+        ["all interfaces, idle", spread(found["idle"])],
+        ["ratio", f"{with_all / off:.4f}"],
+    ])
+
+
+def builds(found):
+    rows = [[name, f"{one['secs']:.0f}", f"{one['bytes'] / 1e6:.1f}", one["crates"]] for name, one in found.items()]
+    return table(["with", "build, s", "larderd, MB", "crates of others"], rows)
+
+
 OTHERS = (
     peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
-    interfaces,
+    interfaces, idle, builds,
 )
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}

@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench import agreement as agreement_of_tools
+from bench import builds as cold_builds
 from bench import embedded as libraries
 from bench import flash as flash_tiers
+from bench import idle as idle_interfaces
 from bench import interfaces as further_interfaces
 from bench import peer_costs, restarts
 from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
@@ -225,9 +227,19 @@ def interfaces():
     return further_interfaces.measure()
 
 
+def idle():
+    """Instructions of a memcached get while further interfaces are idle."""
+    return idle_interfaces.measure()
+
+
+def builds():
+    """Cold builds of larderd."""
+    return cold_builds.measure()
+
+
 OTHERS = (
     peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
-    interfaces,
+    interfaces, idle, builds,
 )
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 

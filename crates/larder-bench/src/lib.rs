@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+pub mod clients;
 mod command;
 mod custom_options;
 mod find_rate;

@@ -13,6 +13,7 @@ use crate::outcome::{
 };
 use crate::settings::{Arrivals, KeySpace, Keys, NamedServer, Pattern, Ratio, Settings, Stop};
 use hdrhistogram::Histogram;
+use larder_protocol::encode::InvalidKey;
 use larder_target::process::{self, Events, Usage, own_cpu_secs};
 use larder_target::{FlashStats, Protocol, ServerAddress};
 use larder_trace::TraceError;
@@ -137,6 +138,9 @@ pub enum RunError {
         /// What is wrong with it.
         error: TraceError,
     },
+    /// No key can have this prefix.
+    #[error("--key-prefix: {0}")]
+    KeyPrefix(InvalidKey),
     /// The distribution of value sizes has invalid parameters.
     #[error(
         "the distribution of value sizes has invalid parameters; see --data-size-list and \

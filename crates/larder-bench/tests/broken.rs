@@ -362,7 +362,10 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
         });
         let steps = "--clients-start 1 --clients-step 1 --step-duration 0.3 --test-time 1.5";
         let line = format!("-s 127.0.0.1 -p {} -t 1 -c 2 --ratio 0:1", address.port());
+        let begun = Instant::now();
         let measured = load(&format!("{line} {steps} {limit} --timeout 0.4"));
+        // The system alone would try for two minutes.
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         let lost = format!("connection lost: it was not made within 0.4 s ({option})");
         assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
         assert_eq!(measured.outcome.faults.len(), 1, "{:?}", measured.outcome.faults);

@@ -1,6 +1,7 @@
 //! `larder`: the command-line tool that loads and compares cache servers.
 
 use clap::{Args, Parser, Subcommand};
+use larder_bench::clients;
 use larder_capacity::{fill, hitratio};
 use larder_compare as compare;
 use larder_target::empty_loop;
@@ -35,6 +36,8 @@ enum Measure {
     Fill(WithHelp<fill::Arguments>),
     /// Replay look-aside requests and report the miss ratio, next to simulated caches
     Hitratio(Box<WithHelp<hitratio::Arguments>>),
+    /// Measure Larder's client library
+    Clients(WithHelp<clients::Arguments>),
     /// Serve fixed answers without parsing requests: a lower bound of CPU time to compare servers
     /// with
     EmptyLoop(WithHelp<empty_loop::Arguments>),
@@ -59,6 +62,11 @@ fn main() -> ExitCode {
             Some(Measure::Fill(with_help)) => with_message(fill::command(&with_help.arguments)),
             Some(Measure::Hitratio(with_help)) => {
                 with_message(hitratio::command(&with_help.arguments))
+            }
+            Some(Measure::Clients(with_help)) => {
+                let arguments = &with_help.arguments;
+                let harness = clients::Threads::<clients::Larder>::new(arguments);
+                with_message(clients::measure(&harness, arguments, &mut std::io::stdout()))
             }
             Some(Measure::EmptyLoop(with_help)) => {
                 with_message(empty_loop::command(&with_help.arguments))

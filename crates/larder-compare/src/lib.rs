@@ -28,6 +28,7 @@ use measure::Harness;
 use metric::Metric;
 use plan::{Trial, trials};
 use report::Report;
+pub use report::means::{MeanPlot, MeanSeries};
 use results::{ATTEMPTS_MAX, Installed, Record, Results, Setup};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt;

@@ -8,19 +8,18 @@ use larder_protocol::answer::{Answer, read_resp, read_text};
 use larder_protocol::encode::{InvalidKey, NewItem, WireKey, classic, resp};
 use larder_protocol::response;
 use serde::Serialize;
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, SystemTime};
 
 /// Maximum number of requests in a batch. With the longest keys, such a batch fits the socket's
 /// buffers, so that client and server cannot block each other by both writing.
 pub const BATCH_MAX: usize = 256;
 
-/// How long an answer may take.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long connecting, and each answer, may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Size of the input buffer in bytes, which grows for longer answers.
 const INPUT_LEN: usize = 256 << 10;
@@ -71,7 +70,7 @@ pub struct Item<'i> {
 /// A blocking connection to a server.
 #[derive(Debug)]
 pub struct Connection {
-    stream: Stream,
+    socket: Socket,
     dialect: Dialect,
     output: Vec<u8>,
     input: Input,
@@ -81,21 +80,22 @@ impl Connection {
     /// Connects to a server.
     ///
     /// # Errors
-    /// The connection cannot be made.
+    /// The connection cannot be made within a minute.
     pub fn open(address: &ServerAddress, dialect: Dialect) -> io::Result<Self> {
-        let (output, input) = (Vec::new(), Input::new(INPUT_LEN));
-        Ok(Self { stream: Stream::connect(address)?, dialect, output, input })
+        Self::open_within(address, dialect, TIMEOUT)
     }
 
-    /// Limits how long an answer may take, which is a minute otherwise.
+    /// Connects to a server. `timeout` is how long that may take, and each answer: not zero.
     ///
     /// # Errors
-    /// The system refuses it.
-    pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
-            Stream::Unix(stream) => stream.set_read_timeout(Some(timeout)),
-        }
+    /// The connection cannot be made in this time.
+    pub fn open_within(
+        address: &ServerAddress,
+        dialect: Dialect,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        let (output, input) = (Vec::new(), Input::new(INPUT_LEN));
+        Ok(Self { socket: connect(address, timeout)?, dialect, output, input })
     }
 
     /// Gets at most [`BATCH_MAX`] keys. Calls `each` with the index of each key, in order, and its
@@ -245,7 +245,7 @@ impl Connection {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.stream.write_all(&self.output)?;
+        self.socket.write_all(&self.output)?;
         self.output.clear();
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Connection {
     }
 
     fn receive(&mut self) -> io::Result<()> {
-        match self.stream.read(self.input.space()) {
+        match self.socket.read(self.input.space()) {
             Ok(0) => {
                 Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"))
             }
@@ -325,50 +325,25 @@ fn malformed(bytes: &[u8]) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("the server's answer is malformed: {shown}"))
 }
 
-#[derive(Debug)]
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn connect(address: &ServerAddress) -> io::Result<Self> {
-        match address {
-            ServerAddress::Tcp(address) => {
-                let stream = TcpStream::connect(address)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(READ_TIMEOUT))?;
-                Ok(Self::Tcp(stream))
-            }
-            ServerAddress::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(READ_TIMEOUT))?;
-                Ok(Self::Unix(stream))
-            }
+fn connect(address: &ServerAddress, timeout: Duration) -> io::Result<Socket> {
+    let socket = match address {
+        ServerAddress::Tcp(address) => {
+            let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
+            socket.connect_timeout(&(*address).into(), timeout)?;
+            socket.set_tcp_nodelay(true)?;
+            socket
         }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(bytes),
-            Self::Unix(stream) => stream.read(bytes),
+        ServerAddress::Unix(path) => {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            // This is how long it waits for a place in the server's backlog.
+            socket.set_write_timeout(Some(timeout))?;
+            socket.connect(&SockAddr::unix(path)?)?;
+            socket.set_write_timeout(None)?;
+            socket
         }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    };
+    socket.set_read_timeout(Some(timeout))?;
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use crate::blocking::{Connection, Dialect};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long an answer is waited for: the results of a run are not kept back by a server that answers
-/// nothing any more.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long connecting, and the answer, are waited for: the results of a run are not kept back by a server that
+/// accepts or answers nothing any more.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Counters of a server with a flash tier, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +35,7 @@ impl FlashStats {
     /// Asks a server; none if it has no flash tier, or does not answer in memcached's text protocol.
     #[must_use]
     pub fn of(address: &ServerAddress) -> Option<Self> {
-        let mut connection = Connection::open(address, Dialect::Text).ok()?;
-        connection.set_timeout(ANSWER_TIMEOUT).ok()?;
+        let mut connection = Connection::open_within(address, Dialect::Text, TIMEOUT).ok()?;
         Self::parse(&connection.stats().ok()?)
     }
 

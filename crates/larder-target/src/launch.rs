@@ -3,6 +3,7 @@
 use crate::group::Group;
 use crate::template::{self, Values};
 use crate::{CoreSet, Protocol, ServerAddress, process};
+use larder_protocol::encode::{binary, classic, resp};
 use nix::sys::signal::Signal;
 use socket2::{Domain, Socket, Type};
 use std::fs::File;
@@ -439,14 +440,24 @@ pub fn free_address(port: u16) -> io::Result<SocketAddr> {
 
 /// Whether the server answers a request.
 fn answers(address: &ServerAddress, protocol: Protocol) -> bool {
-    let (request, answer): (&[u8], &[u8]) = match protocol {
-        Protocol::Text | Protocol::Meta => (b"version\r\n", b"VERSION"),
-        Protocol::Binary => (&BINARY_VERSION, &[0x81]),
-        Protocol::Resp => (b"*1\r\n$4\r\nPING\r\n", b"+PONG"),
+    let mut request = Vec::new();
+    let answer: &[u8] = match protocol {
+        Protocol::Text | Protocol::Meta => {
+            classic::version(&mut request);
+            b"VERSION"
+        }
+        Protocol::Binary => {
+            binary::version(binary::Options::default(), &mut request);
+            &[0x81]
+        }
+        Protocol::Resp => {
+            resp::command(&[b"PING"], &mut request);
+            b"+PONG"
+        }
     };
     let answer = |stream: &mut dyn ReadWrite| {
         let mut got = vec![0; answer.len()];
-        stream.write_all(request).and_then(|()| stream.read_exact(&mut got)).is_ok()
+        stream.write_all(&request).and_then(|()| stream.read_exact(&mut got)).is_ok()
             && got == answer
     };
     match address {
@@ -461,14 +472,6 @@ fn answers(address: &ServerAddress, protocol: Protocol) -> bool {
 
 trait ReadWrite: Read + Write {}
 impl<S: Read + Write> ReadWrite for S {}
-
-/// A `version` request: the magic byte, the opcode, and zeros.
-const BINARY_VERSION: [u8; 24] = {
-    let mut packet = [0; 24];
-    packet[0] = 0x80;
-    packet[1] = 0x0b;
-    packet
-};
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,8 @@ use super::custom::Response;
 use super::recorded::{self, Recorded};
 use super::spaces::Space;
 use super::stats::{Kind, LoadStats};
-use super::wire::Reply;
+use super::wire;
+use larder_protocol::answer::Answer;
 use larder_protocol::response::Read;
 use larder_target::Protocol;
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ pub(crate) struct PendingRequest {
 
 /// What a response means for the request that it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer<'b> {
+pub(super) enum Meaning<'b> {
     /// It was the last response to the request.
     Last,
     /// Further responses follow.
@@ -73,29 +74,29 @@ pub(super) trait Source {
         load: &Load,
         keys: &mut VecDeque<u64>,
         stats: &mut LoadStats,
-    ) -> Answer<'b>;
+    ) -> Meaning<'b>;
 }
 
 /// Sets and gets that were generated.
 pub(super) struct SetsAndGets;
 
 impl Source for SetsAndGets {
-    type Response<'b> = Reply<'b>;
+    type Response<'b> = Answer<'b>;
 
     #[inline]
-    fn read<'b>(load: &Load, _: Option<Kind>, bytes: &'b [u8]) -> Read<Reply<'b>> {
-        load.wire.read(bytes)
+    fn read<'b>(load: &Load, _: Option<Kind>, bytes: &'b [u8]) -> Read<Answer<'b>> {
+        wire::read(load.settings.protocol, bytes)
     }
 
     #[inline]
     fn count<'b>(
         asked: &mut PendingRequest,
-        reply: Self::Response<'b>,
+        answer: Self::Response<'b>,
         load: &Load,
         keys: &mut VecDeque<u64>,
         stats: &mut LoadStats,
-    ) -> Answer<'b> {
-        asked.answer(reply, load, keys, stats)
+    ) -> Meaning<'b> {
+        asked.answer(answer, load, keys, stats)
     }
 }
 
@@ -115,7 +116,7 @@ impl Source for Commands {
         _: &Load,
         _: &mut VecDeque<u64>,
         stats: &mut LoadStats,
-    ) -> Answer<'b> {
+    ) -> Meaning<'b> {
         asked.command_answer(response, stats)
     }
 }
@@ -127,7 +128,7 @@ impl Source for RecordedRequests {
     type Response<'b> = Response<'b>;
 
     fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
-        recorded::read(load.wire.protocol, asked, bytes)
+        recorded::read(load.settings.protocol, asked, bytes)
     }
 
     fn count<'b>(
@@ -136,7 +137,7 @@ impl Source for RecordedRequests {
         _: &Load,
         _: &mut VecDeque<u64>,
         stats: &mut LoadStats,
-    ) -> Answer<'b> {
+    ) -> Meaning<'b> {
         asked.command_answer(response, stats)
     }
 }
@@ -165,7 +166,7 @@ impl PendingRequest {
 
     /// Counts one response to a command of the user's own or to a recorded request. `keys` is the
     /// number of responses that are awaited, or 0 after the first of several lines.
-    fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Answer<'b> {
+    fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Meaning<'b> {
         let mut error = None;
         let command = stats.of(self.kind);
         let is_element = self.last_reply == LastReply::Array;
@@ -188,7 +189,7 @@ impl PendingRequest {
                 command.hits += u64::from(len.is_some());
                 command.value_bytes += len.unwrap_or(0) as u64;
                 self.keys = 0;
-                return Answer::More;
+                return Meaning::More;
             }
             Response::End => command.misses += u64::from(self.keys > 0),
             Response::Other => (),
@@ -196,8 +197,8 @@ impl PendingRequest {
         self.keys = self.keys.saturating_sub(1);
         match (error, self.keys == 0) {
             (None, is_last) => self.ends_if(is_last),
-            (Some(text), true) => Answer::LastError(text),
-            (Some(text), false) => Answer::MoreErrors(text),
+            (Some(text), true) => Meaning::LastError(text),
+            (Some(text), false) => Meaning::MoreErrors(text),
         }
     }
 
@@ -225,25 +226,28 @@ impl PendingRequest {
     #[inline]
     fn answer<'b>(
         &mut self,
-        reply: Reply<'b>,
+        answer: Answer<'b>,
         load: &Load,
         keys: &mut VecDeque<u64>,
         stats: &mut LoadStats,
-    ) -> Answer<'b> {
+    ) -> Meaning<'b> {
         let command = stats.of(self.kind);
-        match reply {
-            Reply::Hit { .. } | Reply::End if self.kind.is_set() => Answer::Unexpected,
-            Reply::Hit { key, value } => {
+        match answer {
+            Answer::Hit { .. } | Answer::End if self.kind.is_set() => Meaning::Unexpected,
+            Answer::Hit { value, returned } => {
                 command.hits += 1;
                 command.value_bytes += value.len() as u64;
-                if load.settings.verify && !is_right(key, value, self.space(load), self.keys, keys)
-                {
-                    stats.fault("wrong value", 1);
+                if load.settings.verify {
+                    let name = returned.key().map(|key| key.wire);
+                    if !is_right(name, value, self.space(load), self.keys, keys) {
+                        stats.fault("wrong value", 1);
+                    }
                 }
                 self.keys = self.keys.saturating_sub(1);
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
-            Reply::Miss => {
+            // Of a set, that it was not stored.
+            Answer::NotFound { .. } | Answer::NotStored { .. } => {
                 command.misses += 1;
                 self.keys = self.keys.saturating_sub(1);
                 if load.settings.verify && !self.kind.is_set() {
@@ -251,26 +255,29 @@ impl PendingRequest {
                 }
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
-            Reply::End => {
+            Answer::End => {
                 // Keys without a response were not found.
                 command.misses += u64::from(self.keys);
                 if load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
                 }
-                Answer::Last
+                Meaning::Last
             }
-            Reply::Stored if self.kind.is_set() => Answer::Last,
-            Reply::More if self.last_reply == LastReply::Array => Answer::More,
-            Reply::Stored | Reply::More => Answer::Unexpected,
-            Reply::Error(text) => {
+            // Meta says `HD`, RESP `OK`.
+            Answer::Stored { .. } | Answer::Done { .. } | Answer::Ok if self.kind.is_set() => {
+                Meaning::Last
+            }
+            Answer::Array(_) if self.last_reply == LastReply::Array => Meaning::More,
+            Answer::Error { line, .. } | Answer::Line(line) => {
                 command.errors += u64::from(!std::mem::replace(&mut self.failed, true));
-                stats.fault(&shown(text), 1);
+                stats.fault(&shown(line), 1);
                 let ended = self.last_reply != LastReply::Mark;
                 if ended && load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
                 }
-                if ended { Answer::LastError(text) } else { Answer::MoreErrors(text) }
+                if ended { Meaning::LastError(line) } else { Meaning::MoreErrors(line) }
             }
+            _ => Meaning::Unexpected,
         }
     }
 
@@ -281,8 +288,8 @@ impl PendingRequest {
         }
     }
 
-    fn ends_if<'b>(self, last: bool) -> Answer<'b> {
-        if last { Answer::Last } else { Answer::More }
+    fn ends_if<'b>(self, last: bool) -> Meaning<'b> {
+        if last { Meaning::Last } else { Meaning::More }
     }
 
     fn is_last_of_array(&self) -> bool {

@@ -9,7 +9,9 @@ use super::connection::{Connection, Load};
 use super::generator::{Generator, Request, TraceQueue};
 use super::stats::LoadStats;
 use super::unsent::Unsent;
+use super::wire::Writer;
 use crate::run::RunError;
+use larder_protocol::encode::WireKey;
 use std::io;
 
 /// A client with its connections.
@@ -24,7 +26,7 @@ pub(crate) struct Client {
 /// The memory with which servers of keys are found.
 #[derive(Debug)]
 struct Routing {
-    /// The key whose server is looked for.
+    /// The key of a command whose server is looked for.
     key: Vec<u8>,
     /// The keys of a get by server.
     parts: Vec<Vec<u64>>,
@@ -135,17 +137,18 @@ impl Client {
         &mut self,
         load: &Load,
         at: u64,
+        writer: &mut Writer,
         stats: &mut LoadStats,
         unsent: &mut Unsent,
     ) {
         let Self { generator, connections, .. } = self;
         if let [Some(connection)] = connections.as_mut_slice() {
             while generator.has_next() && connection.has_room(load) {
-                connection.enqueue(load, generator.next(load), at, stats);
+                connection.enqueue(load, generator.next(load), at, writer, stats);
             }
             return;
         }
-        self.fill_several(load, at, stats, unsent);
+        self.fill_several(load, at, writer, stats, unsent);
     }
 
     /// Sends what was written, as far as sockets accept it. Returns the connections that are lost, by
@@ -170,12 +173,19 @@ impl Client {
 
     /// Apart from the loop for one server, which is shorter without it.
     #[inline(never)]
-    fn fill_several(&mut self, load: &Load, at: u64, stats: &mut LoadStats, unsent: &mut Unsent) {
+    fn fill_several(
+        &mut self,
+        load: &Load,
+        at: u64,
+        writer: &mut Writer,
+        stats: &mut LoadStats,
+        unsent: &mut Unsent,
+    ) {
         for _ in self.unanswered()..load.settings.pipeline {
             if !self.generator.has_next() {
                 return;
             }
-            self.enqueue(load, at, stats, unsent);
+            self.enqueue(load, at, writer, stats, unsent);
         }
     }
 
@@ -192,17 +202,20 @@ impl Client {
         &mut self,
         load: &Load,
         at: u64,
+        writer: &mut Writer,
         stats: &mut LoadStats,
         unsent: &mut Unsent,
     ) {
         let Self { generator, connections, routing } = self;
         let request = generator.next(load);
         if let [Some(connection)] = connections.as_mut_slice() {
-            return connection.enqueue(load, request, at, stats);
+            return connection.enqueue(load, request, at, writer, stats);
         }
-        routing.distribute(load, request, |server, part| match &mut connections[server] {
-            Some(connection) => connection.enqueue(load, part, at, stats),
-            None => unsent.add(part.kind(load), at),
+        routing.distribute(load, request, writer, |server, part, writer| {
+            match &mut connections[server] {
+                Some(connection) => connection.enqueue(load, part, at, writer, stats),
+                None => unsent.add(part.kind(load), at),
+            }
         });
     }
 }
@@ -214,40 +227,42 @@ impl Routing {
         &mut self,
         load: &Load,
         request: Request<'_>,
-        mut send: impl FnMut(usize, Request<'_>),
+        writer: &mut Writer,
+        mut send: impl FnMut(usize, Request<'_>, &mut Writer),
     ) {
         match request {
             Request::Get { space, keys: keys @ [_, _, ..] } => {
                 for key in keys {
-                    let server = self.server_of(load, space, *key);
+                    let server = server_of(load, writer.key(space, *key));
                     self.parts[server].push(*key);
                 }
                 for (server, keys) in self.parts.iter_mut().enumerate() {
                     if !keys.is_empty() {
-                        send(server, Request::Get { space, keys });
+                        send(server, Request::Get { space, keys }, writer);
                         keys.clear();
                     }
                 }
             }
-            Request::Set { space, key, .. } => send(self.server_of(load, space, key), request),
+            Request::Set { space, key, .. } => {
+                send(server_of(load, writer.key(space, key)), request, writer);
+            }
             Request::Get { space, keys } => {
-                let server = keys.first().map_or(0, |key| self.server_of(load, space, *key));
-                send(server, request);
+                let server = keys.first().map_or(0, |key| server_of(load, writer.key(space, *key)));
+                send(server, request, writer);
             }
             // A trace is refused with several servers.
-            Request::Recorded(_) => send(0, request),
+            Request::Recorded(_) => send(0, request, writer),
             Request::Command { number, keys, .. } => {
                 // Commands without a key are refused with several servers.
                 self.key.clear();
-                load.commands.write_key(number, &load.space(0).names, keys, &mut self.key);
-                send(load.router.server_of(&self.key), request);
+                let key = keys.first().map(|key| writer.key(0, *key));
+                load.commands.write_key(number, key, &mut self.key);
+                send(load.router.server_of(&self.key), request, writer);
             }
         }
     }
+}
 
-    fn server_of(&mut self, load: &Load, space: u16, key: u64) -> usize {
-        self.key.clear();
-        load.space(space).names.write(key, &mut self.key);
-        load.router.server_of(&self.key)
-    }
+fn server_of(load: &Load, key: WireKey<'_>) -> usize {
+    load.router.server_of(key.bytes())
 }

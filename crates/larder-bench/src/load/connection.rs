@@ -1,7 +1,7 @@
 //! A client connection: writes requests, sends them and matches answers to them.
 
 use super::answers::{
-    Answer, Commands, LastReply, PendingRequest, RecordedRequests, SetsAndGets, Source, shown,
+    Commands, LastReply, Meaning, PendingRequest, RecordedRequests, SetsAndGets, Source, shown,
 };
 use super::client_stats::ClientStats;
 use super::custom::CustomCommands;
@@ -13,7 +13,7 @@ use super::socket::{Socket, TlsClient};
 use super::spaces::{Space, cycle};
 use super::stats::{Kind, LoadStats};
 use super::values::typical_len;
-use super::wire::Wire;
+use super::wire::Writer;
 use crate::run::RunError;
 use crate::settings::{NamedServer, Settings};
 use larder_protocol::response::Read;
@@ -29,7 +29,6 @@ pub(crate) struct Load {
     pub(crate) settings: Settings,
     /// By the number of the key space; only one without key spaces.
     spaces: Vec<Space>,
-    pub(crate) wire: Wire,
     pub(crate) commands: CustomCommands,
     /// The values of recorded requests, in a run that replays a trace.
     recorded_values: Option<RecordedValues>,
@@ -44,10 +43,9 @@ pub(crate) struct Load {
 
 impl Load {
     /// # Errors
-    /// The distribution of value sizes has invalid parameters, or TLS cannot be used as the settings
+    /// No key can have the prefix, the distribution of value sizes has invalid parameters, or TLS cannot be used as the settings
     /// say.
     pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
-        let with_keys = settings.verify && settings.multi_get > 1;
         let commands = CustomCommands::new(settings);
         let cycle = match commands.is_empty() {
             true => cycle(settings),
@@ -61,8 +59,7 @@ impl Load {
                 .then(|| RecordedValues::new(settings.random_data)),
             cycle,
             settings: settings.clone(),
-            spaces: Space::all(settings).ok_or(RunError::Sizes)?,
-            wire: Wire { protocol: settings.protocol, with_keys },
+            spaces: Space::all(settings)?,
             router: KeyRouter::new(&settings.servers, settings.distribution),
             tls: match &settings.tls {
                 Some(tls) => {
@@ -72,6 +69,11 @@ impl Load {
                 None => Vec::new(),
             },
         })
+    }
+
+    /// A writer of requests.
+    pub(crate) fn writer(&self) -> Writer {
+        Writer::new(&self.settings, &self.spaces)
     }
 
     /// The TLS settings of connections to a server; none without TLS.
@@ -367,21 +369,21 @@ impl Connection {
         load: &Load,
         request: Request<'_>,
         at: u64,
+        writer: &mut Writer,
         stats: &mut LoadStats,
     ) {
         let before = self.unsent.len();
         let asked = match request {
             Request::Set { space, key, expiry, value } => {
-                let names = &load.space(space).names;
-                load.wire.write_set(names, key, expiry, value, &mut self.unsent);
+                writer.set(space, key, expiry, &value, &mut self.unsent);
                 PendingRequest::new(Kind::Set(space), at, 0, LastReply::First)
             }
             Request::Get { space, keys } => {
                 if load.settings.verify {
                     self.keys.extend(keys);
                 }
-                load.wire.write_get(&load.space(space).names, keys, &mut self.unsent);
-                PendingRequest::of_get(load.wire.protocol, space, at, keys.len())
+                writer.get(space, keys, &mut self.unsent);
+                PendingRequest::of_get(load.settings.protocol, space, at, keys.len())
             }
             Request::Recorded(request) => {
                 let at = match request.due {
@@ -392,7 +394,7 @@ impl Connection {
                     None => at,
                 };
                 if let Some(values) = &load.recorded_values {
-                    request.write(load.wire.protocol, values, &mut self.unsent);
+                    request.write(load.settings.protocol, values, &mut self.unsent);
                 }
                 if request.set_on_miss {
                     self.settable.push_back(request.clone());
@@ -400,7 +402,8 @@ impl Connection {
                 PendingRequest::recorded(request, at)
             }
             Request::Command { number, keys, value } => {
-                load.commands.write(number, &load.space(0).names, keys, value, &mut self.unsent);
+                let (names, value) = writer.parts(0, value.as_ref());
+                load.commands.write(number, names, keys, value, &mut self.unsent);
                 PendingRequest::new(load.commands.kind(number), at, 1, LastReply::First)
             }
         };
@@ -545,8 +548,8 @@ impl Connection {
             let command = stats.of(asked.kind);
             command.received_bytes += len as u64;
             let (kind, hits, misses) = (asked.kind, command.hits, command.misses);
-            let answer = S::count(asked, response, load, keys, stats);
-            if matches!(answer, Answer::Last | Answer::LastError(_)) {
+            let meaning = S::count(asked, response, load, keys, stats);
+            if matches!(meaning, Meaning::Last | Meaning::LastError(_)) {
                 let latency = now.saturating_sub(asked.at);
                 let command = stats.of(kind);
                 command.latency.saturating_record(latency);
@@ -561,13 +564,13 @@ impl Connection {
                     client.answered(kind, now, latency);
                 }
             }
-            match answer {
-                Answer::Last | Answer::More => (),
-                Answer::LastError(text) | Answer::MoreErrors(text) => {
+            match meaning {
+                Meaning::Last | Meaning::More => (),
+                Meaning::LastError(text) | Meaning::MoreErrors(text) => {
                     *last_error = Some(shown(text));
                     pending_then = pending.len();
                 }
-                Answer::Unexpected => return Err(malformed(input.bytes())),
+                Meaning::Unexpected => return Err(malformed(input.bytes())),
             }
             if let Some(client) = client {
                 let (command, second) = (stats.of(kind), client.at(kind, now));
@@ -683,7 +686,13 @@ mod tests {
                 let (operation, key) = (Operation::Set, b"k"[..].into());
                 let (ttl_secs, due, set_on_miss) = (0, None, false);
                 let set = Recorded { operation, key, value_len, ttl_secs, due, set_on_miss };
-                connection.enqueue(&load, Request::Recorded(&set), 0, &mut stats);
+                connection.enqueue(
+                    &load,
+                    Request::Recorded(&set),
+                    0,
+                    &mut load.writer(),
+                    &mut stats,
+                );
             }
             (connection.unanswered(), connection.unsent.len() >> 20)
         };
@@ -701,7 +710,7 @@ mod tests {
         let (load, mut stats) = (Load::new(&settings).unwrap(), LoadStats::new());
         let mut connection = Connection::new(&load, 0, 1).unwrap();
         let get = || Request::Get { space: 0, keys: &[7] };
-        connection.enqueue(&load, get(), 0, &mut stats);
+        connection.enqueue(&load, get(), 0, &mut load.writer(), &mut stats);
         connection.send_or_receive(&load, || 0, &mut stats).unwrap();
 
         let (mut server, _) = listeners[1].accept().unwrap();
@@ -710,7 +719,7 @@ mod tests {
         // What was not read makes this a reset, after which nothing can be written.
         drop(server);
 
-        connection.enqueue(&load, get(), 0, &mut stats);
+        connection.enqueue(&load, get(), 0, &mut load.writer(), &mut stats);
         connection.send_or_receive(&load, || 0, &mut stats).unwrap_err();
         assert_eq!(stats.of_server(1).answered, 1);
         assert_eq!(stats.of_all_servers(), *stats.of_server(1));

@@ -1,10 +1,9 @@
 //! Commands of the user's own (`--command`): their encoding, and what ends their answers.
 
-use super::keys::{KeyNames, append};
 use super::stats::Kind;
-use super::values::Value;
 use crate::settings::{CustomCommand, Settings};
 use crate::words::split;
+use larder_protocol::encode::{NumberedKeys, WireKey, resp};
 use larder_protocol::response::{Read, Resp, Text, read_resp, read_text};
 use larder_target::Protocol;
 
@@ -122,44 +121,41 @@ impl CustomCommands {
     pub(crate) fn write(
         &self,
         number: usize,
-        names: &KeyNames,
+        names: &mut NumberedKeys,
         keys: &[u64],
-        value: Option<Value<'_>>,
+        value: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) {
+        let is_resp = self.protocol == Protocol::Resp;
         let mut keys = keys.iter();
         for part in &self.commands[number].parts {
             match part {
                 Part::Bytes(bytes) => out.extend_from_slice(bytes),
                 Part::Key(before, after) => {
                     let Some(key) = keys.next() else { continue };
-                    let len = before.len() + names.len(*key) + after.len();
-                    if self.protocol == Protocol::Resp {
-                        append(out, format_args!("${len}\r\n"));
-                    }
-                    out.extend_from_slice(before);
-                    names.write(*key, out);
-                    out.extend_from_slice(after);
-                    if self.protocol == Protocol::Resp {
-                        out.extend_from_slice(b"\r\n");
+                    let word: [&[u8]; 3] = [before, names.key(*key).bytes(), after];
+                    match is_resp {
+                        true => resp::word_of_parts(&word, out),
+                        false => word.iter().for_each(|part| out.extend_from_slice(part)),
                     }
                 }
                 Part::Data => {
-                    let Some(value) = &value else { continue };
-                    if self.protocol == Protocol::Resp {
-                        append(out, format_args!("${}\r\n", value.len()));
-                        value.write(out);
-                        out.extend_from_slice(b"\r\n");
-                    } else {
-                        append(out, format_args!("{}", value.len()));
+                    let Some(value) = value else { continue };
+                    match is_resp {
+                        true => resp::word(value, out),
+                        false => {
+                            out.extend_from_slice(
+                                itoa::Buffer::new().format(value.len()).as_bytes(),
+                            );
+                        }
                     }
                 }
             }
         }
-        if self.protocol != Protocol::Resp {
+        if !is_resp {
             out.extend_from_slice(b"\r\n");
-            if let Some(value) = &value {
-                value.write(out);
+            if let Some(value) = value {
+                out.extend_from_slice(value);
                 out.extend_from_slice(b"\r\n");
             }
         }
@@ -167,20 +163,14 @@ impl CustomCommands {
 
     /// Appends the first key of a command as it is sent: a word, of which the place of the key may be a
     /// part.
-    pub(crate) fn write_key(
-        &self,
-        number: usize,
-        names: &KeyNames,
-        keys: &[u64],
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn write_key(&self, number: usize, key: Option<WireKey<'_>>, out: &mut Vec<u8>) {
         let word = self.commands[number].parts.iter().find_map(|part| match part {
             Part::Key(before, after) => Some((before, after)),
             Part::Bytes(_) | Part::Data => None,
         });
-        if let (Some((before, after)), Some(key)) = (word, keys.first()) {
+        if let (Some((before, after)), Some(key)) = (word, key) {
             out.extend_from_slice(before);
-            names.write(*key, out);
+            out.extend_from_slice(key.bytes());
             out.extend_from_slice(after);
         }
     }
@@ -224,25 +214,22 @@ fn map<'b, T>(read: Read<T>, convert: impl FnOnce(T) -> Response<'b>) -> Read<Re
 
 fn parts(protocol: Protocol, words: &[Vec<u8>]) -> Vec<Part> {
     let mut parts = Vec::new();
-    let resp = protocol == Protocol::Resp;
+    let is_resp = protocol == Protocol::Resp;
     let mut bytes = Vec::new();
-    if resp {
-        append(&mut bytes, format_args!("*{}\r\n", words.len()));
+    if is_resp {
+        resp::begin(words.len(), &mut bytes);
     }
     for (number, word) in words.iter().enumerate() {
-        if number > 0 && !resp {
+        if number > 0 && !is_resp {
             bytes.push(b' ');
         }
         let part = match find(word, KEY.as_bytes()) {
             _ if word == DATA.as_bytes() => Part::Data,
             Some(at) => Part::Key(word[..at].to_vec(), word[at + KEY.len()..].to_vec()),
             None => {
-                if resp {
-                    append(&mut bytes, format_args!("${}\r\n", word.len()));
-                }
-                bytes.extend_from_slice(word);
-                if resp {
-                    bytes.extend_from_slice(b"\r\n");
+                match is_resp {
+                    true => resp::word(word, &mut bytes),
+                    false => bytes.extend_from_slice(word),
                 }
                 continue;
             }

@@ -4,34 +4,6 @@ use crate::settings::{Keys, Pattern};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Normal, Zipf};
-use std::io::Write;
-
-/// Converts key numbers to keys, which consist of a prefix and the number, and back.
-#[derive(Clone, Debug)]
-pub(crate) struct KeyNames {
-    prefix: Vec<u8>,
-}
-
-impl KeyNames {
-    pub(crate) fn new(keys: &Keys) -> Self {
-        Self { prefix: keys.prefix.clone().into_bytes() }
-    }
-
-    pub(crate) fn write(&self, number: u64, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.prefix);
-        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    }
-
-    /// Length of the key of `number` in bytes.
-    pub(crate) fn len(&self, number: u64) -> usize {
-        self.prefix.len() + itoa::Buffer::new().format(number).len()
-    }
-
-    /// The number of a key; none if the key does not have the prefix and a number.
-    pub(crate) fn number(&self, key: &[u8]) -> Option<u64> {
-        std::str::from_utf8(key.strip_prefix(self.prefix.as_slice())?).ok()?.parse().ok()
-    }
-}
 
 /// Generates the key numbers of one client.
 #[derive(Clone, Debug)]
@@ -114,11 +86,6 @@ fn part(keys: &Keys, index: u64, connections: u64) -> (u64, u64) {
     (from, to.saturating_sub(1).max(from))
 }
 
-/// Formats into a buffer. Writing to a `Vec` cannot fail.
-pub(crate) fn append(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    let _ = out.write_fmt(text);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,17 +105,6 @@ mod tests {
             counts[usize::try_from(stream.next(&mut rng) - 10).unwrap()] += 1;
         }
         counts
-    }
-
-    #[test]
-    fn a_name_has_its_number() {
-        let names = KeyNames::new(&keys(0, 1));
-        let mut key = Vec::new();
-        names.write(123, &mut key);
-        assert_eq!(key, b"k-123");
-        assert_eq!(names.len(123), 5);
-        assert_eq!(names.number(&key), Some(123));
-        assert_eq!(names.number(b"other"), None);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What is said on a connection before the load: the login, and the question for the server's
 //! version.
 
-use super::keys::append;
 use super::socket::{Socket, TlsClient};
-use super::wire::write_binary_head;
 use crate::settings::{Login, Settings};
+use larder_protocol::encode::{binary, classic, resp};
 use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
+use larder_protocol::{Credentials, Password};
 use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -13,11 +13,6 @@ use std::time::Duration;
 /// How long the version is waited for: the results of a run are not kept back by a server that
 /// answers nothing any more.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
-
-mod opcode {
-    pub(super) const VERSION: u8 = 0x0b;
-    pub(super) const SASL_AUTH: u8 = 0x21;
-}
 
 /// Connects and logs in. Blocks until both are done.
 ///
@@ -78,9 +73,9 @@ fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String
     let mut socket = open(settings, address, tls.as_ref()).ok()?;
     let mut request = Vec::new();
     match settings.protocol {
-        Protocol::Text | Protocol::Meta => request.extend_from_slice(b"version\r\n"),
-        Protocol::Binary => write_binary_head(opcode::VERSION, 0, 0, 0, &mut request),
-        Protocol::Resp => write_command(&[b"INFO", b"server"], &mut request),
+        Protocol::Text | Protocol::Meta => classic::version(&mut request),
+        Protocol::Binary => binary::version(binary::Options::default(), &mut request),
+        Protocol::Resp => resp::command(&[b"INFO", b"server"], &mut request),
     }
     let read = |bytes: &[u8]| version_answer(settings.protocol, bytes);
     exchange(&mut socket, settings.timeout, &request, read).ok()
@@ -89,26 +84,16 @@ fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String
 /// The login in the words of the protocol.
 pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
     let mut out = Vec::new();
-    let (user, password) = (login.user.as_deref().unwrap_or_default(), login.password.as_str());
+    let user = login.user.as_deref().unwrap_or_default().as_bytes();
+    let password = login.password.as_bytes();
+    let credentials = Credentials { user, password: Password(password) };
     match protocol {
-        // memcached's -Y: a `set` whose value is the name, a space and the password.
-        Protocol::Text | Protocol::Meta => {
-            let len = user.len() + 1 + password.len();
-            append(&mut out, format_args!("set login 0 0 {len}\r\n{user} {password}\r\n"));
-        }
+        Protocol::Text | Protocol::Meta => classic::login(&credentials, &mut out),
         Protocol::Binary => {
-            let mechanism = b"PLAIN";
-            let len = user.len() + password.len() + 2;
-            write_binary_head(opcode::SASL_AUTH, mechanism.len(), 0, len, &mut out);
-            out.extend_from_slice(mechanism);
-            append(&mut out, format_args!("\0{user}\0{password}"));
+            binary::sasl_plain(&credentials, binary::Options::default(), &mut out);
         }
-        Protocol::Resp => match &login.user {
-            Some(user) => {
-                write_command(&[b"AUTH", user.as_bytes(), password.as_bytes()], &mut out);
-            }
-            None => write_command(&[b"AUTH", password.as_bytes()], &mut out),
-        },
+        Protocol::Resp if login.user.is_none() => resp::command(&[b"AUTH", password], &mut out),
+        Protocol::Resp => resp::command(&[b"AUTH", user, password], &mut out),
     }
     out
 }
@@ -190,15 +175,6 @@ fn whole<R, T>(read: Read<R>, convert: impl FnOnce(R) -> T) -> io::Result<Option
     }
 }
 
-fn write_command(words: &[&[u8]], out: &mut Vec<u8>) {
-    append(out, format_args!("*{}\r\n", words.len()));
-    for word in words {
-        append(out, format_args!("${}\r\n", word.len()));
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
 /// Sends a request and waits for its answer, with a blocking socket. A write or read that takes longer
 /// than `timeout` fails with [`ErrorKind::WouldBlock`].
 fn exchange<T>(
@@ -210,7 +186,7 @@ fn exchange<T>(
     socket.set_blocking(Some(timeout))?;
     let mut sent = 0;
     while sent < request.len() || !socket.is_flushed() {
-        sent += socket.write(&request[sent..])?;
+        sent += again(|| socket.write(&request[sent..]))?;
     }
     let mut bytes = vec![0; 1 << 16];
     let mut len = 0;
@@ -218,13 +194,23 @@ fn exchange<T>(
         if let Some((answer, _)) = read(&bytes[..len])? {
             break answer;
         }
-        match socket.read(&mut bytes[len..])? {
+        match again(|| socket.read(&mut bytes[len..]))? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             more => len += more,
         }
     };
     socket.set_blocking(None)?;
     Ok(answer)
+}
+
+/// Repeats a call that a signal has interrupted: one with a time limit ends with that.
+fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => (),
+            done => return done,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -238,7 +224,7 @@ mod tests {
             let request = login_request(protocol, login);
             assert_eq!(request.escape_ascii().to_string(), expected);
         };
-        check(Protocol::Text, &ann, "set login 0 0 14\\r\\nann pass: word\\r\\n");
+        check(Protocol::Text, &ann, "set auth 0 0 14\\r\\nann pass: word\\r\\n");
         check(
             Protocol::Resp,
             &ann,

@@ -1,7 +1,6 @@
 //! Recorded requests in the words of each protocol, and what answers them.
 
 use super::custom::Response;
-use super::keys::append;
 use super::stats::Kind;
 use larder_protocol::encode::{NewItem, WireKey, binary, classic, meta, resp};
 use larder_protocol::response::{Binary, Read, Resp, Text, read_binary, read_resp, read_text};
@@ -124,25 +123,25 @@ impl Recorded {
     fn write_resp(&self, key: WireKey<'_>, values: &RecordedValues, out: &mut Vec<u8>) {
         match self.operation {
             Operation::Get | Operation::Gets => resp::get(key, out),
-            Operation::Delete => write_words(&[b"DEL", key.bytes()], out),
-            Operation::Incr => write_words(&[b"INCR", key.bytes()], out),
-            Operation::Decr => write_words(&[b"DECR", key.bytes()], out),
+            Operation::Delete => resp::command(&[b"DEL", key.bytes()], out),
+            Operation::Incr => resp::command(&[b"INCR", key.bytes()], out),
+            Operation::Decr => resp::command(&[b"DECR", key.bytes()], out),
             _ => {
                 let value = values.of(&self.key, self.value_len);
                 let condition: &[u8] = match self.operation {
                     Operation::Append => {
-                        return write_words(&[b"APPEND", key.bytes(), &value], out);
+                        return resp::command(&[b"APPEND", key.bytes(), &value], out);
                     }
                     Operation::Add => b"NX",
                     Operation::Replace => b"XX",
                     _ => return resp::set(key, &value, self.ttl_secs, out),
                 };
                 if self.ttl_secs == 0 {
-                    return write_words(&[b"SET", key.bytes(), &value, condition], out);
+                    return resp::command(&[b"SET", key.bytes(), &value, condition], out);
                 }
                 let mut digits = itoa::Buffer::new();
                 let ttl = digits.format(self.ttl_secs).as_bytes();
-                write_words(&[b"SET", key.bytes(), &value, b"EX", ttl, condition], out);
+                resp::command(&[b"SET", key.bytes(), &value, b"EX", ttl, condition], out);
             }
         }
     }
@@ -187,15 +186,6 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
 fn expiry(ttl_secs: u32) -> Exptime {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Exptime::after(ttl_secs, now.map_or(0, |now| now.as_secs()))
-}
-
-fn write_words(words: &[&[u8]], out: &mut Vec<u8>) {
-    append(out, format_args!("*{}\r\n", words.len()));
-    for word in words {
-        append(out, format_args!("${}\r\n", word.len()));
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
 }
 
 /// Decodes the response at the start of `bytes` to a request of a kind. A response that answers no such

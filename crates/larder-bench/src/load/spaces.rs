@@ -2,11 +2,12 @@
 
 use super::connection::Load;
 use super::generator::{Request, get, set};
-use super::keys::{KeyNames, KeyStream};
+use super::keys::KeyStream;
 use super::stats::Kind;
 use super::values::Values;
 use crate::run::RunError;
-use crate::settings::{KeySpace, Ratio, Settings};
+use crate::settings::{KeySpace, Keys, Ratio, Settings};
+use larder_protocol::encode::NumberedKeys;
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;
 use rand::rngs::SmallRng;
@@ -14,25 +15,29 @@ use rand::rngs::SmallRng;
 /// What the requests for items of one kind have in common.
 #[derive(Debug)]
 pub(crate) struct Space {
-    pub(crate) names: KeyNames,
+    pub(crate) names: NumberedKeys,
     pub(crate) values: Values,
     pub(crate) ratio: Ratio,
     pub(crate) expiry: Option<(u32, u32)>,
 }
 
 impl Space {
-    /// The key spaces of a run, or the only one of a run without them. None if a distribution of
-    /// value sizes has invalid parameters.
-    pub(crate) fn all(settings: &Settings) -> Option<Vec<Self>> {
+    /// The key spaces of a run, or the only one of a run without them.
+    ///
+    /// # Errors
+    /// No key can have the prefix, or a distribution of value sizes has invalid parameters.
+    pub(crate) fn all(settings: &Settings) -> Result<Vec<Self>, RunError> {
+        let names =
+            |keys: &Keys| NumberedKeys::new(keys.prefix.as_bytes()).map_err(RunError::KeyPrefix);
         if settings.key_spaces.is_empty() {
             let Settings { ratio, expiry, .. } = *settings;
-            let (names, values) = (KeyNames::new(&settings.keys), Values::new(settings)?);
-            return Some(vec![Self { names, values, ratio, expiry }]);
+            let values = Values::new(settings).ok_or(RunError::Sizes)?;
+            return Ok(vec![Self { names: names(&settings.keys)?, values, ratio, expiry }]);
         }
         let space = |space: &KeySpace| {
             let KeySpace { ratio, expiry, .. } = *space;
-            let values = Values::of_space(settings, space)?;
-            Some(Self { names: KeyNames::new(&space.keys), values, ratio, expiry })
+            let values = Values::of_space(settings, space).ok_or(RunError::Sizes)?;
+            Ok(Self { names: names(&space.keys)?, values, ratio, expiry })
         };
         settings.key_spaces.iter().map(space).collect()
     }

@@ -38,13 +38,16 @@ pub(crate) struct Value<'v> {
 const HEAD_LEN: usize = 8;
 
 impl Value<'_> {
-    pub(crate) fn len(&self) -> usize {
-        self.head_len + self.rest.len()
-    }
-
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.head[..self.head_len]);
-        out.extend_from_slice(self.rest);
+    /// The bytes, which are put together in `memory` if they have two parts.
+    #[inline]
+    pub(crate) fn bytes<'b>(&'b self, memory: &'b mut Vec<u8>) -> &'b [u8] {
+        if self.head_len == 0 {
+            return self.rest;
+        }
+        memory.clear();
+        memory.extend_from_slice(&self.head[..self.head_len]);
+        memory.extend_from_slice(self.rest);
+        memory
     }
 
     fn is(&self, bytes: &[u8]) -> bool {
@@ -209,9 +212,8 @@ mod tests {
     }
 
     fn value(values: &Values, key: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        values.draw(key, &mut SmallRng::seed_from_u64(key.wrapping_add(99))).write(&mut bytes);
-        bytes
+        let mut rng = SmallRng::seed_from_u64(key.wrapping_add(99));
+        values.draw(key, &mut rng).bytes(&mut Vec::new()).to_vec()
     }
 
     const SIZES: [&str; 10] = [

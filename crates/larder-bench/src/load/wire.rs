@@ -1,214 +1,227 @@
-//! Encodes requests and decodes responses in each protocol.
+//! Writes requests in each protocol, and reads their answers.
 
-use super::keys::{KeyNames, append};
+use super::spaces::Space;
 use super::values::Value;
-use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
+use crate::settings::Settings;
+use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
+use larder_protocol::encode::classic::KeyLine;
+use larder_protocol::encode::{NewItem, NumberedKeys, WireKey, binary, classic, meta, resp};
+use larder_protocol::response::Read;
+use larder_protocol::{Exptime, StoreMode};
 use larder_target::Protocol;
 
-/// A decoded response, in terms that all protocols share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply<'b> {
-    /// A key was found. `key` is its name, where the protocol repeats it.
-    Hit { key: Option<&'b [u8]>, value: &'b [u8] },
-    /// A key was not found, or a set was not stored.
-    Miss,
-    /// The header of an array, whose elements follow as responses.
-    More,
-    /// The end of the answers to a get.
-    End,
-    /// A value was stored.
-    Stored,
-    /// An error, with the server's message.
-    Error(&'b [u8]),
+/// Writes requests. Each thread has a writer of its own, in whose memory keys and values are put
+/// together.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    protocol: Protocol,
+    /// Whether gets of several keys in meta ask for the keys, so that values can be checked.
+    with_keys: bool,
+    /// The keys of each key space.
+    names: Vec<NumberedKeys>,
+    /// The memory of a value that has two parts.
+    value: Vec<u8>,
 }
 
-/// Encoder and decoder of a protocol.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wire {
-    pub(crate) protocol: Protocol,
-    /// Whether gets ask for keys to be returned with the values, so that values can be checked.
-    pub(crate) with_keys: bool,
-}
+const META_GET: meta::GetFlags = meta::GetFlags::NONE.value().client_flags().ttl();
+const META_GETS: meta::GetFlags = META_GET.quiet();
+const META_GETS_WITH_KEYS: meta::GetFlags =
+    meta::GetFlags::NONE.key().value().client_flags().ttl().quiet();
+const BINARY: binary::Options = binary::Options { opaque: [0; 4], quiet: false };
+const BINARY_QUIET: binary::Options = binary::Options { quiet: true, ..BINARY };
 
-mod opcode {
-    pub(super) const GET: u8 = 0x00;
-    pub(super) const SET: u8 = 0x01;
-    pub(super) const NOOP: u8 = 0x0a;
-    pub(super) const GETKQ: u8 = 0x0d;
-}
-
-impl Wire {
-    /// Appends a get of one key or several.
-    #[expect(clippy::inline_always, reason = "part of the loop that fills a pipeline")]
-    #[inline(always)]
-    pub(crate) fn write_get(self, names: &KeyNames, keys: &[u64], out: &mut Vec<u8>) {
-        match self.protocol {
-            Protocol::Text => {
-                out.extend_from_slice(b"get");
-                for key in keys {
-                    out.push(b' ');
-                    names.write(*key, out);
-                }
-                out.extend_from_slice(b"\r\n");
-            }
-            Protocol::Meta => self.write_meta_get(names, keys, out),
-            Protocol::Binary => {
-                let quiet = keys.len() > 1;
-                for key in keys {
-                    let opcode = if quiet { opcode::GETKQ } else { opcode::GET };
-                    write_binary_head(opcode, names.len(*key), 0, 0, out);
-                    names.write(*key, out);
-                }
-                if quiet {
-                    write_binary_head(opcode::NOOP, 0, 0, 0, out);
-                }
-            }
-            Protocol::Resp => {
-                let name = if keys.len() > 1 { "MGET" } else { "GET" };
-                append(out, format_args!("*{}\r\n${}\r\n{name}\r\n", keys.len() + 1, name.len()));
-                keys.iter().for_each(|key| write_bulk_key(names, *key, out));
-            }
+impl Writer {
+    pub(crate) fn new(settings: &Settings, spaces: &[Space]) -> Self {
+        Self {
+            protocol: settings.protocol,
+            with_keys: settings.verify,
+            names: spaces.iter().map(|space| space.names.clone()).collect(),
+            value: Vec::new(),
         }
     }
 
-    fn write_meta_get(self, names: &KeyNames, keys: &[u64], out: &mut Vec<u8>) {
-        let flags: &[u8] = match (keys.len() > 1, self.with_keys) {
-            (false, _) => b" v f t\r\n",
-            (true, false) => b" v f t q\r\n",
-            (true, true) => b" k v f t q\r\n",
-        };
-        for key in keys {
-            out.extend_from_slice(b"mg ");
-            names.write(*key, out);
-            out.extend_from_slice(flags);
-        }
-        if keys.len() > 1 {
-            out.extend_from_slice(b"mn\r\n");
+    /// The key of a number in a key space.
+    #[inline]
+    pub(crate) fn key(&mut self, space: u16, number: u64) -> WireKey<'_> {
+        self.names[usize::from(space)].key(number)
+    }
+
+    /// The keys of a key space, and the bytes of a value.
+    pub(crate) fn parts<'v>(
+        &'v mut self,
+        space: u16,
+        value: Option<&'v Value<'_>>,
+    ) -> (&'v mut NumberedKeys, Option<&'v [u8]>) {
+        let Self { names, value: memory, .. } = self;
+        (&mut names[usize::from(space)], value.map(|value| value.bytes(memory)))
+    }
+
+    /// Appends a get of one key or several.
+    #[expect(clippy::inline_always, reason = "part of the loop that fills a pipeline")]
+    #[inline(always)]
+    pub(crate) fn get(&mut self, space: u16, keys: &[u64], out: &mut Vec<u8>) {
+        let names = &mut self.names[usize::from(space)];
+        match (self.protocol, keys) {
+            (Protocol::Text, _) => {
+                let mut line = KeyLine::get(out);
+                keys.iter().for_each(|key| line.push(names.key(*key)));
+                line.end();
+            }
+            (Protocol::Meta, [key]) => {
+                meta::get(names.key(*key).into(), META_GET, &meta::GetOptions::default(), out);
+            }
+            (Protocol::Meta, _) => {
+                let flags = if self.with_keys { META_GETS_WITH_KEYS } else { META_GETS };
+                for key in keys {
+                    meta::get(names.key(*key).into(), flags, &meta::GetOptions::default(), out);
+                }
+                meta::noop(out);
+            }
+            (Protocol::Binary, [key]) => binary::get(names.key(*key), false, BINARY, out),
+            (Protocol::Binary, _) => {
+                keys.iter().for_each(|key| binary::get(names.key(*key), true, BINARY_QUIET, out));
+                binary::noop(BINARY, out);
+            }
+            (Protocol::Resp, [key]) => resp::get(names.key(*key), out),
+            (Protocol::Resp, _) => {
+                resp::mget(keys.len(), out);
+                keys.iter().for_each(|key| resp::mget_key(names.key(*key), out));
+            }
         }
     }
 
     /// Appends a set. An `expiry` of 0 is none.
     #[expect(clippy::inline_always, reason = "part of the loop that fills a pipeline")]
     #[inline(always)]
-    pub(crate) fn write_set(
-        self,
-        names: &KeyNames,
+    pub(crate) fn set(
+        &mut self,
+        space: u16,
         key: u64,
         expiry: u32,
-        value: Value<'_>,
+        value: &Value<'_>,
         out: &mut Vec<u8>,
     ) {
-        let mut number = itoa::Buffer::new();
+        let Self { names, value: memory, .. } = self;
+        let key = names[usize::from(space)].key(key);
+        let (value, ttl_secs, expiry) = (value.bytes(memory), expiry, Exptime(expiry.into()));
+        let item = NewItem { expiry, ..NewItem::of(value) };
         match self.protocol {
-            Protocol::Text => {
-                out.extend_from_slice(b"set ");
-                names.write(key, out);
-                out.extend_from_slice(b" 0 ");
-                out.extend_from_slice(number.format(expiry).as_bytes());
-                out.push(b' ');
-                out.extend_from_slice(number.format(value.len()).as_bytes());
-            }
+            Protocol::Text => classic::set(key, &item, false, out),
             Protocol::Meta => {
-                out.extend_from_slice(b"ms ");
-                names.write(key, out);
-                out.push(b' ');
-                out.extend_from_slice(number.format(value.len()).as_bytes());
-                if expiry > 0 {
-                    append(out, format_args!(" T{expiry}"));
-                }
+                let options = meta::SetOptions { expiry, ..Default::default() };
+                meta::set(key.into(), value, meta::SetFlags::NONE, &options, out);
             }
-            Protocol::Binary => {
-                write_binary_head(opcode::SET, names.len(key), 8, value.len(), out);
-                out.extend_from_slice(&[0; 4]);
-                out.extend_from_slice(&expiry.to_be_bytes());
-                names.write(key, out);
-                value.write(out);
-                return;
-            }
-            Protocol::Resp => {
-                let words = if expiry > 0 { 5 } else { 3 };
-                append(out, format_args!("*{words}\r\n$3\r\nSET\r\n"));
-                write_bulk_key(names, key, out);
-                append(out, format_args!("${}\r\n", value.len()));
-                value.write(out);
-                if expiry > 0 {
-                    let digits = number.format(expiry);
-                    append(out, format_args!("\r\n$2\r\nEX\r\n${}\r\n{digits}", digits.len()));
-                }
-                out.extend_from_slice(b"\r\n");
-                return;
-            }
-        }
-        out.extend_from_slice(b"\r\n");
-        value.write(out);
-        out.extend_from_slice(b"\r\n");
-    }
-
-    /// Decodes the response at the start of `bytes`.
-    #[inline]
-    pub(crate) fn read(self, bytes: &[u8]) -> Read<Reply<'_>> {
-        match self.protocol {
-            Protocol::Text | Protocol::Meta => map(read_text(bytes), text_reply),
-            Protocol::Binary => map(read_binary(bytes), |response| match response {
-                r if r.status == 0 && r.opcode == opcode::SET => Reply::Stored,
-                r if r.status == 0 && r.opcode == opcode::NOOP => Reply::End,
-                r if r.status == 0 => {
-                    let key = if r.key.is_empty() { None } else { Some(r.key) };
-                    Reply::Hit { key, value: r.value }
-                }
-                r if r.status == 1 => Reply::Miss,
-                r => Reply::Error(r.value),
-            }),
-            Protocol::Resp => map(read_resp(bytes), |response| match response {
-                Resp::Simple(_) => Reply::Stored,
-                Resp::Error(text) => Reply::Error(text),
-                Resp::Bulk(value) => Reply::Hit { key: None, value },
-                Resp::Null => Reply::Miss,
-                Resp::Array(_) => Reply::More,
-                Resp::Integer(_) => Reply::Error(b"unexpected integer reply"),
-            }),
+            Protocol::Binary => binary::store(StoreMode::Set, key, &item, 0, BINARY, out),
+            Protocol::Resp => resp::set(key, value, ttl_secs, out),
         }
     }
 }
 
-fn map<'b, T>(read: Read<T>, convert: impl FnOnce(T) -> Reply<'b>) -> Read<Reply<'b>> {
-    match read {
-        Read::Whole(response, len) => Read::Whole(convert(response), len),
-        Read::Incomplete { wanted } => Read::Incomplete { wanted },
-        Read::Malformed => Read::Malformed,
+/// Reads the answer at the start of `bytes`.
+#[inline]
+pub(crate) fn read(protocol: Protocol, bytes: &[u8]) -> Read<Answer<'_>> {
+    match protocol {
+        Protocol::Text | Protocol::Meta => read_text(bytes),
+        Protocol::Binary => read_binary(bytes),
+        Protocol::Resp => read_resp(bytes),
     }
 }
 
-fn text_reply(response: Text<'_>) -> Reply<'_> {
-    match response {
-        Text::Value { key, value, .. } => Reply::Hit { key: Some(key), value },
-        Text::MetaValue { flags, value } => {
-            let key = flags.split(|byte| *byte == b' ').find_map(|flag| flag.strip_prefix(b"k"));
-            Reply::Hit { key, value }
-        }
-        Text::End | Text::Line(b"MN") => Reply::End,
-        Text::Line(b"STORED" | b"HD") => Reply::Stored,
-        Text::Line(b"EN" | b"NF" | b"NOT_FOUND" | b"NS" | b"NOT_STORED") => Reply::Miss,
-        Text::Line(other) => Reply::Error(other),
+#[cfg(test)]
+mod tests {
+    use super::super::connection::Load;
+    use super::*;
+    use crate::arguments::Arguments;
+    use crate::run::RunError;
+    use clap::Parser;
+    use larder_protocol::encode::InvalidKey;
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
     }
-}
 
-pub(crate) fn write_binary_head(
-    opcode: u8,
-    key_len: usize,
-    extras_len: u8,
-    value_len: usize,
-    out: &mut Vec<u8>,
-) {
-    let key = u16::try_from(key_len).unwrap_or(u16::MAX).to_be_bytes();
-    let body = u32::try_from(key_len + usize::from(extras_len) + value_len).unwrap_or(u32::MAX);
-    let [b0, b1, b2, b3] = body.to_be_bytes();
-    out.extend_from_slice(&[0x80, opcode, key[0], key[1], extras_len, 0, 0, 0, b0, b1, b2, b3]);
-    out.extend_from_slice(&[0; 12]);
-}
+    fn load(words: &[&str]) -> Result<Load, RunError> {
+        let line = ["bench", "-s", "127.0.0.1", "-d", "3"].iter().chain(words);
+        Load::new(&Line::parse_from(line).arguments.settings().unwrap())
+    }
 
-fn write_bulk_key(names: &KeyNames, key: u64, out: &mut Vec<u8>) {
-    append(out, format_args!("${}\r\n", names.len(key)));
-    names.write(key, out);
-    out.extend_from_slice(b"\r\n");
+    /// A get of one key, a get of two, a set, and a set with an expiry.
+    fn written(protocol: &str) -> [String; 4] {
+        let load = load(&["-P", protocol, "--key-prefix", "k-"]).unwrap();
+        let value = load.space(0).values.draw(7, &mut SmallRng::seed_from_u64(0));
+        [
+            (|writer: &mut Writer, out: &mut Vec<u8>, _| writer.get(0, &[7], out))
+                as fn(&mut Writer, &mut Vec<u8>, &Value<'_>),
+            |writer, out, _| writer.get(0, &[7, 12], out),
+            |writer, out, value| writer.set(0, 7, 0, value, out),
+            |writer, out, value| writer.set(0, 7, 60, value, out),
+        ]
+        .map(|write| {
+            let mut out = Vec::new();
+            write(&mut load.writer(), &mut out, &value);
+            out.escape_ascii().to_string()
+        })
+    }
+
+    #[test]
+    fn requests_are_spelled_as_each_protocol_wants() {
+        let text = [
+            r"get k-7\r\n",
+            r"get k-7 k-12\r\n",
+            r"set k-7 0 0 3\r\nxxx\r\n",
+            r"set k-7 0 60 3\r\nxxx\r\n",
+        ];
+        assert_eq!(written("text"), text);
+        let meta = [
+            r"mg k-7 v f t\r\n",
+            r"mg k-7 v f t q\r\nmg k-12 v f t q\r\nmn\r\n",
+            r"ms k-7 3\r\nxxx\r\n",
+            r"ms k-7 3 T60\r\nxxx\r\n",
+        ];
+        assert_eq!(written("meta"), meta);
+        let resp = [
+            r"*2\r\n$3\r\nGET\r\n$3\r\nk-7\r\n",
+            r"*3\r\n$4\r\nMGET\r\n$3\r\nk-7\r\n$4\r\nk-12\r\n",
+            r"*3\r\n$3\r\nSET\r\n$3\r\nk-7\r\n$3\r\nxxx\r\n",
+            r"*5\r\n$3\r\nSET\r\n$3\r\nk-7\r\n$3\r\nxxx\r\n$2\r\nEX\r\n$2\r\n60\r\n",
+        ];
+        assert_eq!(written("resp"), resp);
+    }
+
+    #[test]
+    fn binary_requests_have_heads() {
+        let head = |opcode, key_len, extras_len, body_len| {
+            let head = [0x80, opcode, 0, key_len, extras_len, 0, 0, 0, 0, 0, 0, body_len];
+            format!("{}{}", head.escape_ascii(), [0; 12].escape_ascii())
+        };
+        let [get, set, noop, getkq] = [0, 1, 10, 13];
+        let extras = r"\x00".repeat(7);
+        let expected = [
+            head(get, 3, 0, 3) + "k-7",
+            head(getkq, 3, 0, 3) + "k-7" + &head(getkq, 4, 0, 4) + "k-12" + &head(noop, 0, 0, 0),
+            head(set, 3, 8, 14) + &extras + r"\x00" + "k-7xxx",
+            head(set, 3, 8, 14) + &extras + "<" + "k-7xxx",
+        ];
+        assert_eq!(written("binary"), expected);
+    }
+
+    #[test]
+    fn gets_of_several_keys_ask_for_the_keys_of_values_to_check() {
+        let load = load(&["-P", "meta", "--verify", "--multi-get", "2"]).unwrap();
+        let mut out = Vec::new();
+        load.writer().get(0, &[7, 8], &mut out);
+        let expected = "mg memtier-7 k v f t q\r\nmg memtier-8 k v f t q\r\nmn\r\n";
+        assert_eq!(out.escape_ascii().to_string(), expected.escape_default().to_string());
+    }
+
+    #[test]
+    fn a_prefix_that_no_key_can_have_is_refused() {
+        let error = load(&["--key-prefix", "a b"]).unwrap_err();
+        assert!(matches!(error, RunError::KeyPrefix(InvalidKey::BlankOrControl)), "{error}");
+        assert_eq!(error.to_string(), "--key-prefix: the key has a blank or control character");
+    }
 }

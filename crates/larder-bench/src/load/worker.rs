@@ -11,6 +11,7 @@ use super::replay::Replay;
 use super::schedule::Schedule;
 use super::stats::LoadStats;
 use super::unsent::Unsent;
+use super::wire::Writer;
 use crate::run::RunError;
 use crate::settings::{Arrivals, Stop};
 use mio::{Events, Poll, Token};
@@ -62,6 +63,7 @@ pub(crate) struct Worker<'l> {
     bursts: Option<Bursts>,
     /// The trace, if one is replayed.
     replay: Option<Replay>,
+    writer: Writer,
     stats: LoadStats,
     start: Instant,
     /// When no more requests become due: the end of a timed run, or a signal.
@@ -148,6 +150,7 @@ impl<'l> Worker<'l> {
             schedule,
             bursts,
             replay: Replay::open(load, thread, interrupted)?,
+            writer: load.writer(),
             stats: LoadStats::new(),
             start: Instant::now(),
             end: match load.settings.stop {
@@ -548,7 +551,7 @@ impl<'l> Worker<'l> {
             if let Next::First(due) = next {
                 (at, began) = (due, Some(due));
             }
-            client.enqueue(self.load, at, &mut self.stats, &mut self.unsent);
+            client.enqueue(self.load, at, &mut self.writer, &mut self.stats, &mut self.unsent);
             is_due = true;
         }
         if client.left() == Some(0) {
@@ -567,7 +570,7 @@ impl<'l> Worker<'l> {
         if !client.is_ready(self.load) {
             return;
         }
-        client.fill(self.load, at, &mut self.stats, &mut self.unsent);
+        client.fill(self.load, at, &mut self.writer, &mut self.stats, &mut self.unsent);
         if let Some(replay) = &mut self.replay {
             replay.sent(index, client);
         }

@@ -123,6 +123,11 @@ fn serve(
                 value.truncate(value.len() - 2);
                 (None, Some((key.to_owned(), value)))
             }
+            // The load generator would wait for it, which takes seconds.
+            ["stats" | "version"] => {
+                let _ = stream.write_all(b"ERROR\r\n");
+                continue;
+            }
             // A TLS handshake, for example.
             _ => continue,
         };

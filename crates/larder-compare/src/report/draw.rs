@@ -26,7 +26,7 @@ use std::path::Path;
 
 /// Width and height of a plot in pixels.
 const SIZE: (i32, i32) = (760, 450);
-const LEFT: i32 = 82;
+const LEFT: i32 = 94;
 const RIGHT: i32 = 16;
 const MARGIN: i32 = 16;
 const BOTTOM: i32 = 60;

@@ -8,6 +8,7 @@ mod draw;
 mod figure;
 mod html;
 pub(crate) mod markdown;
+pub(crate) mod means;
 mod style;
 mod view;
 

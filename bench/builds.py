@@ -1,0 +1,40 @@
+"""How long larderd takes to build from nothing, and how large it is, with more and fewer of its parts."""
+
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from bench.servers import ROOT
+
+# Each has the parts of those before it.
+FEATURES = {"no features": "", "dashmap, moka, metrics": "dashmap,moka,metrics", "http": "dashmap,moka,http",
+            "grpc, the default": "dashmap,moka,grpc"}  # fmt: skip
+
+
+def measure():
+    subprocess.run(["cargo", "fetch", "--locked"], cwd=ROOT, check=True)
+    return {name: build(features) for name, features in FEATURES.items()}
+
+
+def build(features):
+    """Seconds, and bytes without symbols."""
+    with tempfile.TemporaryDirectory(prefix="larder-build-") as target:
+        command = ["cargo", "build", "-q", "--release", "--locked", "--offline", "--no-default-features", "--features", features,
+                   "-p", "larder-server", "--bin", "larderd", "--target-dir", target]  # fmt: skip
+        begun = time.monotonic()
+        subprocess.run(command, cwd=ROOT, check=True)
+        took = time.monotonic() - begun
+        binary, bare = Path(target) / "release" / "larderd", Path(target) / "bare"
+        shutil.copy(binary, bare)
+        subprocess.run(["strip", bare], check=True)
+        return {"secs": took, "bytes": bare.stat().st_size, "crates": crates(features)}
+
+
+def crates(features):
+    """How many crates of others are compiled."""
+    command = ["cargo", "tree", "--locked", "--offline", "-p", "larder-server", "--no-default-features", "--features", features,
+               "--prefix", "none", "-e", "normal,build", "--no-dedupe"]  # fmt: skip
+    lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    return len({" ".join(line.split()[:2]) for line in lines if line and not line.startswith("larder-")})

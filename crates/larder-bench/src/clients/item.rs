@@ -1,0 +1,48 @@
+//! What a thread stores, and how it knows that it got the same back.
+
+use super::{Arguments, Failure};
+
+/// The key of a thread, and its values.
+#[derive(Clone, Debug)]
+pub struct ThreadItem {
+    /// The key.
+    pub key: String,
+    /// Sets store these two in turn, so that a get that returns the value of the set before is noticed.
+    values: [Vec<u8>; 2],
+}
+
+impl ThreadItem {
+    /// The item of a thread.
+    #[must_use]
+    pub fn new(arguments: &Arguments, thread: usize) -> Self {
+        let key = format!("bench-{}-{thread}", arguments.seed);
+        let value = |letter: &str| {
+            let mut value = format!("{key}-{letter}").into_bytes();
+            value.resize(arguments.value_bytes as usize, b'.');
+            value
+        };
+        Self { values: [value("a"), value("b")], key }
+    }
+
+    /// The value of a set.
+    #[must_use]
+    pub fn value(&self, number: usize) -> &[u8] {
+        &self.values[number % 2]
+    }
+
+    /// Compares what a get returned with the value of the set with this number.
+    ///
+    /// # Errors
+    /// They differ.
+    pub fn judge(&self, number: usize, found: Option<&[u8]>) -> Result<(), Failure> {
+        let expected = self.value(number);
+        if found == Some(expected) {
+            return Ok(());
+        }
+        let begin =
+            |value: &[u8]| format!("{:?}", String::from_utf8_lossy(&value[..value.len().min(40)]));
+        let (key, expected) = (self.key.clone(), begin(expected));
+        let found = found.map_or_else(|| "missing".to_owned(), begin);
+        Err(Failure::WrongValue { key, expected, found })
+    }
+}

@@ -1,0 +1,128 @@
+//! What measurements find.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+/// Why an operation failed.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The client gave up. This is counted.
+    Client(String),
+    /// The value was not the one that was stored. This ends the run.
+    WrongValue {
+        /// The key.
+        key: String,
+        /// The begin of the value that was stored.
+        expected: String,
+        /// The begin of what was returned.
+        found: String,
+    },
+}
+
+impl Failure {
+    /// What a client said.
+    pub fn client(error: impl Display) -> Self {
+        Self::Client(error.to_string())
+    }
+}
+
+/// Operations that failed.
+#[derive(Debug, Default)]
+pub struct Errors {
+    /// Their number.
+    pub count: u64,
+    /// What the client said of the first one.
+    pub first: Option<String>,
+}
+
+impl Errors {
+    /// Counts a client's error. Returns whether there was none.
+    ///
+    /// # Errors
+    /// A value was wrong.
+    pub fn count(&mut self, outcome: Result<(), Failure>) -> Result<bool, Failure> {
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(Failure::Client(error)) => {
+                self.count += 1;
+                self.first.get_or_insert(error);
+                Ok(false)
+            }
+            Err(wrong) => Err(wrong),
+        }
+    }
+
+    /// Adds those of another caller.
+    pub fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.first = self.first.take().or(other.first);
+    }
+}
+
+/// The times of threads that began together.
+#[derive(Debug, Default)]
+pub struct Times {
+    /// Round, thread and time; nothing for a thread with a failed operation.
+    pub times: Vec<(u16, usize, Duration)>,
+    /// Operations that failed.
+    pub errors: Errors,
+}
+
+/// A load without pauses.
+#[derive(Debug)]
+pub struct Load {
+    /// Operations per second that succeeded.
+    pub per_second: f64,
+    /// CPU time of this process for each operation.
+    pub cpu_micros: f64,
+    /// Latencies of the operations that succeeded, in ascending order.
+    latencies: Vec<Duration>,
+    /// Operations that failed.
+    pub errors: Errors,
+}
+
+impl Load {
+    /// A load of so much time, from the latencies and errors of its callers and the CPU time of this process.
+    ///
+    /// # Errors
+    /// A value was wrong.
+    pub fn of(
+        callers: impl IntoIterator<Item = Result<(Vec<Duration>, Errors), Failure>>,
+        took: Duration,
+        cpu_secs: f64,
+    ) -> Result<Self, Failure> {
+        let (mut latencies, mut errors) = (Vec::new(), Errors::default());
+        for caller in callers {
+            let (of_caller, failed) = caller?;
+            latencies.extend(of_caller);
+            errors.add(failed);
+        }
+        latencies.sort_unstable();
+        let operations = latencies.len() as f64;
+        let cpu_micros = cpu_secs * 1e6 / operations.max(1.0);
+        Ok(Self { per_second: operations / took.as_secs_f64(), cpu_micros, latencies, errors })
+    }
+
+    /// A latency in µs by its quantile: 0.5 is the median.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the rank is an index"
+    )]
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> f64 {
+        let rank = (quantile * self.latencies.len() as f64).ceil() as usize;
+        self.latencies.get(rank.max(1) - 1).map_or(0.0, |latency| micros(*latency))
+    }
+
+    /// The mean latency in µs.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        let sum: Duration = self.latencies.iter().sum();
+        micros(sum) / self.latencies.len().max(1) as f64
+    }
+}
+
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}

@@ -1,0 +1,10 @@
+//! Draws mean times with their standard deviations: a [`MeanPlot`] as JSON in, SVG out.
+
+use larder_compare::MeanPlot;
+use std::io::{self, Write};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let plot: MeanPlot = serde_json::from_reader(io::stdin())?;
+    io::stdout().write_all(plot.svg()?.as_bytes())?;
+    Ok(())
+}
