@@ -94,6 +94,109 @@ fn the_miss_ratio_curve_is_that_of_the_segment_engine() {
 }
 
 #[test]
+fn memory_is_shown_by_its_uses() {
+    let server = larderd(ENGINES[0], &["-m", "64"]);
+    let uses = |names: &[&str]| -> Vec<u64> {
+        let pages = ask(&server, "stats\r\n") + &ask(&server, "stats memory\r\n");
+        names.iter().map(|name| stat(&pages, name)).collect()
+    };
+    let all = ["items_bytes", "dead_bytes", "free_bytes", "hash_bytes"];
+    fill(&server, 10_000);
+    let before = uses(&all);
+    assert_eq!(before.iter().sum::<u64>(), 64 << 20, "{before:?}");
+    let deletes: String = (0..5000).map(|i| format!("delete key-{i}\r\n")).collect();
+    ask(&server, &deletes);
+    let after = uses(&all);
+    assert!(after[0] < before[0] && after[1] >= before[1] + 5000 * 24, "{before:?} {after:?}");
+    assert_eq!(after.iter().sum::<u64>(), 64 << 20, "{after:?}");
+    assert_eq!(ask(&server, "ms tagged 1 Gtag\r\n1\r\n"), "HD\r\n");
+    assert!(uses(&["tags_bytes"])[0] > 0);
+}
+
+/// The page of the hot keys, or of prefixes, as names and shares.
+fn hot(server: &Server, page: &str, name: &str) -> Vec<(String, f64)> {
+    let page = ask(server, &format!("stats {page}\r\n"));
+    (1..)
+        .map_while(|rank| {
+            let start = format!("STAT {rank}:{name} ");
+            page.lines().find_map(|line| line.strip_prefix(&start)).map(|hot| {
+                let share = value(&page, &format!("{rank}:share")).parse().unwrap();
+                (hot.to_owned(), share)
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn hot_keys_are_found_among_many_others() {
+    let server = larderd(ENGINES[0], &["-D", "/"]);
+    assert_eq!(ask(&server, "stats hotkeys\r\n"), "STAT samples 0\r\nEND\r\n");
+    // Four of ten requests: a look-up, a key among several, a store, and a large value.
+    let large = "v".repeat(100_000);
+    let mut requests = String::new();
+    for n in 0..20_000 {
+        requests += &format!("get page/{n}\r\nget page/a{n} user/hot page/b{n}\r\n");
+        requests += &format!("mg user/hot v\r\nset page/{n} 0 0 1\r\n1\r\nincr other 1\r\n");
+        requests += "set user/hot 0 0 1\r\n1\r\n";
+        if n % 20 == 0 {
+            requests += &format!("set large 0 0 100000\r\n{large}\r\n");
+        }
+    }
+    server.ask(requests.as_bytes());
+    let keys = hot(&server, "hotkeys", "key");
+    assert_eq!(keys[0].0, "user%2Fhot", "{keys:?}");
+    assert!((0.3..0.45).contains(&keys[0].1), "{keys:?}");
+    assert_eq!(keys[1].0, "other", "{keys:?}");
+    assert!((0.08..0.17).contains(&keys[1].1), "{keys:?}");
+    assert!(keys.iter().any(|(key, share)| key == "large" && (0.001..0.02).contains(share)));
+    let prefixes = hot(&server, "prefixes", "prefix");
+    let names: Vec<&str> = prefixes.iter().map(|(prefix, _)| prefix.as_str()).collect();
+    assert_eq!(names, ["page", "user"]);
+    assert_eq!(
+        ask(&server, "stats reset\r\nstats hotkeys\r\n"),
+        "RESET\r\nSTAT samples 0\r\nEND\r\n"
+    );
+}
+
+#[test]
+fn hot_keys_are_secret_where_dumps_are() {
+    let server = larderd(ENGINES[0], &["-X"]);
+    for page in ["hotkeys", "prefixes"] {
+        let answer = ask(&server, &format!("stats {page}\r\n"));
+        assert_eq!(answer, "CLIENT_ERROR stats with keys not allowed\r\n");
+    }
+    assert!(ask(&server, "stats conns\r\n").ends_with("END\r\n"));
+}
+
+#[test]
+fn removals_are_shown_by_their_reasons() {
+    let server = larderd(ENGINES[0], &[]);
+    assert_eq!(ask(&server, "ms tagged 1 Gtag\r\n1\r\nmt tag\r\n"), "HD\r\nHD\r\n");
+    let removed = || {
+        let page = ask(&server, "stats memory\r\n");
+        ["removed_expired", "removed_flushed", "removed_tag"].map(|name| stat(&page, name))
+    };
+    // What is stored in the place of an item that can't be shown any more removes it, unless maintenance has
+    // already done so: each is counted once.
+    let set = |key: &str| {
+        assert_eq!(ask(&server, &format!("set {key} 0 0 1\r\n1\r\n")), "STORED\r\n");
+    };
+    set("tagged");
+    assert_eq!(removed(), [0, 0, 1]);
+    set("short");
+    assert_eq!(ask(&server, "touch short -1\r\n"), "TOUCHED\r\n");
+    set("short");
+    assert_eq!(removed(), [1, 0, 1]);
+    assert_eq!(ask(&server, "flush_all\r\n"), "OK\r\n");
+    set("tagged");
+    set("short");
+    assert_eq!(removed(), [1, 2, 1]);
+    let page = ask(&server, "stats memory\r\n");
+    assert_eq!((stat(&page, "tags_dropped"), stat(&page, "tags_displaced")), (1, 0));
+    assert_eq!(stat(&ask(&server, "stats\r\n"), "reclaimed"), 4);
+}
+
+#[test]
 fn dumps_look_like_memcacheds() {
     let sets =
         "set a%b 0 2000000000 3\r\nabc\r\nset c 0 0 2\r\nhi\r\nget c\r\nms AAEC 1 b\r\n1\r\n";

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("larder-protocol", &[]),
     ("larder-device", &[]),
     ("larder-store", &["larder-device"]),
@@ -18,11 +18,13 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
     ("larder-gateway", &["larder-operations", "larder-store"]),
     ("larder-cache", &["larder-operations", "larder-store"]),
+    ("larder-replica", &["larder-store"]),
     (
         "larder-server",
         &[
             "larder-gateway",
             "larder-session",
+            "larder-replica",
             "larder-operations",
             "larder-store",
             "larder-protocol",
@@ -30,9 +32,10 @@ const ARROWS: [(&str, &[&str]); 15] = [
         ],
     ),
     ("larder-model", &["larder-protocol"]),
+    ("larder-client", &["larder-protocol"]),
     ("larder-target", &["larder-protocol"]),
     ("larder-trace", &[]),
-    ("larder-bench", &["larder-protocol", "larder-target", "larder-trace"]),
+    ("larder-bench", &["larder-client", "larder-protocol", "larder-target", "larder-trace"]),
     ("larder-capacity", &["larder-store", "larder-target", "larder-trace"]),
     ("larder-compare", &["larder-bench", "larder-capacity", "larder-target"]),
     ("larder-cli", &["larder-bench", "larder-capacity", "larder-compare", "larder-target"]),
@@ -198,6 +201,7 @@ fn files_import_downwards() {
         "larder-gateway",
         "larder-cache",
         "larder-server",
+        "larder-client",
     ];
     for crate_name in crates {
         let mut edges = imports_of(crate_name);

@@ -194,7 +194,7 @@ fn shutdown_answers_nothing_and_ends() {
         let mut server = Server::larderd(&["-A"]);
         let mut idle = server.connect();
         assert_eq!(server.ask_text(command), "", "{name}");
-        assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0, "{name}");
+        assert_eq!(idle.read_to_end(&mut Vec::new()).unwrap_or(0), 0, "{name}");
         assert_eq!(server.ends().code(), Some(0), "{name}");
         assert_eq!(server.said().contains("Gracefully stopping"), graceful, "{name}");
     }
@@ -247,7 +247,7 @@ fn a_quick_end_overtakes_a_graceful_one() {
     let (mut server, mut stream) = half_done();
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
-    assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
+    assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap_or(0), 0);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn idle_connections_hold_up_no_graceful_end() {
     busy.read_exact(&mut [0; 4]).unwrap();
     server.signal(Signal::SIGUSR1);
     for mut stream in idle {
-        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "an orderly end");
+        assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "an orderly end");
     }
     busy.write_all(b"cde\r\n").unwrap();
     let mut answer = [0; 8];

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Scratch, Server, wait_for};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -37,7 +37,10 @@ fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let (mut answer, mut piece) = (String::new(), [0; 4096]);
     while !answer.ends_with(end) {
-        let read = stream.read(&mut piece).unwrap();
+        let read = match stream.read(&mut piece) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read.unwrap(),
+        };
         assert!(read > 0, "{answer}");
         answer.push_str(&String::from_utf8_lossy(&piece[..read]));
     }

@@ -117,6 +117,27 @@ fn a_dialect_without_logins_is_refused_where_they_are_asked_for() {
     }
 }
 
+#[test]
+fn addresses_of_the_gateway_are_checked_before_the_start() {
+    for options in [
+        ["--http-listen", "127.0.0.1:port"].as_slice(),
+        &["--grpc-listen", "127.0.0.1:65536"],
+        &["--grpc-listen", "mtls:127.0.0.1:0"],
+        &["--metrics-listen", "[::1]:"],
+    ] {
+        let output = larderd(&[&["-p", "-1"], options].concat());
+        let said = stderr(&output);
+        assert!(
+            output.status.code() == Some(71) && said.contains(options[1]),
+            "{options:?}: {said}"
+        );
+        let checked = larderd(&[&["--check-config"], options].concat());
+        assert_eq!((checked.status.code(), stderr(&checked)), (Some(71), said), "{options:?}");
+    }
+    let right = ["--http-listen", "[::1]:0", "--grpc-listen", "0", "--metrics-listen", "localhost"];
+    assert!(larderd(&[&["--check-config"], right.as_slice()].concat()).status.success());
+}
+
 /// The items of 100 B and of 20 kB that are left of a cache that was filled with both.
 fn left_of_two_sizes(size_exponent: &str) -> (usize, usize) {
     let small = |i: usize| format!("set s{i} 0 0 100\r\n{}\r\n", "s".repeat(100));

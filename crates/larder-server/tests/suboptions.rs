@@ -302,7 +302,7 @@ fn who_is_idle_is_closed_and_who_is_not_is_not() {
     // Half a value is no idleness.
     let mut sending = server.connect();
     sending.write_all(b"set a 0 0 5\r\nab").unwrap();
-    let ended = std::thread::spawn(move || idle.read(&mut [0; 1]).unwrap());
+    let ended = std::thread::spawn(move || idle.read_to_end(&mut Vec::new()).unwrap());
     let begun = Instant::now();
     while !ended.is_finished() || begun.elapsed() < Duration::from_secs(6) {
         exchange(&mut busy, "mn\r\n", "MN\r\n");

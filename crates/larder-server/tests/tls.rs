@@ -53,7 +53,7 @@ fn answers_are_those_of_a_plain_connection_in_both_versions() {
         client.write_all(&b"mn\r\n".repeat(20_000)).unwrap();
         read(&mut client, &"MN\r\n".repeat(20_000));
         client.write_all(b"quit\r\n").unwrap();
-        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0, "the end is announced");
+        assert_eq!(client.read_to_end(&mut Vec::new()).unwrap(), 0, "the end is announced");
     }
 }
 
@@ -222,23 +222,11 @@ fn watchers_see_what_is_wrong_with_tls() {
     assert_eq!(said(), "it ends in the middle of a handshake", "nothing is said of what went well");
 }
 
-/// Debian's memcached has TLS, by OpenSSL.
-fn memcached(name: &str, suboptions: &str) -> Secure {
-    let (scratch, authority) = (Scratch::new(&format!("tls-{name}-memcached")), Authority::new());
-    write_identity(&scratch, &authority.issue());
-    scratch.file("ca.pem", &authority.pem());
-    let list = format!("ssl_chain_cert=chain.pem,ssl_key=key.pem,{suboptions}");
-    let mut command = Command::new("memcached");
-    command.current_dir(scratch.path("")).stdin(Stdio::null());
-    command.args(["-u", "root", "-l", "127.0.0.1", "-p", "-1", "-U", "0", "-Z", "-o", &list]);
-    Secure { server: Server::spawn(scratch, &mut command), authority }
-}
-
 #[test]
 fn statistics_of_tls_have_memcacheds_names() {
     let list = "ssl_session_cache,ssl_ca_cert=ca.pem,ssl_verify_mode=1,ssl_wbuf_size=32";
     let ours = Secure::start("names", &[], list);
-    let theirs = memcached("names", list);
+    let theirs = Secure::memcached("names", list);
     assert_eq!(ours.ask("refresh_certs\r\n"), theirs.ask("refresh_certs\r\n"));
     let of_tls = |secure: &Secure, page: &str| -> Vec<String> {
         let page = secure.ask(&format!("stats{page}\r\n")).replace('\r', "");
@@ -374,7 +362,7 @@ fn sessions_are_resumed_until_certificates_are_read_again() {
 #[test]
 fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
     let ours = Secure::start("new-sessions", &[], "ssl_session_cache");
-    let theirs = memcached("new-sessions", "ssl_session_cache");
+    let theirs = Secure::memcached("new-sessions", "ssl_session_cache");
     let without_tickets = &["-tls1_2", "-no_ticket"][..];
     let all = [without_tickets, &["-tls1_2"], &["-tls1_3"], &["-tls1_3", "-no_ticket"]];
     for (secure, versions) in [(&theirs, &[without_tickets][..]), (&ours, &all)] {

@@ -43,7 +43,11 @@ impl Authority {
 
     /// Vouches for `cache.test`.
     pub fn issue(&self) -> Identity {
-        let params = CertificateParams::new(["cache.test".to_owned()]).unwrap();
+        self.issue_as(CertificateParams::new(["cache.test".to_owned()]).unwrap())
+    }
+
+    /// Vouches for what is said here.
+    pub fn issue_as(&self, params: CertificateParams) -> Identity {
         let key = KeyPair::generate().unwrap();
         let chain = params.signed_by(&key, &self.0).unwrap().pem();
         Identity { chain, key: key.serialize_pem() }
@@ -63,13 +67,24 @@ impl Secure {
     /// On a first port that is encrypted; `options` may name more addresses, `suboptions` follow
     /// those of the certificates.
     pub fn start(name: &str, options: &[&str], suboptions: &str) -> Self {
+        let options = [&["-t", "1"], options].concat();
+        Self::of(env!("CARGO_BIN_EXE_larderd"), name, &options, suboptions)
+    }
+
+    /// Debian's memcached, which has TLS by OpenSSL.
+    pub fn memcached(name: &str, suboptions: &str) -> Self {
+        let options = ["-u", "root", "-U", "0"];
+        Self::of("memcached", &format!("{name}-memcached"), &options, suboptions)
+    }
+
+    fn of(program: &str, name: &str, options: &[&str], suboptions: &str) -> Self {
         let (scratch, authority) = (Scratch::new(&format!("tls-{name}")), Authority::new());
         write_identity(&scratch, &authority.issue());
         scratch.file("ca.pem", &authority.pem());
         let list = format!("ssl_chain_cert=chain.pem,ssl_key=key.pem,{suboptions}");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+        let mut command = Command::new(program);
         command.current_dir(scratch.path("")).stdin(Stdio::null());
-        command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-Z", "-o", &list]).args(options);
+        command.args(["-l", "127.0.0.1", "-p", "-1", "-Z", "-o", &list]).args(options);
         Self { server: Server::spawn(scratch, &mut command), authority }
     }
 
