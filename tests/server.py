@@ -56,7 +56,7 @@ class ExitedAtStart(AssertionError):
 
 class Server:
     """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP. `resp` adds a
-    listener for Redis's clients, `http` one for HTTP."""
+    listener for Redis's clients, `http` one for HTTP, `grpc` one for gRPC."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class Server:
         runtime=None,
         resp=False,
         http=False,
+        grpc=False,
     ):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-test-")
         folder = Path(self.dir.name)
@@ -87,6 +88,8 @@ class Server:
             command += ["-l", "proto[resp]:127.0.0.1"]
         if http:
             command += ["--http-listen", "127.0.0.1:0"]
+        if grpc:
+            command += ["--grpc-listen", "127.0.0.1:0"]
         environment = {**os.environ, "MEMCACHED_PORT_FILENAME": str(ports)}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
@@ -135,8 +138,16 @@ class Server:
     @property
     def http_address(self):
         """`host:port` of HTTP, for which `http` asks."""
+        return self._gateway_address("HTTP")
+
+    @property
+    def grpc_address(self):
+        """`host:port` of gRPC, for which `grpc` asks."""
+        return self._gateway_address("GRPC")
+
+    def _gateway_address(self, interface):
         lines = self.ports_file.read_text().splitlines()
-        return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith("HTTP"))
+        return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith(interface))
 
     def connect(self, timeout=TIMEOUT_SECS):
         """A new connected socket."""

@@ -5,8 +5,8 @@
 use arbitrary::Arbitrary;
 use larder_fuzz::classes;
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Lease, Lookup, NewCas, NewValue,
-    Seconds, Value, segment,
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Lease, Lookup, NewCas, NewTags,
+    NewValue, Seconds, Value, segment,
 };
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
@@ -106,7 +106,13 @@ impl Judged {
         let attributes = Attributes { expiry, ..Attributes::default() };
         let put = || {
             let value = NewValue::Bytes(value);
-            Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false }
+            Change::Put {
+                attributes,
+                cas: NewCas::Fresh,
+                value,
+                fetched: false,
+                tags: NewTags::None,
+            }
         };
         self.engine.update(key, &mut None, |_| (put(), ())).is_ok()
     }
@@ -140,7 +146,13 @@ impl Judged {
         let attributes = Attributes { expiry, ..Attributes::default() };
         let put = || {
             let value = NewValue::Uploaded;
-            Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false }
+            Change::Put {
+                attributes,
+                cas: NewCas::Fresh,
+                value,
+                fetched: false,
+                tags: NewTags::None,
+            }
         };
         if self.engine.update(hashed, &mut Some(upload), |_| (put(), ())).is_ok() {
             self.stored.insert(key, (value, expiry));
@@ -153,7 +165,16 @@ impl Judged {
         let appended = self.engine.update(hashed, &mut None, |found| match found {
             Lookup::Hit(item) => {
                 let (attributes, value) = (item.attributes, NewValue::Append(&more));
-                (Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false }, true)
+                (
+                    Change::Put {
+                        attributes,
+                        cas: NewCas::Fresh,
+                        value,
+                        fetched: false,
+                        tags: NewTags::None,
+                    },
+                    true,
+                )
             }
             _ => (Change::Keep, false),
         });

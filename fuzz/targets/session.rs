@@ -28,10 +28,14 @@ fn ours() -> segment::Handle {
     segment::Cache::new(config).expect("enough memory").handle()
 }
 
-/// Which CAS follows one that a client chose, and in which order a dump lists items.
+/// Which CAS follows one that a client chose, in which order a dump lists items, and whether there are tags.
 fn is_the_engines_to_say(stream: &[u8]) -> bool {
     let holds = |part: &[u8]| stream.windows(part.len()).any(|window| window == part);
-    stream.first() == Some(&0x80) || holds(b" E") || holds(b"dump ")
+    stream.first() == Some(&0x80)
+        || holds(b" E")
+        || holds(b"dump ")
+        || holds(b" G")
+        || holds(b"mt ")
 }
 
 fuzz_target!(|input: &[u8]| {

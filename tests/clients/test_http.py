@@ -83,12 +83,12 @@ def test_items(http):
     assert http.delete(url).status_code == 204
     problem(http.delete(url), 404)
     problem(http.get("/v1/keys/"), 404)
-    problem(http.put("/v1/keys/" + "k" * 251, content=b""), 400)
+    problem(http.put("/v1/keys/" + "k" * 1025, content=b""), 400)
     assert http.put("/v1/keys/" + "k" * 250, content=b"").status_code == 201
 
 
 def test_items_are_those_of_memcached(http, server):
-    memcached = pymemcache.Client((server.host, server.port))
+    memcached = pymemcache.Client((server.host, server.port), default_noreply=False)
     memcached.set("key", b"value", flags=7)
     found = http.get("/v1/keys/key")
     assert found.content == b"value" and found.headers["larder-flags"] == "7"
@@ -239,6 +239,28 @@ def test_batches(http):
         problem(http.post("/v1/batch", content=wrong), 400)
 
 
+def test_all_keys_are_listed(http):
+    keys = {f"key-{n}" for n in range(2500)}
+    for first in range(0, 2500, 500):
+        sets = [{"op": "set", "key": f"key-{n}", "value": "x" * n, "ttl": 99} for n in range(first, first + 500)]
+        assert http.post("/v1/batch", json={"operations": sets}).status_code == 200
+    http.put("/v1/keys/%ff", content=b"binary")
+    found, cursor, pages = [], {}, 0
+    while cursor is not None:
+        page = http.get("/v1/keys", params={"limit": 300} | cursor).json()
+        found += page["keys"]
+        cursor = {"cursor": page["cursor"]} if "cursor" in page else None
+        pages += 1
+    assert 8 <= pages <= 100
+    assert {item["key"] for item in found if "key" in item} == keys and len(found) == len(keys) + 1
+    (binary,) = [item for item in found if "key" not in item]
+    assert binary == {"key_base64": "/w==", "length": 6}
+    assert all(item["length"] == int(item["key"][4:]) and 90 <= item["ttl"] <= 99 for item in found if "key" in item)
+    for wrong in ({"limit": 0}, {"limit": 1001}, {"cursor": "x"}, {"prefix": "k"}):
+        problem(http.get("/v1/keys", params=wrong), 400)
+    assert "keys" in http.get("/v1/keys", params={"cursor": 2**64 - 1}).json()
+
+
 def test_statistics_and_health(http):
     statistics = http.get("/v1/stats/general").json()["statistics"]
     assert statistics["threads"] == 2 and isinstance(statistics["version"], str)
@@ -344,9 +366,15 @@ def test_sites_that_are_allowed(start):
             assert "access-control-allow-origin" not in other.headers
 
 
-def test_a_server_without_flushes(start):
-    with start("-F", http=True) as server, client_of(server) as http:
+def test_servers_with_restrictions(start):
+    with start("-F", "-X", http=True) as server, client_of(server) as http:
         assert "-F" in problem(http.post("/v1/flush"), 403)
+        assert "-X" in problem(http.get("/v1/keys"), 403)
+    with start(engine="moka", http=True) as server, client_of(server) as http:
+        http.put("/v1/keys/a", content=b"1")
+        http.put("/v1/keys/b", content=b"1")
+        assert len(http.get("/v1/keys").json()["keys"]) == 2
+        assert "engine" in problem(http.get("/v1/keys", params={"limit": 1}), 501)
 
 
 def commands():
@@ -366,6 +394,17 @@ def test_the_commands_of_the_documentation(server, block):
     assert done.returncode == 0 and not done.stderr, done.stderr
     # Values do not end with a line break.
     assert done.stdout.replace("\n", "") == "".join(expected)
+
+
+def test_the_commands_of_the_page_on_metrics(start):
+    text = (DOCS.parent / "metrics.md").read_text()
+    block = next(block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if block.startswith("curl"))
+    with start("--metrics-listen", "127.0.0.1:0") as server:
+        (port,) = [line.split()[-1] for line in server.ports_file.read_text().splitlines() if line.startswith("METRICS")]
+        script = block.replace("9150", port).replace("curl ", "curl --noproxy '*' ")
+        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        assert done.stdout.splitlines() == [line[2:] for line in block.splitlines() if line.startswith("# ")]
 
 
 @pytest.mark.timeout(600)

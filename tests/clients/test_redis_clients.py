@@ -1,8 +1,11 @@
-"""Redis's clients at a RESP listener: redis-py, and Django's cache with it. Go's is in test_go.py."""
+"""Redis's clients at a RESP listener: redis-py, Django's cache with it, and Rails'. Go's is in test_go.py."""
 
 import asyncio
+import re
+import subprocess
 import threading
 import time
+from pathlib import Path
 
 import django
 import django.conf
@@ -60,11 +63,39 @@ def test_expiries(client):
     assert client.persist("key") and client.ttl("key") == -1
     assert client.ttl("absent") == -2
     assert client.getex("key", ex=50) == b"1" and 48 <= client.ttl("key") <= 50
-    client.set("key", 2, px=1)
-    deadline = time.monotonic() + 60
-    while client.exists("key"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+
+def test_milliseconds(client):
+    for sent in (1, 250, 1250, 59_000):
+        before = time.monotonic()
+        client.set("key", 2, px=sent)
+        left = client.pttl("key")
+        gone_by = before + sent / 1000
+        # Of the server's time, whole milliseconds are seen.
+        passed = (time.monotonic() - before) * 1000 + 2
+        assert sent - passed <= left <= sent or left == -2 and passed >= sent
+        if sent > 2000:
+            continue
+        while client.exists("key"):
+            time.sleep(0.001)
+        late = time.monotonic() - gone_by
+        assert -0.002 <= late < 60, "not early"
+    client.set("key", 2, px=60_700)
+    assert 59_000 < client.pttl("key") <= 60_700
+    at = int(time.time() * 1000) + 30_250
+    assert client.pexpireat("key", at) and client.pexpiretime("key") == at
+    assert client.pexpireat("key", at + 1, gt=True) and not client.pexpireat("key", at, gt=True)
+
+
+def test_long_keys(client):
+    for length in (250, 251, 255, 256, 1024):
+        key = "k" * length
+        assert client.set(key, length) and client.get(key) == str(length).encode()
+        assert client.append(key, "!") == len(str(length)) + 1
+    assert sorted(map(len, client.scan_iter())) == [250, 251, 255, 256, 1024]
+    with pytest.raises(redis.ResponseError, match="a key has 1 to 1024 bytes"):
+        client.set("k" * 1025, 1)
+    assert client.exists("k" * 1025) == 0
 
 
 def test_pipelines_and_transactions(client):
@@ -97,6 +128,20 @@ def test_what_a_server_tells(client):
     assert client.memory_usage("key") > 40 and client.dbsize() >= 1
     with pytest.raises(redis.ResponseError, match="unknown command"):
         client.lpush("list", 1)
+
+
+def test_clients_are_listed(client, resp):
+    client.client_setname("me")
+    mine = client.client_info()
+    assert mine["name"] == "me" and int(mine["id"]) == client.client_id()
+    assert mine["laddr"].endswith(f":{resp}")
+    with redis.Redis(port=resp, socket_timeout=60) as other:
+        assert other.ping()
+        listed = client.client_list()
+        own = str(mine["id"])
+        assert len(listed) >= 2 and own in {one["id"] for one in listed}
+        assert [one["id"] for one in client.client_list(client_id=[own])] == [own]
+    assert client.client_list("replica") == []
 
 
 def test_a_pool_of_many_threads(resp):
@@ -148,3 +193,19 @@ def test_django(resp):
     assert cache.incr_version("other") == 2 and cache.get("other", version=2) == 7
     cache.set("gone", 1, timeout=0)
     assert cache.get("gone") is None
+
+
+def test_the_commands_of_the_documentation(start):
+    text = (Path(__file__).parents[2] / "docs" / "compatibility-redis.md").read_text()
+    (block,) = [block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if not block.startswith("larderd")]
+    with start("-t", "1", resp=True) as server:
+        script = block.replace("-p 6379", f"-p {server.resp_port}").replace("/11211", f"/{server.port}")
+        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        assert done.stdout.splitlines() == [line[2:] for line in block.splitlines() if line.startswith("# ")]
+
+
+def test_rails(resp):
+    script = Path(__file__).with_name("rails_cache.rb")
+    done = subprocess.run(["ruby", script, str(resp)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.endswith(": ok\n"), done.stdout + done.stderr

@@ -1,13 +1,19 @@
-"""Clients with TLS: pymemcache (text) and python-binary-memcached, over Python's `ssl`."""
+"""Clients with TLS: pymemcache (text) and python-binary-memcached, httpx and gRPC."""
 
+import socket
 import ssl
 import subprocess
 from contextlib import closing
 from concurrent.futures import ThreadPoolExecutor
 
 import bmemcached
+import grpc
+import httpx
 import pytest
 from pymemcache.client.base import Client, PooledClient
+
+from grpc_client import Cache
+from server import ExitedAtStart
 
 SUBJECT = "/CN=cache.test"
 
@@ -112,3 +118,67 @@ def test_certificates_are_read_again(server, folder, context):
         with client(server, context) as new:
             assert new.version()
             assert new.sock.getpeercert(True) != before
+
+
+@pytest.fixture(scope="module")
+def web(start, folder):
+    """A server whose HTTP and gRPC use TLS, as the memcached protocol does, and do not ask for certificates."""
+    files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key,ssl_ca_cert={folder}/ca.pem"
+    with start("-t", "1", "-Z", "-o", files, http=True, grpc=True) as server:
+        yield server
+
+
+@pytest.mark.larder
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/2"])
+def test_http(web, context, version):
+    both = {"http1": version == "HTTP/1.1", "http2": version == "HTTP/2"}
+    with httpx.Client(base_url=f"https://{web.http_address}", verify=context, trust_env=False, **both) as http:
+        for length in (0, 1, 20_000, 900_000):
+            value = bytes(n % 251 for n in range(length))
+            stored = http.put("/v1/keys/tls", content=value)
+            assert stored.status_code in (201, 204) and stored.http_version == version
+            assert http.get("/v1/keys/tls").content == value
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"http://{web.http_address}/healthz", trust_env=False)
+
+
+@pytest.mark.larder
+def test_grpc(web, folder):
+    credentials = grpc.ssl_channel_credentials((folder / "ca.pem").read_bytes())
+    with Cache(web.grpc_address, credentials=credentials) as cache:
+        for length in (0, 1, 20_000, 900_000):
+            value = bytes(n % 251 for n in range(length))
+            assert cache.outcome(cache.Set(key=b"tls", value=value)) == "DONE"
+            assert cache.Get(key=b"tls").value == value == cache.read(b"tls")[1]
+    with grpc.insecure_channel(web.grpc_address) as channel, pytest.raises(grpc.RpcError):
+        channel.unary_unary("/larder.v1.Cache/Get")(b"", timeout=5)
+
+
+@pytest.mark.larder
+def test_prefixes_of_addresses(start, folder, context):
+    """HTTP is for clients with a certificate, and gRPC for those without TLS."""
+    files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key,ssl_ca_cert={folder}/ca.pem"
+    listen = ["--http-listen", "mtls:127.0.0.1:0", "--grpc-listen", "notls:127.0.0.1:0"]
+    with start("-t", "1", "-Z", "-o", files, *listen) as server:
+        stranger = ssl.create_default_context(cafile=folder / "ca.pem")
+        url = f"https://{server.http_address}/healthz"
+        assert httpx.get(url, verify=context, trust_env=False).text == "ok\n"
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url, verify=stranger, trust_env=False)
+        with Cache(server.grpc_address) as cache:
+            assert not cache.Get(key=b"none").found
+    with pytest.raises(ExitedAtStart, match="need -Z"), start("--http-listen", "mtls:127.0.0.1:0"):
+        pass
+
+
+@pytest.mark.larder
+def test_many_who_begin_no_handshake(web, context):
+    """Others are served while many connections say nothing, or something else than TLS."""
+    host, port = web.http_address.split(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(300)]
+    for sock in silent[::2]:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    for _ in range(10):
+        assert httpx.get(f"https://{web.http_address}/healthz", verify=context, trust_env=False).text == "ok\n"
+    for sock in silent:
+        sock.close()

@@ -5,11 +5,13 @@ import random
 import socket
 import time
 
+import h2.exceptions
 import httpx
 import pytest
 
 from bystander import bounded
-from server import MIB, TIMEOUT_SECS
+from http2_peer import Peer
+from server import MIB, TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
 
@@ -48,10 +50,7 @@ def is_served(server):
 
 def await_service(server):
     """A place may have to become free first, for which somebody slow is disconnected."""
-    deadline = time.monotonic() + TIMEOUT_SECS
-    while not is_served(server):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: is_served(server), "service")
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /v1/keys/a HTTP/1.1\r\nHo", PREFACE], ids=["nothing", "head", "HTTP/2"])
@@ -133,6 +132,8 @@ def test_many_who_read_large_values_slowly(start):
             for sock in readers:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 sock.sendall(b"GET /v1/keys/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            for sock in readers:
+                assert sock.recv(1, socket.MSG_PEEK), "each has an answer, or a part of it"
             deadline, busy = time.monotonic() + TIMEOUT_SECS, False
             while (found := client.get(url)).status_code == 503:
                 busy = True
@@ -195,3 +196,58 @@ def test_a_large_head(start, head):
             with contextlib.suppress(OSError):
                 assert sock.recv(100).startswith(b"HTTP/1.1 431")
         assert is_served(server)
+
+
+@pytest.mark.parametrize("window", [0, 1])
+@pytest.mark.parametrize("path", ["/v1/keys/small", "/v1/keys?limit=1000", "/v1/stats/conns", "/metrics", "/openapi.json"])
+def test_answers_that_wait_in_the_connection(start, path, window):
+    """Peers of HTTP/2 who grant no window, or a byte of it, for many answers at once."""
+    with attacked(start) as server:
+        with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
+            keys = f"http://{server.http_address}/v1/keys/"
+            assert client.put(keys + "small", content=VALUE[:45_000]).status_code == 201
+            sets = [{"op": "set", "key": "\1" * 1000 + str(n), "value": "1"} for n in range(1000)]
+            for at in range(0, 1000, 100):
+                answer = client.post(f"http://{server.http_address}/v1/batch", json={"operations": sets[at : at + 100]})
+                assert answer.status_code == 200
+        peers = []
+        for _ in range(60):
+            with contextlib.suppress(OSError, h2.exceptions.H2Error):
+                peer = Peer(server.http_address, stream_window=window)
+                peers.append(peer)
+                for _ in range(30):
+                    peer.get(path)
+        await_service(server)
+        for peer in peers:
+            peer.close()
+
+
+def test_batches_of_many_parts(start):
+    many = b'{"operations": [' + b",".join([b'{"op":"get","key":"a"}'] * 80_000) + b"]}"
+    tagged = b'{"operations": [{"op":"set","key":"a","value":"1","tags":[' + b",".join([b'""'] * 600_000) + b"]}]}"
+    with attacked(start) as server, httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
+        for _ in range(5):
+            for body in (many, tagged):
+                answer = client.post(f"http://{server.http_address}/v1/batch", content=body)
+                assert answer.status_code == 413, answer.text
+        await_service(server)
+
+
+def test_batches_that_arrive_slowly_are_given_up(start):
+    """One byte now and then is no progress: others get the memory."""
+    head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
+    with attacked(start) as server:
+        peers = [peer(server) for _ in range(10)]
+        for sock in peers:
+            sock.sendall(head + bytes(1_900_000))
+        begun = time.monotonic()
+        while time.monotonic() - begun < 7:
+            for sock in peers:
+                with contextlib.suppress(OSError):
+                    sock.sendall(b"1")
+            time.sleep(0.5)
+        with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
+            body = b'{"operations": [{"op":"set","key":"a","value":"%s"}]}' % (b"v" * 900_000)
+            assert client.post(f"http://{server.http_address}/v1/batch", content=body).status_code == 200
+        for sock in peers:
+            sock.close()

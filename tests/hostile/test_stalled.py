@@ -138,7 +138,9 @@ def test_items_on_flash_are_served_beside_clients_that_do_not_read_theirs(start,
         with client(server) as good:
             for n in range(count):
                 assert good.set(b"f%d" % n, value) == b"STORED\r\n"
-            wait_until(lambda: server.stats()["extstore_io_queue"] == "0", "writing all")
+                # A slow disk is waited for: what is set faster than it is written may be evicted.
+                if n % (count // 60) == 0:
+                    wait_until(lambda: server.stats()["extstore_io_queue"] == "0", "writing all")
             assert int(server.stats()["extstore_objects_used"]) > count // 10
         step = count // SILENT
         requests = [

@@ -33,7 +33,8 @@ THREADS = [1, 2, 2, 2, 4, 4, 16]
 # worker has and whether their values are long, how many requests are made for each second of load, and in
 # which share of the rounds everything is flushed.
 Kind = collections.namedtuple("Kind", "name limits evicts longest keys large pace flush_share")
-AMPLE = Kind("ample memory", [48, 64, 64, 64, 96], False, 100, 80, False, 6000, 0)
+# `Bulk` stores up to 100 MB in a campaign if the machine is fast enough to play all requests, and 55 on average.
+AMPLE = Kind("ample memory", [128, 160, 160, 160, 256], False, 100, 80, False, 6000, 0)
 LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
 FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)
 FULL_LARGE = Kind("full of large values", [32, 32, 40], True, 4000, 80, True, 400, 0.05)

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.larder
 
 ROUNDS = int(os.environ.get("RESTART_ROUNDS", "200"))
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
+CAMPAIGNS_MAX = 20
 
 
 def report(totals, rounds, capsys):
@@ -90,7 +91,11 @@ def test_the_rounds_notice_changes(request, tamper):
                     assert sock.recv(100)
 
     asked, totals = request.config.getoption, Totals(SEED)
-    Tampered(totals, SEED, AMPLE, asked("--server"), asked("--runtime")).run(0, 6)
+    # Few rounds of a busy machine may leave nothing to change.
+    for campaign in range(CAMPAIGNS_MAX):
+        Tampered(totals, f"{SEED}-{campaign}", AMPLE, asked("--server"), asked("--runtime")).run(0, 6)
+        if expected:
+            break
     assert expected, "nothing was changed"
     assert not totals.passed or expected == {"lost"}
     assert all(totals.verdicts[verdict] for verdict in expected), totals.line()

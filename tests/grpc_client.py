@@ -1,0 +1,95 @@
+"""A client of gRPC that knows no description of the service: it asks the server for it, as grpcurl does."""
+
+import grpc
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+SERVICE = "larder.v1.Cache"
+OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
+
+
+class Cache:
+    """The methods of `larder.v1.Cache` by their names; fields of requests are keyword arguments."""
+
+    def __init__(self, address, authorization=None, credentials=None):
+        if credentials:
+            self.channel = grpc.secure_channel(address, credentials, options=OPTIONS)
+        else:
+            self.channel = grpc.insecure_channel(address, options=OPTIONS)
+        self.metadata = [("authorization", authorization)] if authorization else []
+        database = ProtoReflectionDescriptorDatabase(_WithLogin(self.channel, self.metadata))
+        self.services = list(database.get_services())
+        self.pool = DescriptorPool(database)
+        self.description = self.pool.FindServiceByName(SERVICE)
+        self.outcomes = self.pool.FindEnumTypeByName("larder.v1.Outcome").values_by_number
+        self.kinds = self.pool.FindEnumTypeByName("larder.v1.EventKind").values_by_name
+
+    def message(self, name):
+        return GetMessageClass(self.pool.FindMessageTypeByName(f"larder.v1.{name}"))
+
+    def __getattr__(self, name):
+        method = self.description.methods_by_name[name]
+        request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        kind = ("stream" if method.client_streaming else "unary", "stream" if method.server_streaming else "unary")
+        call = getattr(self.channel, "_".join(kind))(
+            f"/{SERVICE}/{name}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+
+        def run(messages=None, timeout=60, **fields):
+            given = request(**fields) if messages is None else messages
+            return call(given, timeout=timeout, metadata=self.metadata)
+
+        return run
+
+    def outcome(self, response):
+        """The name of an outcome, without its prefix."""
+        return self.outcomes[response.outcome].name.removeprefix("OUTCOME_")
+
+    def write(self, pieces, length=None, **item):
+        """Stores an item whose value is sent in pieces."""
+        head = self.message("WriteHead")(item=self.message("SetRequest")(**item))
+        head.length = sum(map(len, pieces)) if length is None else length
+        request = self.message("WriteRequest")
+        return self.Write(iter([request(head=head), *(request(data=piece) for piece in pieces)]))
+
+    def read(self, key):
+        """The head of an item, and its value."""
+        first, *rest = self.Read(key=key)
+        return first.head, b"".join(part.data for part in rest)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+
+class _WithLogin:
+    """A channel whose calls have some metadata."""
+
+    def __init__(self, channel, metadata):
+        self.channel, self.metadata = channel, metadata
+
+    def stream_stream(self, *names, **options):
+        call = self.channel.stream_stream(*names, **options)
+        return lambda requests, **more: call(requests, metadata=self.metadata)
+
+
+def seconds(number):
+    """A time as requests have it."""
+    whole = int(number)
+    return {"seconds": whole, "nanos": round((number - whole) * 1e9)}
+
+
+def code(call):
+    """The name of the status of a call that fails, and its text."""
+    try:
+        result = call()
+        if hasattr(result, "__next__"):
+            list(result)
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+    raise AssertionError("the call succeeded")

@@ -1,0 +1,154 @@
+"""Leaders and followers for tests, and what both have."""
+
+import re
+import socket
+import threading
+
+from server import TIMEOUT_SECS, Server, wait_until
+
+KEY_LINE = re.compile(rb"^mg (\S+)( b)?$")
+
+
+class Leader(Server):
+    """A server that is followed."""
+
+    def __init__(self, *arguments, options=(), listen="127.0.0.1:0", **more):
+        options = ["--replicate-on", listen, "-v", *options]
+        super().__init__(*arguments, options=options, **more)
+
+    @property
+    def replication_port(self):
+        return int(self._gateway_address("REPLICATION").split(":")[1])
+
+
+def ask(server, request, end):
+    """The answer to `request`, up to `end`."""
+    with server.connect() as sock:
+        sock.sendall(request)
+        return read_until(sock, end)
+
+
+def read_until(sock, end):
+    answer = bytearray()
+    while not answer.endswith(end):
+        piece = sock.recv(1 << 16)
+        assert piece, f"the server closed the connection after {bytes(answer[-200:])}"
+        answer += piece
+    return bytes(answer)
+
+
+def keys(server):
+    """The keys of all items, as `mg` takes them."""
+    dump = ask(server, b"lru_crawler mgdump hash\r\n", b"EN\r\n")
+    return sorted(line[3:] for line in dump.split(b"\r\n") if line.startswith(b"mg "))
+
+
+def items(server, of):
+    """What a server has of these keys: all but the time that is left and times of access."""
+    with server.connect() as sock:
+        found = {}
+        for start in range(0, len(of), 500):
+            part = of[start : start + 500]
+            sock.sendall(b"".join(b"mg %s k v f c s\r\n" % key for key in part) + b"mn\r\n")
+            answer = read_until(sock, b"MN\r\n")
+            found.update(parse(answer))
+        return found
+
+
+def parse(answer):
+    found, at = {}, 0
+    while not answer.startswith(b"MN\r\n", at):
+        end = answer.index(b"\r\n", at)
+        line, at = answer[at:end], end + 2
+        if line.startswith(b"EN"):
+            continue
+        words = line.split(b" ")
+        assert words[0] == b"VA", line
+        length = int(words[1])
+        key = next(word for word in words[2:] if word.startswith(b"k"))
+        found[key] = (words[2:], answer[at : at + length])
+        at += length + 2
+    return found
+
+
+def are_equal(leader, follower):
+    """Whether both have the same items."""
+    of = keys(leader)
+    return of == keys(follower) and items(leader, of) == items(follower, of)
+
+
+def wait_for_equality(leader, follower):
+    """Waits until the follower has all that the leader has. Nobody may write meanwhile."""
+    wait_until(lambda: is_following(follower), "the copy")
+    marker = f"marker/{follower.pid}".encode()
+    ask(leader, b"set %s 0 0 1\r\n1\r\n" % marker, b"STORED\r\n")
+    wait_until(lambda: items(follower, [marker]) != {}, "the last change")
+    wait_until(lambda: follower.stats("replication")["link"] == "following", "the copy")
+    of = keys(leader)
+    assert keys(follower) == of
+    assert items(follower, of) == items(leader, of)
+
+
+def is_following(follower):
+    found = follower.stats("replication")
+    return found["link"] == "following" and found["has_copy"] == "1"
+
+
+class Relay:
+    """Passes bytes on between a port of its own and `target`, and can break, slow down or stop that."""
+
+    def __init__(self, target):
+        self.target = target
+        self.bytes_per_second = None
+        self.is_open = threading.Event()
+        self.is_open.set()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.sockets = []
+        self.lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.target), TIMEOUT_SECS)
+            except OSError:
+                return
+            with self.lock:
+                self.sockets += [near, far]
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source, target):
+        stop = threading.Event()
+        try:
+            while piece := source.recv(1 << 14):
+                self.is_open.wait()
+                target.sendall(piece)
+                if self.bytes_per_second:
+                    stop.wait(len(piece) / self.bytes_per_second)
+        except OSError:
+            pass
+        for sock in (source, target):
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def break_connections(self):
+        with self.lock:
+            broken, self.sockets = self.sockets, []
+        for sock in broken:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+        self.is_open.set()
+        self.break_connections()
