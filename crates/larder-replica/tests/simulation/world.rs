@@ -32,6 +32,8 @@ const STEPS: u32 = 400;
 const QUIET_STEPS_MAX: u32 = 4000;
 /// When the simulation begins, in milliseconds.
 const START: u64 = 1_000_000_000;
+/// How far the paces of two clocks can be apart, in thousandths.
+const PACES: u64 = 20;
 const SHORT_SECS: u32 = 3;
 const LONG_SECS: u32 = 100_000;
 
@@ -69,8 +71,9 @@ struct Leader<C: Cache> {
 struct Link<C: Cache> {
     sender: Sender<Hooked<C::Engine>>,
     is_idle: bool,
-    /// Bytes on their way.
+    /// Bytes on their way, and since when there are some.
     sent: Vec<u8>,
+    sent_since: u64,
     /// They don't arrive.
     is_cut: bool,
     beats: u64,
@@ -82,6 +85,8 @@ struct Follower<C: Cache> {
     /// Reads of clients.
     reader: C::Engine,
     stands_still: bool,
+    /// The longest that something was on its way to it, in milliseconds.
+    delay_max: u64,
     /// The number of the last write that was seen of each key, and the copies before that.
     seen: HashMap<u64, (u64, u64)>,
 }
@@ -108,7 +113,7 @@ impl<C: Cache> World<C> {
         let random = Random(Cell::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
         let leader = RefCell::new(Rc::new(Leader::new(make(1), random.next())));
         let followers = (0..FOLLOWERS).map(|_| Follower::new(make(2))).collect();
-        let paces = (0..=FOLLOWERS).map(|_| 990 + random.below(21)).collect();
+        let paces = (0..=FOLLOWERS).map(|_| 1000 - PACES / 2 + random.below(PACES + 1)).collect();
         Rc::new(Self {
             make,
             complete,
@@ -247,7 +252,7 @@ impl<C: Cache> World<C> {
         let sender = Sender::new(engine.engine(), journals, leader.boot, position.as_ref());
         self.note(sender.begins_with_copy().into());
         applier.begin(leader.boot);
-        let link = Link { sender, is_idle: false, sent: Vec::new(), is_cut: false, beats: 0 };
+        let link = Link { sender, is_idle: false, sent: Vec::new(), sent_since: 0, is_cut: false, beats: 0 };
         leader.links.borrow_mut()[number] = Some(link);
     }
 
@@ -264,6 +269,9 @@ impl<C: Cache> World<C> {
         let Some(mut link) = leader.links.borrow_mut()[number].take() else { return };
         // A peer that takes nothing blocks the sender.
         if link.sent.len() < 1 << 20 {
+            if link.sent.is_empty() {
+                link.sent_since = self.time.get();
+            }
             if self.random.one_in(8) {
                 link.beats += 1;
                 let behind_millis = link.sender.behind_millis(self.now(0)).try_into().unwrap_or(0);
@@ -294,6 +302,7 @@ impl<C: Cache> World<C> {
             1 + self.random.below(link.sent.len() as u64) as usize
         };
         let bytes: Vec<u8> = link.sent.drain(..len).collect();
+        follower.delay_max = follower.delay_max.max(self.time.get() - link.sent_since);
         bytes.chunks(512).for_each(|chunk| self.note(crc(chunk)));
         follower.applier.receive(&bytes, self.now(number + 1)).expect("the stream is in order");
         let mut acks = Vec::new();
@@ -424,6 +433,8 @@ impl<C: Cache> World<C> {
         let mut followers = self.followers.borrow_mut();
         // All that lives for a short time only is gone everywhere.
         self.time.set(self.time.get() + u64::from(SHORT_SECS) * 10_000);
+        // What clocks of different paces, that show whole seconds, can be apart.
+        let apart = 1000 + self.time.get() * PACES / 1000;
         for (node, follower) in (1..).zip(followers.iter_mut()) {
             assert_eq!(follower.cache.gauges().evictions, 0, "there is room");
             for number in 0..KEYS {
@@ -435,7 +446,9 @@ impl<C: Cache> World<C> {
                         let without_time = |shown: &Shown| Shown { left: None, ..shown.clone() };
                         assert_eq!(without_time(&found), without_time(&expected), "key {number}");
                         let (l, f) = (expected.left, found.left);
-                        let is_near = l.zip(f).is_some_and(|(l, f)| l.abs_diff(f) < 10_000);
+                        let is_near = l.zip(f).is_some_and(|(l, f)| {
+                            l <= f + apart && f <= l + apart + follower.delay_max
+                        });
                         assert!(l == f || is_near, "key {number}: {l:?} and {f:?} ms");
                     }
                     (expected, found) => panic!("key {number}: {expected:?} became {found:?}"),
@@ -460,7 +473,7 @@ impl<C: Cache> Leader<C> {
 impl<C: Cache> Follower<C> {
     fn new(cache: C) -> Self {
         let (applier, reader) = (Applier::new(cache.engine()), cache.engine());
-        Self { cache, applier, reader, stands_still: false, seen: HashMap::new() }
+        Self { cache, applier, reader, stands_still: false, delay_max: 0, seen: HashMap::new() }
     }
 }
 
