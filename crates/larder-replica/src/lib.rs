@@ -6,19 +6,23 @@
 //!  a walk over all items ──────▶┘          ◀── Ack ◀──┘
 //! ```
 //! `greeting.rs` is how a connection begins, `sender.rs` and `applier.rs` are the two sides of the stream, and
-//! `frame.rs` is its format.
+//! `frame.rs` is its format. `group.rs` and `member.rs` are who leads a group of nodes that have the same items.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod applier;
 mod frame;
 mod greeting;
+mod group;
 mod keys;
+mod member;
 mod secret;
 mod sender;
 
 pub use applier::*;
 pub use frame::*;
 pub use greeting::*;
+pub use group::*;
+pub use member::*;
 pub use secret::*;
 pub use sender::*;

@@ -252,7 +252,14 @@ impl<C: Cache> World<C> {
         let sender = Sender::new(engine.engine(), journals, leader.boot, position.as_ref());
         self.note(sender.begins_with_copy().into());
         applier.begin(leader.boot);
-        let link = Link { sender, is_idle: false, sent: Vec::new(), sent_since: 0, is_cut: false, beats: 0 };
+        let link = Link {
+            sender,
+            is_idle: false,
+            sent: Vec::new(),
+            sent_since: 0,
+            is_cut: false,
+            beats: 0,
+        };
         leader.links.borrow_mut()[number] = Some(link);
     }
 

@@ -1,0 +1,370 @@
+//! Who leads a group: what a member of it does, without I/O.
+//!
+//! The record of the group (`group.rs`) says who leads. A member that has all items replaces it with one that names
+//! itself if the leader is gone: its process has ended, or it has said for a while neither to the coordinator nor
+//! to this member that it is alive.
+//!
+//! ```text
+//!  coordinator ── look: record, who is alive ──▶ Member ── swap: the record that is to be ──▶ coordinator
+//!  the stream ─── beats, acknowledgements ─────▶   │
+//!                                                  └─▶ role, and until when it may answer as the leader
+//! ```
+//! A leader answers while nobody else can have taken its place. It knows that for a second from when it sent a
+//! question whose answer showed its record, or, for the time in which the coordinator is out of reach, from when it
+//! sent a beat to which every other member in sync answered with a promise not to stand for longer than that. So
+//! two leaders overlap by no more than a second, however long one of them stood still.
+
+use crate::group::{EPOCH_MAX, Process, Record, Revision, View};
+use std::collections::BTreeMap;
+
+/// Milliseconds on a clock of this machine that also goes on while it is suspended.
+pub type Millis = u64;
+
+/// How long a leader may answer after it sent what showed that it still leads.
+pub const PROOF_TIME: Millis = 1000;
+/// How long a member does not stand for election after it has answered a beat.
+pub const PROMISE_TIME: Millis = 1250;
+/// How often a leader looks at the record, and how often others do.
+const LEADER_LOOKS: Millis = 300;
+const FOLLOWER_LOOKS: Millis = 500;
+/// How soon a look that has failed is tried again.
+const RETRY: Millis = 200;
+/// A member that acknowledges nothing for this long is not in sync.
+const HEARD_MAX: Millis = 1000;
+/// The connections that the leader's port has to refuse before its process counts as ended.
+const REFUSALS: u32 = 2;
+
+/// What a member is to do when neither it nor others can know who leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InDoubt {
+    /// It answers nothing.
+    #[default]
+    Stop,
+    /// It goes on, at the risk that another leader does, too.
+    Serve,
+}
+
+/// How a member was set up.
+#[derive(Clone, Debug)]
+pub struct MemberSettings {
+    /// Who it is.
+    pub me: Process,
+    /// What it does in doubt.
+    pub in_doubt: InDoubt,
+    /// After this time without a leader any member leads, whatever it has; `None`: never.
+    pub unclean_after: Option<Millis>,
+}
+
+/// What is to be asked of the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Look at the group, and call [`Member::looked`].
+    Look,
+    /// Replace the record of this number, and call [`Member::swapped`].
+    Swap(Revision, Record),
+}
+
+/// What a member is in its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// There is no leader, as far as it knows.
+    Alone,
+    /// It leads.
+    Leader {
+        /// Its epoch.
+        epoch: u32,
+        /// What it has is not what the group had, and has to be removed first.
+        begins_empty: bool,
+    },
+    /// It follows.
+    Follower {
+        /// The leader.
+        leader: Process,
+        /// The leader's epoch.
+        epoch: u32,
+    },
+}
+
+/// A member of a group.
+#[derive(Debug)]
+pub struct Member {
+    settings: MemberSettings,
+    view: View,
+    has_looked: bool,
+    next_look: Millis,
+    /// When the question was sent that is not answered yet.
+    asked: Millis,
+    /// When the last question was sent whose answer showed that this member leads.
+    proof: Option<Millis>,
+    /// Swaps that were not answered, with the revisions that they replace: each may still come to the coordinator, as
+    /// long as that is the revision.
+    unanswered: Vec<(Revision, Record)>,
+    /// The epoch in which this member began to lead with nothing.
+    began_empty: Option<u32>,
+    /// Members that have all items, as their leader knows, with when they were last heard of.
+    ready: BTreeMap<Process, Millis>,
+    /// When the last beat was sent that a member has promised upon.
+    promises: BTreeMap<Process, Millis>,
+    /// This member does not stand before this time.
+    promised_until: Millis,
+    /// The process that refuses connections, and how many.
+    refusals: (u64, u32),
+    /// Since when there has been no leader.
+    dead_since: Option<Millis>,
+}
+
+impl Member {
+    /// A member that knows nothing yet.
+    #[must_use]
+    pub fn new(settings: MemberSettings) -> Self {
+        Self {
+            settings,
+            view: View::default(),
+            has_looked: false,
+            next_look: 0,
+            asked: 0,
+            proof: None,
+            unanswered: Vec::new(),
+            began_empty: None,
+            ready: BTreeMap::new(),
+            promises: BTreeMap::new(),
+            promised_until: 0,
+            refusals: (0, 0),
+            dead_since: None,
+        }
+    }
+
+    /// The group as it was last seen.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Who this is.
+    #[must_use]
+    pub fn me(&self) -> &Process {
+        &self.settings.me
+    }
+
+    /// What this member is.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        match &self.view.record {
+            None => Role::Alone,
+            Some(record) if record.leader == self.settings.me => {
+                let begins_empty = self.began_empty == Some(record.epoch);
+                Role::Leader { epoch: record.epoch, begins_empty }
+            }
+            Some(record) => Role::Follower { leader: record.leader.clone(), epoch: record.epoch },
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.view.record.as_ref().is_some_and(|record| record.leader == self.settings.me)
+    }
+
+    /// When the coordinator was last seen to name this member as the leader.
+    #[must_use]
+    pub fn proof(&self) -> Option<Millis> {
+        self.proof
+    }
+
+    /// The time until which this member may answer as the leader: one that is past if it may not.
+    #[must_use]
+    pub fn serves_until(&self) -> Millis {
+        let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
+        if self.settings.in_doubt == InDoubt::Serve {
+            return Millis::MAX;
+        }
+        let unanswered = self.unanswered.iter().flat_map(|(_, record)| &record.in_sync);
+        let others = record.in_sync.iter().chain(unanswered);
+        let mut others = others.filter(|process| **process != self.settings.me).peekable();
+        if others.peek().is_none() && self.settings.unclean_after.is_none() {
+            // Nobody else may stand.
+            return Millis::MAX;
+        }
+        let promised = others.map(|other| self.promises.get(other).copied()).min().flatten();
+        self.proof.max(promised).map_or(0, |since| since + PROOF_TIME)
+    }
+
+    /// What is to be done now, if anything. The answer has to come before the next call.
+    pub fn next(&mut self, now: Millis) -> Option<Command> {
+        if self.has_looked
+            && let Some(record) = self.wants(now)
+        {
+            let swap = (self.view.revision, record.clone());
+            self.asked = now;
+            self.unanswered.retain(|before| *before != swap);
+            self.unanswered.push(swap);
+            return Some(Command::Swap(self.view.revision, record));
+        }
+        (now >= self.next_look).then(|| {
+            self.asked = now;
+            Command::Look
+        })
+    }
+
+    /// How long nothing has to be done, if nothing happens.
+    #[must_use]
+    pub fn idle_time(&self, now: Millis) -> Millis {
+        self.next_look.saturating_sub(now)
+    }
+
+    /// Has the record looked at soon.
+    pub fn look_soon(&mut self) {
+        self.next_look = 0;
+    }
+
+    /// The record that this member wants instead of the one that there is.
+    fn wants(&self, now: Millis) -> Option<Record> {
+        let me = &self.settings.me;
+        let Some(record) = &self.view.record else {
+            return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
+        };
+        if self.leads() {
+            let is_heard = |at: Millis| now.saturating_sub(at) <= HEARD_MAX;
+            let ready = self.ready.iter().filter(|(_, heard)| is_heard(**heard));
+            let in_sync: Vec<Process> =
+                std::iter::once(me).chain(ready.map(|(process, _)| process)).cloned().collect();
+            let is_same = in_sync.len() == record.in_sync.len()
+                && in_sync.iter().all(|process| record.in_sync.contains(process));
+            return (!is_same || !self.unanswered.is_empty())
+                .then(|| Record { in_sync, ..record.clone() });
+        }
+        if record.epoch < EPOCH_MAX && self.may_stand(record, now) {
+            let (epoch, leader) = (record.epoch + 1, me.clone());
+            return Some(Record { epoch, leader, in_sync: vec![me.clone()] });
+        }
+        // What was not answered can't come after this has.
+        (!self.unanswered.is_empty()).then(|| record.clone())
+    }
+
+    fn may_stand(&self, record: &Record, now: Millis) -> bool {
+        if record.in_sync.contains(&self.settings.me) {
+            let has_ended = self.refusals.0 == record.leader.boot && self.refusals.1 >= REFUSALS;
+            return has_ended
+                || self.view.is_replaced(&record.leader)
+                || !self.view.is_live(&record.leader) && now >= self.promised_until;
+        }
+        // Whoever had the items has started again since, without them.
+        record.in_sync.iter().all(|process| self.view.is_replaced(process))
+            || self.waits_no_more(now)
+    }
+
+    fn waits_no_more(&self, now: Millis) -> bool {
+        let waited = self.dead_since.map(|since| now.saturating_sub(since));
+        self.settings.unclean_after.zip(waited).is_some_and(|(limit, waited)| waited >= limit)
+    }
+
+    /// The coordinator has answered a look; `None` if it has not.
+    pub fn looked(&mut self, now: Millis, view: Option<View>) {
+        let Some(view) = view else {
+            self.next_look = now + RETRY;
+            return;
+        };
+        self.has_looked = true;
+        self.see(now, view);
+    }
+
+    /// The coordinator has answered a swap: the record's new number, or that somebody else has replaced it. `None`
+    /// if it has not answered.
+    pub fn swapped(&mut self, now: Millis, answer: Option<Option<Revision>>) {
+        let wanted = self.unanswered.last().map(|(_, record)| record.clone());
+        let (Some(Some(revision)), Some(record)) = (answer, wanted) else {
+            // Either the record is another one, or it is not known which one it is.
+            self.has_looked = false;
+            self.next_look = if answer.is_some() { 0 } else { now + RETRY };
+            return;
+        };
+        let (live, addresses) = (self.view.live.clone(), self.view.addresses.clone());
+        self.see(now, View { record: Some(record), revision, live, addresses });
+    }
+
+    /// Takes in the group as it is now.
+    fn see(&mut self, now: Millis, view: View) {
+        let before = self.view.record.as_ref();
+        let had_items = before.is_none_or(|record| record.in_sync.contains(&self.settings.me));
+        let (led, was_unclean) = (self.leads(), self.waits_no_more(now));
+        let leader = view.record.as_ref().map(|record| &record.leader);
+        let is_new = before.map(|record| &record.leader) != leader;
+        if is_new {
+            self.promised_until = 0;
+            self.ready.clear();
+            self.promises.clear();
+        }
+        let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
+        self.dead_since = if is_dead { self.dead_since.or(Some(now)) } else { None };
+        self.unanswered.retain(|(revision, _)| *revision == view.revision);
+        self.view = view;
+        let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
+            self.proof = None;
+            self.next_look = self.asked + FOLLOWER_LOOKS;
+            return;
+        };
+        if !led && !had_items && !was_unclean {
+            self.began_empty = Some(record.epoch);
+        }
+        self.proof = Some(self.asked);
+        self.next_look = self.asked + LEADER_LOOKS;
+    }
+
+    /// The leader's port has refused a connection, though its machine is there.
+    pub fn note_refusal(&mut self, leader: &Process) {
+        let before = if self.refusals.0 == leader.boot { self.refusals.1 } else { 0 };
+        self.refusals = (leader.boot, before + 1);
+        self.look_soon();
+    }
+
+    /// The leader's port was answered by another process: the one that led has ended.
+    pub fn note_replaced(&mut self, leader: &Process) {
+        self.refusals = (leader.boot, REFUSALS);
+        self.look_soon();
+    }
+
+    /// The leader has accepted a connection.
+    pub fn note_connected(&mut self) {
+        self.refusals = (0, 0);
+    }
+
+    /// The leader has sent a beat. True if that is promised upon: this member does not stand for a while.
+    pub fn note_beat(&mut self, leader: &Process, now: Millis) -> bool {
+        let is_followed = self.view.record.as_ref().is_some_and(|record| record.leader == *leader);
+        // It stands already, if something is not answered.
+        let may_promise = is_followed && self.unanswered.is_empty();
+        if may_promise {
+            self.promised_until = self.promised_until.max(now + PROMISE_TIME);
+        }
+        may_promise
+    }
+
+    /// A member has acknowledged what this leader has sent it. `has_all`: it has all items. `promised`: when the
+    /// beat was sent that it has promised upon.
+    pub fn note_ack(
+        &mut self,
+        member: &Process,
+        now: Millis,
+        has_all: bool,
+        promised: Option<Millis>,
+    ) {
+        if has_all {
+            self.ready.insert(member.clone(), now);
+        } else {
+            self.ready.remove(member);
+        }
+        if let Some(sent) = promised {
+            let promise = self.promises.entry(member.clone()).or_default();
+            *promise = (*promise).max(sent);
+        }
+    }
+
+    /// A member has no connection any more.
+    pub fn note_gone(&mut self, member: &Process) {
+        self.ready.remove(member);
+    }
+
+    /// Whether this leader counts a member among those that have all items.
+    #[must_use]
+    pub fn is_in_sync(&self, member: &Process) -> bool {
+        self.view.record.as_ref().is_some_and(|record| record.in_sync.contains(member))
+    }
+}
