@@ -1,0 +1,101 @@
+//! The list of servers that clients are told of (`config get cluster`).
+
+use crate::cluster_key;
+use crate::records::read_addresses;
+use crate::wire::{Etcd, KeyValue, Range};
+use larder_replica::CoordinatorError;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// A server that is not alive is listed for this long: clients distribute keys anew when the list changes.
+const ABSENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Discovery {
+    /// Rises by 1 with each change.
+    pub version: u32,
+    /// Addresses for clients, `HOST:PORT`, in order.
+    pub servers: Vec<String>,
+}
+
+/// Keeps the list up to date; one leader of the cluster has one of these.
+#[derive(Debug)]
+pub struct DiscoveryKeeper {
+    etcd: Etcd,
+    cluster: String,
+    /// When each server was last seen alive.
+    seen: BTreeMap<String, Instant>,
+    begun: Instant,
+}
+
+impl DiscoveryKeeper {
+    /// For this cluster.
+    #[must_use]
+    pub fn new(etcd: Etcd, cluster: String) -> Self {
+        Self { etcd, cluster, seen: BTreeMap::new(), begun: Instant::now() }
+    }
+
+    /// The list as it is.
+    ///
+    /// # Errors
+    /// [`CoordinatorError`].
+    pub fn read(&mut self) -> Result<Discovery, CoordinatorError> {
+        let answers = self.etcd.read(&[Range::One(self.key())])?;
+        Ok(of(answers.first().and_then(|answer| answer.first())).0)
+    }
+
+    fn key(&self) -> String {
+        format!("{}discovery", cluster_key(&self.cluster))
+    }
+
+    /// Brings the list up to date, and returns it.
+    ///
+    /// # Errors
+    /// [`CoordinatorError`].
+    pub fn keep(&mut self) -> Result<Discovery, CoordinatorError> {
+        let under = |kind| Range::Under(format!("{}{kind}/", cluster_key(&self.cluster)));
+        let ranges = [Range::One(self.key()), under("live"), under("nodes")];
+        let mut answers = self.etcd.read(&ranges)?.into_iter();
+        let mut next = || answers.next().unwrap_or_default();
+        let (listed, live, nodes) = (next().pop(), next(), next());
+        let (list, revision) = of(listed.as_ref());
+        // Both keys end with GROUP/NODE.
+        let member = |one: &KeyValue| {
+            let mut parts = one.key.rsplitn(3, '/');
+            Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
+        };
+        let live: BTreeSet<_> = live.iter().filter_map(member).collect();
+        let now = Instant::now();
+        let mut servers = BTreeSet::new();
+        for node in &nodes {
+            let address = read_addresses(&node.value).and_then(|addresses| addresses.clients);
+            let (Some(address), Some(member)) = (address, member(node)) else { continue };
+            if live.contains(&member) {
+                self.seen.insert(address.clone(), now);
+            }
+            let seen = self.seen.get(&address).copied();
+            // Whoever begins to keep the list has not seen anybody yet.
+            let absent_since =
+                seen.or_else(|| list.servers.contains(&address).then_some(self.begun));
+            if absent_since.is_some_and(|since| now.duration_since(since) < ABSENCE_MAX) {
+                servers.insert(address);
+            }
+        }
+        let servers: Vec<String> = servers.into_iter().collect();
+        if servers == list.servers {
+            return Ok(list);
+        }
+        // Versions stay below 2³¹, as clients expect.
+        let list = Discovery { version: (list.version + 1) & 0x7fff_ffff, servers };
+        let text = serde_json::to_vec(&list).unwrap_or_default();
+        self.etcd.replace(&self.key(), revision, &text)?;
+        Ok(list)
+    }
+}
+
+fn of(listed: Option<&KeyValue>) -> (Discovery, u64) {
+    let list = listed.and_then(|listed| serde_json::from_slice(&listed.value).ok());
+    (list.unwrap_or_default(), listed.map_or(0, |listed| listed.revision))
+}

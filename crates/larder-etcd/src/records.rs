@@ -1,0 +1,85 @@
+//! What values look like.
+
+use larder_replica::{Addresses, Process, Record};
+use serde::{Deserialize, Serialize};
+
+/// A process, with its boot in hexadecimal: JSON's numbers are inexact above 2⁵³.
+#[derive(Deserialize, Serialize)]
+struct ProcessJson {
+    node: String,
+    boot: String,
+}
+
+#[derive(Deserialize, Serialize)]
+struct RecordJson {
+    epoch: u32,
+    leader: ProcessJson,
+    in_sync: Vec<ProcessJson>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct AddressesJson {
+    clients: Option<String>,
+    members: String,
+}
+
+impl ProcessJson {
+    fn of(process: &Process) -> Self {
+        Self { node: process.node.clone(), boot: write_boot(process.boot) }
+    }
+
+    fn read(self) -> Option<Process> {
+        Some(Process { node: self.node, boot: read_boot(self.boot.as_bytes())? })
+    }
+}
+
+pub(crate) fn write_boot(boot: u64) -> String {
+    format!("{boot:016x}")
+}
+
+pub(crate) fn read_boot(text: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
+}
+
+pub(crate) fn write_record(record: &Record) -> Vec<u8> {
+    let in_sync = record.in_sync.iter().map(ProcessJson::of).collect();
+    let record =
+        RecordJson { epoch: record.epoch, leader: ProcessJson::of(&record.leader), in_sync };
+    serde_json::to_vec(&record).unwrap_or_default()
+}
+
+pub(crate) fn read_record(text: &[u8]) -> Option<Record> {
+    let RecordJson { epoch, leader, in_sync } = serde_json::from_slice(text).ok()?;
+    let in_sync = in_sync.into_iter().map(ProcessJson::read).collect::<Option<_>>()?;
+    Some(Record { epoch, leader: leader.read()?, in_sync })
+}
+
+pub(crate) fn write_addresses(addresses: &Addresses) -> Vec<u8> {
+    let Addresses { clients, members } = addresses.clone();
+    serde_json::to_vec(&AddressesJson { clients, members }).unwrap_or_default()
+}
+
+pub(crate) fn read_addresses(text: &[u8]) -> Option<Addresses> {
+    let AddressesJson { clients, members } = serde_json::from_slice(text).ok()?;
+    Some(Addresses { clients, members })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let process = |node: &str, boot| Process { node: node.to_owned(), boot };
+        let (a, b) = (process("a", u64::MAX), process("b\"", 0));
+        let record = Record { epoch: 7, leader: a.clone(), in_sync: vec![a, b] };
+        assert_eq!(read_record(&write_record(&record)), Some(record));
+        let addresses = Addresses { clients: None, members: "[::1]:11311".to_owned() };
+        assert_eq!(read_addresses(&write_addresses(&addresses)), Some(addresses));
+        for nonsense in
+            ["", "{}", "7", r#"{"epoch":1,"leader":{"node":"a","boot":"g"},"in_sync":[]}"#]
+        {
+            assert_eq!(read_record(nonsense.as_bytes()), None, "{nonsense}");
+        }
+    }
+}

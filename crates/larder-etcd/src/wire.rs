@@ -1,0 +1,269 @@
+//! How etcd is spoken to: requests and answers in JSON, with keys and values in base64.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use larder_replica::CoordinatorError;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+
+/// How long one of the servers may take, and all of them together.
+const ONE_TIMEOUT: Duration = Duration::from_millis(400);
+const ALL_TIMEOUT: Duration = Duration::from_millis(700);
+
+/// Where etcd is, and how it is logged in to.
+#[derive(Clone, Default)]
+pub struct EtcdSettings {
+    /// The servers, such as `http://127.0.0.1:2379`.
+    pub urls: Vec<String>,
+    /// Certificates, in PEM, of the authorities that certify the servers; the system's are not asked.
+    pub authorities: Option<Vec<u8>>,
+    /// A certificate and its key, in PEM, with which this process shows who it is.
+    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+    /// A name and a password.
+    pub login: Option<(String, String)>,
+}
+
+impl std::fmt::Debug for EtcdSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdSettings").field("urls", &self.urls).finish_non_exhaustive()
+    }
+}
+
+/// Why settings can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// There is no server.
+    #[error("there is no URL of an etcd server")]
+    NoUrl,
+    /// A URL begins with something else.
+    #[error("{0}: the URL of an etcd server begins with http:// or https://")]
+    Url(String),
+    /// A URL needs certificates.
+    #[error("{0}: servers with https:// need --etcd-ca FILE")]
+    NoAuthorities(String),
+    /// A file has no certificate or key in PEM.
+    #[error("there is no {0} in PEM in the file")]
+    Pem(&'static str),
+}
+
+/// A client of etcd.
+pub struct Etcd {
+    agent: ureq::Agent,
+    urls: Vec<String>,
+    /// The server that answered last.
+    at: usize,
+    login: Option<(String, String)>,
+    token: Option<String>,
+}
+
+impl std::fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Etcd").field("urls", &self.urls).finish_non_exhaustive()
+    }
+}
+
+impl Etcd {
+    /// A client. It connects when it is asked for something.
+    ///
+    /// # Errors
+    /// [`SettingsError`].
+    pub fn new(settings: &EtcdSettings) -> Result<Self, SettingsError> {
+        if settings.urls.is_empty() {
+            return Err(SettingsError::NoUrl);
+        }
+        let mut urls = Vec::new();
+        for url in &settings.urls {
+            match url.split_once("://") {
+                Some(("http", _)) => (),
+                Some(("https", _)) if settings.authorities.is_some() => (),
+                Some(("https", _)) => return Err(SettingsError::NoAuthorities(url.clone())),
+                _ => return Err(SettingsError::Url(url.clone())),
+            }
+            urls.push(url.trim_end_matches('/').to_owned());
+        }
+        let crypto = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(crypto);
+        if let Some(authorities) = &settings.authorities {
+            let certificates = certificates(authorities);
+            if certificates.is_empty() {
+                return Err(SettingsError::Pem("certificate"));
+            }
+            tls = tls.root_certs(RootCerts::new_with_certs(&certificates));
+        }
+        if let Some((chain, key)) = &settings.certificate {
+            let chain = certificates(chain);
+            if chain.is_empty() {
+                return Err(SettingsError::Pem("certificate"));
+            }
+            let key = ureq::tls::PrivateKey::from_pem(key)
+                .map_err(|_| SettingsError::Pem("private key"))?;
+            tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
+        }
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(ONE_TIMEOUT))
+            .proxy(None)
+            .max_redirects(0)
+            .http_status_as_error(false)
+            .tls_config(tls.build())
+            .build();
+        let (agent, login) = (config.new_agent(), settings.login.clone());
+        Ok(Self { agent, urls, at: 0, login, token: None })
+    }
+
+    /// Asks one server after the other, until one answers.
+    pub(crate) fn call(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
+        let (begun, mut last) = (Instant::now(), CoordinatorError("no server".to_owned()));
+        for _ in 0..self.urls.len() {
+            match self.call_one(path, body) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => last = error,
+            }
+            self.at = (self.at + 1) % self.urls.len();
+            if begun.elapsed() > ALL_TIMEOUT - ONE_TIMEOUT {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    fn call_one(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
+        if self.token.is_none()
+            && let Some((name, password)) = &self.login
+        {
+            let login = json!({"name": name, "password": password});
+            let answer = self.post("/v3/auth/authenticate", &login)?;
+            let token = answer.get("token").and_then(Value::as_str);
+            self.token = token.map(str::to_owned);
+        }
+        let answer = self.post(path, body);
+        if answer.is_err() {
+            // It may be no longer valid.
+            self.token = None;
+        }
+        answer
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
+        let url = self.urls.get(self.at).map_or("", String::as_str);
+        let fail = |why: &dyn std::fmt::Display| CoordinatorError(format!("{url}: {why}"));
+        let mut request = self.agent.post(format!("{url}{path}"));
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", token);
+        }
+        let mut answer = request.send_json(body).map_err(|error| fail(&error))?;
+        let status = answer.status();
+        let json: Value = answer.body_mut().read_json().map_err(|error| fail(&error))?;
+        if status.is_success() && json.get("error").is_none() {
+            return Ok(json);
+        }
+        let error = json.get("error").map(|error| error.get("message").unwrap_or(error));
+        let error = error.and_then(Value::as_str).unwrap_or("it refuses");
+        Err(fail(&error))
+    }
+
+    /// What several ranges hold at one time.
+    pub(crate) fn read(
+        &mut self,
+        ranges: &[Range],
+    ) -> Result<Vec<Vec<KeyValue>>, CoordinatorError> {
+        let success: Vec<Value> = ranges.iter().map(Range::request).collect();
+        let answer = self.call("/v3/kv/txn", &json!({"success": success}))?;
+        let responses = answer.get("responses").and_then(Value::as_array);
+        let responses = responses.filter(|responses| responses.len() == ranges.len());
+        let malformed = || CoordinatorError("etcd's answer can't be read".to_owned());
+        responses
+            .ok_or_else(malformed)?
+            .iter()
+            .map(|one| key_values(one).ok_or_else(malformed))
+            .collect()
+    }
+
+    /// Replaces a value if its revision is still `revision`, 0 if there is none. The new revision.
+    pub(crate) fn replace(
+        &mut self,
+        key: &str,
+        revision: u64,
+        value: &[u8],
+    ) -> Result<Option<u64>, CoordinatorError> {
+        let key = BASE64.encode(key);
+        let compare = json!([{
+            "target": "MOD", "result": "EQUAL", "key": key, "mod_revision": revision.to_string(),
+        }]);
+        let put = json!([{"requestPut": {"key": key, "value": BASE64.encode(value)}}]);
+        let answer = self.call("/v3/kv/txn", &json!({"compare": compare, "success": put}))?;
+        let has_replaced = answer.get("succeeded").and_then(Value::as_bool).unwrap_or_default();
+        let header = answer.get("header");
+        let now = header.and_then(|header| number(header, "revision"));
+        match (has_replaced, now) {
+            (false, _) => Ok(None),
+            (true, Some(revision)) => Ok(Some(revision)),
+            (true, None) => Err(CoordinatorError("etcd's answer can't be read".to_owned())),
+        }
+    }
+}
+
+/// Keys that are read.
+pub(crate) enum Range {
+    One(String),
+    /// All that begin with this.
+    Under(String),
+}
+
+impl Range {
+    fn request(&self) -> Value {
+        let (key, end) = match self {
+            Self::One(key) => (key, None),
+            Self::Under(prefix) => {
+                // The first key that does not begin with the prefix, which ends with a slash.
+                let end = format!("{}0", prefix.trim_end_matches('/'));
+                (prefix, Some(BASE64.encode(end)))
+            }
+        };
+        json!({"requestRange": {"key": BASE64.encode(key), "range_end": end.unwrap_or_default()}})
+    }
+}
+
+pub(crate) struct KeyValue {
+    pub(crate) key: String,
+    pub(crate) value: Vec<u8>,
+    pub(crate) revision: u64,
+}
+
+impl KeyValue {
+    /// What follows the last slash.
+    pub(crate) fn name(&self) -> &str {
+        self.key.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+fn key_values(response: &Value) -> Option<Vec<KeyValue>> {
+    let range = response.get("response_range")?;
+    let Some(all) = range.get("kvs") else { return Some(Vec::new()) };
+    let bytes = |one: &Value, field| {
+        let text = one.get(field).and_then(Value::as_str).unwrap_or_default();
+        BASE64.decode(text).ok()
+    };
+    let read = |one: &Value| {
+        let key = String::from_utf8(bytes(one, "key")?).ok()?;
+        Some(KeyValue { key, value: bytes(one, "value")?, revision: number(one, "mod_revision")? })
+    };
+    all.as_array()?.iter().map(read).collect()
+}
+
+/// A number, which etcd writes as a string if it may be long.
+pub(crate) fn number(of: &Value, field: &str) -> Option<u64> {
+    let number = of.get(field)?;
+    number.as_u64().or_else(|| number.as_str()?.parse().ok())
+}
+
+fn certificates(pem: &[u8]) -> Vec<ureq::tls::Certificate<'static>> {
+    let items = parse_pem(pem).filter_map(Result::ok);
+    items
+        .filter_map(|item| match item {
+            PemItem::Certificate(certificate) => Some(certificate),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,183 @@
+//! What is asked of etcd, with a real one (Debian's `etcd-server`). Without it, these tests do nothing.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use larder_etcd::{DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, GroupName, Presence};
+use larder_replica::{Addresses, Coordinator, Process, Record};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+struct Server {
+    child: Child,
+    url: String,
+    _data: TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An etcd on ports that were free a moment ago; `None` if it is not installed.
+fn start() -> Option<Server> {
+    Command::new("etcd").arg("--version").stdout(Stdio::null()).status().ok()?;
+    for _ in 0..20 {
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (clients, peers) = (free(), free());
+        let data = TempDir::new().unwrap();
+        let url = format!("http://127.0.0.1:{clients}");
+        let peer_url = format!("http://127.0.0.1:{peers}");
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(data.path());
+        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+        command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+        command.args(["--initial-cluster", &format!("default={peer_url}")]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut server = Server { child, url, _data: data };
+        let begun = Instant::now();
+        while server.child.try_wait().unwrap().is_none() {
+            if server.group("ready").look().is_ok() {
+                return Some(server);
+            }
+            assert!(begun.elapsed() < TIMEOUT, "etcd does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    panic!("etcd does not start");
+}
+
+impl Server {
+    fn client(&self) -> Etcd {
+        // The first server is not there, and the second one is asked.
+        let urls = vec!["http://127.0.0.1:1".to_owned(), self.url.clone()];
+        Etcd::new(&EtcdSettings { urls, ..EtcdSettings::default() }).unwrap()
+    }
+
+    fn group(&self, name: &str) -> EtcdGroup {
+        EtcdGroup::new(self.client(), named(name))
+    }
+}
+
+fn named(group: &str) -> GroupName {
+    GroupName { cluster: "demo".to_owned(), group: group.to_owned() }
+}
+
+fn process(node: &str, boot: u64) -> Process {
+    Process { node: node.to_owned(), boot }
+}
+
+fn record(epoch: u32, leader: &Process) -> Record {
+    Record { epoch, leader: leader.clone(), in_sync: vec![leader.clone()] }
+}
+
+fn addresses(port: u16) -> Addresses {
+    let at = |port| format!("127.0.0.1:{port}");
+    Addresses { clients: Some(at(port)), members: at(port + 1) }
+}
+
+#[test]
+fn one_of_two_replaces_a_record() {
+    let Some(server) = start() else { return };
+    let (mut one, mut other) = (server.group("0"), server.group("0"));
+    let (a, b) = (process("a", u64::MAX), process("b", 7));
+    let view = one.look().unwrap();
+    assert_eq!((view.record, view.revision), (None, 0));
+    let first = one.swap(0, &record(1, &a)).unwrap().expect("there was none");
+    assert_eq!(other.swap(0, &record(1, &b)).unwrap(), None, "there is one");
+    let view = other.look().unwrap();
+    assert_eq!((view.record, view.revision), (Some(record(1, &a)), first));
+    let second = other.swap(first, &record(2, &b)).unwrap().expect("it was as it was read");
+    assert!(second > first);
+    assert_eq!(one.swap(first, &record(2, &a)).unwrap(), None);
+    assert_eq!(one.look().unwrap().record, Some(record(2, &b)));
+    // Another group, also one whose name begins in the same way.
+    assert_eq!(server.group("00").look().unwrap().record, None);
+}
+
+#[test]
+fn who_is_alive_is_shown_until_it_says_so_no_more() {
+    let Some(server) = start() else { return };
+    let (a, b) = (process("a", 1), process("b", 2));
+    let mut presences: Vec<Presence> = [(&a, 10), (&b, 20)]
+        .map(|(process, port)| {
+            Presence::new(server.client(), &named("0"), process, addresses(port))
+        })
+        .into();
+    presences.iter_mut().for_each(|presence| presence.renew().unwrap());
+    let mut group = server.group("0");
+    let view = group.look().unwrap();
+    assert!(view.is_live(&a) && view.is_live(&b));
+    assert_eq!(view.addresses["b"], addresses(20));
+    // One says nothing more, the other one goes on.
+    let begun = Instant::now();
+    loop {
+        presences[0].renew().unwrap();
+        let view = group.look().unwrap();
+        assert!(view.is_live(&a));
+        if !view.is_live(&b) {
+            assert!(begun.elapsed() > Duration::from_secs(1), "a lease lasts for two seconds");
+            assert_eq!(view.addresses.len(), 2, "where it was is still known");
+            break;
+        }
+        assert!(begun.elapsed() < TIMEOUT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // It comes back, with another process, and says so again after its lease was lost.
+    let mut presence = Presence::new(server.client(), &named("0"), &process("b", 3), addresses(20));
+    presence.renew().unwrap();
+    assert!(group.look().unwrap().is_replaced(&b));
+    presence.end().unwrap();
+    assert!(!group.look().unwrap().live.contains_key("b"));
+    presence.renew().unwrap();
+    assert!(group.look().unwrap().is_live(&process("b", 3)));
+}
+
+#[test]
+fn clients_are_told_of_who_is_alive() {
+    let Some(server) = start() else { return };
+    let mut keeper = DiscoveryKeeper::new(server.client(), "demo".to_owned());
+    assert_eq!(keeper.keep().unwrap().version, 0);
+    let mut presences: Vec<Presence> = [("0", "a", 10), ("0", "b", 30), ("1", "c", 20)]
+        .map(|(group, node, port)| {
+            let process = process(node, 1);
+            Presence::new(server.client(), &named(group), &process, addresses(port))
+        })
+        .into();
+    presences.iter_mut().for_each(|presence| presence.renew().unwrap());
+    let list = keeper.keep().unwrap();
+    assert_eq!(list.version, 1);
+    assert_eq!(list.servers, ["127.0.0.1:10", "127.0.0.1:20", "127.0.0.1:30"]);
+    assert_eq!(keeper.keep().unwrap(), list);
+    // A short absence changes nothing, also in the eyes of one who has just begun to keep the list.
+    presences[1].end().unwrap();
+    let mut other = DiscoveryKeeper::new(server.client(), "demo".to_owned());
+    assert_eq!(keeper.keep().unwrap(), list);
+    assert_eq!(other.keep().unwrap(), list);
+    assert_eq!(other.read().unwrap(), list);
+}
+
+#[test]
+fn what_can_not_be_asked_is_an_error() {
+    let urls = |urls: &[&str]| EtcdSettings {
+        urls: urls.iter().map(|url| (*url).to_owned()).collect(),
+        ..EtcdSettings::default()
+    };
+    for settings in [urls(&[]), urls(&["127.0.0.1:2379"]), urls(&["https://127.0.0.1:2379"])] {
+        assert!(Etcd::new(&settings).is_err(), "{settings:?}");
+    }
+    let nobody = Etcd::new(&urls(&["http://127.0.0.1:1"])).unwrap();
+    let error = EtcdGroup::new(nobody, named("0")).look().unwrap_err();
+    assert!(error.0.contains("127.0.0.1:1"), "{error}");
+    // One that accepts connections and says nothing is given up.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let silent_etcd = Etcd::new(&urls(&[&url])).unwrap();
+    let begun = Instant::now();
+    EtcdGroup::new(silent_etcd, named("0")).look().unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
