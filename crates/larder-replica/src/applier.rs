@@ -157,10 +157,18 @@ impl<E: Engine> Applier<E> {
         result
     }
 
-    /// Appends what the leader has to know of what was applied since the last call, if anything.
-    pub fn acknowledge(&mut self, out: &mut Vec<u8>) {
+    /// The number of the leader's last beat on this connection; 0 before the first one.
+    #[must_use]
+    pub fn last_beat(&self) -> u64 {
+        self.last_beat
+    }
+
+    /// Appends what the leader has to know of what was applied since the last call, if anything. `promises`: this
+    /// member of a group does not stand for election for a while.
+    pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.has_news) {
-            Frame::Ack { batch: self.last_batch, beat: self.last_beat }.write(out);
+            let (batch, beat, has_all) = (self.last_batch, self.last_beat, self.has_copy());
+            Frame::Ack { batch, beat, has_all, promises }.write(out);
         }
     }
 
@@ -193,7 +201,12 @@ impl<E: Engine> Applier<E> {
             | Frame::Challenge { .. }
             | Frame::Proof(_)
             | Frame::Welcome { .. }
-            | Frame::Ack { .. } => return Err(StreamError::Unexpected),
+            | Frame::Ack { .. }
+            | Frame::Open { .. }
+            | Frame::Pass { .. }
+            | Frame::GoOn { .. }
+            | Frame::Shut { .. }
+            | Frame::Answer { .. } => return Err(StreamError::Unexpected),
         }
         Ok(())
     }

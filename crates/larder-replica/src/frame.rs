@@ -7,12 +7,13 @@
 //! └─────────┴─────────┴──────┴─────────┘
 //! ```
 //! A connection begins with `Hello` of the follower. If there is a secret, the leader answers with a `Challenge`,
-//! and the follower with a `Proof`; then the leader sends `Welcome` and the stream.
+//! and the follower with a `Proof`; then the leader sends `Welcome` and the stream. A member of a group may ask to
+//! forward requests instead: it then sends `Open`, `Pass`, `GoOn` and `Shut`, and the leader `Answer`.
 
 use larder_store::KEY_LEN_MAX;
 
 /// The version of this format. Both sides have to have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The longest frame that is sent or accepted, without its head, in bytes.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
@@ -48,10 +49,12 @@ pub enum Frame<'b> {
         version: u16,
         /// For the leader's proof.
         nonce: Nonce,
-        /// A name for logs and statistics.
+        /// A name for logs and statistics; a member's is that of its node.
         name: &'b str,
-        /// Where it can go on; `None` if it has nothing.
-        position: Option<Position>,
+        /// The group that it is a member of, if it is one.
+        member: Option<HelloMember<'b>>,
+        /// What it asks for.
+        purpose: Purpose,
     },
     /// The leader proves that it knows the secret, and asks for the same.
     Challenge {
@@ -68,6 +71,8 @@ pub enum Frame<'b> {
     Welcome {
         /// The start of the leader's process.
         boot: u64,
+        /// The leader's epoch in its group; 0 without one.
+        epoch: u32,
     },
     /// A copy begins: the follower forgets what it has.
     CopyBegins {
@@ -100,7 +105,77 @@ pub enum Frame<'b> {
         batch: u64,
         /// The number of the last beat.
         beat: u64,
+        /// The follower has everything, up to some lag.
+        has_all: bool,
+        /// The follower does not stand for election for a while after this beat.
+        promises: bool,
     },
+    /// A conversation begins whose requests are forwarded.
+    Open {
+        /// Its number on this connection.
+        route: u64,
+        /// In which protocol, by a number of whoever forwards.
+        conversation: u8,
+    },
+    /// Bytes of requests.
+    Pass {
+        /// The conversation.
+        route: u64,
+        /// The last request is not complete yet.
+        more: bool,
+        /// The bytes.
+        bytes: &'b [u8],
+    },
+    /// More of an answer may be sent.
+    GoOn {
+        /// The conversation.
+        route: u64,
+    },
+    /// A conversation has ended.
+    Shut {
+        /// Which one.
+        route: u64,
+    },
+    /// Bytes of answers.
+    Answer {
+        /// The conversation.
+        route: u64,
+        /// What follows.
+        end: AnswerEnd,
+        /// The bytes.
+        bytes: &'b [u8],
+    },
+}
+
+/// The group that a peer is a member of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HelloMember<'b> {
+    /// Its cluster and group.
+    pub group: &'b str,
+    /// The start of its process.
+    pub boot: u64,
+}
+
+/// What a peer asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be sent all items and changes, from this position on; `None` if it has nothing.
+    Follow(Option<Position>),
+    /// To have requests of its clients answered.
+    Forward,
+}
+
+/// What follows a part of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerEnd {
+    /// More of it, once that was asked for.
+    More,
+    /// Nothing: all requests were answered.
+    Done,
+    /// The end of the client's connection.
+    Close,
+    /// Nothing: this node does not lead, and has answered none of the requests.
+    Moved,
 }
 
 /// States of items: see [`Batch::states`].
@@ -207,6 +282,13 @@ fn seal(out: &mut [u8], start: usize) {
     head.copy_from_slice(&(u64::from(len) | u64::from(crc) << 32).to_le_bytes());
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "it is cut to fit")]
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    let text = text.get(..text.floor_char_boundary(255)).unwrap_or(text).as_bytes();
+    out.push(text.len() as u8);
+    out.extend_from_slice(text);
+}
+
 fn write_position(out: &mut Vec<u8>, position: &Position) {
     out.extend_from_slice(&position.boot.to_le_bytes());
     out.extend_from_slice(&position.generation.to_le_bytes());
@@ -221,19 +303,24 @@ fn write_offsets(out: &mut Vec<u8>, offsets: &[u64]) {
 
 impl Frame<'_> {
     /// Appends the frame to `out`. A batch is written by a [`BatchWriter`] instead.
-    #[expect(clippy::cast_possible_truncation, reason = "names are short")]
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Hello { version, nonce, name, position } => write(out, 1, |out| {
+            Self::Hello { version, nonce, name, member, purpose } => write(out, 1, |out| {
                 out.extend_from_slice(&version.to_le_bytes());
                 out.extend_from_slice(nonce);
-                let name = name.as_bytes();
-                let name = name.get(..255).unwrap_or(name);
-                out.push(name.len() as u8);
-                out.extend_from_slice(name);
-                out.push(position.is_some().into());
-                if let Some(position) = position {
-                    write_position(out, position);
+                write_text(out, name);
+                out.push(member.is_some().into());
+                if let Some(HelloMember { group, boot }) = member {
+                    write_text(out, group);
+                    out.extend_from_slice(&boot.to_le_bytes());
+                }
+                match purpose {
+                    Purpose::Follow(None) => out.push(0),
+                    Purpose::Follow(Some(position)) => {
+                        out.push(1);
+                        write_position(out, position);
+                    }
+                    Purpose::Forward => out.push(2),
                 }
             }),
             Self::Challenge { nonce, proof } => write(out, 2, |out| {
@@ -242,9 +329,10 @@ impl Frame<'_> {
             }),
             Self::Proof(proof) => write(out, 3, |out| out.extend_from_slice(proof)),
             Self::Refused(reason) => write(out, 4, |out| out.extend_from_slice(reason.as_bytes())),
-            Self::Welcome { boot } => {
-                write(out, 5, |out| out.extend_from_slice(&boot.to_le_bytes()))
-            }
+            Self::Welcome { boot, epoch } => write(out, 5, |out| {
+                out.extend_from_slice(&boot.to_le_bytes());
+                out.extend_from_slice(&epoch.to_le_bytes());
+            }),
             Self::CopyBegins { generation } => {
                 write(out, 6, |out| out.extend_from_slice(&generation.to_le_bytes()));
             }
@@ -262,9 +350,30 @@ impl Frame<'_> {
                 out.extend_from_slice(&behind_millis.to_le_bytes());
             }),
             Self::Reach(offsets) => write(out, 13, |out| write_offsets(out, offsets)),
-            Self::Ack { batch, beat } => write(out, 12, |out| {
+            Self::Ack { batch, beat, has_all, promises } => write(out, 12, |out| {
                 out.extend_from_slice(&batch.to_le_bytes());
                 out.extend_from_slice(&beat.to_le_bytes());
+                out.extend_from_slice(&[(*has_all).into(), (*promises).into()]);
+            }),
+            Self::Open { route, conversation } => write(out, 14, |out| {
+                out.extend_from_slice(&route.to_le_bytes());
+                out.push(*conversation);
+            }),
+            Self::Pass { route, more, bytes } => write(out, 15, |out| {
+                out.extend_from_slice(&route.to_le_bytes());
+                out.push((*more).into());
+                out.extend_from_slice(bytes);
+            }),
+            Self::GoOn { route } => {
+                write(out, 16, |out| out.extend_from_slice(&route.to_le_bytes()))
+            }
+            Self::Shut { route } => {
+                write(out, 17, |out| out.extend_from_slice(&route.to_le_bytes()))
+            }
+            Self::Answer { route, end, bytes } => write(out, 18, |out| {
+                out.extend_from_slice(&route.to_le_bytes());
+                out.push(*end as u8);
+                out.extend_from_slice(bytes);
             }),
         }
     }
@@ -302,23 +411,25 @@ impl<'b> Fields<'b> {
             1 => Frame::Hello {
                 version: u16::from_le_bytes(self.array()?),
                 nonce: self.array()?,
-                name: {
-                    let [len] = self.array()?;
-                    std::str::from_utf8(self.take(len.into())?).ok()?
-                },
-                position: match self.array()? {
+                name: self.text()?,
+                member: match self.array()? {
                     [0] => None,
-                    [_] => Some(Position {
+                    [_] => Some(HelloMember { group: self.text()?, boot: self.number()? }),
+                },
+                purpose: match self.array()? {
+                    [0] => Purpose::Follow(None),
+                    [1] => Purpose::Follow(Some(Position {
                         boot: self.number()?,
                         generation: self.number()?,
                         offsets: self.offsets()?,
-                    }),
+                    })),
+                    [_] => Purpose::Forward,
                 },
             },
             2 => Frame::Challenge { nonce: self.array()?, proof: self.array()? },
             3 => Frame::Proof(self.array()?),
             4 => Frame::Refused(std::str::from_utf8(self.rest()).ok()?),
-            5 => Frame::Welcome { boot: self.number()? },
+            5 => Frame::Welcome { boot: self.number()?, epoch: u32::from_le_bytes(self.array()?) },
             6 => Frame::CopyBegins { generation: self.number()? },
             7 => Frame::Batch(Batch { number: self.number()?, states: self.rest() }),
             8 => Frame::Part(self.rest()),
@@ -328,8 +439,32 @@ impl<'b> Fields<'b> {
                 number: self.number()?,
                 behind_millis: u32::from_le_bytes(self.array()?),
             },
-            12 => Frame::Ack { batch: self.number()?, beat: self.number()? },
+            12 => Frame::Ack {
+                batch: self.number()?,
+                beat: self.number()?,
+                has_all: self.flag()?,
+                promises: self.flag()?,
+            },
             13 => Frame::Reach(self.offsets()?),
+            14 => {
+                let route = self.number()?;
+                let [conversation] = self.array()?;
+                Frame::Open { route, conversation }
+            }
+            15 => Frame::Pass { route: self.number()?, more: self.flag()?, bytes: self.rest() },
+            16 => Frame::GoOn { route: self.number()? },
+            17 => Frame::Shut { route: self.number()? },
+            18 => {
+                let route = self.number()?;
+                let end = match self.array()? {
+                    [0] => AnswerEnd::More,
+                    [1] => AnswerEnd::Done,
+                    [2] => AnswerEnd::Close,
+                    [3] => AnswerEnd::Moved,
+                    [_] => return None,
+                };
+                Frame::Answer { route, end, bytes: self.rest() }
+            }
             _ => return None,
         };
         self.0.is_empty().then_some(frame)
@@ -351,6 +486,16 @@ impl<'b> Fields<'b> {
 
     fn number(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        let [flag] = self.array()?;
+        Some(flag != 0)
+    }
+
+    fn text(&mut self) -> Option<&'b str> {
+        let [len] = self.array()?;
+        std::str::from_utf8(self.take(len.into())?).ok()
     }
 
     fn offsets(&mut self) -> Option<Vec<u64>> {
@@ -499,19 +644,37 @@ mod tests {
     fn frames() -> Vec<Frame<'static>> {
         let position = Position { boot: 7, generation: 2, offsets: vec![0, 1, u64::MAX] };
         vec![
-            Frame::Hello { version: VERSION, nonce: [3; 32], name: "b", position: Some(position) },
-            Frame::Hello { version: 9, nonce: [4; 32], name: "", position: None },
+            Frame::Hello {
+                version: VERSION,
+                nonce: [3; 32],
+                name: "b",
+                member: None,
+                purpose: Purpose::Follow(Some(position)),
+            },
+            Frame::Hello {
+                version: 9,
+                nonce: [4; 32],
+                name: "",
+                member: Some(HelloMember { group: "demo/0", boot: 5 }),
+                purpose: Purpose::Forward,
+            },
             Frame::Challenge { nonce: [5; 32], proof: [6; 32] },
             Frame::Proof([7; 32]),
             Frame::Refused("no"),
-            Frame::Welcome { boot: 1 << 60 },
+            Frame::Welcome { boot: 1 << 60, epoch: 3 },
             Frame::CopyBegins { generation: 4 },
             Frame::Part(b"some bytes"),
             Frame::Flush { generation: 5 },
             Frame::CopyEnds,
             Frame::Beat { number: 8, behind_millis: 20 },
-            Frame::Ack { batch: 9, beat: 10 },
+            Frame::Ack { batch: 9, beat: 10, has_all: true, promises: false },
             Frame::Reach(vec![3, 4]),
+            Frame::Open { route: 1, conversation: 2 },
+            Frame::Pass { route: 1, more: true, bytes: b"get a\r\n" },
+            Frame::GoOn { route: 1 },
+            Frame::Shut { route: 1 },
+            Frame::Answer { route: 1, end: AnswerEnd::Moved, bytes: b"" },
+            Frame::Answer { route: 2, end: AnswerEnd::Done, bytes: b"END\r\n" },
         ]
     }
 
@@ -596,7 +759,7 @@ mod tests {
             }
             random = random.wrapping_add(1);
             if let Some(kind) = body.first_mut() {
-                *kind %= 15;
+                *kind %= 20;
             }
             let mut bytes = vec![0; HEAD_LEN];
             bytes.extend_from_slice(&body);

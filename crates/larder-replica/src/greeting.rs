@@ -1,6 +1,7 @@
 //! How a connection begins: who is there, and whether both know the secret.
 
-use crate::frame::{Frame, Nonce, Position, VERSION};
+use crate::frame::{Frame, HelloMember, Nonce, Purpose, VERSION};
+use crate::group::Process;
 use crate::secret::{Secret, Side};
 
 /// Why a connection does not become a stream.
@@ -18,6 +19,9 @@ pub enum GreetingError {
     /// The peer does not ask for the secret, so it may be anybody.
     #[error("it has no cluster secret, and this server has one")]
     SecretMissing,
+    /// The peer is no member of this group.
+    #[error("it belongs to another group")]
+    Group,
     /// The leader refuses.
     #[error("it refuses: {0}")]
     Refused(String),
@@ -26,13 +30,24 @@ pub enum GreetingError {
     Unexpected,
 }
 
-/// A follower that was admitted.
+/// A peer that was admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
     /// Its name.
     pub name: String,
-    /// Where it can go on.
-    pub position: Option<Position>,
+    /// Who it is, if it is a member of the group.
+    pub member: Option<Process>,
+    /// What it asks for.
+    pub purpose: Purpose,
+}
+
+/// Who has said welcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcomed {
+    /// The start of the leader's process.
+    pub boot: u64,
+    /// Its epoch in its group; 0 without one.
+    pub epoch: u32,
 }
 
 /// The leader's side.
@@ -40,6 +55,8 @@ pub struct Admitted {
 pub struct LeaderGreeting {
     secret: Option<Secret>,
     nonce: Nonce,
+    /// The group that this node is a member of.
+    group: Option<String>,
     /// Who has said hello, and with which number.
     hello: Option<(Admitted, Nonce)>,
 }
@@ -47,8 +64,8 @@ pub struct LeaderGreeting {
 impl LeaderGreeting {
     /// For a new connection; `nonce` is drawn at random for it.
     #[must_use]
-    pub fn new(secret: Option<Secret>, nonce: Nonce) -> Self {
-        Self { secret, nonce, hello: None }
+    pub fn new(secret: Option<Secret>, nonce: Nonce, group: Option<String>) -> Self {
+        Self { secret, nonce, group, hello: None }
     }
 
     /// Answers the follower's next frame. The answer has to be sent also after an error.
@@ -58,17 +75,18 @@ impl LeaderGreeting {
     pub fn receive(
         &mut self,
         frame: Frame<'_>,
-        boot: u64,
+        Welcomed { boot, epoch }: Welcomed,
         out: &mut Vec<u8>,
     ) -> Result<Option<Admitted>, GreetingError> {
         let admitted = self.judge(frame, out);
         match &admitted {
-            Ok(Some(_)) => Frame::Welcome { boot }.write(out),
+            Ok(Some(_)) => Frame::Welcome { boot, epoch }.write(out),
             Ok(None) => (),
             Err(error) => {
                 let reason = match error {
                     GreetingError::Version(_) => format!("this leader speaks version {VERSION}"),
                     GreetingError::Secret => "the cluster secrets differ".to_owned(),
+                    GreetingError::Group => "this node belongs to another group".to_owned(),
                     _ => "this is no follower".to_owned(),
                 };
                 Frame::Refused(&reason).write(out);
@@ -86,8 +104,15 @@ impl LeaderGreeting {
             (Frame::Hello { version, .. }, None, _) if version != VERSION => {
                 Err(GreetingError::Version(version))
             }
-            (Frame::Hello { nonce, name, position, .. }, None, secret) => {
-                let admitted = Admitted { name: name.to_owned(), position };
+            (Frame::Hello { nonce, name, member, purpose, .. }, None, secret) => {
+                if member.as_ref().is_some_and(|of| self.group.as_deref() != Some(of.group)) {
+                    return Err(GreetingError::Group);
+                }
+                if purpose == Purpose::Forward && member.is_none() {
+                    return Err(GreetingError::Unexpected);
+                }
+                let member = member.map(|of| Process { node: name.to_owned(), boot: of.boot });
+                let admitted = Admitted { name: name.to_owned(), member, purpose };
                 let Some(secret) = secret else { return Ok(Some(admitted)) };
                 let proof = secret.proof(Side::Leader, &nonce, &self.nonce);
                 Frame::Challenge { nonce: self.nonce, proof }.write(out);
@@ -117,14 +142,15 @@ impl FollowerGreeting {
         secret: Option<Secret>,
         nonce: Nonce,
         name: &str,
-        position: Option<Position>,
+        member: Option<HelloMember<'_>>,
+        purpose: Purpose,
         out: &mut Vec<u8>,
     ) -> Self {
-        Frame::Hello { version: VERSION, nonce, name, position }.write(out);
+        Frame::Hello { version: VERSION, nonce, name, member, purpose }.write(out);
         Self { secret, nonce, is_proven: false }
     }
 
-    /// Answers the leader's next frame; the number of its process once it has said welcome.
+    /// Answers the leader's next frame; who it is once it has said welcome.
     ///
     /// # Errors
     /// [`GreetingError`]: the connection has to be closed.
@@ -132,7 +158,7 @@ impl FollowerGreeting {
         &mut self,
         frame: Frame<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<u64>, GreetingError> {
+    ) -> Result<Option<Welcomed>, GreetingError> {
         match (frame, &self.secret) {
             (Frame::Challenge { .. }, None) => Err(GreetingError::SecretNeeded),
             (Frame::Challenge { nonce, proof }, Some(secret)) => {
@@ -146,7 +172,7 @@ impl FollowerGreeting {
             (Frame::Welcome { .. }, Some(_)) if !self.is_proven => {
                 Err(GreetingError::SecretMissing)
             }
-            (Frame::Welcome { boot }, _) => Ok(Some(boot)),
+            (Frame::Welcome { boot, epoch }, _) => Ok(Some(Welcomed { boot, epoch })),
             (Frame::Refused(reason), _) => Err(GreetingError::Refused(reason.to_owned())),
             _ => Err(GreetingError::Unexpected),
         }
@@ -158,19 +184,35 @@ mod tests {
     use super::*;
     use crate::frame::GREETING_LEN_MAX;
 
+    const WELCOMED: Welcomed = Welcomed { boot: 77, epoch: 5 };
+    const ONE: Option<&[u8]> = Some(b"a secret of the cluster");
+    const OTHER: Option<&[u8]> = Some(b"another secret of it");
+
+    fn leader(secret: Option<&[u8]>) -> LeaderGreeting {
+        let secret = secret.map(|text| Secret::of(text).unwrap());
+        LeaderGreeting::new(secret, [1; 32], Some("demo/0".to_owned()))
+    }
+
+    fn hello(version: u16, group: Option<&str>, purpose: Purpose) -> Frame<'_> {
+        let member = group.map(|group| HelloMember { group, boot: 9 });
+        Frame::Hello { version, nonce: [2; 32], name: "f", member, purpose }
+    }
+
     /// What both sides think in the end.
     fn meet(
-        leader: Option<&[u8]>,
-        follower: Option<&[u8]>,
-    ) -> (Result<Option<Admitted>, GreetingError>, Result<Option<u64>, GreetingError>) {
-        let secret = |text: Option<&[u8]>| text.map(|text| Secret::of(text).unwrap());
-        let mut leader = LeaderGreeting::new(secret(leader), [1; 32]);
+        leaders: Option<&[u8]>,
+        followers: Option<&[u8]>,
+    ) -> (Result<Option<Admitted>, GreetingError>, Result<Option<Welcomed>, GreetingError>) {
+        let mut leader = leader(leaders);
         let (mut up, mut down) = (Vec::new(), Vec::new());
-        let mut greeting = FollowerGreeting::begin(secret(follower), [2; 32], "f", None, &mut up);
+        let secret = followers.map(|text| Secret::of(text).unwrap());
+        let member = Some(HelloMember { group: "demo/0", boot: 9 });
+        let mut greeting =
+            FollowerGreeting::begin(secret, [2; 32], "f", member, Purpose::Follow(None), &mut up);
         let (mut admitted, mut welcome) = (Ok(None), Ok(None));
         for _ in 0..3 {
             while let Ok(Some((frame, len))) = Frame::read(&up, GREETING_LEN_MAX) {
-                admitted = leader.receive(frame, 77, &mut down);
+                admitted = leader.receive(frame, WELCOMED, &mut down);
                 up.drain(..len);
             }
             while let Ok(Some((frame, len))) = Frame::read(&down, GREETING_LEN_MAX) {
@@ -183,34 +225,42 @@ mod tests {
 
     #[test]
     fn those_who_share_a_secret_or_have_none_meet() {
-        let admitted = Ok(Some(Admitted { name: "f".to_owned(), position: None }));
-        let secret = Some(&b"a secret of the cluster"[..]);
-        assert_eq!(meet(None, None), (admitted.clone(), Ok(Some(77))));
-        assert_eq!(meet(secret, secret), (admitted, Ok(Some(77))));
+        let member = Some(Process { node: "f".to_owned(), boot: 9 });
+        let admitted = Admitted { name: "f".to_owned(), member, purpose: Purpose::Follow(None) };
+        let met = (Ok(Some(admitted)), Ok(Some(WELCOMED)));
+        assert_eq!(meet(None, None), met);
+        assert_eq!(meet(ONE, ONE), met);
     }
 
     #[test]
     fn all_others_do_not() {
-        let (one, two) =
-            (Some(&b"a secret of the cluster"[..]), Some(&b"another secret of it"[..]));
-        assert_eq!(meet(one, two).1, Err(GreetingError::Secret));
-        assert_eq!(meet(one, two).0, Ok(None));
-        assert_eq!(meet(one, None).1, Err(GreetingError::SecretNeeded));
-        assert_eq!(meet(None, one).1, Err(GreetingError::SecretMissing));
+        assert_eq!(meet(ONE, OTHER).1, Err(GreetingError::Secret));
+        assert_eq!(meet(ONE, OTHER).0, Ok(None));
+        assert_eq!(meet(ONE, None).1, Err(GreetingError::SecretNeeded));
+        assert_eq!(meet(None, ONE).1, Err(GreetingError::SecretMissing));
     }
 
     #[test]
     fn a_follower_that_does_not_know_the_secret_is_refused() {
-        let mut leader = LeaderGreeting::new(Secret::of(b"a secret of the cluster"), [1; 32]);
-        let mut out = Vec::new();
-        let hello = Frame::Hello { version: VERSION, nonce: [2; 32], name: "f", position: None };
-        assert_eq!(leader.receive(hello, 1, &mut out), Ok(None));
-        assert_eq!(leader.receive(Frame::Proof([0; 32]), 1, &mut out), Err(GreetingError::Secret));
-        let mut leader = LeaderGreeting::new(Secret::of(b"a secret of the cluster"), [1; 32]);
-        let refused = leader.receive(Frame::Proof([0; 32]), 1, &mut out);
+        let (mut greeting, mut out) = (leader(ONE), Vec::new());
+        let follow = || Purpose::Follow(None);
+        assert_eq!(greeting.receive(hello(VERSION, None, follow()), WELCOMED, &mut out), Ok(None));
+        let refused = greeting.receive(Frame::Proof([0; 32]), WELCOMED, &mut out);
+        assert_eq!(refused, Err(GreetingError::Secret));
+        let refused = leader(ONE).receive(Frame::Proof([0; 32]), WELCOMED, &mut out);
         assert_eq!(refused, Err(GreetingError::Unexpected));
-        let hello = Frame::Hello { version: 9, nonce: [2; 32], name: "f", position: None };
-        let mut leader = LeaderGreeting::new(None, [1; 32]);
-        assert_eq!(leader.receive(hello, 1, &mut out), Err(GreetingError::Version(9)));
+    }
+
+    #[test]
+    fn who_does_not_belong_there_is_refused() {
+        let refused = |frame| leader(None).receive(frame, WELCOMED, &mut Vec::new());
+        let follow = || Purpose::Follow(None);
+        assert_eq!(refused(hello(9, None, follow())), Err(GreetingError::Version(9)));
+        let other = refused(hello(VERSION, Some("demo/1"), follow()));
+        assert_eq!(other, Err(GreetingError::Group));
+        let stranger = refused(hello(VERSION, None, Purpose::Forward));
+        assert_eq!(stranger, Err(GreetingError::Unexpected));
+        // Anybody who knows the secret may have a copy.
+        assert!(refused(hello(VERSION, None, follow())).is_ok());
     }
 }

@@ -313,9 +313,9 @@ impl<C: Cache> World<C> {
         bytes.chunks(512).for_each(|chunk| self.note(crc(chunk)));
         follower.applier.receive(&bytes, self.now(number + 1)).expect("the stream is in order");
         let mut acks = Vec::new();
-        follower.applier.acknowledge(&mut acks);
+        follower.applier.acknowledge(false, &mut acks);
         if let Some((frame, _)) = Frame::read(&acks, FRAME_LEN_MAX).unwrap() {
-            let Frame::Ack { batch, beat } = frame else { panic!("{frame:?}") };
+            let Frame::Ack { batch, beat, .. } = frame else { panic!("{frame:?}") };
             assert!(batch <= link.sender.batch() && beat <= link.beats);
         }
         self.look(follower, number + 1);
