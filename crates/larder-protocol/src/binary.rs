@@ -310,6 +310,7 @@ impl Status {
             Self::UnknownCommand => "Unknown command",
             Self::OutOfMemory => "Out of memory",
             // It is answered for one reason alone.
+            Self::TemporaryFailure => "No leader",
             Self::NotSupported => "This server has a copy: send changes to its leader",
         }
     }

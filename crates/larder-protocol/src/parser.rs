@@ -130,6 +130,12 @@ impl Parser {
         }
     }
 
+    /// Whether the next bytes begin a request, and not a key of one that has begun.
+    #[must_use]
+    pub fn is_between_lines(&self) -> bool {
+        !matches!(self.state, State::Blanks(_) | State::Keys(_))
+    }
+
     /// Gives up the keys of a retrieval line that were not handed out yet. True if the line goes on:
     /// the caller drops everything up to and including its LF.
     #[must_use]

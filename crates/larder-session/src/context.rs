@@ -14,6 +14,8 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// Whether clients may only read, because the items are a copy of another server's.
     pub read_only: bool,
+    /// Whether requests about items may have to be answered by another node: see [`Host::owner`].
+    pub forwards: bool,
     /// How many requests a session answers in one turn, before other connections get theirs (`-R`).
     pub requests_per_turn: usize,
     /// The unsent output, in bytes, above which a session answers nothing until some of it is sent.

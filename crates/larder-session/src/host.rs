@@ -1,5 +1,6 @@
 //! The interface through which a session calls the server.
 
+use crate::forward::{Conversation, NoRoute, Owner, Route};
 use larder_operations::Latencies;
 use larder_protocol::reply::{PrefixCounts, StatsRefusal};
 use larder_protocol::watch::ItemLine;
@@ -27,6 +28,16 @@ pub trait Host {
     /// ([`crate::Session::opening`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
+    }
+
+    /// Who answers requests about items. Sessions ask with every batch of requests, if [`crate::Settings::forwards`].
+    fn owner(&self) -> Owner {
+        Owner::Here
+    }
+
+    /// The way to who answers requests about items, if that is [`Owner::Elsewhere`].
+    fn open_route(&self, _conversation: Conversation) -> Box<dyn Route> {
+        Box::new(NoRoute)
     }
 
     /// Reserves `bytes` of memory for a connection. Returns false if all connections together would hold

@@ -3,7 +3,10 @@
 //! Both ends of a connection are in one process, as in quinn's `Pair`: [`Peer`] is the client, and does
 //! what a driver does for a session; [`Kit`] is the server, with a clock that only its owner moves.
 
-use crate::{Context, Host, Next, Progress, Session, Settings, State, StatsAnswer};
+use crate::{
+    Context, Conversation, Host, Next, Owner, Progress, Route, Session, Settings, State,
+    StatsAnswer,
+};
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
 use larder_protocol::reply::StatsRefusal;
 use larder_protocol::{Credentials, Parser};
@@ -14,13 +17,17 @@ use std::task::Waker;
 /// The time at which the clock of a kit starts, in Unix seconds.
 pub const START: Seconds = Seconds(1_700_000_000);
 
+/// Makes the way to another node.
+pub type OpenRoute = Box<dyn Fn(Conversation) -> Box<dyn Route> + Send>;
+
 /// The host of the sessions of a kit.
-#[derive(Debug)]
 pub struct KitHost {
     /// How many bytes all sessions together may reserve.
     pub memory_limit: usize,
     /// The names and passwords of the users.
     pub users: Vec<(&'static [u8], &'static [u8])>,
+    /// Another node answers requests about items, by way of this.
+    pub leader: Option<OpenRoute>,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
@@ -28,7 +35,8 @@ pub struct KitHost {
 impl KitHost {
     fn new() -> Self {
         let (reserved, has_authenticated) = (Cell::new(0), Cell::new(false));
-        Self { memory_limit: 1 << 20, users: Vec::new(), reserved, has_authenticated }
+        let users = Vec::new();
+        Self { memory_limit: 1 << 20, users, leader: None, reserved, has_authenticated }
     }
 
     /// How many bytes all sessions together have reserved.
@@ -67,6 +75,15 @@ impl Host for KitHost {
         let is_known = self.users.contains(&(credentials.user, credentials.password.0));
         self.has_authenticated.set(self.has_authenticated.get() || is_known);
         is_known
+    }
+
+    fn owner(&self) -> Owner {
+        if self.leader.is_some() { Owner::Elsewhere } else { Owner::Here }
+    }
+
+    fn open_route(&self, conversation: Conversation) -> Box<dyn Route> {
+        let open = self.leader.as_ref().expect("it is asked for only if there is one");
+        open(conversation)
     }
 
     fn reserve(&self, bytes: usize) -> bool {
@@ -111,6 +128,7 @@ impl<E: Engine> Kit<E> {
                 limits: Limits { item_size_max, classes, prefix_delimiter: b':' },
                 flush_enabled: true,
                 read_only: false,
+                forwards: false,
                 requests_per_turn: 20,
                 output_max: 64 << 10,
                 resp_databases: 1,

@@ -12,6 +12,7 @@ mod context;
 mod control;
 mod dump;
 mod events;
+mod forward;
 mod get;
 mod host;
 #[cfg(feature = "kit")]
@@ -29,5 +30,6 @@ mod time;
 
 pub use context::*;
 pub use events::pass_on;
+pub use forward::{Conversation, Owner, Route, Routed};
 pub use host::*;
 pub use session::*;

@@ -2,6 +2,7 @@
 //! received or sent, a dump, or input that is dropped.
 
 use crate::dump::Dump;
+use crate::forward::{Forwarded, Passing};
 use crate::resp::scan::Scanning;
 use arrayvec::ArrayVec;
 use larder_operations::Tags;
@@ -19,6 +20,7 @@ use larder_store::{Engine, Lease, Refusal};
 ///                                ▼
 ///                             Sending ── all out ──▶ Nothing
 ///
+///  Forwarded, from Nothing and back, or over Passing: requests that another node answers
 ///  Dumping and Scanning, from Nothing and back: commands that show all items, or some
 ///  Watching, from Nothing: until the connection ends
 /// ```
@@ -31,6 +33,10 @@ pub(crate) enum Pending<E: Engine> {
     },
     /// Drops everything up to the next LF.
     SwallowLine,
+    /// Waits for the answers to requests that were forwarded.
+    Forwarded(Box<Forwarded>),
+    /// Forwards a value in pieces.
+    Passing(Box<Passing>),
     /// Receives a value in pieces.
     Arriving(Box<Arriving<E>>),
     /// Sends a value in pieces.
@@ -56,6 +62,7 @@ impl<E: Engine> Pending<E> {
             Self::Arriving(arriving) => arriving.head.capacity(),
             Self::Scanning(scanning) => scanning.reserved,
             Self::Nothing | Self::Swallow { .. } | Self::SwallowLine => 0,
+            Self::Forwarded(_) | Self::Passing(_) => 0,
             Self::Sending(_) | Self::Dumping(_) | Self::Watching(_) => 0,
         }
     }

@@ -25,6 +25,13 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let (store, body_len) = (&body.store, body.body_len);
+        if Self::is_elsewhere(cx) {
+            // A short one is forwarded when it has arrived.
+            return match body_len <= BUFFERED_BODY_MAX {
+                true => Step::end(0, Next::Read { wanted: missing(body, input) }),
+                false => self.forward_body(cx, body, input),
+            };
+        }
         if cx.settings.read_only {
             turn.answered.add(CommandClass::Store, 1);
             let mut then = Vec::new();
@@ -41,9 +48,7 @@ impl<E: Engine> Session<E> {
         } else if !begins_now
             && body_len <= BUFFERED_BODY_MAX.min(cx.operations.engine.upload_len_min() as u64)
         {
-            let whole = body.head_len as u64 + body_len;
-            let wanted = whole.saturating_sub(input.len() as u64).max(1);
-            return Step::end(0, Next::Read { wanted: saturated(wanted) });
+            return Step::end(0, Next::Read { wanted: missing(body, input) });
         } else {
             let head = input.get(..body.head_len).unwrap_or_default();
             self.begin_upload(cx, store, key, head, body_len, turn);
@@ -109,6 +114,10 @@ impl<E: Engine> Session<E> {
             Pending::Nothing => Step::go_on(0),
             Pending::Swallow { left, then } => self.resume_swallow(left, then, input, output),
             Pending::SwallowLine => self.resume_line(input),
+            Pending::Forwarded(forwarded) => {
+                self.resume_forwarded(cx, forwarded, input, turn, output)
+            }
+            Pending::Passing(passing) => self.resume_passing(cx, passing, input, output),
             Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, turn, output),
             Pending::Sending(sending) => self.resume_sending(cx, sending, output),
             Pending::Dumping(dump) => self.resume_dumping(cx, dump, output),
@@ -224,6 +233,14 @@ impl<E: Engine> Session<E> {
         let mut scratch = [0; KEY_LEN_MAX];
         let bytes = store.key.decode(&mut scratch);
         let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
+        if Self::is_elsewhere(cx) {
+            // This server led when the value began to arrive.
+            let mut then = Vec::new();
+            reply::no_leader(&store.format, &mut then);
+            cx.host.release(head_len);
+            self.pending = Pending::Swallow { left: missing as u64, then };
+            return Step::go_on(consumed);
+        }
         if let Err(refusal) = taken {
             *upload = None;
             cx.host.release(head_len);
@@ -244,6 +261,12 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Arriving(arriving);
         Step::end(consumed, next)
     }
+}
+
+/// How many bytes of a store have not arrived yet.
+fn missing(body: &Body<'_>, input: &[u8]) -> usize {
+    let whole = body.head_len as u64 + body.body_len;
+    saturated(whole.saturating_sub(input.len() as u64).max(1))
 }
 
 fn saturated(len: u64) -> usize {

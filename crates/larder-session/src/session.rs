@@ -2,6 +2,7 @@
 
 use crate::context::{Context, Flow, Next, Progress, Step, Turn};
 use crate::events::RequestObserver;
+use crate::forward::Route;
 use crate::get::Answered;
 use crate::pending::{Body, Pending};
 use crate::resp::state;
@@ -57,6 +58,8 @@ pub struct Session<E: Engine> {
     held: Option<E::Position>,
     /// Whether the connection is closed after the answers that are held.
     ends: bool,
+    /// Where requests about items are forwarded to, if they are.
+    pub(crate) route: Option<Box<dyn Route>>,
 }
 
 /// Boxed, because hardly any session has them.
@@ -111,14 +114,14 @@ pub enum State {
 const BATCH_MAX: usize = 32;
 
 /// A request of a batch. It is small, so that the most frequent requests are not copied in memory.
-struct Ready<'b> {
-    what: What<'b>,
+pub(crate) struct Ready<'b> {
+    pub(crate) what: What<'b>,
     hash: u64,
     /// Where the next request begins.
-    end: usize,
+    pub(crate) end: usize,
 }
 
-enum What<'b> {
+pub(crate) enum What<'b> {
     /// A look-up of the fast path.
     Get(FastGet<'b>),
     /// The index of a set of the fast path in [`Batch::sets`].
@@ -128,16 +131,17 @@ enum What<'b> {
 }
 
 /// Any request, and the state of the parser after it.
-struct Other<'b> {
-    request: Request<'b>,
-    parser: Parser,
+pub(crate) struct Other<'b> {
+    pub(crate) request: Request<'b>,
+    pub(crate) parser: Parser,
 }
 
 /// Requests whose keys are prefetched together.
-struct Batch<'b> {
-    ready: ArrayVec<Ready<'b>, BATCH_MAX>,
-    sets: ArrayVec<FastSet<'b>, BATCH_MAX>,
-    others: ArrayVec<Other<'b>, BATCH_MAX>,
+#[derive(Default)]
+pub(crate) struct Batch<'b> {
+    pub(crate) ready: ArrayVec<Ready<'b>, BATCH_MAX>,
+    pub(crate) sets: ArrayVec<FastSet<'b>, BATCH_MAX>,
+    pub(crate) others: ArrayVec<Other<'b>, BATCH_MAX>,
 }
 
 impl Batch<'_> {
@@ -197,7 +201,7 @@ impl Batch<'_> {
 }
 
 /// Why a batch ended where it did.
-enum BatchEnd<'b> {
+pub(crate) enum BatchEnd<'b> {
     /// The batch is as long as it may be, or the last request has to be answered before the next is
     /// parsed.
     Full,
@@ -226,8 +230,8 @@ impl<E: Engine> Session<E> {
     pub fn opening(opening: Parser, client: u64) -> Self {
         let (parser, pending) = (opening, Pending::Nothing);
         let (observed, fetches, held) = (Streams::default(), None, None);
-        let (failed, resp, ends) = (false, None, false);
-        Self { parser, pending, client, observed, failed, resp, fetches, held, ends }
+        let (failed, resp, ends, route) = (false, None, false, None);
+        Self { parser, pending, client, observed, failed, resp, fetches, held, ends, route }
     }
 
     /// A session in RESP whose number in the log is `client`, and in which clients may have to log in.
@@ -249,7 +253,8 @@ impl<E: Engine> Session<E> {
             Pending::Nothing if self.fetches.is_some() => State::Fetching,
             Pending::Nothing => State::Waiting,
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
-            Pending::Arriving(_) => State::Receiving,
+            Pending::Arriving(_) | Pending::Passing(_) => State::Receiving,
+            Pending::Forwarded(_) => State::Fetching,
             Pending::Sending(_) => State::Sending,
             Pending::Dumping(_) | Pending::Scanning(_) => State::Dumping,
             Pending::Watching(_) => State::Watching,
@@ -274,7 +279,7 @@ impl<E: Engine> Session<E> {
 
     /// Releases the memory that the session has reserved, and cancels what it waits for.
     pub fn close(&mut self, host: &impl Host) {
-        (self.fetches, self.held) = (None, None);
+        (self.fetches, self.held, self.route) = (None, None, None);
         let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
         match &pending {
             Pending::Watching(watcher) => host.unwatch(*watcher),
@@ -376,10 +381,28 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
-        let mut batch =
-            Batch { ready: ArrayVec::new(), sets: ArrayVec::new(), others: ArrayVec::new() };
+        if Self::is_elsewhere(cx) {
+            return self.forward_batch(cx, input, turn, output, scratch);
+        }
+        let mut batch = Batch::default();
         let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
-        let (done, end, flow) = self.answer(cx, &batch, output, scratch);
+        self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch)
+    }
+
+    /// Answers the requests of a batch, and begins with what follows them.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "it is a part of another function")]
+    pub(crate) fn answer_gathered<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        batch: &Batch<'_>,
+        batch_end: BatchEnd<'_>,
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
+        let (done, end, flow) = self.answer(cx, batch, output, scratch);
         turn.left -= done;
         batch.count(done, &mut turn.answered);
         if let Some(index) = cx.operations.counters.hot_keys.pick(done) {
@@ -396,15 +419,28 @@ impl<E: Engine> Session<E> {
         if done < batch.ready.len() || !self.pending.is_nothing() {
             return Step::go_on(end);
         }
+        let rest = input.get(end..).unwrap_or_default();
+        let after = self.after_batch(cx, batch_end, rest, turn, scratch);
+        Step { consumed: end + after.consumed, next: after.next }
+    }
+
+    /// Begins with what follows the requests of a batch, at the beginning of the input.
+    #[inline]
+    pub(crate) fn after_batch<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        batch_end: BatchEnd<'_>,
+        input: &[u8],
+        turn: &mut Turn,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
         match batch_end {
-            BatchEnd::Full => Step::go_on(end),
-            BatchEnd::Incomplete => Step::end(end, Next::Read { wanted: 1 }),
+            BatchEnd::Full => Step::go_on(0),
+            BatchEnd::Incomplete => Step::end(0, Next::Read { wanted: 1 }),
             BatchEnd::Body { store, head_len, body_len, parser } => {
                 self.parser = parser;
-                let input = input.get(end..).unwrap_or_default();
                 let body = Body { store, head_len, body_len };
-                let begun = self.begin_body(cx, &body, input, turn, scratch);
-                Step { consumed: end + begun.consumed, next: begun.next }
+                self.begin_body(cx, &body, input, turn, scratch)
             }
         }
     }
@@ -462,7 +498,7 @@ impl<E: Engine> Session<E> {
 
     /// Parses the next requests, and prefetches the memory that they will look up.
     #[inline(never)]
-    fn gather<'b>(
+    pub(crate) fn gather<'b>(
         &mut self,
         engine: &mut E,
         input: &'b [u8],
@@ -818,7 +854,7 @@ fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
 
 /// The class that a request is timed with; `None` for the end of a line of keys, each of which is a
 /// request.
-fn class_of(request: &Request<'_>) -> Option<CommandClass> {
+pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
     Some(match request {
         Request::GetEnd => return None,
         Request::Get(get) if get.touch.is_some() => CommandClass::Touch,

@@ -479,6 +479,21 @@ pub fn read_only(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// A request about an item, to a member of a group that has no leader at the moment.
+pub fn no_leader(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+    let words = "SERVER_ERROR no leader";
+    match format {
+        ReplyFormat::Classic(classic) => line(classic, words, out),
+        ReplyFormat::Meta(_) => text(words, out),
+        ReplyFormat::Binary(head) => binary_error(head, Status::TemporaryFailure, out),
+    }
+}
+
+/// The same to the keys of a line of which the first ones were answered.
+pub fn no_leader_within_line(out: &mut Vec<u8>) {
+    text("SERVER_ERROR no leader", out);
+}
+
 /// `flush_all` under `-F`.
 pub fn flush_refused(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     match format {

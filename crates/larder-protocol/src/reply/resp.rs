@@ -492,6 +492,7 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     Some(match error {
         CommandError::NoProtocol => "NOPROTO unsupported protocol version",
         CommandError::ReadOnly => "READONLY You can't write against a read only replica.",
+        CommandError::NoLeader => "MASTERDOWN this group of servers has no leader",
         CommandError::LoginRequired => "NOAUTH Authentication required.",
         CommandError::HelloLogin => {
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \

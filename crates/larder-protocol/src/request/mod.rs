@@ -289,6 +289,7 @@ pub enum Status {
     UnknownCommand = 0x81,
     OutOfMemory = 0x82,
     NotSupported = 0x83,
+    TemporaryFailure = 0x86,
 }
 
 /// What the front of a buffer holds.

@@ -56,6 +56,8 @@ pub enum CommandError<'b> {
     LoginRequired,
     /// The items are a copy of another server's, which alone takes changes.
     ReadOnly,
+    /// The group of servers has no leader at the moment.
+    NoLeader,
     /// The user or the password is wrong.
     WrongPassword,
     /// `AUTH` without a name, where no login is required.

@@ -231,6 +231,12 @@ impl Row {
         })
     }
 
+    /// Whether some of its words are keys.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        self.keys != NO_KEYS
+    }
+
     fn takes(&self, words: usize) -> bool {
         let bound = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { words >= bound } else { words == bound }

@@ -89,6 +89,7 @@ impl<E: Engine> Session<E> {
             Command::Reset => {
                 state.reset();
                 state.release(cx.host);
+                self.route = None;
                 reply::reset(output);
             }
             Command::Quit => {
@@ -99,6 +100,8 @@ impl<E: Engine> Session<E> {
             Command::Hello(hello) => {
                 let done = greet(cx, state, hello);
                 if done.is_ok() {
+                    // It may be another protocol from here on.
+                    self.route = None;
                     reply::hello(state.version, self.client, output);
                 }
                 return answer(done, output);

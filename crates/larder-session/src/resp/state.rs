@@ -1,6 +1,7 @@
 //! What a conversation in RESP keeps between requests.
 
 use crate::Host;
+use crate::forward::Conversation;
 use arrayvec::ArrayVec;
 use larder_protocol::reply::resp::Version;
 
@@ -65,6 +66,23 @@ impl State {
     /// Whether the client has to log in before it is served.
     pub(crate) fn needs_login(&self) -> bool {
         self.login_required && !self.is_logged_in
+    }
+
+    /// In which protocol its requests are forwarded.
+    pub(crate) fn conversation(&self) -> Conversation {
+        match self.version {
+            Version::Resp2 => Conversation::Resp2,
+            Version::Resp3 => Conversation::Resp3,
+        }
+    }
+
+    /// Removes requests of the script that were answered.
+    pub(crate) fn advance_script(&mut self, len: usize, host: &impl Host) {
+        self.script.at += len;
+        if self.script.at >= self.script.requests.len() {
+            self.script = Script::default();
+            self.release(host);
+        }
     }
 
     /// Whether there are requests to answer before further input.

@@ -3,9 +3,12 @@
 use super::state::{FETCHES_MAX, State};
 use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
+use crate::forward::Forwarded;
+use crate::pending::Pending;
 use crate::session::Session;
 use arrayvec::ArrayVec;
 use larder_operations::CommandClass;
+use larder_protocol::Parser;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
     Bounds, Command, CommandError, KEY_LEN_MAX, ProtocolError, Read, Request, Verb, fast_get,
@@ -123,6 +126,9 @@ impl<E: Engine> Session<E> {
         let mut script = std::mem::take(&mut state.script);
         let requests = script.requests.get(script.at..).unwrap_or_default();
         let step = self.answer_requests(cx, state, requests, turn, output);
+        if let Pending::Forwarded(forwarded) = &mut self.pending {
+            forwarded.is_script = true;
+        }
         script.at += step.consumed;
         // An inline request may be `EXEC`, which leaves a script of its own.
         if script.at < script.requests.len() && !state.has_script() {
@@ -144,7 +150,19 @@ impl<E: Engine> Session<E> {
         // A login changes how long the requests after it may be.
         let max = if state.needs_login() { 1 } else { turn.left.min(BATCH_MAX) };
         let bounds = bounds(cx, state);
-        let batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
+        let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
+        if Self::is_elsewhere(cx) {
+            let forwarded = forwarded(state, &batch);
+            if forwarded.has_requests() {
+                turn.left = turn.left.saturating_sub(batch.len());
+                // The conversation is that of the state.
+                return self.forward_as(cx, state.conversation(), input, forwarded);
+            }
+            if batch.len() > 1 {
+                batch.truncate(1);
+                batch_end = BatchEnd::Full;
+            }
+        }
         let mut end = 0;
         for (done, ready) in batch.iter().enumerate() {
             if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
@@ -295,6 +313,26 @@ impl<E: Engine> Session<E> {
             }
         }
     }
+}
+
+/// The requests at the beginning of a batch that are about items.
+fn forwarded(state: &State, batch: &[Ready<'_>]) -> Forwarded {
+    let mut forwarded = Forwarded::new(Parser::default());
+    if state.transaction.is_some() || state.needs_login() {
+        return forwarded;
+    }
+    for ready in batch {
+        let changes = match &ready.what {
+            What::Get(..) => false,
+            What::Set(..) => true,
+            What::Request(request) => match request.row() {
+                Ok((row, verb)) if row.has_keys() || verb.changes_items() => verb.changes_items(),
+                _ => break,
+            },
+        };
+        forwarded.add(ready.end, Some(ready.what.class()), changes);
+    }
+    forwarded
 }
 
 /// Samples a request for one key, if it was answered.

@@ -9,6 +9,7 @@
 //! | `dumps` | dumps show everything, in small steps, as fast as their client reads |
 //! | `logins` | nothing but a login works before one, and each login is answered as memcached does |
 //! | `meaning` | answers and counters are those of memcached 1.6.18 |
+//! | `forwarding` | what another node answers is answered as it would be here |
 //! | `read_only` | a server that has a copy refuses changes, and goes on |
 #![allow(clippy::disallowed_methods, reason = "tests draw seeds")]
 
@@ -17,6 +18,7 @@ mod common;
 mod classes;
 mod conversation;
 mod dumps;
+mod forwarding;
 mod holds;
 mod large;
 mod logins;

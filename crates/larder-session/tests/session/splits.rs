@@ -1,7 +1,7 @@
 //! No cut of the input, no limit and no slowness of the client changes an answer. `LARDER_CASES` sets the
 //! number of random cases, `LARDER_SEED` their seed.
 
-use crate::common::{Peer, TestEngine, new_kit, text};
+use crate::common::{Kit, Peer, TestEngine, new_kit, text};
 use crate::streams;
 use larder_model::{Model, ModelConnection};
 use proptest::prelude::*;
@@ -11,17 +11,17 @@ use std::{env, fmt};
 
 /// How a stream is delivered to a session.
 #[derive(Clone, Debug)]
-struct Delivery {
+pub(crate) struct Delivery {
     /// The lengths of the pieces, repeated.
-    pieces: Vec<usize>,
-    requests_per_turn: usize,
-    output_max: usize,
+    pub(crate) pieces: Vec<usize>,
+    pub(crate) requests_per_turn: usize,
+    pub(crate) output_max: usize,
     /// How many bytes the client reads after each turn.
-    takes: usize,
+    pub(crate) takes: usize,
 }
 
 impl Delivery {
-    fn at_once() -> Self {
+    pub(crate) fn at_once() -> Self {
         Self {
             pieces: vec![],
             requests_per_turn: usize::MAX,
@@ -35,11 +35,19 @@ impl Delivery {
     }
 
     /// All answers to `stream`, and whether the session closed the connection.
-    fn run<E: TestEngine>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
-        let mut kit = new_kit::<E>();
+    pub(crate) fn run<E: TestEngine>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
+        self.run_in(new_kit::<E>(), Peer::new(), stream)
+    }
+
+    /// The same of a peer of this kit.
+    pub(crate) fn run_in<E: TestEngine>(
+        &self,
+        mut kit: Kit<E>,
+        mut peer: Peer<E>,
+        stream: &[u8],
+    ) -> (Vec<u8>, bool) {
         kit.settings.requests_per_turn = self.requests_per_turn;
         kit.settings.output_max = self.output_max;
-        let mut peer = Peer::new();
         peer.takes = self.takes;
         let mut rest = stream;
         for &len in self.pieces.iter().cycle() {
@@ -65,7 +73,7 @@ fn same<E: TestEngine>(stream: &[u8], delivery: &Delivery) -> Result<(), TestCas
     Ok(())
 }
 
-fn check<S: Strategy>(
+pub(crate) fn check<S: Strategy>(
     cases: u32,
     strategy: S,
     test: impl Fn(S::Value) -> Result<(), TestCaseError>,
@@ -84,7 +92,7 @@ fn check<S: Strategy>(
 
 /// Bytes that a failed test prints in a readable form.
 #[derive(Clone)]
-struct Stream(Vec<u8>);
+pub(crate) struct Stream(pub(crate) Vec<u8>);
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,14 +100,14 @@ impl fmt::Debug for Stream {
     }
 }
 
-fn any_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
+pub(crate) fn any_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
     prop_oneof![3 => streams::text(value_len_max), 1 => streams::binary(value_len_max)]
         .prop_map(|requests| Stream(requests.concat()))
 }
 
 /// A stream with some bytes replaced, removed or inserted; most of the new ones have a meaning in the
 /// protocol.
-fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
+pub(crate) fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
     let byte = prop_oneof![
         3 => prop::sample::select(b" \r\n0159bqvkSINTOC\0\x80\x01\xff".to_vec()),
         1 => any::<u8>(),
@@ -117,7 +125,7 @@ fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
     )
 }
 
-fn any_delivery() -> impl Strategy<Value = Delivery> {
+pub(crate) fn any_delivery() -> impl Strategy<Value = Delivery> {
     let pieces =
         prop::collection::vec(prop_oneof![1..64_usize, 1..8192_usize, 1..200_000_usize], 1..8);
     let requests_per_turn = prop_oneof![Just(1), Just(20), 1..64_usize];
@@ -134,7 +142,7 @@ fn any_delivery() -> impl Strategy<Value = Delivery> {
 }
 
 /// A stream with many kinds of requests, for the tests that try every cut.
-const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r\ngets a\n\ngat 0 a nope a\r\nbogus\r\n\
+pub(crate) const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r\ngets a\n\ngat 0 a nope a\r\nbogus\r\n\
     add a 0 0 1 noreply\r\n1\r\nset b 0 0 3\r\nabcdef\r\nms c 4 c k O7 T90\r\nhigh\r\nmg c v t f s k\r\n\
     md c I\r\nmg c v h\r\nmg c v h\r\nmg new N30 v t\r\nma n N0 J7 v\r\nma n v D3\r\nma n MD v D90\r\nmn\r\n\
     ms Zm9v b 3 b k\r\nmg Zm9v b k v\r\nms a 400000x\r\nmg a S S\r\nappend a 0 0 2\r\n77\r\nget a\r\n\

@@ -1,0 +1,430 @@
+//! Requests that another node answers, because it leads the group.
+//!
+//! Their bytes go there as they are, and the bytes of the answers come back: the other node reads and answers them
+//! with a session of its own. What is not about items (`stats`, logins, `quit`) is answered here. The bytes stay in
+//! the input until they are answered, so that they can go to another node if the first one does not lead any more.
+
+use crate::context::{Context, Next, Step, Turn};
+use crate::pending::{Body, Pending};
+use crate::session::{Batch, BatchEnd, Session, What, class_of};
+use crate::{Host, read_only};
+use larder_operations::{AnsweredCounts, CommandClass};
+use larder_protocol::reply::resp as resp_reply;
+use larder_protocol::resp::CommandError;
+use larder_protocol::{KEY_LEN_MAX, Parser, ReplyFormat, Request, reply};
+use larder_store::Engine;
+use std::task::Waker;
+
+/// A line of keys that is longer is not forwarded.
+const LINE_LEN_MAX: usize = 1 << 20;
+
+/// Who answers requests about items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This server.
+    Here,
+    /// Another one, or nobody at the moment.
+    Elsewhere,
+}
+
+/// In which protocol requests are forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conversation {
+    /// memcached's, in text or binary.
+    Memcached,
+    /// RESP2.
+    Resp2,
+    /// RESP3.
+    Resp3,
+}
+
+/// What has become of requests that were forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routed {
+    /// They are not answered yet.
+    Waiting,
+    /// This is a part of the answers; the rest has to be asked for with [`Route::go_on`].
+    More,
+    /// All are answered.
+    Done,
+    /// All are answered, and the client's connection is to be closed.
+    Close,
+    /// None of them was answered or carried out: they can be sent again.
+    Again,
+    /// Some of them may have been carried out, and no answer will come.
+    Lost,
+    /// There is nobody who could answer them.
+    Nobody,
+}
+
+/// The way of one connection's requests to whoever answers them. Dropping it ends the conversation there.
+pub trait Route: Send {
+    /// Sends requests, or the next bytes of one. `more`: the last one is not complete, and the rest of it follows.
+    /// `waker` is called when something has become of them.
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker);
+
+    /// Whether more of a request may be sent. If not, `waker` is called when it may.
+    fn has_room(&mut self, waker: &Waker) -> bool;
+
+    /// Appends what has come of the answers, and says what has become of the requests.
+    fn take(&mut self, into: &mut Vec<u8>) -> Routed;
+
+    /// Asks for the rest of the answers.
+    fn go_on(&mut self);
+}
+
+/// The way to nobody.
+pub(crate) struct NoRoute;
+
+impl Route for NoRoute {
+    fn pass(&mut self, _: &[u8], _: bool, waker: &Waker) {
+        waker.wake_by_ref();
+    }
+
+    fn has_room(&mut self, _: &Waker) -> bool {
+        true
+    }
+
+    fn take(&mut self, _: &mut Vec<u8>) -> Routed {
+        Routed::Nobody
+    }
+
+    fn go_on(&mut self) {}
+}
+
+/// Requests that were forwarded.
+#[derive(Clone)]
+pub(crate) struct Forwarded {
+    /// The bytes of the input that they take.
+    len: usize,
+    /// How many there are.
+    requests: usize,
+    /// The state of the parser after them.
+    parser: Parser,
+    /// They may be sent again.
+    is_repeatable: bool,
+    /// A part of the answers was written.
+    has_output: bool,
+    /// The rest of the answers is to be asked for when there is room for it.
+    waits_for_room: bool,
+    answered: AnsweredCounts,
+    /// They are requests of a transaction in RESP, or one that came as a line, and not in the input.
+    pub(crate) is_script: bool,
+}
+
+/// A store whose value is forwarded as it arrives.
+pub(crate) struct Passing {
+    left: u64,
+    parser: Parser,
+    then: Vec<u8>,
+}
+
+/// How a request about an item is answered; `None` for other requests.
+fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
+    match request {
+        Request::Get(get) => Some(&get.format),
+        Request::Store(store) => Some(&store.format),
+        Request::Delete(delete) => Some(&delete.format),
+        Request::Arithmetic(arithmetic) => Some(&arithmetic.format),
+        Request::Debug(debug) => Some(&debug.format),
+        Request::DropTag(drop) => Some(&drop.format),
+        Request::FlushAll { format, .. } => Some(format),
+        _ => None,
+    }
+}
+
+impl<E: Engine> Session<E> {
+    /// Whether another node answers requests about items.
+    #[inline]
+    pub(crate) fn is_elsewhere<H: Host>(cx: &Context<'_, E, H>) -> bool {
+        cx.settings.forwards && cx.host.owner() == Owner::Elsewhere
+    }
+
+    /// Forwards the next requests; or answers one, if it is not about an item.
+    #[cold]
+    pub(crate) fn forward_batch<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
+        if !self.parser.is_between_lines() {
+            // This server has answered the first keys of the line, and leads no more.
+            reply::no_leader_within_line(output);
+            let _ = self.parser.abandon_line();
+            self.pending = Pending::SwallowLine;
+            return Step::go_on(0);
+        }
+        let mut batch = Batch::default();
+        let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
+        let mut forwarded = Forwarded::new(self.parser);
+        // Those up to the end of the last line that is complete.
+        let mut whole = forwarded.clone();
+        for ready in &batch.ready {
+            let (class, changes) = match ready.what {
+                What::Get(_) => (Some(CommandClass::Get), false),
+                What::Set(_) => (Some(CommandClass::Store), true),
+                What::Other(index) => {
+                    let Some(other) = batch.others.get(index) else { break };
+                    let request = &other.request;
+                    // What ends a line of keys, and what ends a pipeline, go with those before them.
+                    let follows = matches!(request, Request::GetEnd)
+                        || matches!(request, Request::Noop(_)) && forwarded.requests > 0;
+                    if format(request).is_none() && !follows {
+                        break;
+                    }
+                    forwarded.parser = other.parser;
+                    (class_of(request), read_only::change(request).is_some())
+                }
+            };
+            forwarded.add(ready.end, class, changes);
+            if forwarded.parser.is_between_lines() {
+                whole = forwarded.clone();
+            }
+        }
+        if !forwarded.parser.is_between_lines() {
+            // The keys of a line go together, whether the rest of the line is right or not.
+            let rest = input.get(forwarded.len..).unwrap_or_default();
+            match memchr::memchr(b'\n', rest) {
+                Some(end) => {
+                    forwarded.len += end + 1;
+                    let _ = forwarded.parser.abandon_line();
+                }
+                None if whole.has_requests() => forwarded = whole,
+                None if input.len() > LINE_LEN_MAX => return Step::end(0, Next::Close),
+                None => return Step::end(0, Next::Read { wanted: 1 }),
+            }
+        }
+        if forwarded.has_requests() {
+            turn.left = turn.left.saturating_sub(forwarded.requests);
+            return self.forward(cx, input, forwarded);
+        }
+        if batch.ready.is_empty() {
+            return self.after_batch(cx, batch_end, input, turn, scratch);
+        }
+        batch.ready.truncate(1);
+        self.answer_gathered(cx, &batch, BatchEnd::Full, input, turn, output, scratch)
+    }
+
+    /// Sends requests at the beginning of the input to whoever answers them.
+    fn forward<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        input: &[u8],
+        forwarded: Forwarded,
+    ) -> Step {
+        self.forward_as(cx, Conversation::Memcached, input, forwarded)
+    }
+
+    /// The same in another protocol.
+    pub(crate) fn forward_as<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        conversation: Conversation,
+        input: &[u8],
+        forwarded: Forwarded,
+    ) -> Step {
+        let waker = (cx.waker)();
+        let route = self.route.get_or_insert_with(|| cx.host.open_route(conversation));
+        route.pass(input.get(..forwarded.len).unwrap_or_default(), false, &waker);
+        self.pending = Pending::Forwarded(Box::new(forwarded));
+        Step::end(0, Next::Wait)
+    }
+
+    /// Looks what has become of requests that were forwarded.
+    #[cold]
+    pub(crate) fn resume_forwarded<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut forwarded: Box<Forwarded>,
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let Some(route) = &mut self.route else { return Step::end(0, Next::Close) };
+        let is_full = output.len() > cx.settings.output_max;
+        if forwarded.waits_for_room && !is_full {
+            forwarded.waits_for_room = false;
+            route.go_on();
+        }
+        let before = output.len();
+        let routed = if forwarded.waits_for_room { Routed::Waiting } else { route.take(output) };
+        forwarded.has_output |= output.len() > before;
+        match routed {
+            Routed::Waiting | Routed::More => {
+                forwarded.waits_for_room |= routed == Routed::More;
+                let next = if forwarded.waits_for_room { Next::Write } else { Next::Wait };
+                self.pending = Pending::Forwarded(forwarded);
+                Step::end(0, next)
+            }
+            Routed::Done => {
+                turn.answered.add_all(&forwarded.answered);
+                self.parser = forwarded.parser;
+                self.take_forwarded(cx, &forwarded)
+            }
+            Routed::Close => Step::end(0, Next::Close),
+            Routed::Again => {
+                self.route = None;
+                Step::go_on(0)
+            }
+            Routed::Lost if forwarded.is_repeatable && !forwarded.has_output => {
+                self.route = None;
+                Step::go_on(0)
+            }
+            Routed::Lost => Step::end(0, Next::Close),
+            Routed::Nobody => {
+                self.route = None;
+                self.refuse_forwarded(cx, &forwarded, input, turn, output)
+            }
+        }
+    }
+
+    /// Removes answered requests from where they are.
+    fn take_forwarded<H: Host>(&mut self, cx: &Context<'_, E, H>, forwarded: &Forwarded) -> Step {
+        if !forwarded.is_script {
+            return Step::go_on(forwarded.len);
+        }
+        if let Some(state) = &mut self.resp {
+            state.advance_script(forwarded.len, cx.host);
+        }
+        Step::go_on(0)
+    }
+
+    /// Answers requests that nobody else could.
+    fn refuse_forwarded<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        forwarded: &Forwarded,
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        turn.answered.add_all(&forwarded.answered);
+        if self.resp.is_some() {
+            (0..forwarded.requests)
+                .for_each(|_| resp_reply::error(&CommandError::NoLeader, output));
+            return self.take_forwarded(cx, forwarded);
+        }
+        let mut scratch = [0; KEY_LEN_MAX];
+        let mut batch = Batch::default();
+        self.gather(cx.operations.engine, input, forwarded.requests, &mut scratch, &mut batch);
+        for ready in &batch.ready {
+            match ready.what {
+                What::Get(get) => reply::no_leader(&get.get().format, output),
+                What::Set(index) => {
+                    let Some(set) = batch.sets.get(index) else { continue };
+                    reply::no_leader(&set.store().format, output);
+                }
+                What::Other(index) => {
+                    let Some(other) = batch.others.get(index) else { continue };
+                    self.parser = other.parser;
+                    if let Some(format) = format(&other.request) {
+                        reply::no_leader(format, output);
+                    }
+                    // The client takes the error for the end of the answer.
+                    if self.parser.abandon_line() {
+                        self.pending = Pending::SwallowLine;
+                        return Step::go_on(ready.end);
+                    }
+                    if let Request::Noop(format) = &other.request {
+                        reply::noop(format, output);
+                    }
+                }
+            }
+        }
+        Step::go_on(forwarded.len)
+    }
+
+    /// Begins to forward a store whose value has not arrived.
+    #[cold]
+    pub(crate) fn forward_body<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        body: &Body<'_>,
+        input: &[u8],
+    ) -> Step {
+        let waker = (cx.waker)();
+        let route = self.route.get_or_insert_with(|| cx.host.open_route(Conversation::Memcached));
+        route.pass(input.get(..body.head_len).unwrap_or_default(), true, &waker);
+        let mut then = Vec::new();
+        reply::no_leader(&body.store.format, &mut then);
+        let passing = Passing { left: body.body_len, parser: self.parser, then };
+        self.pending = Pending::Passing(Box::new(passing));
+        Step::go_on(body.head_len)
+    }
+
+    /// Forwards what has come of a value.
+    #[cold]
+    pub(crate) fn resume_passing<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut passing: Box<Passing>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let Some(route) = &mut self.route else { return Step::end(0, Next::Close) };
+        let waker = (cx.waker)();
+        match route.take(output) {
+            Routed::Waiting => (),
+            Routed::Again | Routed::Nobody => {
+                self.route = None;
+                let Passing { left, then, .. } = *passing;
+                self.pending = Pending::Swallow { left, then };
+                return Step::go_on(0);
+            }
+            Routed::More | Routed::Done | Routed::Close | Routed::Lost => {
+                return Step::end(0, Next::Close);
+            }
+        }
+        let wanted = usize::try_from(passing.left).unwrap_or(usize::MAX);
+        let bytes = input.get(..wanted.min(input.len())).unwrap_or_default();
+        if bytes.is_empty() || !route.has_room(&waker) {
+            let next = if bytes.is_empty() { Next::Read { wanted } } else { Next::Wait };
+            self.pending = Pending::Passing(passing);
+            return Step::end(0, next);
+        }
+        passing.left -= bytes.len() as u64;
+        route.pass(bytes, passing.left > 0, &waker);
+        if passing.left > 0 {
+            self.pending = Pending::Passing(passing);
+            return Step::go_on(bytes.len());
+        }
+        let mut forwarded = Forwarded::new(passing.parser);
+        forwarded.add(0, Some(CommandClass::Store), true);
+        // A part of it may have been dropped where it went, which refuses it.
+        forwarded.has_output = true;
+        self.pending = Pending::Forwarded(Box::new(forwarded));
+        Step::go_on(bytes.len())
+    }
+}
+
+impl Forwarded {
+    pub(crate) fn new(parser: Parser) -> Self {
+        Self {
+            len: 0,
+            requests: 0,
+            parser,
+            is_repeatable: true,
+            has_output: false,
+            waits_for_room: false,
+            answered: AnsweredCounts::default(),
+            is_script: false,
+        }
+    }
+
+    pub(crate) fn has_requests(&self) -> bool {
+        self.requests > 0
+    }
+
+    /// Adds a request that ends there.
+    pub(crate) fn add(&mut self, end: usize, class: Option<CommandClass>, changes: bool) {
+        self.len = end;
+        self.requests += 1;
+        self.is_repeatable &= !changes;
+        if let Some(class) = class {
+            self.answered.add(class, 1);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Sessions of a server whose items another one has: whatever the requests are and however they are cut, the answers
+//! are those of the other one, also if it changes while they are under way.
+
+use crate::common::{Kit, Peer, TestEngine, new_kit, pattern, set, store, text};
+use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
+use larder_session::{Conversation, Route, Routed, Session};
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+for_each_engine! { answers_are_those_of_the_leader nonsense_is_answered_in_its_place redis_is_forwarded
+nothing_is_lost_while_the_leader_changes without_a_leader_there_is_an_error a_lost_change_ends_the_connection
+what_is_not_about_items_is_answered_here }
+
+/// What becomes of requests, in turn.
+type Fates = Arc<Mutex<Vec<Routed>>>;
+
+/// The leader, in this process. Its answers come in parts of a few bytes.
+struct Leader<E: TestEngine> {
+    kit: Arc<Mutex<Kit<E>>>,
+    peer: Peer<E>,
+    request: Vec<u8>,
+    is_complete: bool,
+    answer: Vec<u8>,
+    is_answered: bool,
+    may_go_on: bool,
+    /// Turns in which nothing has come yet.
+    delay: usize,
+    fates: Fates,
+    fate: Routed,
+    part_len: usize,
+}
+
+impl<E: TestEngine + Send + 'static> Route for Leader<E> {
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
+        assert!(!self.is_complete || self.is_answered, "one after the other");
+        if self.is_complete || self.request.is_empty() {
+            (self.is_complete, self.is_answered, self.may_go_on) = (false, false, true);
+            self.request.clear();
+            self.delay = 2;
+            self.fate = self.next_fate(more);
+        }
+        self.request.extend_from_slice(bytes);
+        self.is_complete = !more;
+        waker.wake_by_ref();
+    }
+
+    fn has_room(&mut self, waker: &Waker) -> bool {
+        waker.wake_by_ref();
+        self.delay = (self.delay + 1) % 3;
+        self.delay > 0
+    }
+
+    fn take(&mut self, into: &mut Vec<u8>) -> Routed {
+        if !self.is_complete {
+            return match self.fate {
+                Routed::Again | Routed::Nobody => self.fate,
+                _ => Routed::Waiting,
+            };
+        }
+        self.delay = self.delay.saturating_sub(1);
+        if self.delay > 0 || !self.may_go_on {
+            return Routed::Waiting;
+        }
+        if self.fate != Routed::Done {
+            self.is_answered = true;
+            return self.fate;
+        }
+        if !self.is_answered {
+            self.is_answered = true;
+            self.peer.send(&mut self.kit.lock().unwrap(), &self.request);
+            self.answer.append(&mut self.peer.received);
+            assert!(self.peer.unread.is_empty(), "whole requests are forwarded");
+        }
+        let len = self.part_len.min(self.answer.len());
+        into.extend(self.answer.drain(..len));
+        if !self.answer.is_empty() {
+            self.may_go_on = false;
+            return Routed::More;
+        }
+        if self.peer.is_closed { Routed::Close } else { Routed::Done }
+    }
+
+    fn go_on(&mut self) {
+        assert!(!self.may_go_on, "only when there is more");
+        self.may_go_on = true;
+    }
+}
+
+impl<E: TestEngine> Leader<E> {
+    fn next_fate(&self, is_long: bool) -> Routed {
+        let fates = &mut self.fates.lock().unwrap();
+        match fates.first() {
+            // What is dropped while it comes is not sent again.
+            Some(Routed::Again) if is_long => Routed::Done,
+            Some(_) => fates.remove(0),
+            None => Routed::Done,
+        }
+    }
+}
+
+/// A kit whose items are at a leader, and that leader.
+fn follower<E: TestEngine + Send + 'static>(
+    fates: &[Routed],
+    part_len: usize,
+) -> (Kit<E>, Arc<Mutex<Kit<E>>>) {
+    let mut kit = new_kit::<E>();
+    let leader = Arc::new(Mutex::new(new_kit::<E>()));
+    let at = Arc::clone(&leader);
+    let fates: Fates = Arc::new(Mutex::new(fates.to_vec()));
+    kit.settings.forwards = true;
+    // What it waits for comes by itself.
+    kit.complete = Some(|_| ());
+    kit.host.leader = Some(Box::new(move |conversation| {
+        let session = match conversation {
+            Conversation::Memcached => Session::new(),
+            Conversation::Resp2 | Conversation::Resp3 => Session::resp(0, false),
+        };
+        let mut peer = Peer { session, ..Peer::new() };
+        if conversation == Conversation::Resp3 {
+            peer.send(&mut at.lock().unwrap(), b"hello 3\r\n");
+            peer.received.clear();
+        }
+        Box::new(Leader {
+            kit: Arc::clone(&at),
+            peer,
+            request: Vec::new(),
+            is_complete: false,
+            answer: Vec::new(),
+            is_answered: false,
+            may_go_on: true,
+            delay: 0,
+            fates: Arc::clone(&fates),
+            fate: Routed::Done,
+            part_len,
+        })
+    }));
+    (kit, leader)
+}
+
+fn same<E: TestEngine + Send + 'static>(
+    stream: &[u8],
+    delivery: &Delivery,
+    fates: &[Routed],
+    part_len: usize,
+) -> Result<(), TestCaseError> {
+    // A walk over items shows those that are here.
+    if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what)) {
+        return Ok(());
+    }
+    let direct = Delivery::at_once().run::<E>(stream);
+    let (kit, _) = follower::<E>(fates, part_len);
+    let forwarded = delivery.run_in(kit, Peer::new(), stream);
+    prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?} {:?}", delivery, fates);
+    prop_assert_eq!(forwarded.1, direct.1);
+    Ok(())
+}
+
+fn holds(stream: &[u8], what: &[u8]) -> bool {
+    stream.windows(what.len()).any(|bytes| bytes == what)
+}
+
+fn answers_are_those_of_the_leader<E: TestEngine + Send + 'static>() {
+    for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![7, 40], 3)] {
+        let delivery = Delivery { pieces, ..Delivery::at_once() };
+        same::<E>(SAMPLER, &delivery, &[], part_len).unwrap();
+    }
+    let parts = prop_oneof![1..100_usize, Just(usize::MAX), Just(100_000)];
+    check(100, (any_stream(200_000), any_delivery(), parts), |(stream, delivery, part_len)| {
+        same::<E>(&stream.0, &delivery, &[], part_len)
+    });
+}
+
+fn nonsense_is_answered_in_its_place<E: TestEngine + Send + 'static>() {
+    check(150, (garbled_stream(1000), any_delivery()), |(stream, delivery)| {
+        same::<E>(&stream.0, &delivery, &[], usize::MAX)
+    });
+}
+
+/// Requests that the first leader has not answered go to the next one.
+fn nothing_is_lost_while_the_leader_changes<E: TestEngine + Send + 'static>() {
+    let fates = prop::collection::vec(prop_oneof![Just(Routed::Done), Just(Routed::Again)], 0..30);
+    check(100, (any_stream(1000), any_delivery(), fates), |(stream, delivery, fates)| {
+        same::<E>(&stream.0, &delivery, &fates, usize::MAX)
+    });
+}
+
+fn without_a_leader_there_is_an_error<E: TestEngine + Send + 'static>() {
+    let requests: [(&[u8], &str); 12] = [
+        (b"get a\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"get a b c\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"set a 0 0 1\r\n1\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"set a 0 0 1 noreply\r\n1\r\n", ""),
+        (b"ms a 1 q\r\n1\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"mg a v\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"delete a\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"incr a 1\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"touch a 1\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"flush_all\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"me a\r\n", "SERVER_ERROR no leader\r\n"),
+        (b"bogus\r\n", "ERROR\r\n"),
+    ];
+    for (request, answer) in requests {
+        let stream = [request, b"version\r\n", request, b"mn\r\n"].concat();
+        for pieces in [vec![usize::MAX], vec![1]] {
+            let (kit, _) = follower::<E>(&[Routed::Nobody; 200], 1);
+            let delivery = Delivery { pieces, ..Delivery::at_once() };
+            let (said, is_closed) = delivery.run_in(kit, Peer::new(), &stream);
+            let expected = format!("{answer}VERSION 1.6.45\r\n{answer}MN\r\n");
+            assert_eq!(String::from_utf8_lossy(&said), expected, "{}", text(request));
+            assert!(!is_closed);
+        }
+    }
+    // A long value is dropped as it comes.
+    let stream = [store("set a 0 0 250000", &pattern(250_000)), b"mn\r\n".to_vec()].concat();
+    let (kit, _) = follower::<E>(&[Routed::Nobody; 200], 1);
+    let (said, _) =
+        Delivery { pieces: vec![5000], ..Delivery::at_once() }.run_in(kit, Peer::new(), &stream);
+    assert_eq!(String::from_utf8_lossy(&said), "SERVER_ERROR no leader\r\nMN\r\n");
+}
+
+/// Reads are repeated; of a change nobody knows whether it was made, so the client is told nothing.
+fn a_lost_change_ends_the_connection<E: TestEngine + Send + 'static>() {
+    let run = |stream: &[u8], fates: &[Routed]| {
+        let (kit, leader) = follower::<E>(fates, usize::MAX);
+        leader.lock().unwrap().ask(&set("a", b"5"));
+        Delivery::at_once().run_in(kit, Peer::new(), stream)
+    };
+    let (said, is_closed) = run(b"get a\r\nmg a v\r\n", &[Routed::Lost, Routed::Lost]);
+    assert_eq!(String::from_utf8_lossy(&said), "VALUE a 0 1\r\n5\r\nEND\r\nVA 1\r\n5\r\n");
+    assert!(!is_closed);
+    for change in ["incr a 1\r\n", "delete a\r\n", "touch a 0\r\n", "get a\r\nincr a 1\r\n"] {
+        let (said, is_closed) = run(change.as_bytes(), &[Routed::Lost]);
+        assert!(said.is_empty() && is_closed, "{change}: {}", text(&said));
+    }
+}
+
+fn what_is_not_about_items_is_answered_here<E: TestEngine + Send + 'static>() {
+    let (mut kit, leader) = follower::<E>(&[], usize::MAX);
+    leader.lock().unwrap().host.memory_limit = 0;
+    let said = kit.ask(b"version\r\nmn\r\nstats\r\nverbosity 1\r\nget a\r\n");
+    let expected = "VERSION 1.6.45\r\nMN\r\nSTAT pid 1\r\nSTAT uptime 2\r\nEND\r\nOK\r\nEND\r\n";
+    assert_eq!(String::from_utf8_lossy(&said), expected);
+    assert_eq!(leader.lock().unwrap().counters.thread.cmd_touch.get(), 0);
+}
+
+fn redis_is_forwarded<E: TestEngine + Send + 'static>() {
+    let stream =
+        b"set a 5\r\nget a\r\nincr a\r\nmget a b\r\nping\r\nhello 3\r\nget none\r\nmulti\r\n\
+        incr a\r\necho hi\r\nget a\r\nexec\r\ndel a b\r\ndbsize\r\nflushall\r\nget a\r\nsetx\r\n\
+        *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nreset\r\nget b\r\n\
+        multi\r\nset b 1\r\nget b\r\nexec\r\nquit\r\n";
+    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    // The number of items is that of the server itself.
+    let stream = String::from_utf8_lossy(stream).replace("dbsize\r\n", "");
+    let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), stream.as_bytes());
+    assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
+    for pieces in [vec![usize::MAX], vec![1], vec![3, 50]] {
+        for part_len in [1, usize::MAX] {
+            for fates in [vec![], vec![Routed::Again; 8]] {
+                let (kit, _) = follower::<E>(&fates, part_len);
+                let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
+                let forwarded = delivery.run_in(kit, peer(), stream.as_bytes());
+                assert_eq!(text(&forwarded.0), text(&direct.0), "{pieces:?} {part_len} {fates:?}");
+            }
+        }
+    }
+    let (kit, _) = follower::<E>(&[Routed::Nobody; 50], 1);
+    let said = Delivery::at_once().run_in(kit, peer(), b"get a\r\nping\r\nset a 1\r\n").0;
+    let error = "-MASTERDOWN this group of servers has no leader\r\n";
+    assert_eq!(String::from_utf8_lossy(&said), format!("{error}+PONG\r\n{error}"));
+}
