@@ -55,8 +55,9 @@ class ExitedAtStart(AssertionError):
 
 
 class Server:
-    """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP. `resp` adds a
-    listener for Redis's clients, `http` one for HTTP, `grpc` one for gRPC."""
+    """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP. The port is a free
+    one unless one is given. `resp` adds a listener for Redis's clients, `http` one for HTTP, `grpc` one
+    for gRPC."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Server:
         options=(),
         unix=False,
         host="127.0.0.1",
+        port=-1,
         runtime=None,
         resp=False,
         http=False,
@@ -83,9 +85,9 @@ class Server:
         if os.geteuid() == 0:
             command += ["-u", "root"]
         bracketed = f"[{host}]" if ":" in host else host
-        command += ["-s", self.path] if unix else ["-l", bracketed, "-p", "-1", "-U", "0"]
+        command += ["-s", self.path] if unix else ["-l", bracketed, "-p", str(port), "-U", "0"]
         if resp:
-            command += ["-l", "proto[resp]:127.0.0.1"]
+            command += ["-l", f"proto[resp]:{bracketed}"]
         if http:
             command += ["--http-listen", "127.0.0.1:0"]
         if grpc:

@@ -1,0 +1,25 @@
+"""Provides three servers and a router in front of them for each module."""
+
+import pytest
+
+from clusters import Cluster, MemcachedProxy, Twemproxy
+
+
+@pytest.fixture(scope="module")
+def cluster(start):
+    """Three servers. Requests of all clients reach each of them over one connection or a few."""
+    with Cluster(start, options=["-t", "2"]) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module", params=[Twemproxy, MemcachedProxy], ids=["twemproxy", "memcached"])
+def router(request, cluster):
+    with request.param(cluster) as router:
+        yield router
+
+
+@pytest.fixture
+def client(router):
+    client = router.client()
+    yield client
+    client.close()

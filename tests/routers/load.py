@@ -1,0 +1,74 @@
+"""Clients that store and read keys through a router while servers fail."""
+
+import random
+import threading
+import time
+from dataclasses import dataclass
+
+import pymemcache
+
+
+@dataclass
+class Outcome:
+    """A request for a key of `owner` that began at `begun` and took `seconds`; `fault` is None if it was
+    answered."""
+
+    owner: str
+    begun: float
+    seconds: float
+    fault: Exception | None
+
+
+class Load:
+    """Threads that store and read keys of each server, until the end of a block. A value names its key,
+    and a wrong value ends the load."""
+
+    def __init__(self, router, keys, threads=4):
+        self.router, self.keys = router, keys
+        self.outcomes = []
+        self.wrong = []
+        self.end = threading.Event()
+        self.threads = [threading.Thread(target=self._run, args=(n,)) for n in range(threads)]
+
+    def _run(self, number):
+        draw, client = random.Random(number), self.router.client()
+        while not self.end.is_set():
+            owner = draw.choice(list(self.keys))
+            key = draw.choice(self.keys[owner])
+            begun, fault = time.monotonic(), None
+            try:
+                if draw.random() < 0.3:
+                    client.set(key, f"value of {key}".encode())
+                elif (value := client.get(key)) not in (None, f"value of {key}".encode()):
+                    self.wrong.append((key, value))
+            except Exception as raised:
+                fault = raised
+            self.outcomes.append(Outcome(owner, begun, time.monotonic() - begun, fault))
+        client.close()
+
+    def faults(self):
+        return [outcome for outcome in list(self.outcomes) if outcome.fault]
+
+    def answered_since(self, when, owner):
+        """How many requests for keys of `owner` began after `when` and were answered."""
+        return sum(
+            outcome.owner == owner and outcome.begun > when and not outcome.fault
+            for outcome in list(self.outcomes)
+        )
+
+    def check(self, lost):
+        """Requests may have failed if their keys belonged to the `lost` server, by an error line."""
+        assert not self.wrong
+        for outcome in self.faults():
+            assert outcome.owner == lost, outcome
+            assert isinstance(outcome.fault, pymemcache.exceptions.MemcacheServerError), outcome
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.end.set()
+        for thread in self.threads:
+            thread.join()
