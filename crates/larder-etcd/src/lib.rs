@@ -6,7 +6,7 @@
 //! /larder/1/CLUSTER/nodes/GROUP/NODE     addresses
 //! /larder/1/CLUSTER/discovery            the servers that clients are told of
 //! ```
-//! Values are JSON. Items never pass through etcd. `wire.rs` is how etcd is spoken to, `group.rs` and `presence.rs`
+//! Values are JSON. Items never pass through etcd. `settings.rs` and `wire.rs` are how etcd is spoken to, `group.rs` and `presence.rs`
 //! what a member needs, `discovery.rs` the list for clients, and `records.rs` what values look like.
 #![forbid(unsafe_code)]
 
@@ -14,12 +14,14 @@ mod discovery;
 mod group;
 mod presence;
 mod records;
+mod settings;
 mod wire;
 
 pub use discovery::{Discovery, DiscoveryKeeper};
-pub use group::EtcdGroup;
+pub use group::{EtcdGroup, groups};
 pub use presence::{LEASE_SECS, Presence};
-pub use wire::{Etcd, EtcdSettings, SettingsError};
+pub use settings::{EtcdFiles, EtcdSettings, SettingsError};
+pub use wire::Etcd;
 
 /// The names of a cluster and of one of its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! How etcd is spoken to: requests and answers in JSON, with keys and values in base64.
 
+use crate::settings::{EtcdSettings, SettingsError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::CoordinatorError;
@@ -11,42 +12,6 @@ use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 /// How long one of the servers may take, and all of them together.
 const ONE_TIMEOUT: Duration = Duration::from_millis(400);
 const ALL_TIMEOUT: Duration = Duration::from_millis(700);
-
-/// Where etcd is, and how it is logged in to.
-#[derive(Clone, Default)]
-pub struct EtcdSettings {
-    /// The servers, such as `http://127.0.0.1:2379`.
-    pub urls: Vec<String>,
-    /// Certificates, in PEM, of the authorities that certify the servers; the system's are not asked.
-    pub authorities: Option<Vec<u8>>,
-    /// A certificate and its key, in PEM, with which this process shows who it is.
-    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
-    /// A name and a password.
-    pub login: Option<(String, String)>,
-}
-
-impl std::fmt::Debug for EtcdSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EtcdSettings").field("urls", &self.urls).finish_non_exhaustive()
-    }
-}
-
-/// Why settings can't be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// There is no server.
-    #[error("there is no URL of an etcd server")]
-    NoUrl,
-    /// A URL begins with something else.
-    #[error("{0}: the URL of an etcd server begins with http:// or https://")]
-    Url(String),
-    /// A URL needs certificates.
-    #[error("{0}: servers with https:// need --etcd-ca FILE")]
-    NoAuthorities(String),
-    /// A file has no certificate or key in PEM.
-    #[error("there is no {0} in PEM in the file")]
-    Pem(&'static str),
-}
 
 /// A client of etcd.
 pub struct Etcd {
@@ -88,17 +53,17 @@ impl Etcd {
         if let Some(authorities) = &settings.authorities {
             let certificates = certificates(authorities);
             if certificates.is_empty() {
-                return Err(SettingsError::Pem("certificate"));
+                return Err(SettingsError::Pem("--etcd-ca"));
             }
             tls = tls.root_certs(RootCerts::new_with_certs(&certificates));
         }
         if let Some((chain, key)) = &settings.certificate {
             let chain = certificates(chain);
             if chain.is_empty() {
-                return Err(SettingsError::Pem("certificate"));
+                return Err(SettingsError::Pem("--etcd-cert"));
             }
             let key = ureq::tls::PrivateKey::from_pem(key)
-                .map_err(|_| SettingsError::Pem("private key"))?;
+                .map_err(|_| SettingsError::Pem("--etcd-key"))?;
             tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
         }
         let config = ureq::Agent::config_builder()
@@ -235,6 +200,11 @@ impl KeyValue {
     /// What follows the last slash.
     pub(crate) fn name(&self) -> &str {
         self.key.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// What is between the last two slashes.
+    pub(crate) fn folder(&self) -> &str {
+        self.key.rsplit('/').nth(1).unwrap_or_default()
     }
 }
 

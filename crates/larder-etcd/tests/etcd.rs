@@ -181,3 +181,17 @@ fn what_can_not_be_asked_is_an_error() {
     EtcdGroup::new(silent_etcd, named("0")).look().unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
+
+#[test]
+fn all_groups_of_a_cluster_are_shown() {
+    let Some(server) = start() else { return };
+    let a = process("a", 1);
+    server.group("one").swap(0, &record(1, &a)).unwrap().expect("there was none");
+    let mut presence = Presence::new(server.client(), &named("two"), &a, addresses(10));
+    presence.renew().unwrap();
+    let groups = larder_etcd::groups(&mut server.client(), "demo").unwrap();
+    assert_eq!(groups.keys().collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(groups["one"].record, Some(record(1, &a)));
+    assert!(!groups["one"].is_live(&a) && groups["two"].is_live(&a));
+    assert!(larder_etcd::groups(&mut server.client(), "dem").unwrap().is_empty());
+}

@@ -102,6 +102,18 @@ impl<E: Engine> Applier<E> {
         Some(Position { boot: self.boot, generation: self.generation, offsets })
     }
 
+    /// Forgets where the stream was, because the items here have changed without it: the next one begins with a copy.
+    pub fn forget_position(&mut self) {
+        self.offsets = None;
+    }
+
+    /// Removes all items.
+    pub fn flush(&mut self, now: Now) {
+        self.engine.begin_batch(now);
+        self.engine.flush(None);
+        self.engine.end_batch();
+    }
+
     /// What was done so far.
     #[must_use]
     pub fn counts(&self) -> ApplierCounts {

@@ -168,6 +168,8 @@ pub enum Purpose {
 /// What follows a part of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerEnd {
+    /// More of it, at once.
+    Follows,
     /// More of it, once that was asked for.
     More,
     /// Nothing: all requests were answered.
@@ -457,10 +459,11 @@ impl<'b> Fields<'b> {
             18 => {
                 let route = self.number()?;
                 let end = match self.array()? {
-                    [0] => AnswerEnd::More,
-                    [1] => AnswerEnd::Done,
-                    [2] => AnswerEnd::Close,
-                    [3] => AnswerEnd::Moved,
+                    [0] => AnswerEnd::Follows,
+                    [1] => AnswerEnd::More,
+                    [2] => AnswerEnd::Done,
+                    [3] => AnswerEnd::Close,
+                    [4] => AnswerEnd::Moved,
                     [_] => return None,
                 };
                 Frame::Answer { route, end, bytes: self.rest() }
