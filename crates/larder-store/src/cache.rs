@@ -43,6 +43,10 @@ pub trait CacheControl: Send + Sync {
     /// [`LimitRefused`]: the limit stays as it was.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
+    /// Has CAS values drawn from here on carry this epoch in their bits 48 to 62, so that no earlier leader of a group
+    /// has given the same ones. Epochs only rise, up to 32,767.
+    fn set_cas_epoch(&self, epoch: u32);
+
     /// Has `observer` called for every eviction. Only the first observer counts: later calls have no
     /// effect.
     fn observe_evictions(&self, observer: EvictionObserver);
@@ -51,7 +55,7 @@ pub trait CacheControl: Send + Sync {
 /// A cache that makes a handle for each thread.
 pub trait Cache: CacheControl + Clone + 'static {
     /// The handle of a thread, made and used on that thread.
-    type Engine: Engine + 'static;
+    type Engine: Engine + Send + 'static;
 
     /// Makes a handle for the thread that calls.
     fn engine(&self) -> Self::Engine;
@@ -96,6 +100,10 @@ impl CacheControl for crate::segment::Cache {
 
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         Self::set_limit(self, bytes)
+    }
+
+    fn set_cas_epoch(&self, epoch: u32) {
+        Self::set_cas_epoch(self, epoch);
     }
 
     fn observe_evictions(&self, observer: EvictionObserver) {

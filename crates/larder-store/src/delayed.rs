@@ -153,6 +153,10 @@ impl<C: crate::cache::Cache> CacheControl for Cache<C> {
         self.cache.set_limit(bytes)
     }
 
+    fn set_cas_epoch(&self, epoch: u32) {
+        self.cache.set_cas_epoch(epoch);
+    }
+
     fn observe_evictions(&self, observer: EvictionObserver) {
         self.cache.observe_evictions(observer);
     }

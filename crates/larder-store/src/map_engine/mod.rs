@@ -131,6 +131,12 @@ impl<M: Map> CacheControl for Cache<M> {
         self.map.set_limit(bytes)
     }
 
+    fn set_cas_epoch(&self, epoch: u32) {
+        if let Some(last) = &self.map.core().cas {
+            last.fetch_max(u64::from(epoch) << 48, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
     fn observe_evictions(&self, observer: EvictionObserver) {
         self.map.core().observe_evictions(observer);
     }

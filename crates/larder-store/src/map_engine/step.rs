@@ -31,7 +31,7 @@ pub struct Core {
     /// The bytes that an item takes beside key and value.
     overhead: usize,
     /// The last CAS; `None` if items have none.
-    cas: Option<AtomicU64>,
+    pub(super) cas: Option<AtomicU64>,
     /// The number of flushes that took effect. Records with a lower number are flushed.
     flush_generation: AtomicU64,
     /// When the pending flush is due; 0 if none is.

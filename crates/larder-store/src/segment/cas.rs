@@ -10,14 +10,15 @@
 //! is above what is left of a handle's block, the handle takes another one. Blocks are short, so that
 //! a key that many handles write in turn uses the counter up no faster than 32 a write: at a million
 //! such writes a second it lasts for over three months, and at a million others for nine years. Then
-//! it starts over.
+//! it starts over. A new epoch moves the counter to its beginning; what is left of a handle's block is of an epoch in
+//! which nobody else drew.
 
 use super::header_page::CasWords;
 use super::sync::Ordering;
 
 /// Values that a handle takes at a time.
 const BLOCK: u64 = 32;
-/// The counter is below this.
+/// The counter of epoch 0 is below this, and those of others are as long.
 const COUNTER_END: u64 = 1 << 48;
 /// Values that a client chose are followed up to here, lest nothing higher be left; beyond, as far as
 /// the counter has come by itself.
@@ -31,6 +32,11 @@ pub(super) struct CasBlock {
 }
 
 impl CasWords {
+    /// Has values be drawn in this epoch from here on.
+    pub(super) fn set_epoch(&self, epoch: u32) {
+        self.next.fetch_max(u64::from(epoch) * COUNTER_END + 1, Ordering::Relaxed);
+    }
+
     /// Has sets that replace an item without reading it draw values above `cas`, as far as values are
     /// followed that clients choose.
     pub(super) fn raise_floor(&self, cas: u64) {
@@ -64,8 +70,9 @@ impl CasBlock {
 
     fn take(words: &CasWords, above: u64) -> Self {
         let start_of = |next: u64| {
+            let epoch_start = next & !(COUNTER_END - 1);
             let start = next.max(above + 1);
-            if start + BLOCK > COUNTER_END { 1 } else { start }
+            if start + BLOCK > epoch_start + COUNTER_END { epoch_start + 1 } else { start }
         };
         let taken = words.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
             Some(start_of(next) + BLOCK)
@@ -116,6 +123,34 @@ mod tests {
             let cas = handle.draw(&words, old);
             assert!(cas != old && (1..COUNTER_END).contains(&cas), "{cas} after {old}");
             assert!(old >= FOLLOWED_END || cas > old);
+        }
+    }
+
+    #[test]
+    fn another_epoch_has_other_values() {
+        let words = words(COUNTER_END - BLOCK - 3);
+        let mut handles = [CasBlock::default(); 2];
+        let mut old = handles[0].draw(&words, 0);
+        for epoch in [1, 2, 32_767] {
+            words.set_epoch(epoch);
+            words.set_epoch(epoch - 1);
+            // One handle has some of its block left, which counts for items that are new.
+            assert!(handles[0].draw(&words, 0) < u64::from(epoch) << 48);
+            for i in 0..1000 {
+                let cas = handles[i % 2].draw(&words, old);
+                assert!(cas > old && cas >> 48 == u64::from(epoch), "{cas:x} after {old:x}");
+                old = cas;
+            }
+            // A client may choose anything.
+            let cas = handles[1].draw(&words, u64::MAX);
+            assert_eq!(cas >> 48, u64::from(epoch));
+            handles[0] = CasBlock { next: old + 1, end: old + 2 };
+        }
+        words.next.store((32_768 << 48) - 40, Ordering::Relaxed);
+        for _ in 0..100 {
+            let cas = handles[0].draw(&words, old);
+            assert!(cas != old && cas >> 48 == 32_767, "the counter starts over in its epoch");
+            old = cas;
         }
     }
 

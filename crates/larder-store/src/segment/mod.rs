@@ -326,6 +326,11 @@ impl Cache {
         self.shared.set_limit(bytes)
     }
 
+    /// See [`crate::cache::CacheControl::set_cas_epoch`].
+    pub fn set_cas_epoch(&self, epoch: u32) {
+        self.shared.table().header_page().cas.set_epoch(epoch);
+    }
+
     /// The number of flushes that took effect, delayed ones included. Each is counted after it took
     /// effect.
     #[must_use]
