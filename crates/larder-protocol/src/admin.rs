@@ -1,5 +1,5 @@
 //! The text of administrative commands: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`,
-//! `extstore`, `shutdown`, `refresh_certs`.
+//! `extstore`, `shutdown`, `refresh_certs`, and `config get cluster` of memcached services.
 //!
 //! The words of a line are checked here, with memcached's error lines; whether the server does what
 //! they say is not known here.
@@ -32,6 +32,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
         b"extstore" => extstore(&words),
         b"shutdown" => Ok(Admin::Shutdown(shutdown(&words))),
         b"refresh_certs" => Ok(Admin::RefreshCerts),
+        b"config" if matches!(words[..], [b"get", b"cluster"]) => Ok(Admin::Servers),
         _ => return None,
     };
     Some(match parsed {
@@ -289,6 +290,7 @@ mod tests {
             ("shutdown graceful", Admin::Shutdown(Shutdown::Graceful)),
             ("shutdown noreply", Admin::Shutdown(Shutdown::Invalid)),
             ("refresh_certs", Admin::RefreshCerts),
+            ("config get cluster", Admin::Servers),
             ("watch", Admin::Watch(Streams::FETCHERS)),
             ("watch fetch mutations evictions conn deletions", Admin::Watch(most)),
             ("watch sysevents rawcmds", Admin::Watch(Streams::SYSEVENTS.with(Streams::RAWCMDS))),

@@ -235,10 +235,12 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     if key.len() > KEY_LEN_MAX {
         return refuse(BAD_FORMAT, rest, Recovery::Continue, consumed);
     }
-    // Once a time could follow the key: 0 is still understood.
+    // Once a time could follow the key: 0 is still understood. memcached's proxy writes `noreplY` where it wants an
+    // answer that its client does not want.
     let usual = matches!(
         [tokens.next(), tokens.next(), tokens.next()],
-        [None | Some(b"0" | b"noreply"), None, _] | [Some(b"0"), Some(b"noreply"), None]
+        [None | Some(b"0" | b"noreply" | b"noreplY"), None, _]
+            | [Some(b"0"), Some(b"noreply" | b"noreplY"), None]
     );
     if !usual {
         return refuse(BAD_DELETE, rest, Recovery::Continue, consumed);

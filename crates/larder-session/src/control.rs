@@ -46,6 +46,13 @@ impl<E: Engine> Session<E> {
                 Ok(()) => return Flow::Close,
                 Err(refusal) => Err(refusal),
             },
+            Admin::Servers => match cx.host.servers() {
+                Some(servers) => {
+                    reply::servers(&servers, output);
+                    return Flow::Continue;
+                }
+                None => Err(AdminRefusal::Unsupported),
+            },
             Admin::RefreshCerts => cx.host.refresh_certs().map_err(|refusal| match refusal {
                 RefreshRefusal::NotEnabled => AdminRefusal::TlsNotEnabled,
                 RefreshRefusal::Failed(why) => AdminRefusal::Certificates(why),

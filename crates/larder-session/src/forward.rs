@@ -5,119 +5,18 @@
 //! the input until they are answered, so that they can go to another node if the first one does not lead any more.
 
 use crate::context::{Context, Next, Step, Turn};
-use crate::pending::{Body, Pending};
+use crate::pending::{Body, Forwarded, Passing, Pending};
+use crate::route::{Conversation, Owner, Routed};
 use crate::session::{Batch, BatchEnd, Session, What, class_of};
 use crate::{Host, read_only};
-use larder_operations::{AnsweredCounts, CommandClass};
+use larder_operations::CommandClass;
 use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;
-use larder_protocol::{KEY_LEN_MAX, Parser, ReplyFormat, Request, reply};
+use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, reply};
 use larder_store::Engine;
-use std::task::Waker;
 
 /// A line of keys that is longer is not forwarded.
 const LINE_LEN_MAX: usize = 1 << 20;
-
-/// Who answers requests about items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// This server.
-    Here,
-    /// Another one, or nobody at the moment.
-    Elsewhere,
-}
-
-/// In which protocol requests are forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Conversation {
-    /// memcached's, in text or binary.
-    Memcached,
-    /// RESP2.
-    Resp2,
-    /// RESP3.
-    Resp3,
-}
-
-/// What has become of requests that were forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routed {
-    /// They are not answered yet.
-    Waiting,
-    /// This is a part of the answers; the rest has to be asked for with [`Route::go_on`].
-    More,
-    /// All are answered.
-    Done,
-    /// All are answered, and the client's connection is to be closed.
-    Close,
-    /// None of them was answered or carried out: they can be sent again.
-    Again,
-    /// Some of them may have been carried out, and no answer will come.
-    Lost,
-    /// There is nobody who could answer them.
-    Nobody,
-}
-
-/// The way of one connection's requests to whoever answers them. Dropping it ends the conversation there.
-pub trait Route: Send {
-    /// Sends requests, or the next bytes of one. `more`: the last one is not complete, and the rest of it follows.
-    /// `waker` is called when something has become of them.
-    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker);
-
-    /// Whether more of a request may be sent. If not, `waker` is called when it may.
-    fn has_room(&mut self, waker: &Waker) -> bool;
-
-    /// Appends what has come of the answers, and says what has become of the requests.
-    fn take(&mut self, into: &mut Vec<u8>) -> Routed;
-
-    /// Asks for the rest of the answers.
-    fn go_on(&mut self);
-}
-
-/// The way to nobody.
-pub(crate) struct NoRoute;
-
-impl Route for NoRoute {
-    fn pass(&mut self, _: &[u8], _: bool, waker: &Waker) {
-        waker.wake_by_ref();
-    }
-
-    fn has_room(&mut self, _: &Waker) -> bool {
-        true
-    }
-
-    fn take(&mut self, _: &mut Vec<u8>) -> Routed {
-        Routed::Nobody
-    }
-
-    fn go_on(&mut self) {}
-}
-
-/// Requests that were forwarded.
-#[derive(Clone)]
-pub(crate) struct Forwarded {
-    /// The bytes of the input that they take.
-    len: usize,
-    /// How many there are.
-    requests: usize,
-    /// The state of the parser after them.
-    parser: Parser,
-    /// They may be sent again.
-    is_repeatable: bool,
-    /// A part of the answers was written.
-    has_output: bool,
-    /// The rest of the answers is to be asked for when there is room for it.
-    waits_for_room: bool,
-    answered: AnsweredCounts,
-    /// They are requests of a transaction in RESP, or one that came as a line, and not in the input.
-    pub(crate) is_script: bool,
-}
-
-/// A store whose value is forwarded as it arrives.
-pub(crate) struct Passing {
-    left: u64,
-    parser: Parser,
-    then: Vec<u8>,
-}
 
 /// How a request about an item is answered; `None` for other requests.
 fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
@@ -265,19 +164,16 @@ impl<E: Engine> Session<E> {
                 self.take_forwarded(cx, &forwarded)
             }
             Routed::Close => Step::end(0, Next::Close),
-            Routed::Again => {
-                self.route = None;
+            Routed::Again | Routed::Nobody if forwarded.refusal.is_some() => {
+                turn.answered.add_all(&forwarded.answered);
+                output.extend(forwarded.refusal.into_iter().flatten());
+                self.parser = forwarded.parser;
                 Step::go_on(0)
             }
-            Routed::Lost if forwarded.is_repeatable && !forwarded.has_output => {
-                self.route = None;
-                Step::go_on(0)
-            }
+            Routed::Again => Step::go_on(0),
+            Routed::Lost if forwarded.is_repeatable && !forwarded.has_output => Step::go_on(0),
             Routed::Lost => Step::end(0, Next::Close),
-            Routed::Nobody => {
-                self.route = None;
-                self.refuse_forwarded(cx, &forwarded, input, turn, output)
-            }
+            Routed::Nobody => self.refuse_forwarded(cx, &forwarded, input, turn, output),
         }
     }
 
@@ -347,6 +243,9 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         let waker = (cx.waker)();
         let route = self.route.get_or_insert_with(|| cx.host.open_route(Conversation::Memcached));
+        if !route.has_room(&waker) {
+            return Step::end(0, Next::Wait);
+        }
         route.pass(input.get(..body.head_len).unwrap_or_default(), true, &waker);
         let mut then = Vec::new();
         reply::no_leader(&body.store.format, &mut then);
@@ -369,7 +268,6 @@ impl<E: Engine> Session<E> {
         match route.take(output) {
             Routed::Waiting => (),
             Routed::Again | Routed::Nobody => {
-                self.route = None;
                 let Passing { left, then, .. } = *passing;
                 self.pending = Pending::Swallow { left, then };
                 return Step::go_on(0);
@@ -393,38 +291,8 @@ impl<E: Engine> Session<E> {
         }
         let mut forwarded = Forwarded::new(passing.parser);
         forwarded.add(0, Some(CommandClass::Store), true);
-        // A part of it may have been dropped where it went, which refuses it.
-        forwarded.has_output = true;
+        forwarded.refusal = Some(passing.then);
         self.pending = Pending::Forwarded(Box::new(forwarded));
         Step::go_on(bytes.len())
-    }
-}
-
-impl Forwarded {
-    pub(crate) fn new(parser: Parser) -> Self {
-        Self {
-            len: 0,
-            requests: 0,
-            parser,
-            is_repeatable: true,
-            has_output: false,
-            waits_for_room: false,
-            answered: AnsweredCounts::default(),
-            is_script: false,
-        }
-    }
-
-    pub(crate) fn has_requests(&self) -> bool {
-        self.requests > 0
-    }
-
-    /// Adds a request that ends there.
-    pub(crate) fn add(&mut self, end: usize, class: Option<CommandClass>, changes: bool) {
-        self.len = end;
-        self.requests += 1;
-        self.is_repeatable &= !changes;
-        if let Some(class) = class {
-            self.answered.add(class, 1);
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! The interface through which a session calls the server.
 
-use crate::forward::{Conversation, NoRoute, Owner, Route};
+use crate::route::{Conversation, NoRoute, Owner, Route};
 use larder_operations::Latencies;
-use larder_protocol::reply::{PrefixCounts, StatsRefusal};
+use larder_protocol::reply::{PrefixCounts, Servers, StatsRefusal};
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use std::collections::BTreeMap;
@@ -38,6 +38,11 @@ pub trait Host {
     /// The way to who answers requests about items, if that is [`Owner::Elsewhere`].
     fn open_route(&self, _conversation: Conversation) -> Box<dyn Route> {
         Box::new(NoRoute)
+    }
+
+    /// The servers of the cluster (`config get cluster`); `None` without one.
+    fn servers(&self) -> Option<Servers> {
+        None
     }
 
     /// Reserves `bytes` of memory for a connection. Returns false if all connections together would hold

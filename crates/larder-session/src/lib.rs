@@ -23,6 +23,7 @@ mod pending;
 mod read_only;
 mod resp;
 mod resume;
+mod route;
 mod session;
 mod store;
 mod tags;
@@ -30,6 +31,6 @@ mod time;
 
 pub use context::*;
 pub use events::pass_on;
-pub use forward::{Conversation, Owner, Route, Routed};
 pub use host::*;
+pub use route::{Conversation, Owner, Route, Routed};
 pub use session::*;

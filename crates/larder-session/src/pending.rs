@@ -2,10 +2,9 @@
 //! received or sent, a dump, or input that is dropped.
 
 use crate::dump::Dump;
-use crate::forward::{Forwarded, Passing};
 use crate::resp::scan::Scanning;
 use arrayvec::ArrayVec;
-use larder_operations::Tags;
+use larder_operations::{AnsweredCounts, CommandClass, Tags};
 use larder_protocol::{Parser, Store};
 use larder_store::{Engine, Lease, Refusal};
 
@@ -162,5 +161,64 @@ impl<L: Lease> Sending<L> {
         }
         output.append(&mut self.tail);
         true
+    }
+}
+
+/// Requests that were forwarded.
+#[derive(Clone)]
+pub(crate) struct Forwarded {
+    /// The bytes of the input that they take.
+    pub(crate) len: usize,
+    /// How many there are.
+    pub(crate) requests: usize,
+    /// The state of the parser after them.
+    pub(crate) parser: Parser,
+    /// They may be sent again.
+    pub(crate) is_repeatable: bool,
+    /// A part of the answers was written.
+    pub(crate) has_output: bool,
+    /// The rest of the answers is to be asked for when there is room for it.
+    pub(crate) waits_for_room: bool,
+    pub(crate) answered: AnsweredCounts,
+    /// The answer if nobody else gives one, to a store that is not in the input any more.
+    pub(crate) refusal: Option<Vec<u8>>,
+    /// They are requests of a transaction in RESP, or one that came as a line, and not in the input.
+    pub(crate) is_script: bool,
+}
+
+/// A store whose value is forwarded as it arrives.
+pub(crate) struct Passing {
+    pub(crate) left: u64,
+    pub(crate) parser: Parser,
+    pub(crate) then: Vec<u8>,
+}
+
+impl Forwarded {
+    pub(crate) fn new(parser: Parser) -> Self {
+        Self {
+            len: 0,
+            requests: 0,
+            parser,
+            is_repeatable: true,
+            has_output: false,
+            waits_for_room: false,
+            answered: AnsweredCounts::default(),
+            refusal: None,
+            is_script: false,
+        }
+    }
+
+    pub(crate) fn has_requests(&self) -> bool {
+        self.requests > 0
+    }
+
+    /// Adds a request that ends there.
+    pub(crate) fn add(&mut self, end: usize, class: Option<CommandClass>, changes: bool) {
+        self.len = end;
+        self.requests += 1;
+        self.is_repeatable &= !changes;
+        if let Some(class) = class {
+            self.answered.add(class, 1);
+        }
     }
 }

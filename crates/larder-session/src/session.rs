@@ -2,10 +2,10 @@
 
 use crate::context::{Context, Flow, Next, Progress, Step, Turn};
 use crate::events::RequestObserver;
-use crate::forward::Route;
 use crate::get::Answered;
 use crate::pending::{Body, Pending};
 use crate::resp::state;
+use crate::route::{Conversation, Route};
 use crate::{Host, admin, get, read_only, store, tags};
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, OpContext, Tags};
@@ -239,6 +239,21 @@ impl<E: Engine> Session<E> {
     pub fn resp(client: u64, login_required: bool) -> Self {
         let state = state::State::new(login_required);
         Self { resp: Some(Box::new(state)), ..Self::opening(Parser::default(), client) }
+    }
+
+    /// A session for requests of a conversation that another node forwards.
+    #[must_use]
+    pub fn forwarded(conversation: Conversation) -> Self {
+        match conversation {
+            Conversation::Memcached => Self::new(),
+            Conversation::Resp2 | Conversation::Resp3 => {
+                let mut session = Self::resp(0, false);
+                if let Some(state) = &mut session.resp {
+                    state.set_conversation(conversation);
+                }
+                session
+            }
+        }
     }
 
     /// Whether the session returned [`Next::Close`] because the client violated the protocol.

@@ -74,6 +74,30 @@ impl AdminRefusal {
     }
 }
 
+/// The servers of a cluster, as clients are told of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Servers {
+    /// Rises with each change.
+    pub version: u32,
+    /// `HOST:PORT` of each.
+    pub addresses: Vec<String>,
+}
+
+/// `config get cluster`, as Amazon ElastiCache answers it: the version, and `HOST|IP|PORT` of each server in a line.
+/// A host that is no address has no IP there.
+pub fn servers(servers: &Servers, out: &mut Vec<u8>) {
+    let named = servers.addresses.iter().map(|address| {
+        let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let ip = host.parse::<std::net::IpAddr>().map_or("", |_| host);
+        format!("{host}|{ip}|{port}")
+    });
+    let list = format!("{}\n{}\n", servers.version, named.collect::<Vec<_>>().join(" "));
+    text(&format!("CONFIG cluster 0 {}", list.len()), out);
+    out.extend_from_slice(list.as_bytes());
+    out.extend_from_slice(b"\r\nEND\r\n");
+}
+
 /// The answer to an administrative command that was refused: one line, unless none is wanted.
 pub fn admin_refused(format: &ReplyFormat<'_>, refusal: &AdminRefusal, out: &mut Vec<u8>) {
     success(format, &refusal.words(), out);
@@ -86,3 +110,19 @@ pub fn mgdump_end(out: &mut Vec<u8>) {
 
 /// What a connection is told that is one too many (`-c`), before it is closed.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_listed_as_clients_read_them() {
+        let addresses = ["10.0.0.1:11211", "cache.example:11212", "[::1]:11213"];
+        let addresses = addresses.map(str::to_owned).to_vec();
+        let mut out = Vec::new();
+        servers(&Servers { version: 7, addresses }, &mut out);
+        let list = "7\n10.0.0.1|10.0.0.1|11211 cache.example||11212 ::1|::1|11213\n";
+        let expected = format!("CONFIG cluster 0 {}\r\n{list}\r\nEND\r\n", list.len());
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+}

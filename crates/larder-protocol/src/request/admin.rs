@@ -26,6 +26,8 @@ pub enum Admin {
     Shutdown(Shutdown),
     /// `refresh_certs`: read the certificates again.
     RefreshCerts,
+    /// `config get cluster`: the servers of the cluster.
+    Servers,
 }
 
 /// How a server is to end.

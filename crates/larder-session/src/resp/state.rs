@@ -1,7 +1,7 @@
 //! What a conversation in RESP keeps between requests.
 
 use crate::Host;
-use crate::forward::Conversation;
+use crate::route::Conversation;
 use arrayvec::ArrayVec;
 use larder_protocol::reply::resp::Version;
 
@@ -74,6 +74,14 @@ impl State {
             Version::Resp2 => Conversation::Resp2,
             Version::Resp3 => Conversation::Resp3,
         }
+    }
+
+    /// Has it be in this protocol.
+    pub(crate) fn set_conversation(&mut self, conversation: Conversation) {
+        self.version = match conversation {
+            Conversation::Memcached | Conversation::Resp2 => Version::Resp2,
+            Conversation::Resp3 => Version::Resp3,
+        };
     }
 
     /// Removes requests of the script that were answered.

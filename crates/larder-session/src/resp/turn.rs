@@ -3,8 +3,7 @@
 use super::state::{FETCHES_MAX, State};
 use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
-use crate::forward::Forwarded;
-use crate::pending::Pending;
+use crate::pending::{Forwarded, Pending};
 use crate::session::Session;
 use arrayvec::ArrayVec;
 use larder_operations::CommandClass;

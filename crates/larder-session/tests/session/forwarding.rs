@@ -3,14 +3,14 @@
 
 use crate::common::{Kit, Peer, TestEngine, new_kit, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{Conversation, Route, Routed, Session};
+use larder_session::{Route, Routed, Session};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 for_each_engine! { answers_are_those_of_the_leader nonsense_is_answered_in_its_place redis_is_forwarded
 nothing_is_lost_while_the_leader_changes without_a_leader_there_is_an_error a_lost_change_ends_the_connection
-what_is_not_about_items_is_answered_here }
+what_is_not_about_items_is_answered_here a_long_value_is_refused_in_the_end }
 
 /// What becomes of requests, in turn.
 type Fates = Arc<Mutex<Vec<Routed>>>;
@@ -112,15 +112,7 @@ fn follower<E: TestEngine + Send + 'static>(
     // What it waits for comes by itself.
     kit.complete = Some(|_| ());
     kit.host.leader = Some(Box::new(move |conversation| {
-        let session = match conversation {
-            Conversation::Memcached => Session::new(),
-            Conversation::Resp2 | Conversation::Resp3 => Session::resp(0, false),
-        };
-        let mut peer = Peer { session, ..Peer::new() };
-        if conversation == Conversation::Resp3 {
-            peer.send(&mut at.lock().unwrap(), b"hello 3\r\n");
-            peer.received.clear();
-        }
+        let peer = Peer { session: Session::forwarded(conversation), ..Peer::new() };
         Box::new(Leader {
             kit: Arc::clone(&at),
             peer,
@@ -269,4 +261,49 @@ fn redis_is_forwarded<E: TestEngine + Send + 'static>() {
     let said = Delivery::at_once().run_in(kit, peer(), b"get a\r\nping\r\nset a 1\r\n").0;
     let error = "-MASTERDOWN this group of servers has no leader\r\n";
     assert_eq!(String::from_utf8_lossy(&said), format!("{error}+PONG\r\n{error}"));
+}
+
+/// A long value that came as a whole before it was known that nobody takes it.
+fn a_long_value_is_refused_in_the_end<E: TestEngine + Send + 'static>() {
+    let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
+    for fate in [Routed::Nobody, Routed::Again] {
+        for late in [false, true] {
+            let (mut kit, _) = follower::<E>(&[], usize::MAX);
+            let open = kit.host.leader.take().unwrap();
+            kit.host.leader = Some(Box::new(move |conversation| {
+                let inner = open(conversation);
+                Box::new(Late { inner, fate, late, is_complete: false })
+            }));
+            let delivery = Delivery { pieces: vec![100_000], ..Delivery::at_once() };
+            let (said, is_closed) = delivery.run_in(kit, Peer::new(), &stream);
+            let expected = "SERVER_ERROR no leader\r\nVERSION 1.6.45\r\n";
+            assert_eq!(String::from_utf8_lossy(&said), expected, "{fate:?} {late}");
+            assert!(!is_closed);
+        }
+    }
+}
+
+/// Says what has become of requests at once, or when they are complete.
+struct Late {
+    inner: Box<dyn Route>,
+    fate: Routed,
+    late: bool,
+    is_complete: bool,
+}
+
+impl Route for Late {
+    fn pass(&mut self, _: &[u8], more: bool, waker: &Waker) {
+        self.is_complete = !more;
+        waker.wake_by_ref();
+    }
+
+    fn has_room(&mut self, waker: &Waker) -> bool {
+        self.inner.has_room(waker)
+    }
+
+    fn take(&mut self, _: &mut Vec<u8>) -> Routed {
+        if self.late && !self.is_complete { Routed::Waiting } else { self.fate }
+    }
+
+    fn go_on(&mut self) {}
 }
