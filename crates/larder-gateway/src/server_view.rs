@@ -55,6 +55,9 @@ pub trait ServerView: Send + Sync + 'static {
     /// Whether clients may only read, because the items are a copy of another server's.
     fn read_only(&self) -> bool;
 
+    /// Whether another server, or nobody, answers requests about items at the moment.
+    fn is_elsewhere(&self) -> bool;
+
     /// Whether clients may have keys listed.
     fn dumps_allowed(&self) -> bool;
 

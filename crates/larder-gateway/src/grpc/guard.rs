@@ -19,6 +19,8 @@ use tonic::{Status, body};
 
 /// Services that need no login.
 const OPEN: &str = "/grpc.health.v1.Health/";
+/// Methods that are not about items.
+const OF_SERVER: [&str; 2] = ["/larder.v1.Cache/Watch", "/larder.v1.Cache/Stats"];
 /// Services that change nothing, and the methods of ours that don't.
 const READS: [&str; 7] = [
     "/grpc.reflection.",
@@ -63,6 +65,11 @@ fn check(app: &App, request: &Request) -> Result<(), Status> {
     let path = request.uri().path();
     if path.starts_with(OPEN) {
         return Ok(());
+    }
+    let is_of_server = OF_SERVER.contains(&path) || path.starts_with("/grpc.");
+    if !is_of_server && app.view.is_elsewhere() {
+        let text = "This server does not lead its group: send requests to its leader.";
+        return Err(Status::unavailable(text));
     }
     if !reads(path) && app.view.read_only() {
         let text = "This server has a copy: send changes to its leader.";

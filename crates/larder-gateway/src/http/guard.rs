@@ -57,6 +57,10 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     if OPEN_PATHS.contains(&request.uri().path()) {
         return Ok(());
     }
+    if is_about_items(request.uri().path()) && app.view.is_elsewhere() {
+        let detail = "This server does not lead its group: send requests to its leader.";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    }
     if !reads && app.view.read_only() {
         let detail = "This server has a copy: send changes to its leader.";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
@@ -66,6 +70,11 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
         Rights::Read if reads => Ok(()),
         Rights::Read => Err(Problem::new(StatusCode::FORBIDDEN, "This login may only read.")),
     }
+}
+
+/// Whether a path is of items, and not of the server.
+fn is_about_items(path: &str) -> bool {
+    ["/v1/keys", "/v1/batch", "/v1/flush", "/v1/tags"].iter().any(|items| path.starts_with(items))
 }
 
 /// The name that the client has for the server; `None` if it says none, as HTTP/1.0 allows.
