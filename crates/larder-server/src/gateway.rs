@@ -8,7 +8,7 @@ use crate::stats::{Page, samples};
 use larder_gateway::{Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
-use larder_session::{Host, pass_on};
+use larder_session::{Host, Owner, pass_on};
 use larder_store::Now;
 use larder_store::cache::Cache;
 use std::io;
@@ -96,6 +96,10 @@ impl ServerView for Server {
 
     fn read_only(&self) -> bool {
         self.settings.read_only
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.owner() == Owner::Elsewhere
     }
 
     fn dumps_allowed(&self) -> bool {

@@ -4,11 +4,15 @@ use crate::memory::Memory;
 use crate::server::Server;
 use crate::{stats, version};
 use larder_operations::Latencies;
+use larder_protocol::reply::Servers;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
-use larder_session::{Host, PrefixEvent, RefreshRefusal, StatsAnswer, WatchRefusal};
+use larder_session::{
+    Conversation, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer, WatchRefusal,
+};
 use larder_store::LimitRefused;
 use std::ops::RangeInclusive;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Host for Server {
@@ -30,6 +34,23 @@ impl Host for Server {
 
     fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         self.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
+    }
+
+    fn owner(&self) -> Owner {
+        match &self.group {
+            Some(group) if !group.is_serving() => Owner::Elsewhere,
+            _ => Owner::Here,
+        }
+    }
+
+    fn open_route(&self, conversation: Conversation) -> Box<dyn Route> {
+        self.forwarder.open(conversation)
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        let group = self.group.as_ref()?;
+        let list = group.discovery.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Servers { version: list.version, addresses: list.servers.clone() })
     }
 
     fn reserve(&self, bytes: usize) -> bool {

@@ -17,7 +17,7 @@ use larder_server::server::{Guards, Server};
 use larder_server::tls::Tls;
 use larder_server::verbosity::Verbosity;
 use larder_server::{
-    activation, auth, driver, flash, listener, platform, slab_classes, udp, version,
+    activation, auth, cluster, driver, flash, listener, platform, slab_classes, udp, version,
 };
 use larder_session::Settings;
 use larder_store::cache::Cache;
@@ -251,6 +251,7 @@ fn serve_and(
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
     let secret = read_secret(&options)?;
+    let etcd = cluster::read_settings(&options).map_err(|error| failure(EX_USAGE)(&error))?;
     let Bound { listeners, udp, gateway, followers } = bind(&options)?;
     // Its files may be readable for root alone.
     let tls = start_tls(&options, &listeners, &gateway)?;
@@ -279,6 +280,7 @@ fn serve_and(
         },
         flush_enabled: !options.disable_flush_all,
         read_only: options.follow.is_some(),
+        forwards: options.cluster.is_some(),
         requests_per_turn: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
         resp_databases: options.suboptions.resp_db + 1,
@@ -287,6 +289,7 @@ fn serve_and(
     let server = Server::new(options, settings, guards, cache, life, verbosity, start);
     let server = Arc::new(server);
     server.note_listeners(&listeners, &udp);
+    let listening = listeners.iter().find_map(Listener::tcp_address);
     for address in server.listening() {
         tracing::info!("listening on {address}");
     }
@@ -324,7 +327,9 @@ fn serve_and(
     let gateway = Gateway::start(&server, cache, gateway).map_err(|error| os(&error))?;
     let mut replication =
         Replication::follow(&server, cache, secret.clone()).map_err(|error| os(&error))?;
-    lead(&mut replication, &server, secret, followers).map_err(|error| os(&error))?;
+    let addresses = cluster::addresses(&server.options, &listening, &followers);
+    lead(&mut replication, &server, secret.clone(), followers).map_err(|error| os(&error))?;
+    replication.take_part(&server, cache, secret, &etcd, &addresses).map_err(|error| os(&error))?;
     driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
     replication.stop();
     #[cfg(feature = "metrics")]

@@ -2,6 +2,7 @@
 
 use crate::auth::{PasswordFile, TokenFile};
 use crate::clock::Clock;
+use crate::cluster::{Forwarder, Group};
 use crate::connections::Connections;
 use crate::controls::Controls;
 use crate::gate::Gate;
@@ -63,6 +64,10 @@ pub struct Server {
     /// When each worker was last seen alive, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
     pub(crate) replication: ReplicationStatus,
+    /// The group that it is a member of (`--cluster`).
+    pub(crate) group: Option<Arc<Group>>,
+    /// The way of requests to the leader of the group.
+    pub(crate) forwarder: Forwarder,
     /// Warns of peers that were refused as followers.
     pub(crate) refused_follower_log: SeldomWarning,
     pub(crate) verbosity: Verbosity,
@@ -102,7 +107,8 @@ impl Server {
         start: Start,
     ) -> Self {
         let classes = settings.limits.classes.count();
-        let counters = (0..options.handles()).map(|_| Arc::new(Counters::new(classes))).collect();
+        let handles = options.handles() + options.answerers();
+        let counters = (0..handles).map(|_| Arc::new(Counters::new(classes))).collect();
         let clock = start.clock;
         let log = Arc::new(Log::new(
             clock,
@@ -134,7 +140,11 @@ impl Server {
             cache: Box::new(cache.clone()),
             shedding: Shedding::default(),
             shed_log: SeldomWarning::default(),
-            replication: ReplicationStatus::new(options.follow.is_some()),
+            replication: ReplicationStatus::new(
+                options.follow.is_some() || options.cluster.is_some(),
+            ),
+            forwarder: Forwarder::default(),
+            group: Group::of(&options).map(Arc::new),
             refused_follower_log: SeldomWarning::default(),
             accept_log: SeldomWarning::default(),
             refused_log: SeldomWarning::default(),

@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
@@ -11,7 +11,7 @@ use tracing_subscriber::{Registry, reload};
 /// The level, and the filter that follows it.
 pub struct Verbosity {
     level: AtomicU32,
-    filter: reload::Handle<LevelFilter, Registry>,
+    filter: reload::Handle<Targets, Registry>,
 }
 
 impl Verbosity {
@@ -40,11 +40,16 @@ impl Verbosity {
     }
 }
 
-fn filter(level: u32) -> LevelFilter {
-    match level {
+/// What the server logs. The client of etcd would log each of its questions.
+fn filter(level: u32) -> Targets {
+    let level = match level {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
-    }
+    };
+    Targets::new()
+        .with_default(level)
+        .with_target("ureq", LevelFilter::WARN)
+        .with_target("ureq_proto", LevelFilter::WARN)
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("larder-protocol", &[]),
     ("larder-device", &[]),
     ("larder-store", &["larder-device"]),
@@ -19,12 +19,14 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("larder-gateway", &["larder-operations", "larder-store"]),
     ("larder-cache", &["larder-operations", "larder-store"]),
     ("larder-replica", &["larder-store"]),
+    ("larder-etcd", &["larder-replica"]),
     (
         "larder-server",
         &[
             "larder-gateway",
             "larder-session",
             "larder-replica",
+            "larder-etcd",
             "larder-operations",
             "larder-store",
             "larder-protocol",
@@ -38,7 +40,17 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("larder-bench", &["larder-client", "larder-protocol", "larder-target", "larder-trace"]),
     ("larder-capacity", &["larder-store", "larder-target", "larder-trace"]),
     ("larder-compare", &["larder-bench", "larder-capacity", "larder-target"]),
-    ("larder-cli", &["larder-bench", "larder-capacity", "larder-compare", "larder-target"]),
+    (
+        "larder-cli",
+        &[
+            "larder-bench",
+            "larder-capacity",
+            "larder-compare",
+            "larder-etcd",
+            "larder-replica",
+            "larder-target",
+        ],
+    ),
 ];
 
 /// The only files with unsafe code.

@@ -156,6 +156,7 @@ fn server() -> Server {
     .unwrap();
     let settings = Settings {
         read_only: false,
+        forwards: false,
         limits: Limits {
             item_size_max: options.max_item_size,
             classes: classes(),

@@ -13,6 +13,8 @@ const MEMORY_LIMIT_MAX: usize = 16 << 20;
 const FLASH_MEMORY_MIN: usize = 16;
 /// Far more than there are cores; each takes file descriptors and memory.
 const THREADS_MAX: usize = 1024;
+/// The longest name of a cluster, a group or a node.
+const NAME_LEN_MAX: usize = 63;
 
 impl Options {
     /// Refuses options that the server cannot follow.
@@ -172,6 +174,7 @@ impl Options {
                 "--follow {leader}: give HOST:PORT, the --replicate-on of a leader"
             ));
         }
+        self.check_cluster()?;
         let addresses = [("--replicate-on", &self.replicate_on), ("--follow", &self.follow)];
         for (name, address) in addresses {
             if let Some(address) = address.as_deref().filter(|_| self.cluster_secret.is_none())
@@ -182,6 +185,40 @@ impl Options {
                      reads or changes all items"
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses names and options that no member can have.
+    fn check_cluster(&self) -> Result<(), Misuse> {
+        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+        if self.cluster.is_none() {
+            return Ok(());
+        }
+        let node = self.node_name();
+        let names = [
+            ("--cluster", self.cluster.as_deref()),
+            ("--group", Some(&*self.group)),
+            ("--node", Some(&*node)),
+        ];
+        for (option, name) in names {
+            let name = name.unwrap_or_default();
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_allowed) {
+                return refuse(format!(
+                    "{option} {name}: a name has 1 to {NAME_LEN_MAX} letters, digits, '-', '_' and '.'"
+                ));
+            }
+        }
+        if self.udp_port != 0 {
+            return refuse("Cannot use UDP with --cluster (-U 0 to disable)".to_owned());
+        }
+        if self.suboptions.memory_image.is_some() || self.memory_file.is_some() {
+            return refuse(
+                "--cluster: a member that starts again gets its items from the leader: leave out -e \
+                 and -o memory_image"
+                    .to_owned(),
+            );
         }
         Ok(())
     }

@@ -116,6 +116,57 @@ pub struct Options {
     #[arg(long, value_name = "MB", requires = "replicate_on")]
     pub journal_size: Option<usize>,
 
+    /// Take part in the cluster of this name: one member of each group leads, and others take its place (needs
+    /// --replicate-on)
+    #[arg(long, value_name = "NAME", requires = "replicate_on", conflicts_with = "follow")]
+    pub cluster: Option<String>,
+
+    /// Servers of etcd, which keeps who leads, separated by commas
+    #[arg(
+        long,
+        value_name = "URL",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:2379",
+        requires = "cluster"
+    )]
+    pub etcd: Vec<String>,
+
+    /// Certificates, in PEM, of those who certify the servers of etcd
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    pub etcd_ca: Option<PathBuf>,
+
+    /// Certificate, in PEM, that is shown to etcd
+    #[arg(long, value_name = "FILE", requires_all = ["cluster", "etcd_key"])]
+    pub etcd_cert: Option<PathBuf>,
+
+    /// Private key of --etcd-cert, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["cluster", "etcd_cert"])]
+    pub etcd_key: Option<PathBuf>,
+
+    /// File with NAME:PASSWORD for etcd
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    pub etcd_password: Option<PathBuf>,
+
+    /// Name of this node, which no other one may have [default: the name of the machine]
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    pub node: Option<String>,
+
+    /// Group of this node
+    #[arg(long, value_name = "NAME", default_value = "0")]
+    pub group: String,
+
+    /// Address at which clients find this node [default: the first TCP port, on the host of --replicate-on]
+    #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
+    pub advertise: Option<String>,
+
+    /// What a leader does that can reach neither etcd nor all members that are in sync
+    #[arg(long, value_enum, default_value = "stop")]
+    pub doubt: InDoubt,
+
+    /// Seconds after which a member leads that may lack items, if there is no other leader [default: never]
+    #[arg(long, value_name = "SECS", requires = "cluster")]
+    pub unclean_after: Option<u64>,
+
     /// File with the secret that --replicate-on and --follow require of the other side; it is needed off the
     /// loopback
     #[arg(long, value_name = "FILE")]
@@ -314,6 +365,15 @@ pub enum EvictionPolicy {
     TinyLfu,
 }
 
+/// What a leader does that can't know whether it still leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InDoubt {
+    /// Answer nothing about items
+    Stop,
+    /// Go on
+    Serve,
+}
+
 /// The drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Runtime {
@@ -334,10 +394,24 @@ impl Options {
         self.threads + usize::from(self.has_web())
     }
 
-    /// The threads that write to the cache: those, and the one that follows a leader.
+    /// The handles to the cache with which requests of other members are answered.
+    #[must_use]
+    pub fn answerers(&self) -> usize {
+        if self.cluster.is_some() { self.threads } else { 0 }
+    }
+
+    /// The handles that write to the cache: those, and the one of the thread that follows a leader.
     #[must_use]
     pub fn writers(&self) -> usize {
-        self.handles() + usize::from(self.follow.is_some())
+        let follows = self.follow.is_some() || self.cluster.is_some();
+        self.handles() + self.answerers() + usize::from(follows)
+    }
+
+    /// The name of this node in its cluster.
+    #[must_use]
+    pub fn node_name(&self) -> String {
+        let machine = || nix::unistd::gethostname().ok()?.into_string().ok();
+        self.node.clone().or_else(machine).unwrap_or_else(|| "larderd".to_owned())
     }
 
     /// The memory for journals, in bytes.
@@ -375,6 +449,10 @@ impl Options {
     fn make_paths_absolute(&mut self) {
         let tls = &mut self.suboptions.tls;
         let secret = &mut self.cluster_secret;
+        let [ca, cert, key, password] =
+            [&mut self.etcd_ca, &mut self.etcd_cert, &mut self.etcd_key, &mut self.etcd_password];
+        let of_etcd = [ca, cert, key, password].into_iter().flatten();
+        of_etcd.for_each(|path| *path = std::path::absolute(&path).unwrap_or_default());
         let paths =
             [secret, &mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
         let files = self.suboptions.flash.files.iter_mut().map(|file| &mut file.path);

@@ -1,22 +1,20 @@
 //! The follower's socket: it connects to its leader, again and again, and stores what it is sent.
 
-use super::leader::{is_silence, receive};
-use super::stop::Stop;
+use crate::cluster::Group;
+use crate::peers::{Dialed, Stop, dial, is_silence};
 use crate::server::Server;
-use larder_replica::{Applier, FollowerGreeting, Frame, GREETING_LEN_MAX, Secret};
+use larder_replica::{Applier, HelloMember, Process, Purpose, Role, Secret, Welcomed};
 use larder_store::Engine;
+use larder_store::cache::CacheControl;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long connecting and greeting may take.
-const CONNECT_TIME: Duration = Duration::from_secs(2);
-const GREETING_TIME: Duration = Duration::from_secs(5);
 /// A leader that says nothing for this long is gone: it says something ten times a second.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How long a read waits before it looks whether the server ends.
-const SLICE: Duration = Duration::from_millis(200);
+/// How long a read waits before it looks whether the server ends, or another one leads.
+const SLICE: Duration = Duration::from_millis(100);
 /// The first pause before connecting again, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -25,63 +23,112 @@ const READ_LEN: usize = 256 << 10;
 
 pub(super) struct Follower {
     server: Arc<Server>,
-    leader: String,
     secret: Option<Secret>,
     stop: Arc<Stop>,
 }
 
+/// Whom a follower follows.
+enum Leader<'g> {
+    /// The server at this address (`--follow`).
+    At(&'g str),
+    /// The leader of the group.
+    Of(&'g Group, Process),
+}
+
 impl Follower {
-    pub(super) fn new(
-        server: Arc<Server>,
-        leader: String,
-        secret: Option<Secret>,
-        stop: Arc<Stop>,
-    ) -> Self {
-        Self { server, leader, secret, stop }
+    pub(super) fn new(server: Arc<Server>, secret: Option<Secret>, stop: Arc<Stop>) -> Self {
+        Self { server, secret, stop }
     }
 
-    /// Follows until the end.
-    pub(super) fn run<E: Engine>(&self, engine: E) {
+    /// Follows the server at this address until the end.
+    pub(super) fn follow_always<E: Engine>(&self, address: &str, engine: E) {
         let mut applier = Applier::new(engine);
         let (mut pause, mut last_error) = (PAUSE_MIN, String::new());
         while !self.stop.is_set() {
-            let mut has_begun = false;
-            let Err(error) = self.follow(&mut applier, &mut has_begun);
-            if self.stop.is_set() {
-                return;
-            }
-            let error = error.to_string();
-            if has_begun || error != last_error {
-                tracing::warn!("no connection to the leader at {}: {error}", self.leader);
-            }
-            if let Some(link) = &self.server.replication.link {
-                link.note_lost(&error);
-            }
-            last_error = error;
+            let has_begun =
+                self.follow_noting_errors(&mut applier, &Leader::At(address), &mut last_error);
             pause = if has_begun { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
             self.stop.wait(pause);
         }
+    }
+
+    /// Follows whoever leads the group, and has this server lead when it is to.
+    pub(super) fn take_part<E: Engine>(&self, group: &Group, cache: &impl CacheControl, engine: E) {
+        let mut applier = Applier::new(engine);
+        let (mut last_error, mut led) = (String::new(), None);
+        while !self.stop.is_set() {
+            let role = group.role();
+            match &role {
+                Role::Alone => (),
+                Role::Leader { epoch, begins_empty } => {
+                    if led != Some(*epoch) {
+                        led = Some(*epoch);
+                        applier.forget_position();
+                        cache.set_cas_epoch(*epoch);
+                        if *begins_empty {
+                            applier.flush(self.server.clock.moment().into());
+                        }
+                        group.note_ready(*epoch);
+                        self.server.forwarder.note_leading();
+                        if let Some(link) = &self.server.replication.link {
+                            link.note_lost("");
+                        }
+                    }
+                }
+                Role::Follower { leader, .. } => {
+                    let leader = Leader::Of(group, leader.clone());
+                    self.follow_noting_errors(&mut applier, &leader, &mut last_error);
+                    group.wait_for_change(&role, PAUSE_MIN);
+                    continue;
+                }
+            }
+            group.wait_for_change(&role, SLICE);
+        }
+    }
+
+    /// Follows until the connection ends; whether there was one.
+    fn follow_noting_errors<E: Engine>(
+        &self,
+        applier: &mut Applier<E>,
+        leader: &Leader<'_>,
+        last_error: &mut String,
+    ) -> bool {
+        let mut has_begun = false;
+        let Err(error) = self.follow(applier, leader, &mut has_begun);
+        if self.stop.is_set() || leader.is_replaced() {
+            return has_begun;
+        }
+        let error = error.to_string();
+        if has_begun || error != *last_error {
+            tracing::warn!("no connection to the leader at {}: {error}", leader.name());
+        }
+        if let Some(link) = &self.server.replication.link {
+            link.note_lost(&error);
+        }
+        *last_error = error;
+        has_begun
     }
 
     /// Connects, and follows until the connection ends.
     fn follow<E: Engine>(
         &self,
         applier: &mut Applier<E>,
+        leader: &Leader<'_>,
         has_begun: &mut bool,
     ) -> Result<std::convert::Infallible, io::Error> {
-        let stream = self.connect()?;
-        stream.set_nodelay(true)?;
+        let Dialed { stream, welcomed, rest } = self.dial(applier, leader)?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
-        let (boot, rest) = self.greet(&stream, applier)?;
         *has_begun = true;
+        let boot = welcomed.boot;
         let goes_on = applier.position().is_some_and(|position| position.boot == boot);
         let how = if goes_on { "follows on" } else { "copies" };
-        tracing::info!("this server {how} from the leader at {}", self.leader);
+        tracing::info!("this server {how} from the leader at {}", leader.name());
         if let Some(link) = &self.server.replication.link {
             link.note_connected();
         }
         applier.begin(boot);
-        self.take(applier, &stream, &rest)?;
+        let mut promised = 0;
+        self.take(applier, leader, &stream, &rest, &mut promised)?;
         stream.set_read_timeout(Some(SLICE))?;
         let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
         loop {
@@ -92,7 +139,8 @@ impl Follower {
                 }
                 Ok(len) => {
                     heard = Instant::now();
-                    self.take(applier, &stream, bytes.get(..len).unwrap_or_default())?;
+                    let bytes = bytes.get(..len).unwrap_or_default();
+                    self.take(applier, leader, &stream, bytes, &mut promised)?;
                 }
                 Err(error) if is_silence(&error) => {
                     if heard.elapsed() > SILENCE_MAX {
@@ -102,7 +150,7 @@ impl Follower {
                 }
                 Err(error) => return Err(error),
             }
-            if self.stop.is_set() {
+            if self.stop.is_set() || leader.is_replaced() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
         }
@@ -112,8 +160,10 @@ impl Follower {
     fn take<E: Engine>(
         &self,
         applier: &mut Applier<E>,
+        leader: &Leader<'_>,
         mut stream: &TcpStream,
         bytes: &[u8],
+        promised: &mut u64,
     ) -> io::Result<()> {
         let received = applier.receive(bytes, self.server.clock.moment().into());
         if let Some(link) = &self.server.replication.link {
@@ -122,47 +172,82 @@ impl Follower {
         }
         received.map_err(io::Error::other)?;
         let mut out = Vec::new();
-        applier.acknowledge(&mut out);
+        let beat = applier.last_beat();
+        let promises = beat > *promised && leader.promise();
+        *promised = beat;
+        applier.acknowledge(promises, &mut out);
         stream.write_all(&out)
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in self.leader.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIME) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
+    fn dial<E: Engine>(&self, applier: &Applier<E>, leader: &Leader<'_>) -> io::Result<Dialed> {
+        let purpose = Purpose::Follow(applier.position());
+        let secret = self.secret.as_ref();
+        match leader {
+            Leader::At(address) => {
+                let names = self.server.listening();
+                let name = names.first().map_or("larderd", String::as_str);
+                dial(address, secret, name, None, purpose, &self.stop)
+            }
+            Leader::Of(group, process) => {
+                let address = leader.address().ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::NotFound, "it has told no address")
+                })?;
+                let (me, name) = (group.me(), group.full_name());
+                let member = Some(HelloMember { group: &name, boot: me.boot });
+                let dialed = dial(&address, secret, &me.node, member, purpose, &self.stop);
+                match &dialed {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                        group.with(|member, _| member.note_refusal(process));
+                    }
+                    Err(_) => group.with(|member, _| member.look_soon()),
+                    Ok(Dialed { welcomed: Welcomed { boot, .. }, .. }) if *boot != process.boot => {
+                        group.with(|member, _| member.note_replaced(process));
+                        return Err(io::Error::other("another process answers there"));
+                    }
+                    Ok(_) => group.with(|member, _| member.note_connected()),
+                }
+                dialed
             }
         }
-        Err(last)
+    }
+}
+
+impl Leader<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::At(address) => (*address).to_owned(),
+            Self::Of(_, process) => {
+                let address = self.address().unwrap_or_default();
+                format!("{address} ({})", process.node)
+            }
+        }
     }
 
-    /// The number of the leader's process, and what came after its welcome.
-    fn greet<E: Engine>(
-        &self,
-        mut stream: &TcpStream,
-        applier: &Applier<E>,
-    ) -> io::Result<(u64, Vec<u8>)> {
-        let end = Instant::now() + GREETING_TIME;
-        let names = self.server.listening();
-        let name = names.first().map_or("larderd", String::as_str);
-        let (mut input, mut out) = (Vec::new(), Vec::new());
-        let (secret, position) = (self.secret.clone(), applier.position());
-        let mut greeting =
-            FollowerGreeting::begin(secret, rand::random(), name, position, &mut out);
-        loop {
-            stream.write_all(&out)?;
-            out.clear();
-            let read = Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?;
-            let Some((frame, len)) = read else {
-                receive(stream, &mut input, end, &self.stop)?;
-                continue;
-            };
-            let boot = greeting.receive(frame, &mut out).map_err(io::Error::other)?;
-            input.drain(..len);
-            if let Some(boot) = boot {
-                return Ok((boot, input));
+    fn address(&self) -> Option<String> {
+        match self {
+            Self::At(address) => Some((*address).to_owned()),
+            Self::Of(group, process) => group.see(|member| {
+                let addresses = &member.view().addresses;
+                addresses.get(&process.node).map(|addresses| addresses.members.clone())
+            }),
+        }
+    }
+
+    /// Whether somebody else leads the group meanwhile.
+    fn is_replaced(&self) -> bool {
+        match self {
+            Self::At(_) => false,
+            Self::Of(group, process) => {
+                !matches!(group.role(), Role::Follower { leader, .. } if leader == *process)
             }
+        }
+    }
+
+    /// Promises upon a beat not to stand for election, if that is to be.
+    fn promise(&self) -> bool {
+        match self {
+            Self::At(_) => false,
+            Self::Of(group, process) => group.with(|member, now| member.note_beat(process, now)),
         }
     }
 }

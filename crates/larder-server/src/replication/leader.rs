@@ -1,12 +1,16 @@
 //! The leader's sockets: followers are accepted, greeted, and sent what they do not have.
 
 use super::status::{FollowerShown, FollowerStatus};
-use super::stop::Stop;
 use crate::clock::Clock;
+use crate::cluster::{Answerer, Group};
+use crate::peers::{Stop, is_silence, receive};
 use crate::server::Server;
-use larder_replica::{Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, Secret, Sender, Step};
+use larder_replica::{
+    Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, Process, Purpose, Secret, Sender, Step,
+    Welcomed,
+};
 use larder_store::cache::Cache;
-use larder_store::journal::{Bell, JournaledCache, Journals};
+use larder_store::journal::{Bell, Journaled, JournaledCache, Journals};
 use larder_store::{Engine, Now};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -26,12 +30,28 @@ const BEAT: Duration = Duration::from_millis(100);
 /// A follower that accepts or acknowledges nothing for this long is disconnected.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
+/// A follower that is a member of this server's group.
+struct FollowingMember<'g> {
+    process: Process,
+    group: &'g Group,
+    /// This server's epoch when it connected.
+    epoch: u32,
+}
+
+/// The group that this server is a member of, and what answers requests of other members.
+struct Membership<C: Cache> {
+    group: Arc<Group>,
+    answerer: Answerer<Journaled<C::Engine>>,
+}
+
 /// What all connections share.
-pub(super) struct Leader<C> {
+pub(super) struct Leader<C: Cache> {
     server: Arc<Server>,
     cache: JournaledCache<C>,
     secret: Option<Secret>,
     boot: u64,
+    /// The group that this server is a member of, if it is one.
+    membership: Option<Membership<C>>,
     stop: Arc<Stop>,
     greeting: AtomicUsize,
 }
@@ -43,14 +63,24 @@ impl<C: Cache + Send + Sync> Leader<C> {
         secret: Option<Secret>,
         stop: &Arc<Stop>,
     ) -> Self {
+        let membership = server.group.as_ref().map(|group| {
+            let handles = (0..server.options.answerers()).map(|_| cache.engine()).collect();
+            Membership { group: Arc::clone(group), answerer: Answerer::new(server, group, handles) }
+        });
+        let boot = server.group.as_ref().map_or_else(rand::random, |group| group.me().boot);
         Self {
             server: Arc::clone(server),
             cache: cache.clone(),
             secret,
-            boot: rand::random(),
+            boot,
+            membership,
             stop: Arc::clone(stop),
             greeting: AtomicUsize::new(0),
         }
+    }
+
+    fn group(&self) -> Option<&Group> {
+        self.membership.as_ref().map(|membership| &*membership.group)
     }
 
     /// Accepts followers until the end, and waits for the threads of all.
@@ -85,9 +115,20 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 .refused_follower_log
                 .warn(|| format!("a follower at {address} is refused: {reason}"));
         };
-        let Admitted { name, position } = match greeted {
+        let (Admitted { name, member, purpose }, epoch) = match greeted {
             Ok(admitted) => admitted,
             Err(error) => return refuse(&error),
+        };
+        let position = match (purpose, &self.membership) {
+            (Purpose::Follow(position), _) => position,
+            (Purpose::Forward, Some(membership)) => {
+                let ended = membership.answerer.serve(&stream, &self.stop);
+                if let Err(error) = ended {
+                    tracing::debug!("the requests of {name} end: {error}");
+                }
+                return;
+            }
+            (Purpose::Forward, None) => return refuse(&"it forwards requests"),
         };
         let journals = self.cache.journals();
         let status = Arc::new(FollowerStatus::new(name, address.to_owned()));
@@ -102,8 +143,13 @@ impl<C: Cache + Send + Sync> Leader<C> {
         let sender = Sender::new(engine, Arc::clone(journals), self.boot, position.as_ref());
         let how = if sender.begins_with_copy() { "begins with a copy" } else { "goes on" };
         tracing::info!("the follower {} at {address} {how}", status.name);
-        let ended = self.stream(sender, journals, &stream, &status);
+        let member = member.zip(self.group());
+        let member = member.map(|(process, group)| FollowingMember { process, group, epoch });
+        let ended = self.stream(sender, journals, &stream, &status, member.as_ref());
         self.server.replication.remove(&status);
+        if let Some(FollowingMember { process, group, .. }) = &member {
+            group.with(|member, _| member.note_gone(process));
+        }
         if let Err(error) = ended
             && !self.stop.is_set()
         {
@@ -111,12 +157,15 @@ impl<C: Cache + Send + Sync> Leader<C> {
         }
     }
 
-    fn greet(&self, stream: &mut TcpStream) -> io::Result<Admitted> {
+    /// Who is there, and this server's epoch.
+    fn greet(&self, stream: &mut TcpStream) -> io::Result<(Admitted, u32)> {
         let end = Instant::now() + GREETING_TIME;
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
-        let mut greeting = LeaderGreeting::new(self.secret.clone(), rand::random());
+        let group = self.group();
+        let name = group.map(Group::full_name);
+        let mut greeting = LeaderGreeting::new(self.secret.clone(), rand::random(), name);
         let (mut input, mut out) = (Vec::new(), Vec::new());
         loop {
             let read = Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?;
@@ -124,12 +173,24 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 receive(stream, &mut input, end, &self.stop)?;
                 continue;
             };
-            let admitted = greeting.receive(frame, self.boot, &mut out);
+            let epoch = group.and_then(Group::leading_epoch);
+            let welcomed = Welcomed { boot: self.boot, epoch: epoch.unwrap_or_default() };
+            let admitted = greeting.receive(frame, welcomed, &mut out);
             input.drain(..len);
+            let follows = matches!(
+                &admitted,
+                Ok(Some(Admitted { member: Some(_), purpose: Purpose::Follow(_), .. }))
+            );
+            if follows && epoch.is_none() {
+                let mut refused = Vec::new();
+                Frame::Refused("this node does not lead its group").write(&mut refused);
+                stream.write_all(&refused)?;
+                return Err(io::Error::other("this server does not lead its group"));
+            }
             stream.write_all(&out)?;
             out.clear();
             if let Some(admitted) = admitted.map_err(io::Error::other)? {
-                return Ok(admitted);
+                return Ok((admitted, welcomed.epoch));
             }
         }
     }
@@ -141,16 +202,17 @@ impl<C: Cache + Send + Sync> Leader<C> {
         journals: &Arc<Journals>,
         stream: &TcpStream,
         status: &FollowerStatus,
+        member: Option<&FollowingMember<'_>>,
     ) -> io::Result<()> {
         std::thread::scope(|scope| {
             let acks = std::thread::Builder::new().name("acks".to_owned());
             let acks = acks.spawn_scoped(scope, || {
-                let ended = read_acks(stream, status);
+                let ended = read_acks(stream, status, member);
                 // The sender finds out when it writes.
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
             })?;
-            let sent = self.send(sender, journals, stream, status);
+            let sent = self.send(sender, journals, stream, status, member);
             let _ = stream.shutdown(Shutdown::Both);
             let read = acks.join().unwrap_or(Ok(()));
             // The reader knows why the follower has gone, if it has.
@@ -164,6 +226,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         journals: &Arc<Journals>,
         mut stream: &TcpStream,
         status: &FollowerStatus,
+        member: Option<&FollowingMember<'_>>,
     ) -> io::Result<()> {
         let alarm = Arc::new(Alarm { bell: Arc::clone(journals.bell()), has_rung: false.into() });
         let waker = Waker::from(Arc::clone(&alarm));
@@ -171,6 +234,9 @@ impl<C: Cache + Send + Sync> Leader<C> {
         let (mut out, mut beats) = (Vec::new(), Beats::default());
         let mut sent_bytes = 0;
         while !self.stop.is_set() {
+            if member.is_some_and(|member| !member.group.leads_in(member.epoch)) {
+                return Err(io::Error::other("this server does not lead any more"));
+            }
             let now = clock.moment().into();
             if let Some(number) = beats.due() {
                 let behind = sender.behind_millis(now).try_into().unwrap_or(u32::MAX);
@@ -248,44 +314,12 @@ impl Wake for Alarm {
     }
 }
 
-/// Reads more of a greeting; fails at its end in time.
-pub(super) fn receive(
-    mut stream: &TcpStream,
-    input: &mut Vec<u8>,
-    end: Instant,
-    stop: &Stop,
-) -> io::Result<()> {
-    const SLICE: Duration = Duration::from_millis(200);
-    let mut bytes = [0; 4096];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the greeting takes too long"));
-        }
-        if stop.is_set() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        stream.set_read_timeout(Some(left.min(SLICE)))?;
-        match stream.read(&mut bytes) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(len) => {
-                input.extend_from_slice(bytes.get(..len).unwrap_or_default());
-                return Ok(());
-            }
-            Err(error) if is_silence(&error) => (),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Whether a read ended because nothing came in time.
-pub(super) fn is_silence(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
-}
-
 /// Reads what a follower acknowledges, until the connection ends.
-fn read_acks(mut stream: &TcpStream, status: &FollowerStatus) -> io::Result<()> {
+fn read_acks(
+    mut stream: &TcpStream,
+    status: &FollowerStatus,
+    member: Option<&FollowingMember<'_>>,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
     loop {
@@ -304,10 +338,14 @@ fn read_acks(mut stream: &TcpStream, status: &FollowerStatus) -> io::Result<()> 
         while let Some((frame, len)) =
             Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?
         {
-            let Frame::Ack { batch, beat } = frame else {
+            let Frame::Ack { batch, beat, has_all, promises } = frame else {
                 return Err(io::Error::other("it sends what does not belong there"));
             };
-            status.note_ack(batch, beat);
+            let sent = status.note_ack(batch, beat);
+            if let Some(FollowingMember { process, group, .. }) = member {
+                let promised = sent.filter(|_| promises);
+                group.with(|member, now| member.note_ack(process, now, has_all, promised));
+            }
             input.drain(..len);
         }
     }

@@ -8,19 +8,19 @@
 mod follower;
 mod leader;
 mod status;
-mod stop;
 
-pub(crate) use status::{FollowerStatus, LinkShown, ReplicationStatus};
-
+use crate::cluster::Coordination;
+use crate::peers::Stop;
 use crate::server::Server;
-use larder_replica::Secret;
+use larder_etcd::EtcdSettings;
+use larder_replica::{Addresses, Secret};
 use larder_store::cache::Cache;
 use larder_store::journal::JournaledCache;
+pub(crate) use status::{FollowerStatus, LinkShown, ReplicationStatus};
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use stop::Stop;
 
 /// The threads of replication.
 #[derive(Debug)]
@@ -44,10 +44,48 @@ impl Replication {
             let (server, cache) = (Arc::clone(server), cache.clone());
             let stop = Arc::clone(&replication.stop);
             replication.spawn("follower", move || {
-                follower::Follower::new(server, address, secret, stop).run(cache.engine());
+                let follower = follower::Follower::new(server, secret, stop);
+                follower.follow_always(&address, cache.engine());
             })?;
         }
         Ok(replication)
+    }
+
+    /// Starts to take part in the group that the options name.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn take_part<C: Cache>(
+        &mut self,
+        server: &Arc<Server>,
+        cache: &C,
+        secret: Option<Secret>,
+        etcd: &EtcdSettings,
+        addresses: &Addresses,
+    ) -> io::Result<()> {
+        let Some(group) = server.group.clone() else { return Ok(()) };
+        let coordination =
+            || Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone());
+        type Task = fn(&Coordination, &Stop);
+        let tasks: [(&str, Task); 3] = [
+            ("coordinator", Coordination::coordinate),
+            ("presence", Coordination::stay_alive),
+            ("discovery", Coordination::keep_discovery),
+        ];
+        for (name, task) in tasks {
+            let (coordination, stop) = (coordination(), Arc::clone(&self.stop));
+            self.spawn(name, move || task(&coordination, &stop))?;
+        }
+        let (forwarding, stop) = (Arc::clone(&group), Arc::clone(&self.stop));
+        let (forwarder, of_forwarder) = (server.forwarder.clone(), secret.clone());
+        self.spawn("forwarder", move || {
+            forwarder.run(&forwarding, of_forwarder.as_ref(), &stop);
+        })?;
+        let (server, cache, stop) = (Arc::clone(server), cache.clone(), Arc::clone(&self.stop));
+        self.spawn("follower", move || {
+            let follower = follower::Follower::new(server, secret, stop);
+            follower.take_part(&group, &cache, cache.engine());
+        })
     }
 
     /// Starts to serve followers at these sockets.

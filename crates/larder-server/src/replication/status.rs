@@ -1,6 +1,7 @@
 //! What is known of replication, for `stats replication`.
 
-use larder_replica::{ApplierCounts, SenderCounts};
+use crate::cluster::boot_millis;
+use larder_replica::{ApplierCounts, Millis, SenderCounts};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,9 +70,16 @@ struct FollowerState {
     shown: FollowerShown,
     /// Batches with their changes, and beats with their times, that are not acknowledged.
     batches: VecDeque<(u64, u64)>,
-    beats: VecDeque<(u64, Instant)>,
+    beats: VecDeque<(u64, Sent)>,
     /// How long the last acknowledged beat was under way.
     round_trip: Duration,
+}
+
+/// When a beat was sent, on two clocks: that of latencies, and that of promises.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Instant,
+    boot_millis: Millis,
 }
 
 /// What is shown of a follower.
@@ -105,11 +113,14 @@ impl FollowerStatus {
     pub(super) fn note_beat(&self, number: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.beats.len() < BEATS_MAX {
-            state.beats.push_back((number, Instant::now()));
+            let sent = Sent { at: Instant::now(), boot_millis: boot_millis() };
+            state.beats.push_back((number, sent));
         }
     }
 
-    pub(super) fn note_ack(&self, batch: u64, beat: u64) {
+    /// Notes what was acknowledged; when the last beat was sent that was acknowledged just now.
+    pub(super) fn note_ack(&self, batch: u64, beat: u64) -> Option<Millis> {
+        let mut last = None;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.batches.front().is_some_and(|(number, _)| *number <= batch) {
             state.batches.pop_front();
@@ -117,9 +128,11 @@ impl FollowerStatus {
         while let Some((number, sent)) = state.beats.front().copied()
             && number <= beat
         {
-            state.round_trip = sent.elapsed();
+            state.round_trip = sent.at.elapsed();
+            last = Some(sent.boot_millis);
             state.beats.pop_front();
         }
+        last
     }
 
     /// What is known now.
@@ -127,7 +140,7 @@ impl FollowerStatus {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown = state.shown;
         shown.lag_keys += state.batches.iter().map(|(_, states)| states).sum::<u64>();
-        let under_way = state.beats.front().map_or(Duration::ZERO, |(_, sent)| sent.elapsed());
+        let under_way = state.beats.front().map_or(Duration::ZERO, |(_, sent)| sent.at.elapsed());
         shown.lag += state.round_trip.max(under_way);
         shown
     }

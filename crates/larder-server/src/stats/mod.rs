@@ -1,6 +1,7 @@
 //! `stats`: every page is made of rows of the table (`table.rs`), which is where a statistic is added.
 //! Names and order are memcached's; what Larder does not have is a constant.
 
+mod cluster;
 mod conns;
 mod flash;
 mod general;
@@ -53,6 +54,7 @@ pub(crate) fn answer(
         b"hotkeys" => "hotkeys",
         b"prefixes" => "prefixes",
         b"replication" => "replication",
+        b"cluster" => "cluster",
         b"sizes" => {
             stat("sizes_status", "disabled");
             return StatsAnswer::Lines;

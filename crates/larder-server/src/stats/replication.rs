@@ -5,10 +5,12 @@ use super::row::Unit::{Bytes, Seconds};
 use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
 use crate::replication::LinkShown;
+use larder_replica::Role;
 use std::time::Duration;
 
-const FOLLOWS: Condition =
-    Condition::new("with `--follow`", |snapshot, _| snapshot.server.replication.link.is_some());
+const FOLLOWS: Condition = Condition::new("with `--follow` or `--cluster`", |snapshot, _| {
+    snapshot.server.replication.link.is_some()
+});
 const LEADS: Condition = Condition::new("with `--replicate-on`", |snapshot, _| {
     snapshot.server.options.replicate_on.is_some()
 });
@@ -18,7 +20,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::text(
         "role",
         Server(|s| role(s).into()),
-        "What it is to other servers: `leader` with `--replicate-on`, `follower` with `--follow` (with both, too), or `alone`.",
+        "What it is to other servers: `leader` with `--replicate-on`, `follower` with `--follow` (with both, too), or `alone`. \
+         With `--cluster`, what it is in its group.",
     ),
     Row::gauge("followers", Server(|s| s.server.replication.followers().len().into()), "Followers that are connected.")
         .metric("larder_replication_followers", &[])
@@ -53,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .unit(Bytes)
     .shown(LEADS),
-    Row::text("leader", Server(|s| s.server.options.follow.clone().unwrap_or_default().into()), "Address of the leader.")
+    Row::text("leader", Server(|s| leader(s).into()), "Address of the leader.")
         .shown(FOLLOWS),
     Row::text(
         "link",
@@ -174,11 +177,29 @@ pub(super) const FOLLOWER: &[Row] = &[
 
 fn role(snapshot: &Snapshot<'_>) -> &'static str {
     let options = &snapshot.server.options;
+    if let Some(group) = &snapshot.server.group {
+        return match group.role() {
+            Role::Alone => "alone",
+            Role::Leader { .. } => "leader",
+            Role::Follower { .. } => "follower",
+        };
+    }
     match (&options.follow, &options.replicate_on) {
         (Some(_), _) => "follower",
         (None, Some(_)) => "leader",
         (None, None) => "alone",
     }
+}
+
+fn leader(snapshot: &Snapshot<'_>) -> String {
+    let of_group = snapshot.server.group.as_ref().and_then(|group| {
+        let Role::Follower { leader, .. } = group.role() else { return None };
+        group.see(|member| {
+            let addresses = member.view().addresses.get(&leader.node);
+            addresses.map(|addresses| addresses.members.clone())
+        })
+    });
+    of_group.or(snapshot.server.options.follow.clone()).unwrap_or_default()
 }
 
 fn longest_lag(snapshot: &Snapshot<'_>) -> Duration {

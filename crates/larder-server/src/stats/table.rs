@@ -10,14 +10,14 @@
 use super::row::{Entry, Metric, Row};
 use super::snapshot::Snapshot;
 use super::{
-    conns, flash, general, hot_keys, items, latency, memory, mrc, replication, settings, slabs,
-    socket, tls,
+    cluster, conns, flash, general, hot_keys, items, latency, memory, mrc, replication, settings,
+    slabs, socket, tls,
 };
 use crate::server::Server;
 use larder_operations::{CommandClass, Hot};
 
 /// Every page that has rows.
-pub static PAGES: [&Page; 12] = [
+pub static PAGES: [&Page; 13] = [
     &Page {
         name: "general",
         sections: &[Section {
@@ -90,6 +90,7 @@ pub static PAGES: [&Page; 12] = [
             Section { each: Each::Follower, rows: &[replication::FOLLOWER] },
         ],
     },
+    &Page { name: "cluster", sections: &[Section { each: Each::Server, rows: &[cluster::ROWS] }] },
 ];
 
 /// What one `stats` request shows.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Set once, at the end.
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     is_set: AtomicBool,
     /// Closed when it is set, so that a thread that polls sockets wakes.
     ends: Mutex<Option<UnixStream>>,
@@ -20,30 +20,30 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let (end, polled) = UnixStream::pair()?;
         let (ends, condition) = (Mutex::new(Some(end)), Condvar::new());
         Ok(Self { is_set: AtomicBool::new(false), ends, polled, condition })
     }
 
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         self.is_set.store(true, Ordering::Release);
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.condition.notify_all();
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
 
     /// Waits for this time, or until it is set.
-    pub(super) fn wait(&self, time: Duration) {
+    pub(crate) fn wait(&self, time: Duration) {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.condition.wait_timeout_while(ends, time, |ends| ends.is_some());
     }
 
     /// Waits until one of the sockets has a connection; false if it was set.
-    pub(super) fn wait_for_connection(&self, sockets: &[TcpListener]) -> bool {
+    pub(crate) fn wait_for_connection(&self, sockets: &[TcpListener]) -> bool {
         let sockets = sockets.iter().map(AsFd::as_fd).chain([self.polled.as_fd()]);
         let mut polled: Vec<PollFd<'_>> =
             sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();

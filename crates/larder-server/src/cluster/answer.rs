@@ -1,0 +1,227 @@
+//! Answers the requests that other members forward, with a session for each of their clients' connections.
+
+use super::forward::conversation_of;
+use super::group::Group;
+use crate::peers::{Stop, is_silence};
+use crate::server::Server;
+use larder_operations::{Counters, OpContext};
+use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
+use larder_session::{Context, Next, Session, Settings};
+use larder_store::Engine;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// How often this side says that it is alive.
+const BEAT: Duration = Duration::from_millis(100);
+/// How often it is looked whether slower storage has answered.
+const POLL: Duration = Duration::from_millis(1);
+/// Answers in one frame, in bytes.
+const PIECE_LEN: usize = 256 << 10;
+const READ_LEN: usize = 256 << 10;
+/// The clients' connections that one member may have requests of.
+const ROUTES_MAX: usize = 1 << 20;
+
+/// Handles to the cache for forwarded requests, which connections share.
+pub(crate) struct Answerer<E: Engine> {
+    server: Arc<Server>,
+    group: Arc<Group>,
+    settings: Settings,
+    handles: Vec<Mutex<E>>,
+    next: AtomicUsize,
+}
+
+/// A client's connection to the other member.
+struct Forwarded<E: Engine> {
+    session: Session<E>,
+    unread: Vec<u8>,
+    output: Vec<u8>,
+    /// The last request has not come as a whole.
+    is_partial: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// All that has come is answered, or the rest of a request is to come.
+    Idle,
+    /// It waits for slower storage, or for acknowledgements.
+    Waiting,
+    /// The other member asks for more when it has room.
+    Full,
+    /// The requests are refused until they are complete.
+    Refusing,
+}
+
+impl<E: Engine> Answerer<E> {
+    pub(crate) fn new(server: &Arc<Server>, group: &Arc<Group>, handles: Vec<E>) -> Self {
+        Self {
+            server: Arc::clone(server),
+            group: Arc::clone(group),
+            // They are answered here, or not at all.
+            settings: Settings { forwards: false, ..server.settings.clone() },
+            handles: handles.into_iter().map(Mutex::new).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Answers requests until the connection ends.
+    pub(crate) fn serve(&self, mut stream: &TcpStream, stop: &Stop) -> io::Result<()> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.handles.len().max(1);
+        let counters = self.server.options.handles() + number;
+        let (Some(handle), Some(counters)) =
+            (self.handles.get(number), self.server.counters.get(counters))
+        else {
+            return Err(io::Error::other("there is no handle"));
+        };
+        let mut all: HashMap<u64, Forwarded<E>> = HashMap::new();
+        let (mut input, mut bytes, mut out) = (Vec::new(), vec![0; READ_LEN], Vec::new());
+        let (mut beaten, mut beats, mut waits) = (Instant::now(), 0, false);
+        while !stop.is_set() {
+            stream.set_read_timeout(Some(if waits { POLL } else { BEAT }))?;
+            match stream.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
+                Err(error) if is_silence(&error) => (),
+                Err(error) => return Err(error),
+            }
+            let mut at = 0;
+            {
+                let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
+                let rest = |at| input.get(at..).unwrap_or_default();
+                while let Some((frame, len)) =
+                    Frame::read(rest(at), FRAME_LEN_MAX).map_err(io::Error::other)?
+                {
+                    self.take(&frame, &mut all, (&mut *engine, counters), &mut out)?;
+                    at += len;
+                }
+                if waits {
+                    for (route, conversation) in &mut all {
+                        if conversation.state == State::Waiting {
+                            self.answer(*route, conversation, (&mut *engine, counters), &mut out);
+                        }
+                    }
+                }
+            }
+            input.drain(..at);
+            waits = all.values().any(|conversation| conversation.state == State::Waiting);
+            if beaten.elapsed() >= BEAT {
+                (beaten, beats) = (Instant::now(), beats + 1);
+                Frame::Beat { number: beats, behind_millis: 0 }.write(&mut out);
+            }
+            stream.write_all(&out)?;
+            out.clear();
+        }
+        Ok(())
+    }
+
+    fn take(
+        &self,
+        frame: &Frame<'_>,
+        all: &mut HashMap<u64, Forwarded<E>>,
+        cache: (&mut E, &Counters),
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        match *frame {
+            Frame::Open { route, conversation } if all.len() < ROUTES_MAX => {
+                let conversation = conversation_of(conversation)
+                    .ok_or_else(|| io::Error::other("there is no such protocol"))?;
+                let opened = Forwarded {
+                    session: Session::forwarded(conversation),
+                    unread: Vec::new(),
+                    output: Vec::new(),
+                    is_partial: false,
+                    state: State::Idle,
+                };
+                all.insert(route, opened);
+            }
+            Frame::Pass { route, more, bytes } => {
+                let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
+                let begins = !conversation.is_partial;
+                conversation.is_partial = more;
+                if begins && !self.group.is_serving() {
+                    conversation.state = State::Refusing;
+                }
+                if conversation.state == State::Refusing {
+                    if !more {
+                        conversation.state = State::Idle;
+                    }
+                    if begins {
+                        Frame::Answer { route, end: AnswerEnd::Moved, bytes: b"" }.write(out);
+                    }
+                    return Ok(());
+                }
+                conversation.unread.extend_from_slice(bytes);
+                self.answer(route, conversation, cache, out);
+            }
+            Frame::GoOn { route } => {
+                let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
+                if conversation.state == State::Full {
+                    self.answer(route, conversation, cache, out);
+                }
+            }
+            Frame::Shut { route } => {
+                if let Some(mut conversation) = all.remove(&route) {
+                    conversation.session.close(&*self.server);
+                }
+            }
+            _ => return Err(io::Error::other("it sends what does not belong there")),
+        }
+        Ok(())
+    }
+
+    /// Answers what has come, as far as that goes.
+    fn answer(
+        &self,
+        route: u64,
+        conversation: &mut Forwarded<E>,
+        (engine, counters): (&mut E, &Counters),
+        out: &mut Vec<u8>,
+    ) {
+        let Forwarded { session, unread, output, is_partial, state } = conversation;
+        let waker = || Waker::noop().clone();
+        loop {
+            let now = self.server.clock.moment();
+            let operations = OpContext::new(engine, counters, &self.settings.limits, now);
+            let (host, settings) = (&*self.server, &self.settings);
+            let mut cx = Context { operations, host, settings, waker: &waker };
+            let progress = session.receive(&mut cx, unread, output);
+            unread.drain(..progress.consumed);
+            let end = match progress.next {
+                _ if progress.hold => {
+                    *state = State::Waiting;
+                    return;
+                }
+                Next::Yield => continue,
+                Next::Wait => {
+                    *state = State::Waiting;
+                    return;
+                }
+                Next::Read { .. } if *is_partial => {
+                    *state = State::Idle;
+                    return;
+                }
+                // It was said that the requests are whole.
+                Next::Read { .. } if !unread.is_empty() => AnswerEnd::Close,
+                Next::Read { .. } => AnswerEnd::Done,
+                Next::Write => AnswerEnd::More,
+                Next::Close => AnswerEnd::Close,
+            };
+            *state = if end == AnswerEnd::More { State::Full } else { State::Idle };
+            let mut pieces = output.chunks(PIECE_LEN).peekable();
+            while let Some(bytes) = pieces.next() {
+                let end = if pieces.peek().is_some() { AnswerEnd::Follows } else { end };
+                Frame::Answer { route, end, bytes }.write(out);
+            }
+            if output.is_empty() {
+                Frame::Answer { route, end, bytes: b"" }.write(out);
+            }
+            output.clear();
+            return;
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! The way of requests to the leader: one connection for all of this server's clients.
+//!
+//! Sessions append what they forward to the output of the connection, and are woken when their answers have come. One
+//! thread connects, one writes and one reads. While there is no connection, sessions wait for one, or until this
+//! server leads, but no longer than a second.
+
+use super::group::Group;
+use crate::peers::{Dialed, Stop, dial, is_silence};
+use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame, HelloMember, Purpose, Role, Secret};
+use larder_session::{Conversation, Route, Routed};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// How long requests wait for a leader.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How soon requests are sent again that whoever was taken for the leader did not answer.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How often it is looked whether they have waited for too long, and whether there is a leader.
+const TICK: Duration = Duration::from_millis(20);
+/// A leader that says nothing for this long is gone: it says something ten times a second.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// How long a read waits before it looks whether the connection is to end.
+const SLICE: Duration = Duration::from_millis(100);
+/// Bytes that may wait to be sent before sessions have to wait with more of a long value.
+const OUTPUT_MAX: usize = 1 << 20;
+/// The bytes of requests in one frame.
+const PIECE_LEN: usize = 256 << 10;
+const READ_LEN: usize = 256 << 10;
+
+/// The numbers by which members tell each other of conversations.
+const CONVERSATIONS: [(Conversation, u8); 3] =
+    [(Conversation::Memcached, 0), (Conversation::Resp2, 2), (Conversation::Resp3, 3)];
+
+fn number_of(conversation: Conversation) -> u8 {
+    let of = CONVERSATIONS.iter().find(|(of, _)| *of == conversation);
+    of.map_or(0, |(_, number)| *number)
+}
+
+/// The conversation of a number.
+pub(super) fn conversation_of(number: u8) -> Option<Conversation> {
+    let of = CONVERSATIONS.iter().find(|(_, of)| *of == number);
+    of.map(|(conversation, _)| *conversation)
+}
+
+/// What sessions and threads share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Forwarder(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Batches of requests that were forwarded, and connections so far.
+    forwarded: AtomicU64,
+    connections: AtomicU64,
+    next_route: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    link: Option<Arc<Link>>,
+    /// Those who wait for a connection.
+    waiting: Vec<Wait>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    since: Instant,
+    whose: Arc<Mutex<RouteState>>,
+    /// Which of its requests wait.
+    round: u64,
+    /// When to try again, if there is a connection.
+    again_at: Instant,
+}
+
+/// A connection to the leader.
+#[derive(Debug)]
+struct Link {
+    stream: TcpStream,
+    output: Mutex<Output>,
+    /// There is output, or it has become less.
+    has_output: Condvar,
+    routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Output {
+    bytes: Vec<u8>,
+    is_closed: bool,
+    /// Those who wait until there is less.
+    waiting: Vec<Waker>,
+}
+
+/// What has come for a session.
+#[derive(Debug, Default)]
+struct RouteState {
+    answers: Vec<u8>,
+    /// What has become of its requests.
+    routed: Option<Routed>,
+    waker: Option<Waker>,
+    /// Since when its requests have waited for a leader.
+    waits_since: Option<Instant>,
+    /// Rises when requests are sent: who waits for a leader does so for those of one round.
+    round: u64,
+}
+
+/// A session's way to the leader.
+#[derive(Debug)]
+struct ToLeader {
+    forwarder: Forwarder,
+    conversation: Conversation,
+    state: Arc<Mutex<RouteState>>,
+    /// The connection, and the number of the conversation on it.
+    on: Option<(Arc<Link>, u64)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RouteState {
+    fn end(&mut self, routed: Routed) {
+        self.routed = Some(routed);
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Forwarder {
+    /// A way for a new conversation.
+    pub(crate) fn open(&self, conversation: Conversation) -> Box<dyn Route> {
+        Box::new(ToLeader {
+            forwarder: self.clone(),
+            conversation,
+            state: Arc::default(),
+            on: None,
+        })
+    }
+
+    /// Batches of requests that were forwarded so far.
+    pub(crate) fn forwarded(&self) -> u64 {
+        self.0.forwarded.load(Ordering::Relaxed)
+    }
+
+    /// Connections to leaders so far.
+    pub(crate) fn connections(&self) -> u64 {
+        self.0.connections.load(Ordering::Relaxed)
+    }
+
+    /// This server leads, and answers what waits.
+    pub(crate) fn note_leading(&self) {
+        self.end_waits(|_| Some(Routed::Again));
+    }
+
+    fn end_waits(&self, how: impl Fn(&Wait) -> Option<Routed>) {
+        let mut ended = Vec::new();
+        lock(&self.0.state).waiting.retain(|wait| {
+            let routed = how(wait);
+            ended.extend(routed.map(|routed| (Arc::clone(&wait.whose), wait.round, routed)));
+            routed.is_none()
+        });
+        for (whose, round, routed) in ended {
+            let mut state = lock(&whose);
+            if state.round == round && state.routed.is_none() {
+                state.end(routed);
+            }
+        }
+    }
+
+    /// Connects to whoever leads, until the end.
+    pub(crate) fn run(&self, group: &Group, secret: Option<&Secret>, stop: &Arc<Stop>) {
+        let mut threads: Vec<std::thread::JoinHandle<()>> = Vec::new();
+        let mut led = None;
+        while !stop.is_set() {
+            let role = group.role();
+            let leader = match &role {
+                Role::Follower { leader, .. } => Some(leader.clone()),
+                Role::Alone | Role::Leader { .. } => None,
+            };
+            let is_up = lock(&self.0.state).link.is_some();
+            if is_up && led != leader {
+                self.close();
+            }
+            let is_wanted = !is_up || led != leader;
+            if let Some(leader) = leader.filter(|_| is_wanted) {
+                match self.connect(group, &leader, secret, stop) {
+                    Ok(link) => {
+                        threads.retain(|thread| !thread.is_finished());
+                        self.begin(&link, &mut threads, stop);
+                        led = Some(leader);
+                    }
+                    Err(error) => tracing::debug!("no requests go to {}: {error}", leader.node),
+                }
+            }
+            if group.is_serving() {
+                self.note_leading();
+            }
+            let (is_up, now) = (lock(&self.0.state).link.is_some(), Instant::now());
+            self.end_waits(|wait| match wait {
+                wait if now.duration_since(wait.since) > WAIT_MAX => Some(Routed::Nobody),
+                wait if is_up && now >= wait.again_at => Some(Routed::Again),
+                _ => None,
+            });
+            group.wait_for_change(&role, TICK);
+        }
+        self.close();
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    fn connect(
+        &self,
+        group: &Group,
+        leader: &larder_replica::Process,
+        secret: Option<&Secret>,
+        stop: &Stop,
+    ) -> io::Result<(Arc<Link>, Vec<u8>)> {
+        let address = group.see(|member| member.view().addresses.get(&leader.node).cloned());
+        let address = address.ok_or_else(|| io::Error::other("it has told no address"))?;
+        let (me, name) = (group.me(), group.full_name());
+        let member = Some(HelloMember { group: &name, boot: me.boot });
+        let dialed = dial(&address.members, secret, &me.node, member, Purpose::Forward, stop)?;
+        let Dialed { stream, welcomed, rest } = dialed;
+        if welcomed.boot != leader.boot {
+            return Err(io::Error::other("another process answers there"));
+        }
+        stream.set_read_timeout(Some(SLICE))?;
+        stream.set_write_timeout(Some(SILENCE_MAX))?;
+        let link = Link {
+            stream,
+            output: Mutex::default(),
+            has_output: Condvar::new(),
+            routes: Mutex::default(),
+        };
+        Ok((Arc::new(link), rest))
+    }
+
+    /// Starts the threads of a connection.
+    fn begin(
+        &self,
+        (link, rest): &(Arc<Link>, Vec<u8>),
+        threads: &mut Vec<std::thread::JoinHandle<()>>,
+        stop: &Arc<Stop>,
+    ) {
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.to_owned()).spawn(run).ok()
+        };
+        let (writing, reading) = (Arc::clone(link), Arc::clone(link));
+        let writer = spawn("to leader", Box::new(move || writing.write_all()));
+        let (forwarder, stop, rest) = (self.clone(), Arc::clone(stop), rest.clone());
+        let reader = spawn(
+            "from leader",
+            Box::new(move || {
+                let error = reading.read_all(&forwarder, rest, &stop);
+                tracing::debug!("requests to the leader end: {error}");
+                forwarder.drop_link(&reading);
+            }),
+        );
+        threads.extend(writer);
+        threads.extend(reader);
+        self.0.connections.fetch_add(1, Ordering::Relaxed);
+        lock(&self.0.state).link = Some(Arc::clone(link));
+    }
+
+    fn close(&self) {
+        let link = lock(&self.0.state).link.clone();
+        if let Some(link) = link {
+            self.drop_link(&link);
+        }
+    }
+
+    /// A connection has ended: what was not answered is lost.
+    fn drop_link(&self, link: &Arc<Link>) {
+        let state = &mut lock(&self.0.state);
+        if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            state.link = None;
+        }
+        let _ = link.stream.shutdown(Shutdown::Both);
+        let waiting = {
+            let mut output = lock(&link.output);
+            output.is_closed = true;
+            std::mem::take(&mut output.waiting)
+        };
+        link.has_output.notify_all();
+        waiting.into_iter().for_each(Waker::wake);
+        let routes = std::mem::take(&mut *lock(&link.routes));
+        for route in routes.into_values() {
+            let mut route = lock(&route);
+            if route.routed.is_none() {
+                route.end(Routed::Lost);
+            }
+        }
+    }
+
+    /// Has a session wait for a leader, and not try again before this time has passed.
+    fn wait(&self, whose: &Arc<Mutex<RouteState>>, pause: Duration) {
+        let now = Instant::now();
+        let (since, round) = {
+            let mut state = lock(whose);
+            (*state.waits_since.get_or_insert(now), state.round)
+        };
+        let wait = Wait { since, whose: Arc::clone(whose), round, again_at: now + pause };
+        lock(&self.0.state).waiting.push(wait);
+    }
+}
+
+impl Link {
+    /// Sends what there is, until the connection is closed.
+    fn write_all(&self) {
+        let mut sending = Vec::new();
+        loop {
+            let waiting = {
+                let output = lock(&self.output);
+                let is_idle = |output: &mut Output| output.bytes.is_empty() && !output.is_closed;
+                let mut output = self
+                    .has_output
+                    .wait_while(output, is_idle)
+                    .unwrap_or_else(PoisonError::into_inner);
+                if output.is_closed {
+                    return;
+                }
+                std::mem::swap(&mut output.bytes, &mut sending);
+                std::mem::take(&mut output.waiting)
+            };
+            waiting.into_iter().for_each(Waker::wake);
+            if (&self.stream).write_all(&sending).is_err() {
+                // The reader finds out, too.
+                let _ = self.stream.shutdown(Shutdown::Both);
+                return;
+            }
+            sending.clear();
+            sending.shrink_to(OUTPUT_MAX);
+        }
+    }
+
+    /// Distributes answers until the connection ends; why it has.
+    fn read_all(
+        self: &Arc<Self>,
+        forwarder: &Forwarder,
+        mut input: Vec<u8>,
+        stop: &Stop,
+    ) -> io::Error {
+        let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
+        loop {
+            loop {
+                match Frame::read(&input, FRAME_LEN_MAX) {
+                    Ok(Some((frame, len))) => {
+                        if let Frame::Answer { route, end, bytes } = frame {
+                            self.distribute(forwarder, route, end, bytes);
+                        } else if !matches!(frame, Frame::Beat { .. }) {
+                            return io::Error::other("it sends what does not belong there");
+                        }
+                        input.drain(..len);
+                    }
+                    Ok(None) => break,
+                    Err(error) => return io::Error::other(error),
+                }
+            }
+            match (&self.stream).read(&mut bytes) {
+                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(len) => {
+                    heard = Instant::now();
+                    input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+                }
+                Err(error) if is_silence(&error) => {
+                    if heard.elapsed() > SILENCE_MAX {
+                        return io::Error::new(io::ErrorKind::TimedOut, "the leader is silent");
+                    }
+                }
+                Err(error) => return error,
+            }
+            if stop.is_set() || lock(&self.output).is_closed {
+                return io::ErrorKind::Interrupted.into();
+            }
+        }
+    }
+
+    fn distribute(
+        self: &Arc<Self>,
+        forwarder: &Forwarder,
+        route: u64,
+        end: AnswerEnd,
+        bytes: &[u8],
+    ) {
+        // Whoever has gone needs no answer.
+        let Some(whose) = lock(&self.routes).get(&route).cloned() else { return };
+        let mut state = lock(&whose);
+        state.answers.extend_from_slice(bytes);
+        match end {
+            AnswerEnd::Follows => (),
+            AnswerEnd::More => state.end(Routed::More),
+            AnswerEnd::Done => state.end(Routed::Done),
+            AnswerEnd::Close => state.end(Routed::Close),
+            AnswerEnd::Moved => {
+                // The next leader answers, if there is one soon.
+                lock(&self.routes).remove(&route);
+                drop(state);
+                forwarder.wait(&whose, AGAIN);
+            }
+        }
+    }
+
+    fn append(&self, frame: &Frame<'_>) {
+        let output = &mut lock(&self.output);
+        if !output.is_closed {
+            let was_empty = output.bytes.is_empty();
+            frame.write(&mut output.bytes);
+            if was_empty {
+                self.has_output.notify_one();
+            }
+        }
+    }
+}
+
+impl ToLeader {
+    /// The connection that there is; opens the conversation on it, if that is not done.
+    fn link(&mut self) -> Option<(Arc<Link>, u64)> {
+        let link = lock(&self.forwarder.0.state).link.clone()?;
+        if let Some((on, route)) = &self.on
+            && Arc::ptr_eq(on, &link)
+            && lock(&link.routes).contains_key(route)
+        {
+            return self.on.clone();
+        }
+        self.leave();
+        let route = self.forwarder.0.next_route.fetch_add(1, Ordering::Relaxed);
+        lock(&link.routes).insert(route, Arc::clone(&self.state));
+        if lock(&link.output).is_closed {
+            lock(&link.routes).remove(&route);
+            return None;
+        }
+        link.append(&Frame::Open { route, conversation: number_of(self.conversation) });
+        self.on = Some((link, route));
+        self.on.clone()
+    }
+}
+
+impl Route for ToLeader {
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
+        {
+            let mut state = lock(&self.state);
+            state.waker = Some(waker.clone());
+            state.routed = None;
+            state.answers.clear();
+            state.round += 1;
+        }
+        let Some((link, route)) = self.link() else {
+            let mut state = lock(&self.state);
+            if state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
+                return state.end(Routed::Nobody);
+            }
+            drop(state);
+            self.forwarder.wait(&self.state, Duration::ZERO);
+            return;
+        };
+        self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
+        let mut pieces = bytes.chunks(PIECE_LEN).peekable();
+        while let Some(bytes) = pieces.next() {
+            let more = more || pieces.peek().is_some();
+            link.append(&Frame::Pass { route, more, bytes });
+        }
+        // The connection may have ended before it was known that something was to come on it.
+        if lock(&link.output).is_closed {
+            let mut state = lock(&self.state);
+            if state.routed.is_none() {
+                state.end(Routed::Lost);
+            }
+        }
+    }
+
+    fn has_room(&mut self, waker: &Waker) -> bool {
+        let link = lock(&self.forwarder.0.state).link.clone();
+        let Some(link) = link else {
+            {
+                let mut state = lock(&self.state);
+                if state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
+                    return true;
+                }
+                state.waker = Some(waker.clone());
+                state.routed = None;
+            }
+            self.forwarder.wait(&self.state, Duration::ZERO);
+            return false;
+        };
+        let mut output = lock(&link.output);
+        let has_room = output.is_closed || output.bytes.len() < OUTPUT_MAX;
+        if !has_room {
+            output.waiting.push(waker.clone());
+        }
+        has_room
+    }
+
+    fn take(&mut self, into: &mut Vec<u8>) -> Routed {
+        let mut state = lock(&self.state);
+        into.append(&mut state.answers);
+        let routed = state.routed.unwrap_or(Routed::Waiting);
+        match routed {
+            Routed::Waiting | Routed::Again | Routed::Lost => (),
+            Routed::More => (state.routed, state.waits_since) = (None, None),
+            Routed::Done | Routed::Close | Routed::Nobody => state.waits_since = None,
+        }
+        routed
+    }
+
+    fn go_on(&mut self) {
+        if let Some((link, route)) = &self.on {
+            link.append(&Frame::GoOn { route: *route });
+        }
+    }
+}
+
+impl ToLeader {
+    /// Ends the conversation where it was.
+    fn leave(&mut self) {
+        if let Some((link, route)) = self.on.take() {
+            lock(&link.routes).remove(&route);
+            link.append(&Frame::Shut { route });
+        }
+    }
+}
+
+impl Drop for ToLeader {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

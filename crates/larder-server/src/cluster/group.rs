@@ -1,0 +1,155 @@
+//! What all threads of a member know of its group.
+
+use crate::options::{self, Options};
+use larder_etcd::{Discovery, GroupName};
+use larder_replica::{Addresses, InDoubt, Member, MemberSettings, Millis, Process, Role};
+use nix::time::{ClockId, clock_gettime};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Where clients and members find this server: as it was told, or at the addresses at which it listens, on the host
+/// of `--replicate-on` if it listens on all.
+#[must_use]
+pub fn addresses(
+    options: &Options,
+    clients: &Option<SocketAddr>,
+    followers: &[TcpListener],
+) -> Addresses {
+    let members = followers.iter().find_map(|socket| socket.local_addr().ok());
+    let host = members.map(|address| address.ip());
+    let at = |address: SocketAddr| match host {
+        Some(host) if address.ip().is_unspecified() => SocketAddr::new(host, address.port()),
+        _ => address,
+    };
+    let members = members.map(|address| address.to_string()).unwrap_or_default();
+    let found = clients.map(|address| at(address).to_string());
+    Addresses { clients: options.advertise.clone().or(found), members }
+}
+
+/// What all threads know of the group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) name: GroupName,
+    member: Mutex<Member>,
+    changed: Condvar,
+    /// The time until which this server may answer as the leader.
+    serves_until: AtomicU64,
+    /// The epoch in which this server is ready to lead: it follows nobody any more.
+    ready_epoch: AtomicU32,
+    /// Times that this server began to lead.
+    pub(crate) elections: AtomicU64,
+    /// The servers that clients are told of.
+    pub(crate) discovery: Mutex<Discovery>,
+}
+
+/// A clock that goes on while the machine is suspended, so that a leader that wakes up knows that it was away.
+pub(crate) fn boot_millis() -> Millis {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+    time.map_or(Millis::MAX, |time| time.as_millis().try_into().unwrap_or(Millis::MAX))
+}
+
+impl Group {
+    /// The group that the options name.
+    pub(crate) fn of(options: &Options) -> Option<Self> {
+        let cluster = options.cluster.clone()?;
+        let me = Process { node: options.node_name(), boot: rand::random() };
+        let in_doubt = match options.doubt {
+            options::InDoubt::Stop => InDoubt::Stop,
+            options::InDoubt::Serve => InDoubt::Serve,
+        };
+        let unclean_after = options.unclean_after.map(|secs| secs.saturating_mul(1000));
+        let member = Member::new(MemberSettings { me, in_doubt, unclean_after });
+        Some(Self {
+            name: GroupName { cluster, group: options.group.clone() },
+            member: Mutex::new(member),
+            changed: Condvar::new(),
+            serves_until: AtomicU64::new(0),
+            ready_epoch: AtomicU32::new(0),
+            elections: AtomicU64::new(0),
+            discovery: Mutex::default(),
+        })
+    }
+
+    /// The names of cluster and group, as members say them to each other.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.name.cluster, self.name.group)
+    }
+
+    /// Whether this server may answer requests about items.
+    pub(crate) fn is_serving(&self) -> bool {
+        boot_millis() < self.serves_until.load(Ordering::Acquire)
+    }
+
+    /// Has the member do something, and takes note of what has become of it.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Member, Millis) -> R) -> R {
+        let mut member = self.lock();
+        let result = act(&mut member, boot_millis());
+        self.publish(&member);
+        drop(member);
+        self.changed.notify_all();
+        result
+    }
+
+    fn publish(&self, member: &Member) {
+        let is_ready = match member.role() {
+            Role::Leader { epoch, .. } => epoch == self.ready_epoch.load(Ordering::Acquire),
+            Role::Alone | Role::Follower { .. } => false,
+        };
+        let until = if is_ready { member.serves_until() } else { 0 };
+        self.serves_until.store(until, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Member> {
+        self.member.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the member.
+    pub(crate) fn see<R>(&self, look: impl FnOnce(&Member) -> R) -> R {
+        look(&self.lock())
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.see(Member::role)
+    }
+
+    pub(crate) fn me(&self) -> Process {
+        self.see(|member| member.me().clone())
+    }
+
+    /// Waits until the role is another one than this, or for this time.
+    pub(crate) fn wait_for_change(&self, from: &Role, time: Duration) -> Role {
+        let member = self.lock();
+        let waited = self.changed.wait_timeout_while(member, time, |member| member.role() == *from);
+        let (member, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        member.role()
+    }
+
+    /// Waits until something happens, or for this time.
+    pub(crate) fn wait(&self, time: Duration) {
+        let _ = self.changed.wait_timeout(self.lock(), time);
+    }
+
+    /// This server follows nobody any more, and may lead in this epoch.
+    pub(crate) fn note_ready(&self, epoch: u32) {
+        self.ready_epoch.store(epoch, Ordering::Release);
+        self.elections.fetch_add(1, Ordering::Relaxed);
+        self.with(|_, _| ());
+    }
+
+    /// Whether this server leads in this epoch, as far as it knows.
+    pub(crate) fn leads_in(&self, epoch: u32) -> bool {
+        matches!(self.role(), Role::Leader { epoch: now, .. } if now == epoch)
+    }
+
+    /// The epoch in which this server is ready to lead, if it leads.
+    pub(crate) fn leading_epoch(&self) -> Option<u32> {
+        match self.role() {
+            Role::Leader { epoch, .. } if epoch == self.ready_epoch.load(Ordering::Acquire) => {
+                Some(epoch)
+            }
+            _ => None,
+        }
+    }
+}

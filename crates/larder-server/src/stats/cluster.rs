@@ -1,0 +1,135 @@
+//! Rows of `stats cluster`, Larder's own: this member of a group (`--cluster`).
+
+use super::row::Source::Server;
+use super::row::Unit::Seconds;
+use super::row::{Condition, Row, Value};
+use super::snapshot::Snapshot;
+use crate::cluster::{Group, boot_millis};
+use larder_replica::Role;
+use std::time::Duration;
+
+const MEMBER: Condition =
+    Condition::new("with `--cluster`", |snapshot, _| snapshot.server.group.is_some());
+
+pub(super) const ROWS: &[Row] = &[
+    Row::text(
+        "cluster",
+        Server(|s| text(s, |group| group.name.cluster.clone())),
+        "Name of the cluster.",
+    )
+    .shown(MEMBER),
+    Row::text("group", Server(|s| text(s, |group| group.name.group.clone())), "Name of the group.")
+        .shown(MEMBER),
+    Row::text("node", Server(|s| text(s, |group| group.me().node)), "Name of this node.")
+        .shown(MEMBER),
+    Row::text(
+        "role",
+        Server(|s| text(s, |group| role(&group.role()).to_owned())),
+        "What this node is: `leader`, `follower`, or `alone` while no leader is known.",
+    )
+    .shown(MEMBER),
+    Row::text(
+        "leader",
+        Server(|s| text(s, |group| leader(&group.role(), &group.me().node))),
+        "Node that leads, as far as this one knows.",
+    )
+    .shown(MEMBER),
+    Row::gauge(
+        "epoch",
+        Server(|s| number(s, |group| epoch(&group.role()))),
+        "Rises with each leader of the group.",
+    )
+    .metric("larder_cluster_epoch", &[])
+    .shown(MEMBER),
+    Row::gauge(
+        "serving",
+        Server(|s| Value::bit(s.server.group.as_ref().is_some_and(|group| group.is_serving()))),
+        "Whether this node answers requests about items itself, as the leader: 1 or 0.",
+    )
+    .metric("larder_cluster_serving", &[])
+    .shown(MEMBER),
+    Row::text(
+        "in_sync",
+        Server(|s| text(s, |group| in_sync(group).join(" "))),
+        "Nodes that have all items, as the record of the group says: one of them leads next.",
+    )
+    .shown(MEMBER),
+    Row::gauge(
+        "in_sync_count",
+        Server(|s| number(s, |group| in_sync(group).len() as u64)),
+        "How many nodes those are.",
+    )
+    .metric("larder_cluster_in_sync", &[])
+    .shown(MEMBER),
+    Row::gauge(
+        "proof_age",
+        Server(|s| proof_age(s).into()),
+        "The time since etcd was last asked whether this node leads, and said so; 0 on others.",
+    )
+    .unit(Seconds)
+    .shown(MEMBER),
+    Row::counter(
+        "elections",
+        Server(|s| number(s, |group| group.elections.load(std::sync::atomic::Ordering::Relaxed))),
+        "Times that this node has begun to lead.",
+    )
+    .metric("larder_cluster_elections_total", &[])
+    .shown(MEMBER),
+    Row::counter(
+        "forwarded",
+        Server(|s| s.server.forwarder.forwarded().into()),
+        "Batches of requests that were forwarded to the leader.",
+    )
+    .metric("larder_cluster_forwarded_total", &[])
+    .shown(MEMBER),
+    Row::counter(
+        "forwarding_connections",
+        Server(|s| s.server.forwarder.connections().into()),
+        "Connections to leaders for that, so far.",
+    )
+    .shown(MEMBER),
+];
+
+fn text(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> String) -> Value {
+    snapshot.server.group.as_ref().map(|group| of(group)).unwrap_or_default().into()
+}
+
+fn number(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> u64) -> Value {
+    snapshot.server.group.as_ref().map_or(0, |group| of(group)).into()
+}
+
+fn role(role: &Role) -> &'static str {
+    match role {
+        Role::Alone => "alone",
+        Role::Leader { .. } => "leader",
+        Role::Follower { .. } => "follower",
+    }
+}
+
+fn leader(role: &Role, me: &str) -> String {
+    match role {
+        Role::Alone => String::new(),
+        Role::Leader { .. } => me.to_owned(),
+        Role::Follower { leader, .. } => leader.node.clone(),
+    }
+}
+
+fn epoch(role: &Role) -> u64 {
+    match role {
+        Role::Alone => 0,
+        Role::Leader { epoch, .. } | Role::Follower { epoch, .. } => (*epoch).into(),
+    }
+}
+
+fn in_sync(group: &Group) -> Vec<String> {
+    group.see(|member| {
+        let record = member.view().record.as_ref();
+        let in_sync = record.map(|record| &record.in_sync[..]).unwrap_or_default();
+        in_sync.iter().map(|process| process.node.clone()).collect()
+    })
+}
+
+fn proof_age(snapshot: &Snapshot<'_>) -> Duration {
+    let proof = snapshot.server.group.as_ref().and_then(|group| group.see(|m| m.proof()));
+    proof.map_or(Duration::ZERO, |at| Duration::from_millis(boot_millis().saturating_sub(at)))
+}
