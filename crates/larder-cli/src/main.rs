@@ -1,4 +1,6 @@
-//! `larder`: the command-line tool that loads and compares cache servers.
+//! `larder`: the command-line tool that loads and compares cache servers, and shows clusters.
+
+mod cluster;
 
 use clap::{Args, Parser, Subcommand};
 use larder_bench::clients;
@@ -7,7 +9,7 @@ use larder_compare as compare;
 use larder_target::empty_loop;
 use std::process::ExitCode;
 
-/// Load generator for cache servers, and side-by-side comparisons of them
+/// Load generator for cache servers, side-by-side comparisons of them, and clusters of larderds
 #[derive(Debug, Parser)]
 #[command(name = "larder", version)]
 struct Line {
@@ -28,6 +30,11 @@ enum Command {
     },
     /// Compare several cache servers as a suite defines, and write a report
     Compare(compare::Arguments),
+    /// Show the groups of a cluster of larderds
+    Cluster {
+        #[command(subcommand)]
+        task: cluster::Task,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,6 +63,7 @@ struct WithHelp<A: Args> {
 
 fn main() -> ExitCode {
     let result = match Line::parse().command {
+        Command::Cluster { task } => cluster::command(&task, &mut std::io::stdout()),
         Command::Compare(arguments) => with_message(compare::command(&arguments)),
         Command::Bench { load, measure } => match measure {
             None => with_message(larder_bench::bench(&load, &mut std::io::stdout())),
