@@ -1,0 +1,222 @@
+"""etcd, and groups of larderds that elect a leader by it."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+import httpx
+import pymemcache
+
+from replicas import ask, keys
+from server import LARDERD, TIMEOUT_SECS, Server, wait_until
+
+
+def free_port(host="127.0.0.1"):
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        return sock.getsockname()[1]
+
+
+class Etcd:
+    """One etcd, on ports that were free a moment ago."""
+
+    def __init__(self):
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-etcd-")
+        for _ in range(20):
+            if self._start(free_port(), free_port()):
+                return
+        raise AssertionError("etcd does not start")
+
+    def _start(self, clients, peers):
+        self.url = f"http://127.0.0.1:{clients}"
+        peer = f"http://127.0.0.1:{peers}"
+        self.command = [
+            "etcd", "--data-dir", f"{self.dir.name}/{clients}",
+            "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+            "--initial-cluster", f"default={peer}",
+        ]  # fmt: skip
+        return self.start()
+
+    def start(self):
+        """Starts it, again with what it had; false if its ports are taken."""
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + TIMEOUT_SECS
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, "etcd does not answer"
+            try:
+                if httpx.get(self.url + "/health").json().get("health") == "true":
+                    return True
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.02)
+        return False
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
+        self.dir.cleanup()
+
+
+class Node(Server):
+    """A member of a group."""
+
+    def __init__(self, etcd, name, *options, **more):
+        self.name = name
+        options = [
+            "--cluster", "demo", "--node", name, "--etcd", etcd.url,
+            "--replicate-on", "127.0.0.1:0", "-m", "64", "-v", *options,
+        ]  # fmt: skip
+        super().__init__(LARDERD, options=options, **more)
+
+    def seen(self):
+        return self.stats("cluster")
+
+    def leads(self):
+        seen = self.seen()
+        return seen["role"] == "leader" and seen["serving"] == "1"
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Group:
+    """Nodes of one group, for a `with` block. They may be killed and started again in it."""
+
+    def __init__(self, etcd, count=3, *options, **more):
+        self.etcd, self.options, self.more = etcd, options, more
+        self.nodes = {}
+        try:
+            for number in range(1, count + 1):
+                self.start(f"n{number}")
+            self.wait_until_in_sync()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self, name):
+        self.nodes[name] = Node(self.etcd, name, *self.options, **self.more)
+        return self.nodes[name]
+
+    def kill(self, node):
+        """Ends a node at once."""
+        del self.nodes[node.name]
+        node.kill()
+        node.dir.cleanup()
+
+    def wait_until_in_sync(self):
+        """Waits until there is a leader, and all nodes have its items."""
+        names = sorted(self.nodes)
+
+        def is_in_sync():
+            return all(sorted(node.seen()["in_sync"].split()) == names for node in self)
+
+        wait_until(is_in_sync, f"{names} in sync")
+        return self.leader()
+
+    def leader(self):
+        """The node that leads."""
+        wait_until(lambda: any(node.leads() for node in self), "a leader")
+        return next(node for node in self if node.leads())
+
+    def followers(self):
+        return [node for node in self if not node.leads()]
+
+    def __iter__(self):
+        return iter(list(self.nodes.values()))
+
+    def stop(self):
+        for node in self:
+            if node.alive():
+                try:
+                    node.signal(signal.SIGCONT)
+                except ProcessLookupError:
+                    pass
+            node.stop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.stop()
+
+
+class Client:
+    """Sends a set and a get again and again to one node, and records what it was told and when."""
+
+    def __init__(self, node, name):
+        self.port, self.name = node.port, name
+        self.end = threading.Event()
+        self.answers = []
+        self.faults = []
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        sock, number = None, 0
+        while not self.end.is_set():
+            number += 1
+            value = b"%d" % number
+            try:
+                sock = sock or socket.create_connection(("127.0.0.1", self.port), 10)
+                key = b"%s:%d" % (self.name.encode(), number % 50)
+                sock.sendall(b"set %s 0 0 %d\r\n%s\r\nget %s\r\n" % (key, len(value), value, key))
+                found = b"VALUE %s 0 %d\r\n%s\r\nEND\r\n" % (key, len(value), value)
+                answer = b""
+                while not answer.endswith(b"END\r\n") and answer.count(b"ERROR") < 2:
+                    piece = sock.recv(4096)
+                    if not piece:
+                        raise ConnectionError("closed")
+                    answer += piece
+                assert answer == b"STORED\r\n" + found or b"SERVER_ERROR no leader" in answer, answer
+                (self.answers if answer.startswith(b"STORED") else self.faults).append(time.monotonic())
+            except OSError as fault:
+                self.faults.append(time.monotonic())
+                sock = None
+                if not isinstance(fault, ConnectionError):
+                    raise
+                time.sleep(0.005)
+
+    def longest_gap(self):
+        """The longest time without an answer, in seconds."""
+        return max(after - before for before, after in zip(self.answers, self.answers[1:]))
+
+    def __enter__(self):
+        self.thread.start()
+        wait_until(lambda: len(self.answers) > 10, "the first answers")
+        return self
+
+    def __exit__(self, *exc):
+        self.end.set()
+        self.thread.join()
+
+
+def client(node):
+    return pymemcache.Client(("127.0.0.1", node.port), timeout=20, default_noreply=False)
+
+
+def wait_for_same_keys(group):
+    """Waits until all nodes have the same items; each is asked for its own copy by a dump of its keys."""
+    leader = group.leader()
+    for follower in group.followers():
+        wait_until(lambda: keys(leader) == keys(follower), "the same keys")
+
+
+def no_leader(node):
+    return ask(node, b"get a\r\n", b"\r\n") == b"SERVER_ERROR no leader\r\n"

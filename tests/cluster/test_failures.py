@@ -1,0 +1,184 @@
+"""`--cluster`: another node leads when the leader is gone, and nobody else does."""
+
+import signal
+import time
+
+import pytest
+
+from group import Client, Etcd, Group, client, no_leader, wait_for_same_keys
+from replicas import ask
+from server import wait_until
+
+pytestmark = pytest.mark.larder
+
+# How soon clients have to be answered after a leader has ended, and after it stands still or is cut off. The machine
+# may have other things to do, so these are longer than what docs/cluster.md says.
+ENDED_SECS, SILENT_SECS = 3, 8
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+def test_clients_go_on_when_the_leader_is_killed(etcd):
+    with Group(etcd, 3, "--group", "killed") as group:
+        for number in range(3):
+            leader, followers = group.leader(), group.followers()
+            epoch = int(leader.seen()["epoch"])
+            client(leader).set("kept", str(number))
+            cas = int(client(leader).gets("kept")[1])
+            wait_for_same_keys(group)
+            with Client(followers[0], "a") as a, Client(followers[1], "b") as b:
+                group.kill(leader)
+                killed = time.monotonic()
+                for watched in (a, b):
+                    wait_until(lambda: watched.answers[-1] > killed + 0.5, "answers after the end")
+                    # A request that was under way may be answered by nobody.
+                    assert len([fault for fault in watched.faults if fault > killed - 0.1]) <= 2
+            assert max(a.longest_gap(), b.longest_gap()) < ENDED_SECS
+            assert client(followers[0]).get("kept") == b"%d" % number
+            assert int(group.leader().seen()["epoch"]) == epoch + 1
+            # Its CAS is still good, and the next one is higher than any of the old leader's.
+            assert client(followers[1]).cas("kept", "next", str(cas))
+            assert int(client(followers[1]).gets("kept")[1]) >= (epoch + 1) << 48
+            group.start(leader.name)
+            group.wait_until_in_sync()
+            wait_for_same_keys(group)
+
+
+def test_clients_go_on_when_the_leader_stands_still(etcd):
+    with Group(etcd, 3, "--group", "still") as group:
+        leader, followers = group.leader(), group.followers()
+        with Client(followers[0], "a") as a, Client(followers[1], "b") as b:
+            leader.signal(signal.SIGSTOP)
+            stopped = time.monotonic()
+            for watched in (a, b):
+                wait_until(lambda: watched.answers[-1] > stopped + 1, "answers of the next leader")
+            # The old leader wakes up, and does not answer by itself any more.
+            leader.signal(signal.SIGCONT)
+            number = 0
+            while time.monotonic() < stopped + 6:
+                number += 1
+                assert client(leader).set("woken", str(number))
+                assert client(followers[0]).get("woken") == b"%d" % number
+        assert max(a.longest_gap(), b.longest_gap()) < SILENT_SECS
+        assert group.leader() is not leader
+        group.wait_until_in_sync()
+        wait_for_same_keys(group)
+
+
+def test_nobody_notices_that_etcd_is_away(etcd):
+    with Etcd() as own, Group(own, 3) as group:
+        leader = group.leader()
+        with Client(group.followers()[0], "a") as a, Client(leader, "b") as b:
+            own.kill()
+            # For longer than leases last and leaders answer without a proof.
+            time.sleep(5)
+            assert own.start()
+            time.sleep(1)
+            assert group.leader() is leader
+        assert not a.faults and not b.faults
+        assert max(a.longest_gap(), b.longest_gap()) < 1
+        group.wait_until_in_sync()
+
+
+def test_a_leader_without_etcd_and_members_stops_unless_told_otherwise(doubt):
+    with Etcd() as own, Group(own, 2, "--doubt", doubt) as group:
+        leader, follower = group.leader(), group.followers()[0]
+        client(leader).set("a", "1")
+        own.kill()
+        follower.signal(signal.SIGSTOP)
+        if doubt == "stop":
+            wait_until(lambda: no_leader(leader), "the end of answers")
+            # What is not about items is answered.
+            assert ask(leader, b"version\r\n", b"\r\n").startswith(b"VERSION")
+        else:
+            time.sleep(3)
+            assert client(leader).get("a") == b"1"
+        follower.signal(signal.SIGCONT)
+        wait_until(lambda: not no_leader(leader), "answers")
+        assert client(leader).get("a") == b"1"
+
+
+def test_a_node_alone_needs_no_etcd_once_it_leads():
+    with Etcd() as own, Group(own, 1) as group:
+        node = group.leader()
+        client(node).set("a", "1")
+        own.kill()
+        time.sleep(3)
+        assert client(node).get("a") == b"1"
+        assert own.start()
+
+
+def test_all_start_again(etcd):
+    with Group(etcd, 3, "--group", "again") as group:
+        client(group.leader()).set("a", "1")
+        epoch = int(group.leader().seen()["epoch"])
+        for node in list(group):
+            group.kill(node)
+        for number in (1, 2, 3):
+            group.start(f"n{number}")
+        leader = group.wait_until_in_sync()
+        assert int(leader.seen()["epoch"]) == epoch + 1
+        assert client(leader).get("a") is None
+        for node in group:
+            client(node).set("b", "2")
+            assert client(leader).get("b") == b"2"
+
+
+def test_a_node_alone_starts_again(etcd):
+    with Group(etcd, 1, "--group", "alone") as group:
+        client(group.leader()).set("a", "1")
+        group.kill(group.leader())
+        group.start("n1")
+        assert client(group.leader()).get("a") is None
+
+
+def test_a_rolling_restart_keeps_all_items(etcd):
+    with Group(etcd, 3, "--group", "rolling") as group:
+        many = {f"m{number}": b"v%d" % number for number in range(3000)}
+        client(group.leader()).set_many(many)
+        with_large = b"x" * 900_000
+        client(group.leader()).set("large", with_large)
+        for name in ("n1", "n2", "n3"):
+            wait_for_same_keys(group)
+            node = group.nodes.pop(name)
+            assert node.stop() == 0
+            group.start(name)
+            group.wait_until_in_sync()
+        for node in group:
+            assert client(node).get_many(many) == many
+            assert client(node).get("large") == with_large
+
+
+def test_a_member_that_lacks_items_does_not_lead(etcd):
+    with Group(etcd, 2, "--group", "lacking") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        client(leader).set("a", "1")
+        # The follower is away, so the leader is alone in sync; then the leader is away, too.
+        group.kill(follower)
+        wait_until(lambda: leader.seen()["in_sync"] == leader.name, "one member in sync")
+        leader.signal(signal.SIGSTOP)
+        late = group.start(follower.name)
+        wait_until(lambda: late.seen()["role"] == "follower", "the record")
+        time.sleep(3)
+        assert no_leader(late)
+        leader.signal(signal.SIGCONT)
+        group.wait_until_in_sync()
+        assert client(late).get("a") == b"1"
+
+
+def test_unless_that_is_allowed(etcd):
+    with Group(etcd, 2, "--group", "unclean", "--unclean-after", "2") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        group.kill(follower)
+        wait_until(lambda: leader.seen()["in_sync"] == leader.name, "one member in sync")
+        leader.signal(signal.SIGSTOP)
+        late = group.start(follower.name)
+        wait_until(late.leads, "an unclean election")
+        client(late).set("b", "1")
+        leader.signal(signal.SIGCONT)
+        group.wait_until_in_sync()
+        assert client(leader).get("b") == b"1"
