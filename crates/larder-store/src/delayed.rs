@@ -10,9 +10,9 @@
 use crate::cache::CacheControl;
 use crate::segment::MissRatioCurve;
 use crate::{
-    Access, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges, HashedKey, Item,
-    Lease, LimitRefused, Lookup, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace,
-    WalkState, Wanted,
+    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges,
+    HashedKey, Item, Lease, LimitRefused, Lookup, Now, Overheld, Refusal, Seconds, Tag, Updated,
+    WalkPlace, WalkState, Wanted,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -354,15 +354,15 @@ impl<E: Engine> Engine for Handle<E> {
         waits.then(Position::default)
     }
 
-    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> bool {
+    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged {
         let Some(wait) = position.0.get() else {
+            // If there is no room for it, the waker is called when asking again may work.
             if let Some(wait) = self.storage.begin(waker) {
-                return position.0.set(wait).is_err();
+                let _ = position.0.set(wait);
             }
-            // The waker is called when asking again may work.
-            return false;
+            return Acknowledged::NotYet;
         };
-        wait.is_done.load(Ordering::Acquire)
+        if wait.is_done.load(Ordering::Acquire) { Acknowledged::Yes } else { Acknowledged::NotYet }
     }
 
     fn upload_len_min(&self) -> usize {

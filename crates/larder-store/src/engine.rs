@@ -7,6 +7,17 @@
 use std::num::NonZeroU16;
 use std::task::Waker;
 
+/// Whether others have a change that answers depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledged {
+    /// They have it.
+    Yes,
+    /// They don't have it yet.
+    NotYet,
+    /// Nobody knows whether they have it, and nobody will: no answer may be sent.
+    Never,
+}
+
 /// Whole seconds on the caller's clock. An engine reads no clock: callers pass the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seconds(pub u32);
@@ -663,9 +674,10 @@ pub trait Engine {
         None
     }
 
-    /// Whether everything up to `position` is acknowledged. If not, `waker` is called once it is.
-    fn is_acknowledged(&mut self, _position: &Self::Position, _waker: &Waker) -> bool {
-        true
+    /// Whether everything up to `position` is acknowledged. If not, `waker` is called once something has become of
+    /// it.
+    fn is_acknowledged(&mut self, _position: &Self::Position, _waker: &Waker) -> Acknowledged {
+        Acknowledged::Yes
     }
 
     /// The length in bytes from which a value should be uploaded rather than passed in one piece.

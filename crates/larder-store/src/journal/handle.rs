@@ -1,10 +1,11 @@
 //! A handle that writes the keys of changed items to a journal.
 
+use super::acks::{AckPosition, Acknowledgements};
 use super::bell::Bell;
 use super::ring::{Kind, Writer};
 use crate::{
-    Access, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lease, Lookup,
-    NewValue, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,
+    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lease,
+    Lookup, NewValue, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,
 };
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,11 +20,29 @@ pub struct Journaled<E> {
     millis: u64,
     /// Something was written in this batch.
     has_written: bool,
+    /// The number of the journal, and who has acknowledged what.
+    number: usize,
+    acks: Arc<Acknowledgements>,
+    /// Where the last change of this batch that waits for acknowledgements ends, and the flushes before it.
+    waits_for: Option<(u64, u64)>,
+}
+
+/// What answers of a batch wait for: whatever the engine itself says, and copies.
+#[derive(Debug)]
+pub struct Position<P> {
+    engine: Option<P>,
+    copies: Option<AckPosition>,
 }
 
 impl<E: Engine> Journaled<E> {
-    pub(super) fn new(engine: E, journal: Writer, bell: Arc<Bell>) -> Self {
-        Self { engine, journal, bell, millis: 0, has_written: false }
+    pub(super) fn new(
+        engine: E,
+        (number, journal): (usize, Writer),
+        bell: Arc<Bell>,
+        acks: Arc<Acknowledgements>,
+    ) -> Self {
+        let (millis, has_written, waits_for) = (0, false, None);
+        Self { engine, journal, bell, millis, has_written, number, acks, waits_for }
     }
 }
 
@@ -33,6 +52,10 @@ impl<E> Journaled<E> {
         if let Some(kind) = kind {
             self.journal.append(kind, key.bytes, self.millis);
             self.has_written = true;
+            if self.acks.waits_for(kind) {
+                let before = self.waits_for.map_or(0, |(_, generation)| generation);
+                self.waits_for = Some((self.journal.end(), before));
+            }
         }
     }
 }
@@ -67,7 +90,7 @@ impl<E: Engine> Engine for Journaled<E> {
     type Upload = E::Upload;
     type Walk = E::Walk;
     type Fetch = E::Fetch;
-    type Position = E::Position;
+    type Position = Position<E::Position>;
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
@@ -88,6 +111,8 @@ impl<E: Engine> Engine for Journaled<E> {
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
         self.millis = now.in_millis();
+        // The last batch may have had nobody to answer.
+        self.waits_for = None;
         self.engine.begin_batch(now);
     }
 
@@ -175,11 +200,24 @@ impl<E: Engine> Engine for Journaled<E> {
     }
 
     fn ack_position(&mut self) -> Option<Self::Position> {
-        self.engine.ack_position()
+        let engine = self.engine.ack_position();
+        let copies = self
+            .waits_for
+            .take()
+            .map(|(offset, generation)| self.acks.position(self.number, offset, generation));
+        let waits = engine.is_some() || copies.is_some();
+        waits.then_some(Position { engine, copies })
     }
 
-    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> bool {
-        self.engine.is_acknowledged(position, waker)
+    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> Acknowledged {
+        if let Some(engine) = &position.engine {
+            let acknowledged = self.engine.is_acknowledged(engine, waker);
+            if acknowledged != Acknowledged::Yes {
+                return acknowledged;
+            }
+        }
+        let copies = position.copies.as_ref();
+        copies.map_or(Acknowledged::Yes, |position| self.acks.state_of(position, waker))
     }
 
     fn upload_len_min(&self) -> usize {
@@ -213,6 +251,10 @@ impl<E: Engine> Engine for Journaled<E> {
 
     fn flush(&mut self, at: Option<Seconds>) {
         self.engine.flush(at);
+        if at.is_none() && self.acks.waits_for(Kind::Removal) {
+            let offset = self.waits_for.map_or(0, |(offset, _)| offset);
+            self.waits_for = Some((offset, self.engine.flush_generation()));
+        }
         self.bell.ring();
     }
 

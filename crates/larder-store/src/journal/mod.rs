@@ -6,14 +6,16 @@
 //!
 //! Evictions and expiries are not changes. Flushes are counted by the engine: [`crate::Engine::flush_generation`].
 
+mod acks;
 mod bell;
 mod handle;
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 mod ring;
 
+pub use acks::{AckMode, AckPosition, Acknowledgements};
 pub use bell::Bell;
-pub use handle::Journaled;
+pub use handle::{Journaled, Position};
 pub use ring::{Entry, Kind, Overrun, Reader, Ring, Writer};
 
 use crate::cache::{Cache, CacheControl};
@@ -28,6 +30,7 @@ pub struct Journals {
     each: usize,
     rings: Mutex<Vec<Arc<Ring>>>,
     bell: Arc<Bell>,
+    acks: Arc<Acknowledgements>,
 }
 
 impl Journals {
@@ -35,13 +38,27 @@ impl Journals {
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
-        Arc::new(Self { each, rings: Mutex::default(), bell: Arc::default() })
+        let (rings, bell, acks) = Default::default();
+        Arc::new(Self { each, rings, bell, acks })
     }
 
     /// Rings after each batch in which something was written.
     #[must_use]
     pub fn bell(&self) -> &Arc<Bell> {
         &self.bell
+    }
+
+    /// What followers have acknowledged.
+    #[must_use]
+    pub fn acks(&self) -> &Arc<Acknowledgements> {
+        &self.acks
+    }
+
+    /// Where each journal ends now.
+    #[must_use]
+    pub fn ends(&self) -> Vec<u64> {
+        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        rings.iter().map(|ring| ring.end()).collect()
     }
 
     /// The journals from this number on, in the order in which they were made. None is ever removed.
@@ -51,11 +68,12 @@ impl Journals {
         rings.get(number..).unwrap_or_default().to_vec()
     }
 
-    fn add(&self) -> Writer {
+    /// Another journal, and its number.
+    fn add(&self) -> (usize, Writer) {
         let writer = Writer::new(self.each);
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         rings.push(Arc::clone(writer.ring()));
-        writer
+        (rings.len() - 1, writer)
     }
 }
 
@@ -88,7 +106,8 @@ impl<C: Cache> Cache for JournaledCache<C> {
 
     fn engine(&self) -> Self::Engine {
         let (journal, bell) = (self.journals.add(), Arc::clone(self.journals.bell()));
-        Journaled::new(self.cache.engine(), journal, bell)
+        let acks = Arc::clone(self.journals.acks());
+        Journaled::new(self.cache.engine(), journal, bell, acks)
     }
 }
 

@@ -139,6 +139,11 @@ impl Writer {
         &self.ring
     }
 
+    /// Where the last entry ends.
+    pub(super) fn end(&self) -> u64 {
+        self.at
+    }
+
     /// Appends an entry. The key has [`KEY_LEN_MAX`] bytes at most.
     pub fn append(&mut self, kind: Kind, key: &[u8], millis: u64) {
         debug_assert!(key.len() <= KEY_LEN_MAX, "no item has such a key");
