@@ -56,6 +56,9 @@ pub enum Next {
     Wait,
     /// Send the output, then close the connection. The rest of the input is discarded.
     Close,
+    /// Close the connection at once, and send nothing of the output that is held: nobody knows whether the changes
+    /// that it confirms will last.
+    Abandon,
 }
 
 /// The result of one turn.

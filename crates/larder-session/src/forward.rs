@@ -126,7 +126,8 @@ impl<E: Engine> Session<E> {
         forwarded: Forwarded,
     ) -> Step {
         let waker = (cx.waker)();
-        let route = self.route.get_or_insert_with(|| cx.host.open_route(conversation));
+        let open = || cx.host.open_route(conversation);
+        let route = self.aside().route.get_or_insert_with(open);
         route.pass(input.get(..forwarded.len).unwrap_or_default(), false, &waker);
         self.pending = Pending::Forwarded(Box::new(forwarded));
         Step::end(0, Next::Wait)
@@ -142,7 +143,7 @@ impl<E: Engine> Session<E> {
         turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> Step {
-        let Some(route) = &mut self.route else { return Step::end(0, Next::Close) };
+        let Some(route) = &mut self.aside().route else { return Step::end(0, Next::Close) };
         let is_full = output.len() > cx.settings.output_max;
         if forwarded.waits_for_room && !is_full {
             forwarded.waits_for_room = false;
@@ -242,7 +243,8 @@ impl<E: Engine> Session<E> {
         input: &[u8],
     ) -> Step {
         let waker = (cx.waker)();
-        let route = self.route.get_or_insert_with(|| cx.host.open_route(Conversation::Memcached));
+        let open = || cx.host.open_route(Conversation::Memcached);
+        let route = self.aside().route.get_or_insert_with(open);
         if !route.has_room(&waker) {
             return Step::end(0, Next::Wait);
         }
@@ -263,7 +265,7 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Step {
-        let Some(route) = &mut self.route else { return Step::end(0, Next::Close) };
+        let Some(route) = &mut self.aside().route else { return Step::end(0, Next::Close) };
         let waker = (cx.waker)();
         match route.take(output) {
             Routed::Waiting => (),

@@ -265,7 +265,7 @@ impl<E: Engine> Peer<E> {
         while !self.is_closed {
             let (unsent, unread) = (self.unsent.len(), self.unread.len());
             let progress = self.turn(kit);
-            self.is_closed = progress.next == Next::Close;
+            self.is_closed = matches!(progress.next, Next::Close | Next::Abandon);
             let taken = self.unsent.len().min(self.takes);
             let moved = taken > 0 || self.unsent.len() > unsent || self.unread.len() < unread;
             self.received.extend(self.unsent.drain(..taken));
@@ -280,7 +280,7 @@ impl<E: Engine> Peer<E> {
                 Next::Yield if may_be_idle => (),
                 Next::Yield | Next::Write => assert!(moved, "a turn for nothing"),
                 Next::Wait => unreachable!("a peer's turn ends waits"),
-                Next::Close => (),
+                Next::Close | Next::Abandon => (),
             }
         }
         self.received.append(&mut self.unsent);

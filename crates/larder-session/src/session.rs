@@ -13,7 +13,7 @@ use larder_protocol::{
     FastGet, FastSet, Fault, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store, Streams,
     reply,
 };
-use larder_store::{Begun, Delivery, Engine, HashedKey, Refusal, Tag, Wanted};
+use larder_store::{Acknowledged, Begun, Delivery, Engine, HashedKey, Refusal, Tag, Wanted};
 
 /// The protocol state of one connection. It holds no heap memory between requests, except for a large
 /// value that is received or sent.
@@ -53,11 +53,16 @@ pub struct Session<E: Engine> {
     pub(crate) resp: Option<Box<state::State>>,
     /// What is kept of the next requests, which wait for slower storage.
     fetches: Option<Box<Fetches<E::Fetch>>>,
-    /// The position that replicas have to acknowledge before the answers of the last turn are sent. It
-    /// takes no memory for engines without replicas.
-    held: Option<E::Position>,
+    /// What sessions of servers with replicas have.
+    aside: Option<Box<Aside<E::Position>>>,
     /// Whether the connection is closed after the answers that are held.
     ends: bool,
+}
+
+/// What sessions of servers with replicas have, apart from the others.
+pub(crate) struct Aside<P> {
+    /// The position that replicas have to acknowledge before the answers of the last turn are sent.
+    held: Option<P>,
     /// Where requests about items are forwarded to, if they are.
     pub(crate) route: Option<Box<dyn Route>>,
 }
@@ -229,9 +234,9 @@ impl<E: Engine> Session<E> {
     #[must_use]
     pub fn opening(opening: Parser, client: u64) -> Self {
         let (parser, pending) = (opening, Pending::Nothing);
-        let (observed, fetches, held) = (Streams::default(), None, None);
-        let (failed, resp, ends, route) = (false, None, false, None);
-        Self { parser, pending, client, observed, failed, resp, fetches, held, ends, route }
+        let (observed, fetches, aside) = (Streams::default(), None, None);
+        let (failed, resp, ends) = (false, None, false);
+        Self { parser, pending, client, observed, failed, resp, fetches, aside, ends }
     }
 
     /// A session in RESP whose number in the log is `client`, and in which clients may have to log in.
@@ -264,7 +269,7 @@ impl<E: Engine> Session<E> {
     /// The current state.
     pub fn state(&self) -> State {
         match &self.pending {
-            _ if self.held.is_some() => State::Fetching,
+            _ if self.aside.as_ref().is_some_and(|aside| aside.held.is_some()) => State::Fetching,
             Pending::Nothing if self.fetches.is_some() => State::Fetching,
             Pending::Nothing => State::Waiting,
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
@@ -294,7 +299,7 @@ impl<E: Engine> Session<E> {
 
     /// Releases the memory that the session has reserved, and cancels what it waits for.
     pub fn close(&mut self, host: &impl Host) {
-        (self.fetches, self.held, self.route) = (None, None, None);
+        (self.fetches, self.aside) = (None, None);
         let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
         match &pending {
             Pending::Watching(watcher) => host.unwatch(*watcher),
@@ -315,10 +320,16 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Progress {
-        if let Some(position) = self.held.take() {
-            let hold = self.hold(cx, position);
-            let next = if self.ends { Next::Close } else { Next::Yield };
-            return Progress { consumed: 0, hold, next, answered: AnsweredCounts::default() };
+        if let Some(aside) = &mut self.aside
+            && let Some(position) = aside.held.take()
+        {
+            let answered = AnsweredCounts::default();
+            let (hold, next) = match self.hold(cx, position) {
+                Acknowledged::Never => (false, Next::Abandon),
+                state if self.ends => (state == Acknowledged::NotYet, Next::Close),
+                state => (state == Acknowledged::NotYet, Next::Yield),
+            };
+            return Progress { consumed: 0, hold, next, answered };
         }
         cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();
@@ -342,17 +353,37 @@ impl<E: Engine> Session<E> {
             Next::Wait => (),
             _ => self.keep_fetches(|fetching| fetching.delivery == Delivery::UnderWay),
         }
-        let hold = position.is_some_and(|position| self.hold(cx, position));
         self.ends = next == Next::Close;
-        Progress { consumed, hold, next, answered: turn.answered }
+        let answered = turn.answered;
+        match position.map(|position| self.hold(cx, position)) {
+            None | Some(Acknowledged::Yes) => Progress { consumed, hold: false, next, answered },
+            Some(Acknowledged::NotYet) => Progress { consumed, hold: true, next, answered },
+            Some(Acknowledged::Never) => {
+                Progress { consumed, hold: false, next: Next::Abandon, answered }
+            }
+        }
     }
 
-    /// Whether answers have to be held until `position` is acknowledged.
+    /// Whether answers may be sent, which are held until `position` is acknowledged.
     #[cold]
-    fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> bool {
-        let hold = !cx.operations.engine.is_acknowledged(&position, &(cx.waker)());
-        self.held = hold.then_some(position);
-        hold
+    fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> Acknowledged {
+        let state = cx.operations.engine.is_acknowledged(&position, &(cx.waker)());
+        if state == Acknowledged::NotYet {
+            self.aside().held = Some(position);
+        }
+        state
+    }
+
+    #[cold]
+    pub(crate) fn aside(&mut self) -> &mut Aside<E::Position> {
+        self.aside.get_or_insert_with(|| Box::new(Aside { held: None, route: None }))
+    }
+
+    /// Ends the way of requests to another node: the next ones are in another protocol.
+    pub(crate) fn leave_route(&mut self) {
+        if let Some(aside) = &mut self.aside {
+            aside.route = None;
+        }
     }
 
     fn take_turn<H: Host>(

@@ -89,7 +89,7 @@ impl<E: Engine> Session<E> {
             Command::Reset => {
                 state.reset();
                 state.release(cx.host);
-                self.route = None;
+                self.leave_route();
                 reply::reset(output);
             }
             Command::Quit => {
@@ -101,7 +101,7 @@ impl<E: Engine> Session<E> {
                 let done = greet(cx, state, hello);
                 if done.is_ok() {
                     // It may be another protocol from here on.
-                    self.route = None;
+                    self.leave_route();
                     reply::hello(state.version, self.client, output);
                 }
                 return answer(done, output);

@@ -55,7 +55,7 @@ impl Conversation {
                 _ if progress.hold => return Some(progress),
                 Next::Wait => self.complete_all(),
                 Next::Yield => (),
-                Next::Read { .. } | Next::Write | Next::Close => return None,
+                Next::Read { .. } | Next::Write | Next::Close | Next::Abandon => return None,
             }
         }
     }

@@ -1,7 +1,12 @@
 //! Answers that confirm a change are held until the change is acknowledged; other answers are not.
 
+use crate::common::{Kit, classes};
 use crate::conversation::Conversation;
-use larder_session::{Next, State};
+use larder_session::{Next, Progress, Session, State};
+use larder_store::cache::Cache;
+use larder_store::journal::{AckMode, Journaled, JournaledCache, Journals};
+use larder_store::{Engine, dashmap};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// How many random orders of reads and acknowledgements are tried.
@@ -116,5 +121,106 @@ fn a_session_that_has_answered_everything_waits_for_nothing() {
             }
         }
         assert_eq!((it.session.state(), &*it.output), (State::Waiting, &*b"END\r\n".repeat(5)));
+    }
+}
+
+/// A cache whose one follower acknowledges what the test says.
+struct Followed {
+    journals: Arc<Journals>,
+    kit: Kit<Journaled<dashmap::Handle>>,
+}
+
+const FOLLOWER: u64 = 7;
+
+impl Followed {
+    fn new(mode: AckMode) -> Self {
+        let journals = Journals::new(1 << 16, 1);
+        journals.acks().set_mode(mode);
+        journals.acks().require(FOLLOWER);
+        let config =
+            dashmap::Config { limit_bytes: 1 << 20, cas: true, classes: classes(), seed: 1 };
+        let cache = JournaledCache::new(dashmap::Cache::new(config), Arc::clone(&journals));
+        Self { kit: Kit::new(cache.engine(), 1 << 18, classes()), journals }
+    }
+
+    /// Answers a request; what is said to it, and whether that is held.
+    fn ask(&mut self, session: &mut Session<Journaled<dashmap::Handle>>, request: &str) -> Said {
+        let mut output = Vec::new();
+        let progress = self.kit.turn(session, request.as_bytes(), &mut output);
+        (String::from_utf8(output).unwrap(), progress)
+    }
+
+    fn acknowledge(&self) {
+        let generation = self.kit.engine.flush_generation();
+        self.journals.acks().note(FOLLOWER, &self.journals.ends(), generation);
+    }
+}
+
+type Said = (String, Progress);
+
+#[test]
+fn modes_say_which_answers_are_held() {
+    let removals =
+        ["delete k\r\n", "md k\r\n", "md k I\r\n", "set k 0 0 0\r\n\r\n", "flush_all\r\n"];
+    let others =
+        ["set k 0 0 1\r\n1\r\n", "incr n 1\r\n", "append n 0 0 1\r\n1\r\n", "touch n 9\r\n"];
+    let reads =
+        ["get n\r\n", "mg n v\r\n", "version\r\n", "incr none 1\r\n", "add n 0 0 1\r\n1\r\n"];
+    for (mode, holds_removals, holds_others) in [
+        (AckMode::None, false, false),
+        (AckMode::Deletes, true, false),
+        (AckMode::Writes, true, true),
+    ] {
+        let cases = [(&removals[..], holds_removals), (&others, holds_others), (&reads, false)];
+        for (requests, holds) in cases {
+            for request in requests {
+                let (mut it, mut session) = (Followed::new(mode), Session::new());
+                it.ask(&mut Session::new(), "set n 0 0 1\r\n5\r\n");
+                it.ask(&mut Session::new(), "set k 0 0 1\r\n5\r\n");
+                it.acknowledge();
+                let (answer, progress) = it.ask(&mut session, request);
+                assert_eq!(progress.hold, holds, "{mode:?} {request}");
+                if holds {
+                    assert!(it.ask(&mut session, "").1.hold);
+                    it.acknowledge();
+                    let (more, progress) = it.ask(&mut session, "");
+                    assert!(more.is_empty() && !progress.hold, "{request}");
+                }
+                assert!(answer.ends_with("\r\n"), "{request}");
+            }
+        }
+    }
+}
+
+/// A delete that finds nothing waits, too: a follower may have the item.
+#[test]
+fn a_delete_that_finds_nothing_is_held() {
+    for request in ["delete none\r\n", "md none\r\n"] {
+        let (mut it, mut session) = (Followed::new(AckMode::Deletes), Session::new());
+        let (_, progress) = it.ask(&mut session, request);
+        assert!(progress.hold, "{request}");
+    }
+}
+
+#[test]
+fn a_change_without_an_answer_holds_nobody_elses() {
+    let (mut it, mut session) = (Followed::new(AckMode::Writes), Session::new());
+    let (_, progress) = it.ask(&mut Session::new(), "set k 0 0 1 noreply\r\n1\r\n");
+    assert!(!progress.hold);
+    assert!(!it.ask(&mut session, "get k\r\n").1.hold);
+}
+
+#[test]
+fn what_is_never_acknowledged_is_never_answered() {
+    for is_resp in [false, true] {
+        let mut it = Followed::new(AckMode::Writes);
+        let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
+        let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
+        let (_, progress) = it.ask(&mut session, set);
+        assert!(progress.hold);
+        it.journals.acks().abandon();
+        let (answer, progress) = it.ask(&mut session, "");
+        assert_eq!((answer.as_str(), progress.hold, progress.next), ("", false, Next::Abandon));
+        session.close(&it.kit.host);
     }
 }
