@@ -53,6 +53,7 @@ pub struct Applier<E: Engine> {
     behind_millis: u32,
     last_batch: u64,
     last_beat: u64,
+    last_reach: u64,
     has_news: bool,
     counts: ApplierCounts,
 }
@@ -90,6 +91,7 @@ impl<E: Engine> Applier<E> {
             behind_millis: 0,
             last_batch: 0,
             last_beat: 0,
+            last_reach: 0,
             has_news: false,
             counts: ApplierCounts::default(),
         }
@@ -136,7 +138,8 @@ impl<E: Engine> Applier<E> {
     pub fn begin(&mut self, boot: u64) {
         self.rest.clear();
         self.large = None;
-        (self.last_batch, self.last_beat, self.has_news) = (0, 0, false);
+        (self.last_batch, self.last_beat, self.last_reach) = (0, 0, 0);
+        self.has_news = false;
         if self.boot != boot {
             (self.boot, self.offsets) = (boot, None);
         }
@@ -179,8 +182,8 @@ impl<E: Engine> Applier<E> {
     /// member of a group does not stand for election for a while.
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.has_news) {
-            let (batch, beat, has_all) = (self.last_batch, self.last_beat, self.has_copy());
-            Frame::Ack { batch, beat, has_all, promises }.write(out);
+            let (batch, beat, reach) = (self.last_batch, self.last_beat, self.last_reach);
+            Frame::Ack { batch, beat, reach, has_all: self.has_copy(), promises }.write(out);
         }
     }
 
@@ -202,7 +205,9 @@ impl<E: Engine> Applier<E> {
                 self.generation = generation;
                 self.engine.flush(None);
             }
-            Frame::Reach(offsets) => self.offsets = Some(offsets),
+            Frame::Reach { number, offsets } => {
+                (self.offsets, self.last_reach, self.has_news) = (Some(offsets), number, true);
+            }
             Frame::Batch(batch) => self.apply_batch(batch, now)?,
             Frame::Part(bytes) => self.take_part(bytes)?,
             Frame::Beat { number, behind_millis } => {

@@ -81,8 +81,13 @@ pub enum Frame<'b> {
     },
     /// States of items.
     Batch(Batch<'b>),
-    /// The follower has everything up to these offsets in the journals.
-    Reach(Vec<u64>),
+    /// The follower has everything up to these offsets in the journals, and up to the last flush.
+    Reach {
+        /// Rises with each of a connection, from 1.
+        number: u64,
+        /// An offset for each journal.
+        offsets: Vec<u64>,
+    },
     /// The next bytes of the large value that the last batch ended with.
     Part(&'b [u8]),
     /// All items are flushed.
@@ -105,6 +110,8 @@ pub enum Frame<'b> {
         batch: u64,
         /// The number of the last beat.
         beat: u64,
+        /// The number of the last reach.
+        reach: u64,
         /// The follower has everything, up to some lag.
         has_all: bool,
         /// The follower does not stand for election for a while after this beat.
@@ -351,10 +358,14 @@ impl Frame<'_> {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.extend_from_slice(&behind_millis.to_le_bytes());
             }),
-            Self::Reach(offsets) => write(out, 13, |out| write_offsets(out, offsets)),
-            Self::Ack { batch, beat, has_all, promises } => write(out, 12, |out| {
+            Self::Reach { number, offsets } => write(out, 13, |out| {
+                out.extend_from_slice(&number.to_le_bytes());
+                write_offsets(out, offsets);
+            }),
+            Self::Ack { batch, beat, reach, has_all, promises } => write(out, 12, |out| {
                 out.extend_from_slice(&batch.to_le_bytes());
                 out.extend_from_slice(&beat.to_le_bytes());
+                out.extend_from_slice(&reach.to_le_bytes());
                 out.extend_from_slice(&[(*has_all).into(), (*promises).into()]);
             }),
             Self::Open { route, conversation } => write(out, 14, |out| {
@@ -444,10 +455,11 @@ impl<'b> Fields<'b> {
             12 => Frame::Ack {
                 batch: self.number()?,
                 beat: self.number()?,
+                reach: self.number()?,
                 has_all: self.flag()?,
                 promises: self.flag()?,
             },
-            13 => Frame::Reach(self.offsets()?),
+            13 => Frame::Reach { number: self.number()?, offsets: self.offsets()? },
             14 => {
                 let route = self.number()?;
                 let [conversation] = self.array()?;
@@ -670,8 +682,8 @@ mod tests {
             Frame::Flush { generation: 5 },
             Frame::CopyEnds,
             Frame::Beat { number: 8, behind_millis: 20 },
-            Frame::Ack { batch: 9, beat: 10, has_all: true, promises: false },
-            Frame::Reach(vec![3, 4]),
+            Frame::Ack { batch: 9, beat: 10, reach: 11, has_all: true, promises: false },
+            Frame::Reach { number: 2, offsets: vec![3, 4] },
             Frame::Open { route: 1, conversation: 2 },
             Frame::Pass { route: 1, more: true, bytes: b"get a\r\n" },
             Frame::GoOn { route: 1 },

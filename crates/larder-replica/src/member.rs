@@ -85,6 +85,11 @@ pub enum Role {
     },
 }
 
+/// Whether a member was heard of lately enough to be in sync.
+fn is_heard(heard: Millis, now: Millis) -> bool {
+    now.saturating_sub(heard) <= HEARD_MAX
+}
+
 /// A member of a group.
 #[derive(Debug)]
 pub struct Member {
@@ -222,8 +227,7 @@ impl Member {
             return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
         };
         if self.leads() {
-            let is_heard = |at: Millis| now.saturating_sub(at) <= HEARD_MAX;
-            let ready = self.ready.iter().filter(|(_, heard)| is_heard(**heard));
+            let ready = self.ready.iter().filter(|(_, heard)| is_heard(**heard, now));
             let in_sync: Vec<Process> =
                 std::iter::once(me).chain(ready.map(|(process, _)| process)).cloned().collect();
             let is_same = in_sync.len() == record.in_sync.len()
@@ -362,9 +366,16 @@ impl Member {
         self.ready.remove(member);
     }
 
-    /// Whether this leader counts a member among those that have all items.
+    /// Whether the process of this number may stand, or may be about to: it is in sync, or would be by a swap that is
+    /// not answered, or by the next one.
     #[must_use]
-    pub fn is_in_sync(&self, member: &Process) -> bool {
-        self.view.record.as_ref().is_some_and(|record| record.in_sync.contains(member))
+    pub fn may_be_in_sync(&self, boot: u64, now: Millis) -> bool {
+        let mut ready = self.ready.iter();
+        if ready.any(|(process, heard)| process.boot == boot && is_heard(*heard, now)) {
+            return true;
+        }
+        let unanswered = self.unanswered.iter().map(|(_, record)| record);
+        let mut records = self.view.record.iter().chain(unanswered);
+        records.any(|record| record.in_sync.iter().any(|process| process.boot == boot))
     }
 }

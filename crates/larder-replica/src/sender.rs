@@ -59,6 +59,17 @@ pub struct SenderCounts {
     pub flushes: u64,
 }
 
+/// What a follower has when it has acknowledged a reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// The number of the reach.
+    pub number: u64,
+    /// Everything up to these offsets of the journals.
+    pub offsets: Vec<u64>,
+    /// So many flushes.
+    pub generation: u64,
+}
+
 /// Sends changes to one follower.
 #[derive(Debug)]
 pub struct Sender<E: Engine> {
@@ -80,6 +91,11 @@ pub struct Sender<E: Engine> {
     batch: u64,
     /// The offsets that the follower was told; `None` before its copy is complete.
     told: Option<Vec<u64>>,
+    /// The number and the flushes of the last reach of this connection; 0 before the first.
+    reach: u64,
+    reach_generation: u64,
+    /// Those that nobody was told of yet.
+    reached: Vec<Reached>,
     counts: SenderCounts,
 }
 
@@ -144,6 +160,9 @@ impl<E: Engine> Sender<E> {
             fetches: Vec::new(),
             batch: 0,
             told: None,
+            reach: 0,
+            reach_generation: 0,
+            reached: Vec::new(),
             counts: SenderCounts::default(),
         };
         let position = position.filter(|position| position.boot == boot);
@@ -182,6 +201,11 @@ impl<E: Engine> Sender<E> {
     #[must_use]
     pub fn batch(&self) -> u64 {
         self.batch
+    }
+
+    /// What the follower has when it has acknowledged the reaches that were written since the last call.
+    pub fn take_reached(&mut self) -> Vec<Reached> {
+        std::mem::take(&mut self.reached)
     }
 
     /// Whether a copy is under way.
@@ -398,13 +422,19 @@ impl<E: Engine> Sender<E> {
             return;
         }
         let offsets: Vec<u64> = self.readers.iter().map(Reader::offset).collect();
-        if self.told.as_ref() == Some(&offsets) {
+        let generation = self.generation;
+        let is_new = self.told.as_ref() != Some(&offsets) || self.reach_generation != generation;
+        if !is_new && self.reach > 0 {
             return;
         }
         if self.told.is_none() {
             Frame::CopyEnds.write(out);
         }
-        Frame::Reach(offsets.clone()).write(out);
+        self.reach += 1;
+        self.reach_generation = generation;
+        let number = self.reach;
+        Frame::Reach { number, offsets: offsets.clone() }.write(out);
+        self.reached.push(Reached { number, offsets: offsets.clone(), generation });
         self.told = Some(offsets);
     }
 }

@@ -2,8 +2,9 @@
 
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::{
-    Access, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges, HashedKey, Item,
-    LimitRefused, Lookup, Now, Overheld, Refusal, Seconds, Updated, WalkPlace, WalkState, Wanted,
+    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges,
+    HashedKey, Item, LimitRefused, Lookup, Now, Overheld, Refusal, Seconds, Updated, WalkPlace,
+    WalkState, Wanted,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -180,7 +181,7 @@ impl<E: Engine> Engine for Hooked<E> {
         self.engine.ack_position()
     }
 
-    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> bool {
+    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> Acknowledged {
         self.engine.is_acknowledged(position, waker)
     }
 
