@@ -20,6 +20,8 @@ mod grpc;
 mod http;
 #[cfg(feature = "http")]
 mod items;
+#[cfg(feature = "http")]
+mod lost;
 mod metrics;
 mod server_view;
 #[cfg(feature = "http")]

@@ -4,6 +4,7 @@
 //! the last one, so that a gateway that nobody uses holds no memory of the cache and is never woken.
 
 use crate::items::{Answer, Found, Items, Listed, Looked, Page, Upload};
+use crate::lost;
 use crate::server_view::ServerView;
 use bytes::Bytes;
 use larder_operations::{
@@ -12,8 +13,8 @@ use larder_operations::{
 };
 use larder_store::cache::Cache;
 use larder_store::{
-    Access, Begun, Delivery, Engine, Expiry, HashedKey, Lease, Lookup, Refusal, Value, WalkPlace,
-    WalkState, Wanted,
+    Access, Acknowledged, Begun, Delivery, Engine, Expiry, HashedKey, Lease, Lookup, Refusal,
+    Value, WalkPlace, WalkState, Wanted,
 };
 use std::any::Any;
 use std::cell::RefCell;
@@ -119,12 +120,17 @@ impl<C: Cache> CacheItems<C> {
         })
         .await;
         if let Some(position) = position {
-            poll_fn(move |task| {
+            let acknowledged = poll_fn(move |task| {
                 let is_acknowledged =
                     |engine: &mut C::Engine| engine.is_acknowledged(&position, task.waker());
-                if self.with_engine(is_acknowledged) { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
+                match self.with_engine(is_acknowledged) {
+                    Acknowledged::NotYet => Poll::Pending,
+                    state => Poll::Ready(state),
+                }
+            });
+            if acknowledged.await == Acknowledged::Never {
+                lost::note();
+            }
         }
         if let Some(class) = class {
             let mut answered = AnsweredCounts::default();

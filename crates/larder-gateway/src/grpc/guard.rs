@@ -5,6 +5,7 @@
 
 use super::deadline::Deadline;
 use super::memory::{CountedBody, RequestMemory};
+use crate::lost;
 use crate::server_view::Rights;
 use crate::web::app::App;
 use crate::web::body::discard;
@@ -47,7 +48,12 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(memory.clone());
     let body = Body::new(CountedBody::new(body, app, memory.clone()));
-    match deadline.bound(next.run(Request::from_parts(parts, body))).await {
+    let answer = lost::watched(next.run(Request::from_parts(parts, body)));
+    let answered = deadline.bound(answer).await.and_then(|answer| {
+        let text = "No follower has acknowledged the change in time: it may be lost.";
+        answer.ok_or_else(|| Status::deadline_exceeded(text))
+    });
+    match answered {
         Ok(response) => response.map(|body| Body::new(deadline.around(body, memory))),
         Err(status) => refuse(&status),
     }

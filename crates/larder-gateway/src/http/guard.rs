@@ -6,6 +6,7 @@
 //! must not come from another site (`Origin`).
 
 use super::problem::Problem;
+use crate::lost;
 use crate::server_view::Rights;
 use crate::web::app::App;
 use crate::web::body::discard;
@@ -37,7 +38,7 @@ pub(super) async fn guard(
         }
         return Err(problem);
     }
-    Ok(next.run(request).await)
+    lost::watched(next.run(request)).await.ok_or_else(Problem::lost)
 }
 
 fn check(app: &App, request: &Request) -> Result<(), Problem> {

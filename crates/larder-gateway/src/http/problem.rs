@@ -73,6 +73,11 @@ impl Problem {
             .with(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
+    pub(super) fn lost() -> Self {
+        let detail = "No follower has acknowledged the change in time: it may be lost.";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, detail)
+    }
+
     pub(super) fn login_required() -> Self {
         let challenge = r#"Basic realm="larder", charset="UTF-8""#;
         Self::new(StatusCode::UNAUTHORIZED, "A login is required: Basic or Bearer.")
