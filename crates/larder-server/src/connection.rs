@@ -345,6 +345,10 @@ impl<C: Conversation> Connection<C> {
         moved.read += self.decrypt(stream, read, buffers).map_err(Fault::Tls)?;
         self.info.note_turn();
         let progress = self.answer(read, buffers, cx);
+        if progress.next == Next::Abandon {
+            self.unsent.clear();
+            return Ok(NextAction::Close);
+        }
         self.stage =
             if progress.hold { Stage::Unacknowledged } else { self.stage_of(progress.next) };
         let sent = self.send(stream, buffers)?;
@@ -427,7 +431,7 @@ impl<C: Conversation> Connection<C> {
             Next::Read { .. } => Stage::Reading,
             Next::Yield | Next::Write => Stage::Resuming,
             Next::Wait => Stage::Held,
-            Next::Close => Stage::Closing,
+            Next::Close | Next::Abandon => Stage::Closing,
         };
         if stage == Stage::Closing && self.conversation.has_failed() {
             self.info.note_failure();

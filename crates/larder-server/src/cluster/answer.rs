@@ -8,18 +8,19 @@ use larder_operations::{Counters, OpContext};
 use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
 use larder_session::{Context, Next, Session, Settings};
 use larder_store::Engine;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// How often this side says that it is alive.
 const BEAT: Duration = Duration::from_millis(100);
-/// How often it is looked whether slower storage has answered.
-const POLL: Duration = Duration::from_millis(1);
 /// Answers in one frame, in bytes.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
@@ -80,14 +81,17 @@ impl<E: Engine> Answerer<E> {
         };
         let mut all: HashMap<u64, Forwarded<E>> = HashMap::new();
         let (mut input, mut bytes, mut out) = (Vec::new(), vec![0; READ_LEN], Vec::new());
-        let (mut beaten, mut beats, mut waits) = (Instant::now(), 0, false);
+        let (mut beaten, mut beats) = (Instant::now(), 0);
+        let woken = Arc::new(Woken::new()?);
+        stream.set_read_timeout(Some(BEAT))?;
         while !stop.is_set() {
-            stream.set_read_timeout(Some(if waits { POLL } else { BEAT }))?;
-            match stream.read(&mut bytes) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
-                Err(error) if is_silence(&error) => (),
-                Err(error) => return Err(error),
+            if woken.wait(stream, BEAT.saturating_sub(beaten.elapsed())) {
+                match stream.read(&mut bytes) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
+                    Err(error) if is_silence(&error) => (),
+                    Err(error) => return Err(error),
+                }
             }
             let mut at = 0;
             {
@@ -96,19 +100,18 @@ impl<E: Engine> Answerer<E> {
                 while let Some((frame, len)) =
                     Frame::read(rest(at), FRAME_LEN_MAX).map_err(io::Error::other)?
                 {
-                    self.take(&frame, &mut all, (&mut *engine, counters), &mut out)?;
+                    self.take(&frame, &mut all, (&mut *engine, counters), &woken, &mut out)?;
                     at += len;
                 }
-                if waits {
-                    for (route, conversation) in &mut all {
-                        if conversation.state == State::Waiting {
-                            self.answer(*route, conversation, (&mut *engine, counters), &mut out);
-                        }
+                for route in woken.take() {
+                    let waiting = all.get_mut(&route).filter(|of| of.state == State::Waiting);
+                    if let Some(conversation) = waiting {
+                        let cache = (&mut *engine, &**counters);
+                        self.answer(route, conversation, cache, &woken, &mut out);
                     }
                 }
             }
             input.drain(..at);
-            waits = all.values().any(|conversation| conversation.state == State::Waiting);
             if beaten.elapsed() >= BEAT {
                 (beaten, beats) = (Instant::now(), beats + 1);
                 Frame::Beat { number: beats, behind_millis: 0 }.write(&mut out);
@@ -124,6 +127,7 @@ impl<E: Engine> Answerer<E> {
         frame: &Frame<'_>,
         all: &mut HashMap<u64, Forwarded<E>>,
         cache: (&mut E, &Counters),
+        woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
         match *frame {
@@ -156,12 +160,12 @@ impl<E: Engine> Answerer<E> {
                     return Ok(());
                 }
                 conversation.unread.extend_from_slice(bytes);
-                self.answer(route, conversation, cache, out);
+                self.answer(route, conversation, cache, woken, out);
             }
             Frame::GoOn { route } => {
                 let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
                 if conversation.state == State::Full {
-                    self.answer(route, conversation, cache, out);
+                    self.answer(route, conversation, cache, woken, out);
                 }
             }
             Frame::Shut { route } => {
@@ -180,10 +184,11 @@ impl<E: Engine> Answerer<E> {
         route: u64,
         conversation: &mut Forwarded<E>,
         (engine, counters): (&mut E, &Counters),
+        woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) {
         let Forwarded { session, unread, output, is_partial, state } = conversation;
-        let waker = || Waker::noop().clone();
+        let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
         loop {
             let now = self.server.clock.moment();
             let operations = OpContext::new(engine, counters, &self.settings.limits, now);
@@ -210,6 +215,10 @@ impl<E: Engine> Answerer<E> {
                 Next::Read { .. } => AnswerEnd::Done,
                 Next::Write => AnswerEnd::More,
                 Next::Close => AnswerEnd::Close,
+                Next::Abandon => {
+                    output.clear();
+                    AnswerEnd::Close
+                }
             };
             *state = if end == AnswerEnd::More { State::Full } else { State::Idle };
             let mut pieces = output.chunks(PIECE_LEN).peekable();
@@ -223,5 +232,55 @@ impl<E: Engine> Answerer<E> {
             output.clear();
             return;
         }
+    }
+}
+
+/// The conversations whose wait for slower storage or acknowledgements is over.
+struct Woken {
+    routes: Mutex<Vec<u64>>,
+    /// A byte is sent here when the first of them is added.
+    end: UnixStream,
+    polled: UnixStream,
+}
+
+struct RouteWaker {
+    route: u64,
+    woken: Arc<Woken>,
+}
+
+impl Wake for RouteWaker {
+    fn wake(self: Arc<Self>) {
+        let mut routes = self.woken.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if routes.is_empty() {
+            // If it is full, there is a byte already.
+            let _ = (&self.woken.end).write(&[0]);
+        }
+        routes.push(self.route);
+    }
+}
+
+impl Woken {
+    fn new() -> io::Result<Self> {
+        let (end, polled) = UnixStream::pair()?;
+        end.set_nonblocking(true)?;
+        polled.set_nonblocking(true)?;
+        Ok(Self { routes: Mutex::default(), end, polled })
+    }
+
+    /// Waits until there is something to read, or a conversation is woken; whether there is something to read.
+    fn wait(&self, stream: &TcpStream, time: Duration) -> bool {
+        let mut polled = [
+            PollFd::new(stream.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.polled.as_fd(), PollFlags::POLLIN),
+        ];
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+        // An error (a signal) is nothing that has come.
+        let count = poll(&mut polled, time).unwrap_or_default();
+        count > 0 && polled.first().is_some_and(|stream| stream.any().unwrap_or(true))
+    }
+
+    fn take(&self) -> Vec<u64> {
+        while matches!((&self.polled).read(&mut [0; 64]), Ok(1..)) {}
+        std::mem::take(&mut *self.routes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -61,6 +61,9 @@ impl Coordination {
         let mut talk = Talk::default();
         let mut role = Role::Alone;
         while !stop.is_set() {
+            if let Some(acks) = self.group.acks() {
+                acks.end_late(Instant::now());
+            }
             match self.group.with(|member, now| member.next(now)) {
                 None => {
                     let idle = self.group.see(|member| member.idle_time(boot_millis()));

@@ -3,10 +3,12 @@
 use crate::options::{self, Options};
 use larder_etcd::{Discovery, GroupName};
 use larder_replica::{Addresses, InDoubt, Member, MemberSettings, Millis, Process, Role};
+use larder_store::journal::Acknowledgements;
 use nix::time::{ClockId, clock_gettime};
+use std::collections::HashSet;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Where clients and members find this server: as it was told, or at the addresses at which it listens, on the host
@@ -40,6 +42,10 @@ pub(crate) struct Group {
     ready_epoch: AtomicU32,
     /// Times that this server began to lead.
     pub(crate) elections: AtomicU64,
+    /// What followers have acknowledged, once there are journals, and the processes of those that are about to be in
+    /// sync.
+    acks: OnceLock<Arc<Acknowledgements>>,
+    joining: Mutex<HashSet<u64>>,
     /// The servers that clients are told of.
     pub(crate) discovery: Mutex<Discovery>,
 }
@@ -68,6 +74,8 @@ impl Group {
             serves_until: AtomicU64::new(0),
             ready_epoch: AtomicU32::new(0),
             elections: AtomicU64::new(0),
+            acks: OnceLock::new(),
+            joining: Mutex::default(),
             discovery: Mutex::default(),
         })
     }
@@ -93,12 +101,43 @@ impl Group {
     }
 
     fn publish(&self, member: &Member) {
-        let is_ready = match member.role() {
-            Role::Leader { epoch, .. } => epoch == self.ready_epoch.load(Ordering::Acquire),
-            Role::Alone | Role::Follower { .. } => false,
-        };
+        let ready = self.ready_epoch.load(Ordering::Acquire);
+        let is_ready = matches!(member.role(), Role::Leader { epoch, .. } if epoch == ready);
         let until = if is_ready { member.serves_until() } else { 0 };
         self.serves_until.store(until, Ordering::Release);
+        let Some(acks) = self.acks.get() else { return };
+        if is_ready {
+            let now = boot_millis();
+            let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
+            // Who has joined stays for as long as the record says so.
+            joining.retain(|boot| !member.may_be_in_sync(*boot, now));
+            acks.retain(|boot| member.may_be_in_sync(boot, now) || joining.contains(&boot));
+        } else if ready != 0 {
+            // It led, and has been replaced.
+            self.ready_epoch.store(0, Ordering::Release);
+            acks.abandon();
+        }
+    }
+
+    /// Has answers wait for what these say.
+    pub(crate) fn set_acks(&self, acks: &Arc<Acknowledgements>) {
+        let _ = self.acks.set(Arc::clone(acks));
+    }
+
+    /// What followers have acknowledged.
+    pub(crate) fn acks(&self) -> Option<&Acknowledgements> {
+        self.acks.get().map(|acks| &**acks)
+    }
+
+    /// Answers are about to wait for this process.
+    pub(crate) fn note_joining(&self, boot: u64) {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner).insert(boot);
+    }
+
+    /// They do so only if it is in sync.
+    pub(crate) fn note_joining_ends(&self, boot: u64) {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner).remove(&boot);
+        self.with(|_, _| ());
     }
 
     fn lock(&self) -> MutexGuard<'_, Member> {

@@ -18,6 +18,7 @@ use crate::version;
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use larder_store::eviction::SIZE_EXPONENT;
+use larder_store::journal::AckMode;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -158,6 +159,10 @@ pub struct Options {
     /// Address at which clients find this node [default: the first TCP port, on the host of --replicate-on]
     #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
     pub advertise: Option<String>,
+
+    /// Which changes are answered only when all members that are in sync have them
+    #[arg(long, value_enum, default_value = "deletes")]
+    pub ack: Ack,
 
     /// What a leader does that can reach neither etcd nor all members that are in sync
     #[arg(long, value_enum, default_value = "stop")]
@@ -363,6 +368,27 @@ pub enum EvictionPolicy {
     Lru,
     /// The item that is used least often
     TinyLfu,
+}
+
+/// Which changes are answered only when others have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ack {
+    /// None
+    None,
+    /// Those after which nobody may find an item as it was
+    Deletes,
+    /// All
+    Writes,
+}
+
+impl From<Ack> for AckMode {
+    fn from(ack: Ack) -> Self {
+        match ack {
+            Ack::None => Self::None,
+            Ack::Deletes => Self::Deletes,
+            Ack::Writes => Self::Writes,
+        }
+    }
 }
 
 /// What a leader does that can't know whether it still leads.

@@ -6,8 +6,8 @@ use crate::cluster::{Answerer, Group};
 use crate::peers::{Stop, is_silence, receive};
 use crate::server::Server;
 use larder_replica::{
-    Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, Process, Purpose, Secret, Sender, Step,
-    Welcomed,
+    Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, Process, Purpose, Reached, Secret, Sender,
+    Step, Welcomed,
 };
 use larder_store::cache::Cache;
 use larder_store::journal::{Bell, Journaled, JournaledCache, Journals};
@@ -149,6 +149,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         self.server.replication.remove(&status);
         if let Some(FollowingMember { process, group, .. }) = &member {
             group.with(|member, _| member.note_gone(process));
+            group.note_joining_ends(process.boot);
         }
         if let Err(error) = ended
             && !self.stop.is_set()
@@ -207,7 +208,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         std::thread::scope(|scope| {
             let acks = std::thread::Builder::new().name("acks".to_owned());
             let acks = acks.spawn_scoped(scope, || {
-                let ended = read_acks(stream, status, member);
+                let ended = read_acks(stream, journals, status, member);
                 // The sender finds out when it writes.
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
@@ -244,6 +245,10 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 status.note_beat(number);
             }
             let step = sender.step(now, &waker, &mut out);
+            if member.is_some() {
+                // Before the follower can acknowledge it.
+                status.note_reached(sender.take_reached());
+            }
             stream.write_all(&out)?;
             sent_bytes += out.len() as u64;
             out.clear();
@@ -317,11 +322,13 @@ impl Wake for Alarm {
 /// Reads what a follower acknowledges, until the connection ends.
 fn read_acks(
     mut stream: &TcpStream,
+    journals: &Journals,
     status: &FollowerStatus,
     member: Option<&FollowingMember<'_>>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
+    let mut joining = Joining::default();
     loop {
         let len = match stream.read(&mut bytes) {
             Ok(0) => {
@@ -338,15 +345,67 @@ fn read_acks(
         while let Some((frame, len)) =
             Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?
         {
-            let Frame::Ack { batch, beat, has_all, promises } = frame else {
+            let Frame::Ack { batch, beat, reach, has_all, promises } = frame else {
                 return Err(io::Error::other("it sends what does not belong there"));
             };
-            let sent = status.note_ack(batch, beat);
-            if let Some(FollowingMember { process, group, .. }) = member {
-                let promised = sent.filter(|_| promises);
-                group.with(|member, now| member.note_ack(process, now, has_all, promised));
+            let (sent, reached) = status.note_ack((batch, beat, reach));
+            if let Some(member) = member {
+                joining.note(member, journals, has_all, reached.as_ref());
+                if let Some(sent) = sent {
+                    let FollowingMember { process, group, .. } = member;
+                    let promised = promises.then_some(sent);
+                    let has_joined = has_all && joining.has_joined;
+                    group.with(|member, now| {
+                        // It may have been left since.
+                        let has_all = has_joined && journals.acks().requires(process.boot);
+                        member.note_ack(process, now, has_all, promised);
+                    });
+                }
             }
             input.drain(..len);
+        }
+    }
+}
+
+/// How a member comes to have all items: answers wait for it from when it has a copy, and it has joined when it has
+/// all that was changed until then.
+#[derive(Default)]
+struct Joining {
+    /// Where the journals were when answers began to wait for it.
+    ends: Option<Vec<u64>>,
+    has_joined: bool,
+}
+
+impl Joining {
+    fn note(
+        &mut self,
+        FollowingMember { process, group, .. }: &FollowingMember<'_>,
+        journals: &Journals,
+        has_all: bool,
+        reached: Option<&Reached>,
+    ) {
+        let acks = journals.acks();
+        if !has_all {
+            // It has to copy everything again.
+            *self = Self::default();
+            return;
+        }
+        if self.has_joined && !acks.requires(process.boot) {
+            // It was silent for too long, and is not waited for any more.
+            *self = Self::default();
+        }
+        if self.ends.is_none() {
+            group.note_joining(process.boot);
+            acks.require(process.boot);
+            self.ends = Some(journals.ends());
+        }
+        if let Some(Reached { offsets, generation, .. }) = reached {
+            acks.note(process.boot, offsets, *generation);
+        }
+        if !self.has_joined
+            && let Some(ends) = &self.ends
+        {
+            self.has_joined = acks.has_passed(process.boot, ends);
         }
     }
 }

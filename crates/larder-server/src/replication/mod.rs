@@ -99,6 +99,11 @@ impl Replication {
         secret: Option<Secret>,
         listeners: Vec<TcpListener>,
     ) -> io::Result<()> {
+        if let Some(group) = &server.group {
+            let acks = cache.journals().acks();
+            acks.set_mode(server.options.ack.into());
+            group.set_acks(acks);
+        }
         let leader = leader::Leader::new(server, cache, secret, &self.stop);
         self.spawn("leader", move || leader.accept(&listeners))
     }

@@ -1,7 +1,7 @@
 //! What is known of replication, for `stats replication`.
 
 use crate::cluster::boot_millis;
-use larder_replica::{ApplierCounts, Millis, SenderCounts};
+use larder_replica::{ApplierCounts, Millis, Reached, SenderCounts};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 /// Beats that can be under way before older ones are forgotten: those of a minute.
 const BEATS_MAX: usize = 600;
+
+/// Reaches that can be under way before those in between are forgotten.
+const REACHES_MAX: usize = 1024;
 
 /// All that is known.
 #[derive(Debug, Default)]
@@ -71,6 +74,8 @@ struct FollowerState {
     /// Batches with their changes, and beats with their times, that are not acknowledged.
     batches: VecDeque<(u64, u64)>,
     beats: VecDeque<(u64, Sent)>,
+    /// What it will have when it has acknowledged each reach.
+    reaches: VecDeque<Reached>,
     /// How long the last acknowledged beat was under way.
     round_trip: Duration,
 }
@@ -118,9 +123,25 @@ impl FollowerStatus {
         }
     }
 
-    /// Notes what was acknowledged; when the last beat was sent that was acknowledged just now.
-    pub(super) fn note_ack(&self, batch: u64, beat: u64) -> Option<Millis> {
-        let mut last = None;
+    /// Notes what it will have when it has acknowledged what is about to be sent.
+    pub(super) fn note_reached(&self, reached: Vec<Reached>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for reached in reached {
+            if state.reaches.len() >= REACHES_MAX {
+                // It is enough to know the last of them.
+                state.reaches.pop_back();
+            }
+            state.reaches.push_back(reached);
+        }
+    }
+
+    /// Notes what was acknowledged; when the last beat was sent that was acknowledged just now, and what the
+    /// follower has now, if that is more than before.
+    pub(super) fn note_ack(
+        &self,
+        (batch, beat, reach): (u64, u64, u64),
+    ) -> (Option<Millis>, Option<Reached>) {
+        let (mut last, mut reached) = (None, None);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.batches.front().is_some_and(|(number, _)| *number <= batch) {
             state.batches.pop_front();
@@ -132,7 +153,10 @@ impl FollowerStatus {
             last = Some(sent.boot_millis);
             state.beats.pop_front();
         }
-        last
+        while state.reaches.front().is_some_and(|reached| reached.number <= reach) {
+            reached = state.reaches.pop_front();
+        }
+        (last, reached)
     }
 
     /// What is known now.

@@ -5,7 +5,7 @@ use super::row::Unit::Seconds;
 use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
 use crate::cluster::{Group, boot_millis};
-use larder_replica::Role;
+use larder_replica::{Process, Role};
 use std::time::Duration;
 
 const MEMBER: Condition =
@@ -75,6 +75,27 @@ pub(super) const ROWS: &[Row] = &[
     )
     .metric("larder_cluster_elections_total", &[])
     .shown(MEMBER),
+    Row::text(
+        "ack",
+        Server(|s| format!("{:?}", s.server.options.ack).to_lowercase().into()),
+        "Which changes wait for all members in sync, while this node leads: `none`, `deletes` or `writes`.",
+    )
+    .shown(MEMBER),
+    Row::counter(
+        "held",
+        Server(|s| number(s, |group| group.acks().map_or(0, |acks| acks.holds()))),
+        "Times that answers had to wait for acknowledgements.",
+    )
+    .metric("larder_cluster_held_total", &[])
+    .shown(MEMBER),
+    Row::counter(
+        "lost",
+        Server(|s| number(s, |group| group.acks().map_or(0, |acks| acks.lost()))),
+        "Those of them whose connections were closed without an answer, because no acknowledgement came in time, or \
+         another node leads.",
+    )
+    .metric("larder_cluster_lost_total", &[])
+    .shown(MEMBER),
     Row::counter(
         "forwarded",
         Server(|s| s.server.forwarder.forwarded().into()),
@@ -123,9 +144,13 @@ fn epoch(role: &Role) -> u64 {
 
 fn in_sync(group: &Group) -> Vec<String> {
     group.see(|member| {
-        let record = member.view().record.as_ref();
-        let in_sync = record.map(|record| &record.in_sync[..]).unwrap_or_default();
-        in_sync.iter().map(|process| process.node.clone()).collect()
+        let (view, me) = (member.view(), member.me());
+        let in_sync = view.record.iter().flat_map(|record| &record.in_sync);
+        // A node that has started again is listed until the leader has noticed.
+        let is_here = |process: &&Process| {
+            if process.node == me.node { **process == *me } else { view.is_live(process) }
+        };
+        in_sync.filter(is_here).map(|process| process.node.clone()).collect()
     })
 }
 
