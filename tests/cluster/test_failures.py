@@ -84,6 +84,7 @@ def test_nobody_notices_that_etcd_is_away(etcd):
         group.wait_until_in_sync()
 
 
+@pytest.mark.parametrize("doubt", ["stop", "serve"])
 def test_a_leader_without_etcd_and_members_stops_unless_told_otherwise(doubt):
     with Etcd() as own, Group(own, 2, "--doubt", doubt) as group:
         leader, follower = group.leader(), group.followers()[0]

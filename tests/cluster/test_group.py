@@ -98,7 +98,6 @@ def test_clients_are_told_of_all_servers(etcd):
         assert told(rest)[0] > version
 
 
-@pytest.mark.parametrize("doubt", ["stop", "serve"])
 def test_strangers_are_refused(etcd, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("a secret of the cluster\n")

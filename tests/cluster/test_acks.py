@@ -1,0 +1,166 @@
+"""`--ack`: what was answered survives the loss of a leader."""
+
+import random
+import signal
+import threading
+import time
+
+import httpx
+import pymemcache
+import pytest
+
+from group import Etcd, Group, client
+from server import wait_until
+
+pytestmark = pytest.mark.larder
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+class Recorder:
+    """Changes keys of its own through any node, and records what it was told: for each key the last value whose
+    set, or `None` if its delete, was answered, and all that were asked for since."""
+
+    def __init__(self, group, name, deletes_only):
+        self.group, self.name, self.deletes_only = group, name, deletes_only
+        self.told, self.asked = {}, {}
+        self.answers = 0
+        self.end = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        draw, number = random.Random(self.name), 0
+        while not self.end.is_set():
+            try:
+                connected = client(draw.choice(list(self.group)))
+                for _ in range(20):
+                    number += 1
+                    self._change(connected, f"{self.name}:{draw.randrange(30)}", number, draw)
+            except (OSError, pymemcache.exceptions.MemcacheError, IndexError):
+                # Nobody knows what has become of the last change.
+                time.sleep(0.01)
+
+    def _change(self, connected, key, number, draw):
+        value = None if draw.randrange(3) == 0 else b"%d" % number
+        self.asked.setdefault(key, []).append(value)
+        if value is None:
+            connected.delete(key)
+        else:
+            connected.set(key, value)
+        # Of a set that need not last, it is only known that it may be there.
+        if value is None or not self.deletes_only:
+            self.told[key] = len(self.asked[key]) - 1
+        self.answers += 1
+
+    def check(self, node):
+        """Every key is as it was when the last change was answered, or as one that was asked for later."""
+        with_all = client(node)
+        for key, last in self.told.items():
+            found, possible = with_all.get(key), self.asked[key][last:]
+            assert found in possible, f"{key}: {found} is none of {possible}"
+
+    def __enter__(self):
+        self.thread.start()
+        wait_until(lambda: self.answers > 20, "the first answers")
+        return self
+
+    def __exit__(self, *_):
+        self.end.set()
+        self.thread.join()
+
+
+@pytest.mark.parametrize("ack", ["deletes", "writes"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_was_answered_is_there(etcd, ack, how):
+    with Group(etcd, 3, "--group", f"{ack}{how}", "--ack", ack) as group:
+        recorders = [Recorder(group, f"c{number}", ack == "deletes") for number in range(4)]
+        for _ in range(3):
+            leader = group.wait_until_in_sync()
+            for recorder in recorders:
+                recorder.__enter__()
+            try:
+                if how == signal.SIGKILL:
+                    group.kill(leader)
+                    leader = group.leader()
+                else:
+                    del group.nodes[leader.name]
+                    leader.signal(signal.SIGSTOP)
+                    group.leader()
+                    leader.signal(signal.SIGCONT)
+                    group.nodes[leader.name] = leader
+                time.sleep(0.3)
+            finally:
+                for recorder in recorders:
+                    recorder.__exit__()
+            for recorder in recorders:
+                for node in group:
+                    recorder.check(node)
+                recorder.end.clear()
+                recorder.thread = threading.Thread(target=recorder._run)
+            for name in ("n1", "n2", "n3"):
+                if name not in group.nodes:
+                    group.start(name)
+        assert any(int(node.seen()["held"]) > 0 for node in group)
+
+
+def test_a_member_that_stands_still_is_waited_for_and_then_left(etcd):
+    with Group(etcd, 3, "--group", "waits", "--ack", "writes") as group:
+        leader, still = group.leader(), group.followers()[0]
+        assert client(leader).set("a", "1")
+        still.signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        assert client(leader).set("a", "2")
+        # It was in sync until the record said that it was not.
+        assert 0.3 < time.monotonic() - begun < 5
+        begun = time.monotonic()
+        for number in range(10):
+            assert client(leader).set("a", str(number))
+        assert time.monotonic() - begun < 2
+        assert still.name not in leader.seen()["in_sync"].split()
+        still.signal(signal.SIGCONT)
+        group.wait_until_in_sync()
+        assert client(still).get("a") == b"9"
+
+
+def test_what_nobody_can_confirm_is_not_answered():
+    with Etcd() as own, Group(own, 2, "--ack", "writes", "--doubt", "serve", http=True, resp=True) as group:
+        leader, follower = group.leader(), group.followers()[0]
+        assert client(leader).set("a", "1")
+        own.kill()
+        follower.signal(signal.SIGSTOP)
+        with leader.connect() as sock, leader.connect() as reader:
+            sock.sendall(b"set a 0 0 1\r\n2\r\n")
+            begun = time.monotonic()
+
+            def seen():
+                reader.sendall(b"get a\r\n")
+                return reader.recv(100) == b"VALUE a 0 1\r\n2\r\nEND\r\n"
+
+            # Reads are answered, also with what is not confirmed.
+            wait_until(seen, "the new value")
+            assert sock.recv(100) == b"", "the connection is closed without an answer"
+            assert 3 < time.monotonic() - begun < 20
+        assert leader.seen()["lost"] == "1"
+        answer = httpx.put(f"http://{leader.http_address}/v1/keys/b", content=b"1", timeout=30)
+        assert answer.status_code == 504
+        follower.signal(signal.SIGCONT)
+        assert own.start()
+        group.wait_until_in_sync()
+        assert client(follower).set("a", "3")
+
+
+def test_acknowledged_changes_are_quick(etcd):
+    """A change waits for a way through the network, and not for a timer."""
+    with Group(etcd, 3, "--group", "quick", "--ack", "writes") as group:
+        for node in group:
+            through = client(node)
+            times = []
+            for number in range(300):
+                begun = time.monotonic()
+                assert through.set(f"k{number}", "1")
+                times.append(time.monotonic() - begun)
+            assert sorted(times)[150] < 0.02, node.name
