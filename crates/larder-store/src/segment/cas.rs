@@ -130,25 +130,29 @@ mod tests {
     fn another_epoch_has_other_values() {
         let words = words(COUNTER_END - BLOCK - 3);
         let mut handles = [CasBlock::default(); 2];
-        let mut old = handles[0].draw(&words, 0);
+        let (mut old, mut seen) = (handles[0].draw(&words, 0), std::collections::HashSet::new());
         for epoch in [1, 2, 32_767] {
             words.set_epoch(epoch);
             words.set_epoch(epoch - 1);
-            // One handle has some of its block left, which counts for items that are new.
-            assert!(handles[0].draw(&words, 0) < u64::from(epoch) << 48);
+            // What one handle has left of its block is of an epoch in which nobody else drew.
+            let left = handles[0].draw(&words, 0);
+            assert!(seen.insert(left) && left >> 48 < u64::from(epoch), "{left:x}");
+            // An item of another leader is replaced.
+            old = old.max((u64::from(epoch) << 48) - 5);
             for i in 0..1000 {
                 let cas = handles[i % 2].draw(&words, old);
                 assert!(cas > old && cas >> 48 == u64::from(epoch), "{cas:x} after {old:x}");
+                assert!(seen.insert(cas));
                 old = cas;
             }
             // A client may choose anything.
             let cas = handles[1].draw(&words, u64::MAX);
-            assert_eq!(cas >> 48, u64::from(epoch));
-            handles[0] = CasBlock { next: old + 1, end: old + 2 };
+            assert!(seen.insert(cas) && cas >> 48 == u64::from(epoch));
+            handles[0] = CasBlock::take(&words, 0);
         }
         words.next.store((32_768 << 48) - 40, Ordering::Relaxed);
         for _ in 0..100 {
-            let cas = handles[0].draw(&words, old);
+            let cas = handles[1].draw(&words, old);
             assert!(cas != old && cas >> 48 == 32_767, "the counter starts over in its epoch");
             old = cas;
         }
