@@ -33,6 +33,8 @@ const RETRY: Millis = 200;
 const HEARD_MAX: Millis = 1000;
 /// The connections that the leader's port has to refuse before its process counts as ended.
 const REFUSALS: u32 = 2;
+/// How long a leader tries to hand over.
+pub const HAND_OVER_TIME: Millis = 2000;
 
 /// What a member is to do when neither it nor others can know who leads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +118,19 @@ pub struct Member {
     refusals: (u64, u32),
     /// Since when there has been no leader.
     dead_since: Option<Millis>,
+    /// This leader answers nothing any more, and names its successor once it knows one.
+    hand_over: Option<HandOver>,
+    /// When it leads on, if nobody has taken over.
+    hands_over_until: Millis,
+}
+
+/// A leader that is about to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HandOver {
+    /// It waits until a member has all items.
+    Waiting,
+    /// This one has them, and is to lead.
+    To(Process),
 }
 
 impl Member {
@@ -136,6 +151,8 @@ impl Member {
             promised_until: 0,
             refusals: (0, 0),
             dead_since: None,
+            hand_over: None,
+            hands_over_until: 0,
         }
     }
 
@@ -178,6 +195,9 @@ impl Member {
     #[must_use]
     pub fn serves_until(&self) -> Millis {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
+        if self.hand_over.is_some() {
+            return 0;
+        }
         if self.settings.in_doubt == InDoubt::Serve {
             return Millis::MAX;
         }
@@ -189,11 +209,18 @@ impl Member {
             return Millis::MAX;
         }
         let promised = others.map(|other| self.promises.get(other).copied()).min().flatten();
+        // Whoever is named by a swap of this leader leads without standing.
+        let may_name_another =
+            self.unanswered.iter().any(|(_, record)| record.leader != self.settings.me);
+        let promised = promised.filter(|_| !may_name_another);
         self.proof.max(promised).map_or(0, |since| since + PROOF_TIME)
     }
 
     /// What is to be done now, if anything. The answer has to come before the next call.
     pub fn next(&mut self, now: Millis) -> Option<Command> {
+        if now >= self.hands_over_until {
+            self.hand_over = None;
+        }
         if self.has_looked
             && let Some(record) = self.wants(now)
         {
@@ -226,6 +253,13 @@ impl Member {
         let Some(record) = &self.view.record else {
             return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
         };
+        if let Some(HandOver::To(next)) = self.hand_over.as_ref().filter(|_| self.leads())
+            && record.in_sync.contains(next)
+            && record.epoch < EPOCH_MAX
+        {
+            let (epoch, leader) = (record.epoch + 1, next.clone());
+            return Some(Record { epoch, leader, in_sync: vec![next.clone()] });
+        }
         if self.leads() {
             let ready = self.ready.iter().filter(|(_, heard)| is_heard(**heard, now));
             let in_sync: Vec<Process> =
@@ -292,7 +326,7 @@ impl Member {
         let leader = view.record.as_ref().map(|record| &record.leader);
         let is_new = before.map(|record| &record.leader) != leader;
         if is_new {
-            self.promised_until = 0;
+            (self.promised_until, self.hand_over) = (0, None);
             self.ready.clear();
             self.promises.clear();
         }
@@ -310,6 +344,31 @@ impl Member {
         }
         self.proof = Some(self.asked);
         self.next_look = self.asked + LEADER_LOOKS;
+    }
+
+    /// Begins to hand over to another member: this leader answers nothing from here on, or for [`HAND_OVER_TIME`] if
+    /// nobody takes over. Those that could lead next; without any, it leads on.
+    pub fn begin_hand_over(&mut self, now: Millis) -> Vec<Process> {
+        if !self.leads() {
+            return Vec::new();
+        }
+        let record = self.view.record.iter().flat_map(|record| &record.in_sync);
+        let is_ready = |process: &&Process| {
+            self.ready.get(*process).is_some_and(|heard| is_heard(*heard, now))
+        };
+        let could: Vec<Process> = record.filter(is_ready).cloned().collect();
+        if !could.is_empty() {
+            (self.hand_over, self.hands_over_until) =
+                (Some(HandOver::Waiting), now + HAND_OVER_TIME);
+        }
+        could
+    }
+
+    /// Hands over to a member that has all that this leader has answered.
+    pub fn hand_over_to(&mut self, next: Process) {
+        if self.hand_over.is_some() {
+            self.hand_over = Some(HandOver::To(next));
+        }
     }
 
     /// The leader's port has refused a connection, though its machine is there.

@@ -2,14 +2,16 @@
 
 use crate::options::{self, Options};
 use larder_etcd::{Discovery, GroupName};
-use larder_replica::{Addresses, InDoubt, Member, MemberSettings, Millis, Process, Role};
-use larder_store::journal::Acknowledgements;
+use larder_replica::{
+    Addresses, HAND_OVER_TIME, InDoubt, Member, MemberSettings, Millis, Process, Role,
+};
+use larder_store::journal::{Acknowledgements, Journals};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where clients and members find this server: as it was told, or at the addresses at which it listens, on the host
 /// of `--replicate-on` if it listens on all.
@@ -30,6 +32,9 @@ pub fn addresses(
     Addresses { clients: options.advertise.clone().or(found), members }
 }
 
+/// How often it is looked whether the next leader has everything.
+const HAND_OVER_LOOKS: Duration = Duration::from_millis(2);
+
 /// What all threads know of the group.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -42,9 +47,8 @@ pub(crate) struct Group {
     ready_epoch: AtomicU32,
     /// Times that this server began to lead.
     pub(crate) elections: AtomicU64,
-    /// What followers have acknowledged, once there are journals, and the processes of those that are about to be in
-    /// sync.
-    acks: OnceLock<Arc<Acknowledgements>>,
+    /// The journals, and the processes of those that are about to be in sync.
+    journals: OnceLock<Arc<Journals>>,
     joining: Mutex<HashSet<u64>>,
     /// The servers that clients are told of.
     pub(crate) discovery: Mutex<Discovery>,
@@ -74,7 +78,7 @@ impl Group {
             serves_until: AtomicU64::new(0),
             ready_epoch: AtomicU32::new(0),
             elections: AtomicU64::new(0),
-            acks: OnceLock::new(),
+            journals: OnceLock::new(),
             joining: Mutex::default(),
             discovery: Mutex::default(),
         })
@@ -105,7 +109,7 @@ impl Group {
         let is_ready = matches!(member.role(), Role::Leader { epoch, .. } if epoch == ready);
         let until = if is_ready { member.serves_until() } else { 0 };
         self.serves_until.store(until, Ordering::Release);
-        let Some(acks) = self.acks.get() else { return };
+        let Some(acks) = self.acks() else { return };
         if is_ready {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,14 +123,44 @@ impl Group {
         }
     }
 
-    /// Has answers wait for what these say.
-    pub(crate) fn set_acks(&self, acks: &Arc<Acknowledgements>) {
-        let _ = self.acks.set(Arc::clone(acks));
+    /// Has answers wait for what followers have acknowledged of these.
+    pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
+        let _ = self.journals.set(Arc::clone(journals));
     }
 
     /// What followers have acknowledged.
     pub(crate) fn acks(&self) -> Option<&Acknowledgements> {
-        self.acks.get().map(|acks| &**acks)
+        self.journals.get().map(|journals| &**journals.acks())
+    }
+
+    /// Has another member lead, if this one does: it answers nothing more, waits until another one has all that it has
+    /// answered, and names that one in the record. Requests wait meanwhile, and are forwarded afterwards.
+    pub(crate) fn hand_over(&self) {
+        let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else { return };
+        let end = Instant::now() + Duration::from_millis(HAND_OVER_TIME);
+        let could = self.with(|member, now| member.begin_hand_over(now));
+        if could.is_empty() {
+            return;
+        }
+        let mut ends = Vec::new();
+        while self.leading_epoch().is_some() && Instant::now() < end {
+            // What workers were about to answer is in the journals by the second look.
+            let now = journals.ends();
+            let has_all =
+                |process: &&Process| ends == now && journals.acks().has_passed(process.boot, &now);
+            if let Some(next) = could.iter().find(has_all) {
+                self.with(|member, _| member.hand_over_to(next.clone()));
+            }
+            ends = now;
+            self.wait(HAND_OVER_LOOKS);
+            std::thread::sleep(HAND_OVER_LOOKS);
+        }
+        // Connections of followers end, so that they look who leads.
+        journals.bell().ring();
+        match self.role() {
+            Role::Follower { leader, .. } => tracing::info!("{} leads from here on", leader.node),
+            _ => tracing::warn!("nobody could take over in time"),
+        }
     }
 
     /// Answers are about to wait for this process.

@@ -62,7 +62,11 @@ fn accept(
         let mut all = std::mem::take(&mut paused);
         if events.iter().any(|event| event.token() == WAKER) {
             life_cycle::drain(&mut &wakeups);
-            match server.life.handle_requests(|| server.reload()) {
+            let phase = server.life.handle_requests(|| server.reload());
+            if let Some(group) = server.group.as_ref().filter(|_| phase != Phase::Serving) {
+                group.hand_over();
+            }
+            match phase {
                 // There may be room for connections that wait at the listeners.
                 Phase::Serving => all = true,
                 Phase::Draining => break,

@@ -95,6 +95,10 @@ impl Follower {
     ) -> bool {
         let mut has_begun = false;
         let Err(error) = self.follow(applier, leader, &mut has_begun);
+        if let Leader::Of(group, _) = leader {
+            // It may have handed over.
+            group.with(|member, _| member.look_soon());
+        }
         if self.stop.is_set() || leader.is_replaced() {
             return has_begun;
         }

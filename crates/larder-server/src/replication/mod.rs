@@ -102,7 +102,7 @@ impl Replication {
         if let Some(group) = &server.group {
             let acks = cache.journals().acks();
             acks.set_mode(server.options.ack.into());
-            group.set_acks(acks);
+            group.set_journals(cache.journals());
         }
         let leader = leader::Leader::new(server, cache, secret, &self.stop);
         self.spawn("leader", move || leader.accept(&listeners))

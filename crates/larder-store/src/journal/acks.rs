@@ -48,6 +48,8 @@ pub struct Acknowledgements {
     /// Batches whose answers had to wait, and those whose answers were never sent.
     holds: AtomicU64,
     lost: AtomicU64,
+    /// The number of the last flush that a handle has made.
+    flushes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -187,13 +189,20 @@ impl Acknowledgements {
         }
     }
 
-    /// Whether a follower has everything up to these offsets.
+    /// Notes that a handle has flushed all items, and how many flushes there were then.
+    pub(super) fn note_flush(&self, generation: u64) {
+        self.flushes.fetch_max(generation, Ordering::Relaxed);
+    }
+
+    /// Whether a follower has everything up to these offsets, and all flushes that handles have made.
     #[must_use]
     pub fn has_passed(&self, follower: u64, offsets: &[u64]) -> bool {
+        let flushes = self.flushes.load(Ordering::Relaxed);
         self.lock().followers.get(&follower).is_some_and(|known| {
-            offsets.iter().enumerate().all(|(journal, offset)| {
-                known.offsets.get(journal).copied().unwrap_or_default() >= *offset
-            })
+            known.generation >= flushes
+                && offsets.iter().enumerate().all(|(journal, offset)| {
+                    known.offsets.get(journal).copied().unwrap_or_default() >= *offset
+                })
         })
     }
 

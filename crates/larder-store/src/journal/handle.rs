@@ -251,9 +251,13 @@ impl<E: Engine> Engine for Journaled<E> {
 
     fn flush(&mut self, at: Option<Seconds>) {
         self.engine.flush(at);
-        if at.is_none() && self.acks.waits_for(Kind::Removal) {
-            let offset = self.waits_for.map_or(0, |(offset, _)| offset);
-            self.waits_for = Some((offset, self.engine.flush_generation()));
+        if at.is_none() {
+            let generation = self.engine.flush_generation();
+            self.acks.note_flush(generation);
+            if self.acks.waits_for(Kind::Removal) {
+                let offset = self.waits_for.map_or(0, |(offset, _)| offset);
+                self.waits_for = Some((offset, generation));
+            }
         }
         self.bell.ring();
     }
