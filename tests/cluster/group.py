@@ -162,7 +162,7 @@ class Client:
     """Sends a set and a get again and again to one node, and records what it was told and when."""
 
     def __init__(self, node, name):
-        self.port, self.name = node.port, name
+        self.host, self.port, self.name = node.host, node.port, name
         self.end = threading.Event()
         self.answers = []
         self.faults = []
@@ -174,7 +174,7 @@ class Client:
             number += 1
             value = b"%d" % number
             try:
-                sock = sock or socket.create_connection(("127.0.0.1", self.port), 10)
+                sock = sock or socket.create_connection((self.host, self.port), 10)
                 key = b"%s:%d" % (self.name.encode(), number % 50)
                 sock.sendall(b"set %s 0 0 %d\r\n%s\r\nget %s\r\n" % (key, len(value), value, key))
                 found = b"VALUE %s 0 %d\r\n%s\r\nEND\r\n" % (key, len(value), value)
@@ -208,7 +208,7 @@ class Client:
 
 
 def client(node):
-    return pymemcache.Client(("127.0.0.1", node.port), timeout=20, default_noreply=False)
+    return pymemcache.Client((node.host, node.port), timeout=20, default_noreply=False)
 
 
 def wait_for_same_keys(group):

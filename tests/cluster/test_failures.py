@@ -183,3 +183,28 @@ def test_unless_that_is_allowed(etcd):
         leader.signal(signal.SIGCONT)
         group.wait_until_in_sync()
         assert client(leader).get("b") == b"1"
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_planned_end_is_noticed_by_nobody_else(etcd, end):
+    """The leader hands over before it ends: no request of other nodes' clients fails, and nothing is lost, though
+    nothing has to be acknowledged."""
+    with Group(etcd, 3, "--group", f"planned{end}", "--ack", "none") as group:
+        for _ in range(4):
+            leader, followers = group.leader(), group.followers()
+            epoch = int(leader.seen()["epoch"])
+            with Client(followers[0], "a") as a, Client(followers[1], "b") as b:
+                stored = client(leader)
+                for number in range(300):
+                    stored.set(f"last{number}", str(epoch))
+                leader.signal(end)
+                leader.process.wait()
+                time.sleep(0.3)
+            assert not a.faults and not b.faults
+            assert max(a.longest_gap(), b.longest_gap()) < 2
+            assert int(followers[0].seen()["epoch"]) == epoch + 1, "one election"
+            found = client(followers[0]).get_many([f"last{number}" for number in range(300)])
+            assert set(found.values()) == {b"%d" % epoch} and len(found) == 300
+            del group.nodes[leader.name]
+            group.start(leader.name)
+            group.wait_until_in_sync()

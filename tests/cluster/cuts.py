@@ -1,0 +1,265 @@
+"""A group whose nodes and etcd are on machines of their own, as far as the network goes: network namespaces, which
+`python cuts.py SCENARIO` makes in a namespace of its own (`unshare --net`). Links are cut, also in one direction.
+
+`test_cuts.py` runs each scenario.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "replication"), str(TESTS / "cluster")]
+
+from group import Client, client  # noqa: E402
+from server import LARDERD, wait_until  # noqa: E402
+from test_acks import Recorder  # noqa: E402
+
+NET = "10.77.0."
+HUB, ETCD = 254, 10
+PORT, MEMBERS, ETCD_PORT = 11211, 11311, 2379
+# How soon clients of other nodes have to be answered. docs/cluster.md says 3 seconds; the machine may have other
+# things to do.
+SILENT_SECS = 8
+
+
+def ip(*words, pid=None):
+    """`ip`, in the namespace of a process or in this one."""
+    inside = ["nsenter", "-t", str(pid), "-n"] if pid else []
+    subprocess.run([*inside, "ip", *words], check=True)
+
+
+class Machine:
+    """A process in a namespace of its own, which has an address at the bridge."""
+
+    def __init__(self, number, command, log):
+        self.number, self.host, self.link = number, f"{NET}{number}", f"v{number}"
+        setup = f"read go; ip link set lo up; ip addr add {self.host}/24 dev eth0; ip link set eth0 up; exec \"$@\""
+        with open(log, "ab") as output:
+            self.process = subprocess.Popen(
+                ["unshare", "--net", "sh", "-c", setup, "sh", *map(str, command)],
+                stdin=subprocess.PIPE, stdout=output, stderr=output,
+            )  # fmt: skip
+        self.pid = self.process.pid
+        own = os.readlink("/proc/self/ns/net")
+        wait_until(lambda: os.readlink(f"/proc/{self.pid}/ns/net") != own, "a namespace")
+        ip("link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
+        ip("link", "set", self.link, "master", "hub")
+        ip("link", "set", self.link, "up")
+        self.process.stdin.write(b"go\n")
+        self.process.stdin.close()
+
+    def cut(self):
+        """Nothing comes from it or to it."""
+        ip("link", "set", self.link, "down")
+
+    def mend(self):
+        ip("link", "set", self.link, "up")
+
+    def silence(self, other):
+        """It can't send anything to another one, from which it still hears."""
+        ip("route", "add", "blackhole", f"{other.host}/32", pid=self.pid)
+
+    def unsilence(self, other):
+        ip("route", "del", "blackhole", f"{other.host}/32", pid=self.pid)
+
+    def end(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        self.process.wait()
+
+
+class Node(Machine):
+    """A member of the group. Clients are in the namespace of the bridge."""
+
+    port = PORT
+
+    def __init__(self, number, folder, *options):
+        self.name = f"n{number}"
+        listen = f"{NET}{number}"
+        command = [
+            LARDERD, "-u", "root", "-l", listen, "-p", PORT, "-U", 0, "-m", 64, "-v",
+            "--cluster", "demo", "--node", self.name, "--etcd", f"http://{NET}{ETCD}:{ETCD_PORT}",
+            "--replicate-on", f"{listen}:{MEMBERS}", "--cluster-secret", f"{folder}/secret", *options,
+        ]  # fmt: skip
+        super().__init__(number, command, f"{folder}/{self.name}.log")
+
+    def stats(self, topic):
+        import socket
+
+        with socket.create_connection((self.host, PORT), 3) as sock, sock.makefile("rb") as replies:
+            sock.sendall(f"stats {topic}\r\n".encode())
+            lines = iter(replies.readline, b"END\r\n")
+            return {words[1]: " ".join(words[2:]) for words in (line.decode().split() for line in lines)}
+
+    def seen(self):
+        try:
+            return self.stats("cluster")
+        except OSError:
+            return {"role": "away", "serving": "0", "in_sync": ""}
+
+    def leads(self):
+        return self.seen()["serving"] == "1"
+
+
+class Net:
+    """The bridge, etcd and three nodes, for a `with` block."""
+
+    def __init__(self, *options):
+        self.options = options
+
+    def __enter__(self):
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-net-")
+        folder = self.dir.name
+        Path(f"{folder}/secret").write_text("a secret of the cluster\n")
+        ip("link", "set", "lo", "up")
+        ip("link", "add", "hub", "type", "bridge", "forward_delay", "0", "stp_state", "0")
+        ip("addr", "add", f"{NET}{HUB}/24", "dev", "hub")
+        ip("link", "set", "hub", "up")
+        url = f"http://{NET}{ETCD}:{ETCD_PORT}"
+        command = ["etcd", "--data-dir", f"{folder}/etcd", "--listen-client-urls", url, "--advertise-client-urls", url]
+        self.etcd = Machine(ETCD, command, f"{folder}/etcd.log")
+        self.nodes = [Node(number, folder, *self.options) for number in (1, 2, 3)]
+        self.wait_until_in_sync()
+        return self
+
+    def __exit__(self, kind, *_):
+        for machine in [*self.nodes, self.etcd]:
+            machine.end()
+        if kind:
+            for log in sorted(Path(self.dir.name).glob("n*.log")):
+                print(f"-- {log.name}\n{log.read_text(errors='replace')}", file=sys.stderr)
+        self.dir.cleanup()
+
+    def __iter__(self):
+        return iter(list(self.nodes))
+
+    def wait_until_in_sync(self):
+        wait_until(lambda: all(len(node.seen()["in_sync"].split()) == 3 for node in self), "all in sync")
+        return self.leader()
+
+    def leader(self):
+        wait_until(lambda: any(node.leads() for node in self), "a leader")
+        return next(node for node in self if node.leads())
+
+    def others(self, leader):
+        return [node for node in self if node is not leader]
+
+
+class Recorded:
+    """What clients of a group record, in a `with` block; they use these nodes alone."""
+
+    def __init__(self, nodes, count=3):
+        self.recorders = [Recorder(nodes, f"r{number}", False) for number in range(count)]
+
+    def __enter__(self):
+        for recorder in self.recorders:
+            recorder.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        for recorder in self.recorders:
+            recorder.__exit__(*exc)
+
+    def check(self, nodes):
+        for recorder in self.recorders:
+            for node in nodes:
+                recorder.check(node)
+
+
+def a_leader_that_is_cut_off_is_replaced():
+    with Net("--ack", "writes") as net:
+        leader = net.leader()
+        others = net.others(leader)
+        with Recorded(net.nodes) as recorded, Client(others[0], "a") as a, Client(others[1], "b") as b:
+            leader.cut()
+            time.sleep(7)
+            assert any(node.leads() for node in others), "another one leads"
+            leader.mend()
+            time.sleep(1)
+        assert max(a.longest_gap(), b.longest_gap()) < SILENT_SECS, (a.longest_gap(), b.longest_gap())
+        print(f"the longest waits: {a.longest_gap():.2f} and {b.longest_gap():.2f} s")
+        net.wait_until_in_sync()
+        recorded.check(net)
+
+
+def a_leader_that_can_not_ask_etcd_goes_on():
+    with Net() as net:
+        leader = net.leader()
+        with Client(net.others(leader)[0], "a") as a, Client(leader, "b") as b:
+            leader.silence(net.etcd)
+            time.sleep(6)
+            assert leader.leads()
+            leader.unsilence(net.etcd)
+            time.sleep(1)
+        assert not a.faults and not b.faults
+        assert max(a.longest_gap(), b.longest_gap()) < 2
+
+
+def a_leader_that_reaches_nobody_but_hears_all_is_replaced():
+    with Net("--ack", "writes") as net:
+        leader = net.leader()
+        others = net.others(leader)
+        with Recorded(others) as recorded, Client(others[0], "a") as a, Client(others[1], "b") as b:
+            for machine in [*others, net.etcd]:
+                leader.silence(machine)
+            time.sleep(7)
+            assert any(node.leads() for node in others), "another one leads"
+            for machine in [*others, net.etcd]:
+                leader.unsilence(machine)
+            time.sleep(1)
+        assert max(a.longest_gap(), b.longest_gap()) < SILENT_SECS, (a.longest_gap(), b.longest_gap())
+        net.wait_until_in_sync()
+        recorded.check(net)
+
+
+def a_follower_that_the_leader_can_not_reach_is_left():
+    with Net("--ack", "writes") as net:
+        leader = net.leader()
+        left, other = net.others(leader)
+        with Recorded([leader, other]) as recorded, Client(other, "a") as a:
+            leader.silence(left)
+            wait_until(lambda: left.name not in leader.seen()["in_sync"].split(), "one member less")
+            time.sleep(3)
+            assert leader.leads(), "nobody took its place"
+            leader.unsilence(left)
+        assert a.longest_gap() < SILENT_SECS
+        net.wait_until_in_sync()
+        recorded.check(net)
+
+
+def two_cuts_one_after_the_other():
+    """First a follower is away, then the leader: who is alone in sync is waited for."""
+    with Net("--ack", "writes") as net:
+        leader = net.leader()
+        first, second = net.others(leader)
+        with Recorded(net.nodes) as recorded:
+            first.cut()
+            second.cut()
+            wait_until(lambda: leader.seen()["in_sync"] == leader.name, "a leader alone")
+            client(leader).set("alone", "1")
+            leader.cut()
+            first.mend()
+            second.mend()
+            time.sleep(5)
+            assert not any(node.leads() for node in (first, second)), "they lack items"
+            leader.mend()
+        net.wait_until_in_sync()
+        assert client(first).get("alone") == b"1"
+        recorded.check(net)
+
+
+SCENARIOS = [
+    a_leader_that_is_cut_off_is_replaced,
+    a_leader_that_can_not_ask_etcd_goes_on,
+    a_leader_that_reaches_nobody_but_hears_all_is_replaced,
+    a_follower_that_the_leader_can_not_reach_is_left,
+    two_cuts_one_after_the_other,
+]
+
+if __name__ == "__main__":
+    next(scenario for scenario in SCENARIOS if scenario.__name__ == sys.argv[1])()
