@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from bench import cluster as groups
 from bench import embedded as libraries
 from bench import interfaces as further_interfaces
 from bench import flash as flash_tiers
@@ -493,9 +494,33 @@ def builds(found):
     return table(["with", "build, s", "larderd, MB", "crates of others"], rows)
 
 
+def cluster(found):
+    def waits(times):
+        return [f"{1000 * times[name]:.3g}" for name in ("p50", "p99", "max")]
+
+    rows = []
+    for what, key in (("the leader is killed", "kill"), ("the leader stands still", "pause")):
+        times = groups.percentiles(found[key]["secs"])
+        errors = sum(found[key]["errors"])
+        rows.append([what, len(found[key]["secs"]), *waits(times), errors])
+    lost = table(["clients of the other nodes, when", "clients", "longest wait p50, ms", "p99, ms", "max, ms", "requests that failed"], rows)
+    rows = [[name, *waits(times)] for name, times in found["acks"].items()]
+    acks = table(["deletes, one after the other, `--ack`", "p50, ms", "p99, ms", "max, ms"], rows)
+    rows = [[followers, spread([mine[0] for mine in rounds]), f"{groups.ratio(found, followers, 0):.2f}",
+             spread([mine[1] for mine in rounds]), f"{groups.ratio(found, followers, 1):.2f}"]
+            for followers, rounds in found["cost"].items()]
+    cost = table(["followers", "CPU time of the leader's worker for a set, µs", "÷ without", "of the whole leader, µs", "÷ without"], rows)
+    lag = found["lag"]
+    other = (f"Lag of two followers under {lag['rate']:,} sets a second, half of what one core takes: "
+             f"{1000 * lag['secs']['p50']:.3g} ms (p50), {1000 * lag['secs']['p99']:.3g} ms (p99), "
+             f"{1000 * lag['secs']['max']:.3g} ms at most. "
+             f"A new follower got {spread(found['copy'])} MB a second of values of 1 KiB. etcd {found['etcd']}.\n")
+    return "\n".join([lost, acks, cost, other])
+
+
 OTHERS = (
     peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
-    interfaces, idle, builds,
+    interfaces, idle, builds, cluster,
 )
 SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
 SECTIONS |= {part.__name__: part for part in OTHERS}

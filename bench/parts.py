@@ -9,6 +9,7 @@ from functools import partial
 
 from bench import agreement as agreement_of_tools
 from bench import builds as cold_builds
+from bench import cluster as groups
 from bench import embedded as libraries
 from bench import flash as flash_tiers
 from bench import idle as idle_interfaces
@@ -237,9 +238,14 @@ def builds():
     return cold_builds.measure()
 
 
+def cluster():
+    """Groups: the loss of a leader, and what copies cost."""
+    return groups.measure()
+
+
 OTHERS = (
     peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
-    interfaces, idle, builds,
+    interfaces, idle, builds, cluster,
 )
 ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
 

@@ -1,0 +1,251 @@
+"""How long clients wait when a group loses its leader, how far followers are behind, and what copies cost."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from statistics import median
+
+from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, on_core, run, stats_of
+
+KILLS, PAUSES = 50, 20
+ROUNDS = 10
+CONNECTIONS = 16
+KEYS = 100_000
+REQUESTS = 60_000
+CHANGES = 20_000
+COPY_ITEMS, COPY_LEN = 400_000, 1024
+LAG_SECS = 10
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+LARDERD = [ROOT / "target/release/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-p"]
+
+
+def measure():
+    """In a Python with the packages of the tests, which start etcd and groups."""
+    python = ROOT / ".venv/bin/python"
+    assert python.exists(), "scripts/test makes .venv, which the groups need"
+    command = [python, "-m", "bench.cluster"]
+    return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+
+def measure_here():
+    with Etcd() as etcd:
+        return {
+            "etcd": subprocess.run(["etcd", "--version"], capture_output=True, text=True).stdout.split()[2],
+            "kill": losses(etcd, KILLS, signal.SIGKILL),
+            "pause": losses(etcd, PAUSES, signal.SIGSTOP),
+            "acks": acks(etcd),
+            "lag": lag(),
+            "copy": copy(),
+            "cost": cost(),
+        }
+
+
+class Asker(threading.Thread):
+    """Stores and looks up at one node, one request after the other, and keeps the longest time between answers."""
+
+    def __init__(self, node):
+        super().__init__()
+        self.port, self.gap, self.errors, self.answers, self.goes_on = node.port, 0.0, 0, 0, True
+
+    def run(self):
+        stream, last = None, time.monotonic()
+        while self.goes_on:
+            try:
+                stream = stream or socket.create_connection(("127.0.0.1", self.port), 20)
+                stream.sendall(b"set k 0 0 1\r\n1\r\nget k\r\n")
+                answer = b""
+                while not answer.endswith(b"END\r\n"):
+                    piece = stream.recv(4096)
+                    if not piece or b"ERROR" in piece:
+                        raise ConnectionError
+                    answer += piece
+                self.answers += 1
+                self.gap, last = max(self.gap, time.monotonic() - last), time.monotonic()
+            except ConnectionError:
+                self.errors += 1
+                stream = None
+
+
+def losses(etcd, count, how):
+    """Seconds without an answer at the other nodes, and requests that failed, each time that a leader is lost."""
+    gaps, errors = [], []
+    with Group(etcd, 3, "--group", f"loss{how}") as group:
+        for _ in range(count):
+            leader = group.wait_until_in_sync()
+            askers = [Asker(node) for node in group.followers()]
+            for asker in askers:
+                asker.start()
+            time.sleep(0.5)
+            if how == signal.SIGKILL:
+                group.kill(leader)
+            else:
+                leader.signal(how)
+            time.sleep(1 if how == signal.SIGKILL else 6)
+            for asker in askers:
+                asker.goes_on = False
+            for asker in askers:
+                asker.join()
+            gaps += [asker.gap for asker in askers]
+            errors += [asker.errors for asker in askers]
+            if how == signal.SIGKILL:
+                group.start(leader.name)
+            else:
+                leader.signal(signal.SIGCONT)
+    return {"secs": gaps, "errors": errors}
+
+
+def acks(etcd):
+    """Seconds of each change that all nodes have to acknowledge, one after the other, by the node that is asked."""
+    found = {}
+    for mode in ("none", "writes"):
+        with Group(etcd, 3, "--group", f"acks{mode}", "--ack", mode) as group:
+            for who, node in (("leader", group.leader()), ("follower", group.followers()[0])):
+                with node.connect() as stream:
+                    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    times = []
+                    for number in range(CHANGES):
+                        begun = time.monotonic()
+                        stream.sendall(b"delete k%d\r\n" % number)
+                        stream.recv(100)
+                        times.append(time.monotonic() - begun)
+                found[f"{mode}, asked at the {who}"] = percentiles(times)
+    return found
+
+
+def percentiles(values):
+    values = sorted(values)
+    return {name: values[min(int(len(values) * share), len(values) - 1)] for name, share in
+            {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1}.items()}
+
+
+@contextmanager
+def servers(followers, memory=1024):
+    """A leader on its core and its followers on the other; their processes, and the leader's ports."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = []
+        try:
+            leader = start(folder, started, SERVER_CORE, memory, "--replicate-on", "127.0.0.1:0")
+            for _ in range(followers):
+                start(folder, started, LOAD_CORE, memory, "--follow", f"127.0.0.1:{leader['REPLICATION']}")
+            yield leader, started
+        finally:
+            for process, _ in started:
+                process.terminate()
+                process.wait()
+
+
+def start(folder, started, core, memory, *options):
+    ports = f"{folder}/{len(started)}"
+    environment = {**os.environ, "MEMCACHED_PORT_FILENAME": ports}
+    command = on_core(core, [*LARDERD, -1, "-m", memory, *options])
+    process = subprocess.Popen(command, env=environment, **QUIET)
+    while not os.path.exists(ports):
+        assert process.poll() is None, command
+        time.sleep(0.01)
+    lines = (line.split(":") for line in open(ports).read().splitlines())
+    found = {name.split()[0]: int(rest[-1].split()[-1]) for name, *rest in lines}
+    started.append((process, found))
+    return found
+
+
+def replication(port):
+    with socket.create_connection(("127.0.0.1", port)) as stream:
+        stream.sendall(b"stats replication\r\n")
+        lines = iter(stream.makefile("rb").readline, b"END\r\n")
+        return {words[1].decode(): words[2].decode() for words in (line.split(maxsplit=2) for line in lines)}
+
+
+def wait_for_copies(started):
+    for _, ports in started[1:]:
+        while replication(ports["TCP"])["link"] != "following":
+            time.sleep(0.01)
+
+
+def load(port, *options):
+    return on_core(LOAD_CORE, [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", port, "-t", 1, "-c",
+                               CONNECTIONS, "--key-minimum", 1, "--key-maximum", KEYS, "-d", 100, "--ratio", "1:0", *options])
+
+
+def lag():
+    """Seconds that two followers were behind, ten times a second under sets that take half of the leader's core."""
+    with servers(2) as (leader, started):
+        wait_for_copies(started)
+        begun = time.monotonic()
+        run(load(leader["TCP"], "--pipeline", 1, "-n", 20_000), **QUIET)
+        rate = int(20_000 * CONNECTIONS / (time.monotonic() - begun) / 2)
+        sets = subprocess.Popen(load(leader["TCP"], "--rate-limiting", rate // CONNECTIONS, "--test-time", LAG_SECS), **QUIET)
+        time.sleep(1)
+        seen = []
+        while sets.poll() is None:
+            seen.append(float(replication(leader["TCP"])["followers_lag"]))
+            time.sleep(0.1)
+        return {"rate": rate, "secs": percentiles(seen)}
+
+
+def copy():
+    """MB of values a second that a new follower got."""
+    found = []
+    with servers(0) as (leader, started):
+        run(on_core(LOAD_CORE, [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", leader["TCP"], "-t", 1,
+                                "-c", 4, "--key-minimum", 1, "--key-maximum", COPY_ITEMS, "-d", COPY_LEN, "--ratio", "1:0",
+                                "--key-pattern", "P:P", "-n", "allkeys", "--pipeline", 16]), **QUIET)
+        with tempfile.TemporaryDirectory() as folder:
+            for number in range(5):
+                extra = []
+                begun = time.monotonic()
+                start(folder + "/", extra, LOAD_CORE, 1024, "--follow", f"127.0.0.1:{leader['REPLICATION']}")
+                wait_for_copies([None, *extra])
+                found.append(COPY_ITEMS * COPY_LEN / 1e6 / (time.monotonic() - begun))
+                process = extra[0][0]
+                process.terminate()
+                process.wait()
+                os.remove(folder + "/0")
+    return found
+
+
+def cost():
+    """Microseconds of CPU time of the leader's worker, and of the whole leader, for each set: with as many followers.
+    The kinds take turns."""
+    found = {0: [], 1: [], 2: []}
+    for number in range(ROUNDS):
+        for followers in [*found][number % 3:] + [*found][:number % 3]:
+            with servers(followers) as (leader, started):
+                wait_for_copies(started)
+                pid = started[0][0].pid
+                before = cpu_of(pid)
+                run(load(leader["TCP"], "--pipeline", 10, "-n", REQUESTS), **QUIET)
+                took = [late - early for early, late in zip(before, cpu_of(pid))]
+                found[followers].append([1e6 * secs / (REQUESTS * CONNECTIONS) for secs in took])
+    return {str(followers): rounds for followers, rounds in found.items()}
+
+
+def cpu_of(pid):
+    """Seconds of CPU time of the workers, and of all threads."""
+    ticks, workers, all_of_it = os.sysconf("SC_CLK_TCK"), 0, 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        name, _, rest = open(f"/proc/{pid}/task/{task}/stat").read().rpartition(")")
+        fields = rest.split()
+        took = (int(fields[11]) + int(fields[12])) / ticks
+        all_of_it += took
+        workers += took if "(larder-" in name else 0
+    return workers, all_of_it
+
+
+def ratio(found, followers, of):
+    """The median of the ratios of rounds to those without followers."""
+    pairs = zip(found["cost"][followers], found["cost"]["0"])
+    return median(mine[of] / other[of] for mine, other in pairs)
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/replication", "tests/cluster")]
+    from group import Etcd, Group
+
+    print(json.dumps(measure_here()))
