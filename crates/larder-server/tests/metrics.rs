@@ -228,7 +228,7 @@ fn it_can_be_set_in_the_environment_and_in_the_file() {
     let file = scratch.file("larder.toml", "metrics-listen = \"127.0.0.1:0\"\n");
     let server = Server::larderd(&["--config", &file]);
     assert!(scrape(&server).contains_key("larder_items"));
-    let output = common::larderd(&["--metrics-listen", "no address"]);
+    let output = common::larderd(&["-p", "-1", "--metrics-listen", "no address"]);
     assert_eq!(output.status.code(), Some(71));
     assert!(common::stderr(&output).contains("no address"), "{output:?}");
 }
