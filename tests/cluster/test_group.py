@@ -127,6 +127,7 @@ def test_wrong_options_are_refused(etcd):
         (["--cluster", "demo", "--follow", "127.0.0.1:1", *on], "--follow"),
         (["--cluster", "demo", "--etcd-cert", "/x", *on], "--etcd-key"),
         (["--etcd", "http://127.0.0.1:1"], "--cluster"),
+        (["--cluster", "demo", "--replicate-on", "0.0.0.0:0"], "other nodes"),
     ]
     for options, word in cases:
         with pytest.raises(ExitedAtStart) as refused:

@@ -22,6 +22,9 @@ pub enum StreamError {
     /// The leader sends what does not belong there.
     #[error("the leader sends a frame that does not belong there")]
     Unexpected,
+    /// A copy would remove items that are still needed.
+    #[error("this server may be about to lead, and keeps its items")]
+    CopyRefused,
 }
 
 /// What an applier has done so far.
@@ -150,6 +153,19 @@ impl<E: Engine> Applier<E> {
     /// # Errors
     /// [`StreamError`]: the connection has to be closed. What was applied stays, and [`Applier::position`] is right.
     pub fn receive(&mut self, bytes: &[u8], now: Now) -> Result<(), StreamError> {
+        self.receive_asking(bytes, now, &mut || true)
+    }
+
+    /// The same; `may_copy` is asked before a copy begins, for which all items are removed.
+    ///
+    /// # Errors
+    /// As [`Applier::receive`].
+    pub fn receive_asking(
+        &mut self,
+        bytes: &[u8],
+        now: Now,
+        may_copy: &mut dyn FnMut() -> bool,
+    ) -> Result<(), StreamError> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
         let mut at = 0;
@@ -160,7 +176,7 @@ impl<E: Engine> Applier<E> {
                 Err(error) => break Err(error.into()),
                 Ok(Some((frame, len))) => {
                     at += len;
-                    if let Err(error) = self.apply(frame, now) {
+                    if let Err(error) = self.apply(frame, now, may_copy) {
                         break Err(error);
                     }
                 }
@@ -187,13 +203,19 @@ impl<E: Engine> Applier<E> {
         }
     }
 
-    fn apply(&mut self, frame: Frame<'_>, now: Now) -> Result<(), StreamError> {
+    fn apply(
+        &mut self,
+        frame: Frame<'_>,
+        now: Now,
+        may_copy: &mut dyn FnMut() -> bool,
+    ) -> Result<(), StreamError> {
         if self.large.is_some() && !matches!(frame, Frame::Part(_) | Frame::Beat { .. }) {
             // The leader has begun again, or it is none.
             let Frame::CopyBegins { .. } = frame else { return Err(StreamError::Unexpected) };
             self.large = None;
         }
         match frame {
+            Frame::CopyBegins { .. } if !may_copy() => return Err(StreamError::CopyRefused),
             Frame::CopyBegins { generation } => {
                 self.counts.copies += 1;
                 (self.generation, self.offsets, self.is_copying) = (generation, None, true);

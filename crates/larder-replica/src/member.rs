@@ -118,6 +118,10 @@ pub struct Member {
     refusals: (u64, u32),
     /// Since when there has been no leader.
     dead_since: Option<Millis>,
+    /// This member has begun a copy, and lacks items until that is complete.
+    lacks_items: bool,
+    /// The record as it was last, also if it is gone since.
+    last_record: Option<Record>,
     /// This leader answers nothing any more, and names its successor once it knows one.
     hand_over: Option<HandOver>,
     /// When it leads on, if nobody has taken over.
@@ -151,6 +155,8 @@ impl Member {
             promised_until: 0,
             refusals: (0, 0),
             dead_since: None,
+            lacks_items: false,
+            last_record: None,
             hand_over: None,
             hands_over_until: 0,
         }
@@ -251,7 +257,15 @@ impl Member {
     fn wants(&self, now: Millis) -> Option<Record> {
         let me = &self.settings.me;
         let Some(record) = &self.view.record else {
-            return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
+            let Some(last) = &self.last_record else {
+                return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
+            };
+            // The record is gone: who had all items goes on, or anybody if those are gone, too.
+            let may_lead = last.in_sync.contains(me) && !self.lacks_items
+                || !last.in_sync.iter().any(|process| self.view.is_live(process));
+            let epoch = (last.epoch + 1).min(EPOCH_MAX);
+            let (leader, in_sync) = (me.clone(), vec![me.clone()]);
+            return may_lead.then_some(Record { epoch, leader, in_sync });
         };
         if let Some(HandOver::To(next)) = self.hand_over.as_ref().filter(|_| self.leads())
             && record.in_sync.contains(next)
@@ -278,15 +292,16 @@ impl Member {
     }
 
     fn may_stand(&self, record: &Record, now: Millis) -> bool {
-        if record.in_sync.contains(&self.settings.me) {
+        if record.in_sync.contains(&self.settings.me) && !self.lacks_items {
             let has_ended = self.refusals.0 == record.leader.boot && self.refusals.1 >= REFUSALS;
             return has_ended
                 || self.view.is_replaced(&record.leader)
                 || !self.view.is_live(&record.leader) && now >= self.promised_until;
         }
-        // Whoever had the items has started again since, without them.
-        record.in_sync.iter().all(|process| self.view.is_replaced(process))
-            || self.waits_no_more(now)
+        // Whoever had the items has started again since, without them; so has this member, or it has begun a copy.
+        let has_none =
+            |process: &Process| *process == self.settings.me || self.view.is_replaced(process);
+        record.in_sync.iter().all(has_none) || self.waits_no_more(now)
     }
 
     fn waits_no_more(&self, now: Millis) -> bool {
@@ -321,7 +336,8 @@ impl Member {
     /// Takes in the group as it is now.
     fn see(&mut self, now: Millis, view: View) {
         let before = self.view.record.as_ref();
-        let had_items = before.is_none_or(|record| record.in_sync.contains(&self.settings.me));
+        let was_in_sync = before.is_none_or(|record| record.in_sync.contains(&self.settings.me));
+        let had_items = was_in_sync && !self.lacks_items;
         let (led, was_unclean) = (self.leads(), self.waits_no_more(now));
         let leader = view.record.as_ref().map(|record| &record.leader);
         let is_new = before.map(|record| &record.leader) != leader;
@@ -334,6 +350,9 @@ impl Member {
         self.dead_since = if is_dead { self.dead_since.or(Some(now)) } else { None };
         self.unanswered.retain(|(revision, _)| *revision == view.revision);
         self.view = view;
+        if self.view.record.is_some() {
+            self.last_record.clone_from(&self.view.record);
+        }
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
             self.proof = None;
             self.next_look = self.asked + FOLLOWER_LOOKS;
@@ -382,6 +401,25 @@ impl Member {
     pub fn note_replaced(&mut self, leader: &Process) {
         self.refusals = (leader.boot, REFUSALS);
         self.look_soon();
+    }
+
+    /// A copy is about to begin, for which this member removes all items. False if it may not, because this member
+    /// may be about to lead.
+    #[must_use]
+    pub fn begin_copy(&mut self) -> bool {
+        self.lacks_items |= self.unanswered.is_empty();
+        self.lacks_items
+    }
+
+    /// Whether this member has begun a copy that is not complete.
+    #[must_use]
+    pub fn lacks_items(&self) -> bool {
+        self.lacks_items
+    }
+
+    /// A copy is complete, or this member leads.
+    pub fn note_copy(&mut self) {
+        self.lacks_items = false;
     }
 
     /// The leader has accepted a connection.

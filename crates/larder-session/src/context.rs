@@ -57,7 +57,7 @@ pub enum Next {
     /// Send the output, then close the connection. The rest of the input is discarded.
     Close,
     /// Close the connection at once, and send nothing of the output that is held: nobody knows whether the changes
-    /// that it confirms will last.
+    /// that it confirms will last. Or, of requests that were forwarded to here: they are not answered here any more.
     Abandon,
 }
 

@@ -49,6 +49,9 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
+        if self.is_forwarded {
+            return Step::end(0, Next::Abandon);
+        }
         if !self.parser.is_between_lines() {
             // This server has answered the first keys of the line, and leads no more.
             reply::no_leader_within_line(output);
@@ -286,7 +289,7 @@ impl<E: Engine> Session<E> {
             return Step::end(0, next);
         }
         passing.left -= bytes.len() as u64;
-        route.pass(bytes, passing.left > 0, &waker);
+        route.pass_rest(bytes, passing.left > 0, &waker);
         if passing.left > 0 {
             self.pending = Pending::Passing(passing);
             return Step::go_on(bytes.len());

@@ -26,6 +26,9 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         let (store, body_len) = (&body.store, body.body_len);
         if Self::is_elsewhere(cx) {
+            if self.is_forwarded {
+                return Step::end(0, Next::Abandon);
+            }
             // A short one is forwarded when it has arrived.
             return match body_len <= BUFFERED_BODY_MAX {
                 true => Step::end(0, Next::Read { wanted: missing(body, input) }),

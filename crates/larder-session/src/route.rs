@@ -43,9 +43,13 @@ pub enum Routed {
 
 /// The way of one connection's requests to whoever answers them. Dropping it ends the conversation there.
 pub trait Route: Send {
-    /// Sends requests, or the next bytes of one. `more`: the last one is not complete, and the rest of it follows.
-    /// `waker` is called when something has become of them.
+    /// Sends requests. `more`: the last one is not complete, and the rest of it follows. `waker` is called when
+    /// something has become of them.
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker);
+
+    /// Sends the next bytes of a request to whoever has its beginning; to nobody, if something has become of that
+    /// already.
+    fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
     /// Whether more of a request may be sent. If not, `waker` is called when it may.
     fn has_room(&mut self, waker: &Waker) -> bool;
@@ -62,6 +66,10 @@ pub(crate) struct NoRoute;
 
 impl Route for NoRoute {
     fn pass(&mut self, _: &[u8], _: bool, waker: &Waker) {
+        waker.wake_by_ref();
+    }
+
+    fn pass_rest(&mut self, _: &[u8], _: bool, waker: &Waker) {
         waker.wake_by_ref();
     }
 

@@ -57,6 +57,8 @@ pub struct Session<E: Engine> {
     aside: Option<Box<Aside<E::Position>>>,
     /// Whether the connection is closed after the answers that are held.
     ends: bool,
+    /// Another node forwards the requests: they are answered here or not at all.
+    pub(crate) is_forwarded: bool,
 }
 
 /// What sessions of servers with replicas have, apart from the others.
@@ -236,7 +238,8 @@ impl<E: Engine> Session<E> {
         let (parser, pending) = (opening, Pending::Nothing);
         let (observed, fetches, aside) = (Streams::default(), None, None);
         let (failed, resp, ends) = (false, None, false);
-        Self { parser, pending, client, observed, failed, resp, fetches, aside, ends }
+        let is_forwarded = false;
+        Self { parser, pending, client, observed, failed, resp, fetches, aside, ends, is_forwarded }
     }
 
     /// A session in RESP whose number in the log is `client`, and in which clients may have to log in.
@@ -249,16 +252,15 @@ impl<E: Engine> Session<E> {
     /// A session for requests of a conversation that another node forwards.
     #[must_use]
     pub fn forwarded(conversation: Conversation) -> Self {
-        match conversation {
+        let mut session = match conversation {
             Conversation::Memcached => Self::new(),
-            Conversation::Resp2 | Conversation::Resp3 => {
-                let mut session = Self::resp(0, false);
-                if let Some(state) = &mut session.resp {
-                    state.set_conversation(conversation);
-                }
-                session
-            }
+            Conversation::Resp2 | Conversation::Resp3 => Self::resp(0, false),
+        };
+        if let Some(state) = &mut session.resp {
+            state.set_conversation(conversation);
         }
+        session.is_forwarded = true;
+        session
     }
 
     /// Whether the session returned [`Next::Close`] because the client violated the protocol.

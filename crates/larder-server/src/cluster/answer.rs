@@ -24,6 +24,8 @@ const BEAT: Duration = Duration::from_millis(100);
 /// Answers in one frame, in bytes.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
+/// Longer buffers are not kept for the next requests.
+const KEPT_LEN_MAX: usize = 4 << 10;
 /// The clients' connections that one member may have requests of.
 const ROUTES_MAX: usize = 1 << 20;
 
@@ -43,6 +45,8 @@ struct Forwarded<E: Engine> {
     output: Vec<u8>,
     /// The last request has not come as a whole.
     is_partial: bool,
+    /// Some of the requests may have been carried out.
+    has_begun: bool,
     state: State,
 }
 
@@ -63,8 +67,7 @@ impl<E: Engine> Answerer<E> {
         Self {
             server: Arc::clone(server),
             group: Arc::clone(group),
-            // They are answered here, or not at all.
-            settings: Settings { forwards: false, ..server.settings.clone() },
+            settings: server.settings.clone(),
             handles: handles.into_iter().map(Mutex::new).collect(),
             next: AtomicUsize::new(0),
         }
@@ -139,6 +142,7 @@ impl<E: Engine> Answerer<E> {
                     unread: Vec::new(),
                     output: Vec::new(),
                     is_partial: false,
+                    has_begun: false,
                     state: State::Idle,
                 };
                 all.insert(route, opened);
@@ -147,8 +151,11 @@ impl<E: Engine> Answerer<E> {
                 let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
                 let begins = !conversation.is_partial;
                 conversation.is_partial = more;
-                if begins && !self.group.is_serving() {
-                    conversation.state = State::Refusing;
+                if begins {
+                    conversation.has_begun = false;
+                    if !self.group.is_serving() {
+                        conversation.state = State::Refusing;
+                    }
                 }
                 if conversation.state == State::Refusing {
                     if !more {
@@ -187,7 +194,7 @@ impl<E: Engine> Answerer<E> {
         woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) {
-        let Forwarded { session, unread, output, is_partial, state } = conversation;
+        let Forwarded { session, unread, output, is_partial, has_begun, state } = conversation;
         let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
         loop {
             let now = self.server.clock.moment();
@@ -196,6 +203,8 @@ impl<E: Engine> Answerer<E> {
             let mut cx = Context { operations, host, settings, waker: &waker };
             let progress = session.receive(&mut cx, unread, output);
             unread.drain(..progress.consumed);
+            let had_begun = std::mem::replace(has_begun, true) && progress.next == Next::Abandon;
+            let had_begun = had_begun || progress.consumed > 0 || !output.is_empty();
             let end = match progress.next {
                 _ if progress.hold => {
                     *state = State::Waiting;
@@ -217,10 +226,15 @@ impl<E: Engine> Answerer<E> {
                 Next::Close => AnswerEnd::Close,
                 Next::Abandon => {
                     output.clear();
-                    AnswerEnd::Close
+                    unread.clear();
+                    if had_begun { AnswerEnd::Close } else { AnswerEnd::Moved }
                 }
             };
-            *state = if end == AnswerEnd::More { State::Full } else { State::Idle };
+            *state = match end {
+                AnswerEnd::More => State::Full,
+                AnswerEnd::Moved if *is_partial => State::Refusing,
+                _ => State::Idle,
+            };
             let mut pieces = output.chunks(PIECE_LEN).peekable();
             while let Some(bytes) = pieces.next() {
                 let end = if pieces.peek().is_some() { AnswerEnd::Follows } else { end };
@@ -230,6 +244,9 @@ impl<E: Engine> Answerer<E> {
                 Frame::Answer { route, end, bytes: b"" }.write(out);
             }
             output.clear();
+            // What idle conversations keep is not counted.
+            output.shrink_to(KEPT_LEN_MAX);
+            unread.shrink_to(KEPT_LEN_MAX);
             return;
         }
     }

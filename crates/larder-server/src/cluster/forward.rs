@@ -31,6 +31,8 @@ const OUTPUT_MAX: usize = 1 << 20;
 /// The bytes of requests in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
+/// A longer buffer is not kept for the next answers.
+const KEPT_LEN_MAX: usize = 4 << 10;
 
 /// The numbers by which members tell each other of conversations.
 const CONVERSATIONS: [(Conversation, u8); 3] =
@@ -104,6 +106,8 @@ struct RouteState {
     waker: Option<Waker>,
     /// Since when its requests have waited for a leader.
     waits_since: Option<Instant>,
+    /// The conversation of the requests that were sent last: an answer of another one comes too late.
+    route: Option<u64>,
     /// Rises when requests are sent: who waits for a leader does so for those of one round.
     round: u64,
 }
@@ -290,10 +294,10 @@ impl Forwarder {
         link.has_output.notify_all();
         waiting.into_iter().for_each(Waker::wake);
         let routes = std::mem::take(&mut *lock(&link.routes));
-        for route in routes.into_values() {
-            let mut route = lock(&route);
-            if route.routed.is_none() {
-                route.end(Routed::Lost);
+        for (number, whose) in routes {
+            let mut state = lock(&whose);
+            if state.route == Some(number) && state.routed.is_none() {
+                state.end(Routed::Lost);
             }
         }
     }
@@ -303,6 +307,8 @@ impl Forwarder {
         let now = Instant::now();
         let (since, round) = {
             let mut state = lock(whose);
+            // Of a wait before that, nobody has said that it ended.
+            state.waits_since = state.waits_since.filter(|since| since.elapsed() < 2 * WAIT_MAX);
             (*state.waits_since.get_or_insert(now), state.round)
         };
         let wait = Wait { since, whose: Arc::clone(whose), round, again_at: now + pause };
@@ -391,6 +397,9 @@ impl Link {
         // Whoever has gone needs no answer.
         let Some(whose) = lock(&self.routes).get(&route).cloned() else { return };
         let mut state = lock(&whose);
+        if state.route != Some(route) {
+            return;
+        }
         state.answers.extend_from_slice(bytes);
         match end {
             AnswerEnd::Follows => (),
@@ -435,9 +444,18 @@ impl ToLeader {
             lock(&link.routes).remove(&route);
             return None;
         }
+        lock(&self.state).route = Some(route);
         link.append(&Frame::Open { route, conversation: number_of(self.conversation) });
         self.on = Some((link, route));
         self.on.clone()
+    }
+}
+
+fn send(link: &Link, route: u64, bytes: &[u8], more: bool) {
+    let mut pieces = bytes.chunks(PIECE_LEN).peekable();
+    while let Some(bytes) = pieces.next() {
+        let more = more || pieces.peek().is_some();
+        link.append(&Frame::Pass { route, more, bytes });
     }
 }
 
@@ -460,17 +478,22 @@ impl Route for ToLeader {
             return;
         };
         self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
-        let mut pieces = bytes.chunks(PIECE_LEN).peekable();
-        while let Some(bytes) = pieces.next() {
-            let more = more || pieces.peek().is_some();
-            link.append(&Frame::Pass { route, more, bytes });
-        }
+        send(&link, route, bytes, more);
         // The connection may have ended before it was known that something was to come on it.
         if lock(&link.output).is_closed {
             let mut state = lock(&self.state);
             if state.routed.is_none() {
                 state.end(Routed::Lost);
             }
+        }
+    }
+
+    fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
+        lock(&self.state).waker = Some(waker.clone());
+        // If it is not there any more, the session is told what has become of it.
+        let on = self.on.as_ref().filter(|(link, route)| lock(&link.routes).contains_key(route));
+        if let Some((link, route)) = on {
+            send(link, *route, bytes, more);
         }
     }
 
@@ -499,6 +522,9 @@ impl Route for ToLeader {
     fn take(&mut self, into: &mut Vec<u8>) -> Routed {
         let mut state = lock(&self.state);
         into.append(&mut state.answers);
+        if state.answers.capacity() > KEPT_LEN_MAX {
+            state.answers = Vec::new();
+        }
         let routed = state.routed.unwrap_or(Routed::Waiting);
         match routed {
             Routed::Waiting | Routed::Again | Routed::Lost => (),

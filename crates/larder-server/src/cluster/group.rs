@@ -32,6 +32,8 @@ pub fn addresses(
     Addresses { clients: options.advertise.clone().or(found), members }
 }
 
+/// How long a server that has been replaced waits for the requests that it was answering.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether the next leader has everything.
 const HAND_OVER_LOOKS: Duration = Duration::from_millis(2);
 
@@ -133,6 +135,15 @@ impl Group {
         self.journals.get().map(|journals| &**journals.acks())
     }
 
+    /// Waits for requests that began to be answered while this server led, before it follows.
+    pub(crate) fn settle(&self) {
+        let Some(journals) = self.journals.get() else { return };
+        let (mut seen, begun) = (Vec::new(), Instant::now());
+        while !journals.settle(&mut seen) && begun.elapsed() < SETTLE_MAX {
+            std::thread::sleep(HAND_OVER_LOOKS);
+        }
+    }
+
     /// Has another member lead, if this one does: it answers nothing more, waits until another one has all that it has
     /// answered, and names that one in the record. Requests wait meanwhile, and are forwarded afterwards.
     pub(crate) fn hand_over(&self) {
@@ -208,7 +219,7 @@ impl Group {
     pub(crate) fn note_ready(&self, epoch: u32) {
         self.ready_epoch.store(epoch, Ordering::Release);
         self.elections.fetch_add(1, Ordering::Relaxed);
-        self.with(|_, _| ());
+        self.with(|member, _| member.note_copy());
     }
 
     /// Whether this server leads in this epoch, as far as it knows.

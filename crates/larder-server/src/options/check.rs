@@ -210,6 +210,15 @@ impl Options {
                 ));
             }
         }
+        let on = self.replicate_on.as_deref().unwrap_or_default();
+        if ["0.0.0.0", "[::]", "::"]
+            .iter()
+            .any(|all| on == *all || on.starts_with(&format!("{all}:")))
+        {
+            return refuse(format!(
+                "--replicate-on {on}: with --cluster, give an address at which other nodes find this one"
+            ));
+        }
         if self.udp_port != 0 {
             return refuse("Cannot use UDP with --cluster (-U 0 to disable)".to_owned());
         }

@@ -8,9 +8,10 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// How long connecting and greeting may take.
-const CONNECT_TIME: Duration = Duration::from_secs(1);
-const GREETING_TIME: Duration = Duration::from_secs(2);
+/// How long connecting and greeting may take: to a member of the group, which is near and may be replaced soon, and to
+/// others.
+const GROUP_TIME: Duration = Duration::from_millis(300);
+const OTHERS_TIME: Duration = Duration::from_secs(2);
 
 /// A connection that was welcomed.
 pub(crate) struct Dialed {
@@ -29,10 +30,11 @@ pub(crate) fn dial(
     purpose: Purpose,
     stop: &Stop,
 ) -> io::Result<Dialed> {
-    let mut stream = connect(address)?;
+    let time = if member.is_some() { GROUP_TIME } else { OTHERS_TIME };
+    let mut stream = connect(address, time)?;
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(GREETING_TIME))?;
-    let end = Instant::now() + GREETING_TIME;
+    stream.set_write_timeout(Some(time))?;
+    let end = Instant::now() + time;
     let (mut input, mut out) = (Vec::new(), Vec::new());
     let mut greeting =
         FollowerGreeting::begin(secret.cloned(), rand::random(), name, member, purpose, &mut out);
@@ -52,10 +54,10 @@ pub(crate) fn dial(
     }
 }
 
-fn connect(address: &str) -> io::Result<TcpStream> {
+fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_TIME) {
+        match TcpStream::connect_timeout(&address, time) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

@@ -3,7 +3,7 @@
 use crate::cluster::Group;
 use crate::peers::{Dialed, Stop, dial, is_silence};
 use crate::server::Server;
-use larder_replica::{Applier, HelloMember, Process, Purpose, Role, Secret, Welcomed};
+use larder_replica::{Applier, HelloMember, Member, Process, Purpose, Role, Secret, Welcomed};
 use larder_store::Engine;
 use larder_store::cache::CacheControl;
 use std::io::{self, Read, Write};
@@ -55,14 +55,13 @@ impl Follower {
     /// Follows whoever leads the group, and has this server lead when it is to.
     pub(super) fn take_part<E: Engine>(&self, group: &Group, cache: &impl CacheControl, engine: E) {
         let mut applier = Applier::new(engine);
-        let (mut last_error, mut led) = (String::new(), None);
+        let mut last_error = String::new();
         while !self.stop.is_set() {
             let role = group.role();
             match &role {
                 Role::Alone => (),
                 Role::Leader { epoch, begins_empty } => {
-                    if led != Some(*epoch) {
-                        led = Some(*epoch);
+                    if group.leading_epoch() != Some(*epoch) {
                         applier.forget_position();
                         cache.set_cas_epoch(*epoch);
                         if *begins_empty {
@@ -76,6 +75,7 @@ impl Follower {
                     }
                 }
                 Role::Follower { leader, .. } => {
+                    group.settle();
                     let leader = Leader::Of(group, leader.clone());
                     self.follow_noting_errors(&mut applier, &leader, &mut last_error);
                     group.wait_for_change(&role, PAUSE_MIN);
@@ -169,7 +169,9 @@ impl Follower {
         bytes: &[u8],
         promised: &mut u64,
     ) -> io::Result<()> {
-        let received = applier.receive(bytes, self.server.clock.moment().into());
+        let now = self.server.clock.moment().into();
+        let received = applier.receive_asking(bytes, now, &mut || leader.begin_copy());
+        leader.note_copy(applier.has_copy());
         if let Some(link) = &self.server.replication.link {
             let (has_copy, behind) = (applier.has_copy(), applier.behind_millis());
             link.note(applier.counts(), has_copy, behind, bytes.len());
@@ -244,6 +246,24 @@ impl Leader<'_> {
             Self::Of(group, process) => {
                 !matches!(group.role(), Role::Follower { leader, .. } if leader == *process)
             }
+        }
+    }
+
+    /// Says that all items are about to be removed, if they may be.
+    fn begin_copy(&self) -> bool {
+        match self {
+            Self::At(_) => true,
+            Self::Of(group, _) => group.with(|member, _| member.begin_copy()),
+        }
+    }
+
+    /// Says whether a copy is complete.
+    fn note_copy(&self, has_copy: bool) {
+        if let Self::Of(group, _) = self
+            && has_copy
+            && group.see(Member::lacks_items)
+        {
+            group.with(|member, _| member.note_copy());
         }
     }
 

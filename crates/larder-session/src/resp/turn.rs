@@ -151,6 +151,13 @@ impl<E: Engine> Session<E> {
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
         if Self::is_elsewhere(cx) {
+            if self.is_forwarded {
+                return Step::end(0, Next::Abandon);
+            }
+            if state.answered.keys > 0 {
+                // A request is answered in part, and whoever leads now would answer it from the beginning.
+                return Step::end(0, Next::Close);
+            }
             let forwarded = forwarded(state, &batch);
             if forwarded.has_requests() {
                 turn.left = turn.left.saturating_sub(batch.len());

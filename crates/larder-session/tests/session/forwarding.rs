@@ -45,6 +45,13 @@ impl<E: TestEngine + Send + 'static> Route for Leader<E> {
         waker.wake_by_ref();
     }
 
+    fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
+        assert!(!self.request.is_empty() && !self.is_complete, "it has begun, and has not ended");
+        self.request.extend_from_slice(bytes);
+        self.is_complete = !more;
+        waker.wake_by_ref();
+    }
+
     fn has_room(&mut self, waker: &Waker) -> bool {
         waker.wake_by_ref();
         self.delay = (self.delay + 1) % 3;
@@ -295,6 +302,10 @@ impl Route for Late {
     fn pass(&mut self, _: &[u8], more: bool, waker: &Waker) {
         self.is_complete = !more;
         waker.wake_by_ref();
+    }
+
+    fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
+        self.pass(bytes, more, waker);
     }
 
     fn has_room(&mut self, waker: &Waker) -> bool {

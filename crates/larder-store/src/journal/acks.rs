@@ -50,6 +50,8 @@ pub struct Acknowledgements {
     lost: AtomicU64,
     /// The number of the last flush that a handle has made.
     flushes: AtomicU64,
+    /// That of the state, for those who have no time for the lock.
+    term: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -125,12 +127,22 @@ impl Acknowledgements {
         mode == AckMode::Writes as u8 || mode == AckMode::Deletes as u8 && kind == Kind::Removal
     }
 
-    /// The position that answers of a batch depend on.
+    /// The term of the leader, to be read before a batch asks whether it may be answered here.
+    pub(super) fn term(&self) -> u64 {
+        self.term.load(Ordering::Acquire)
+    }
+
+    /// The position that answers of a batch depend on, which began in this term.
     #[cold]
-    pub(super) fn position(&self, journal: usize, offset: u64, generation: u64) -> AckPosition {
+    pub(super) fn position(
+        &self,
+        term: u64,
+        (journal, offset): (usize, u64),
+        generation: u64,
+    ) -> AckPosition {
         let mut state = self.lock();
         state.positions += 1;
-        let (term, number) = (state.term, state.positions);
+        let number = state.positions;
         AckPosition { journal, offset, generation, term, number }
     }
 
@@ -210,6 +222,7 @@ impl Acknowledgements {
     pub fn abandon(&self) {
         let mut state = self.lock();
         state.term += 1;
+        self.term.store(state.term, Ordering::Release);
         state.followers.clear();
         state.wake();
         state.late.clear();
@@ -262,7 +275,7 @@ mod tests {
     fn all_that_are_required_have_to_have_it() {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
-        let position = acks.position(1, 10, 2);
+        let position = acks.position(0, (1, 10), 2);
         assert_eq!(acks.state_of(&position, &waker), Acknowledged::Yes, "nobody is required");
         acks.require(7);
         acks.require(8);
@@ -284,7 +297,7 @@ mod tests {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
-        let position = acks.position(0, 1, 0);
+        let position = acks.position(acks.term(), (0, 1), 0);
         assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet);
         acks.retain(|follower| follower == 7);
         assert_eq!(calls.0.load(Ordering::Relaxed), 0);
@@ -298,12 +311,15 @@ mod tests {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
-        let position = acks.position(0, 1, 0);
+        let position = acks.position(acks.term(), (0, 1), 0);
         assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet);
         acks.abandon();
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), Acknowledged::Never);
-        let position = acks.position(0, 1, 0);
+        // Nor is that of a batch that began before.
+        let position = acks.position(0, (0, 1), 0);
+        assert_eq!(acks.state_of(&position, &waker), Acknowledged::Never);
+        let position = acks.position(acks.term(), (0, 1), 0);
         assert_eq!(acks.state_of(&position, &waker), Acknowledged::Yes);
     }
 
@@ -312,7 +328,7 @@ mod tests {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
-        let position = acks.position(0, 1, 0);
+        let position = acks.position(acks.term(), (0, 1), 0);
         assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet);
         #[expect(clippy::disallowed_methods, reason = "a test")]
         let now = Instant::now();

@@ -8,6 +8,7 @@ use crate::{
     Lookup, NewValue, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::Waker;
 
 /// One thread's access to a [`super::JournaledCache`].
@@ -16,13 +17,17 @@ pub struct Journaled<E> {
     engine: E,
     journal: Writer,
     bell: Arc<Bell>,
-    /// The time of the batch, in milliseconds.
-    millis: u64,
+    /// The time of the batch.
+    now: Now,
     /// Something was written in this batch.
     has_written: bool,
     /// The number of the journal, and who has acknowledged what.
     number: usize,
     acks: Arc<Acknowledgements>,
+    /// The term in which the batch began.
+    term: u64,
+    /// Odd while a batch is under way.
+    batches: Arc<AtomicU64>,
     /// Where the last change of this batch that waits for acknowledgements ends, and the flushes before it.
     waits_for: Option<(u64, u64)>,
 }
@@ -37,12 +42,12 @@ pub struct Position<P> {
 impl<E: Engine> Journaled<E> {
     pub(super) fn new(
         engine: E,
-        (number, journal): (usize, Writer),
+        (number, journal, batches): (usize, Writer, Arc<AtomicU64>),
         bell: Arc<Bell>,
         acks: Arc<Acknowledgements>,
     ) -> Self {
-        let (millis, has_written, waits_for) = (0, false, None);
-        Self { engine, journal, bell, millis, has_written, number, acks, waits_for }
+        let (now, has_written, term, waits_for) = (Now::default(), false, 0, None);
+        Self { engine, journal, bell, now, has_written, number, acks, term, batches, waits_for }
     }
 }
 
@@ -50,7 +55,7 @@ impl<E> Journaled<E> {
     /// Writes what has changed to the journal.
     fn note(&mut self, key: HashedKey<'_>, kind: Option<Kind>) {
         if let Some(kind) = kind {
-            self.journal.append(kind, key.bytes, self.millis);
+            self.journal.append(kind, key.bytes, self.now.in_millis());
             self.has_written = true;
             if self.acks.waits_for(kind) {
                 let before = self.waits_for.map_or(0, |(_, generation)| generation);
@@ -62,8 +67,14 @@ impl<E> Journaled<E> {
 
 /// What a change is for a journal, if it is to be there.
 #[inline]
-fn kind(change: &Change<'_>) -> Option<Kind> {
+fn kind(change: &Change<'_>, now: Now) -> Option<Kind> {
     match change {
+        // It expires at once.
+        Change::Put { attributes, .. } | Change::SetAttributes { attributes, .. }
+            if attributes.expiry.is_past(now) =>
+        {
+            Some(Kind::Removal)
+        }
         Change::Keep | Change::MarkAccessed | Change::Promote => None,
         Change::Remove => Some(Kind::Removal),
         Change::SetAttributes { attributes, .. } if attributes.stale => Some(Kind::Removal),
@@ -76,11 +87,12 @@ fn kind(change: &Change<'_>) -> Option<Kind> {
 #[inline]
 fn noted<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
+    now: Now,
     into: &mut Option<Kind>,
 ) -> impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R) {
     move |found| {
         let (change, result) = decide(found);
-        *into = kind(&change);
+        *into = kind(&change, now);
         (change, result)
     }
 }
@@ -110,7 +122,12 @@ impl<E: Engine> Engine for Journaled<E> {
     #[inline]
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
-        self.millis = now.in_millis();
+        self.now = now;
+        // Whoever waits for batches sees this one, or this one sees what was said before: see `Journals::settle`.
+        let batch = self.batches.load(Ordering::Relaxed) | 1;
+        self.batches.store(batch, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.term = self.acks.term();
         // The last batch may have had nobody to answer.
         self.waits_for = None;
         self.engine.begin_batch(now);
@@ -119,6 +136,8 @@ impl<E: Engine> Engine for Journaled<E> {
     #[inline]
     fn end_batch(&mut self) {
         self.engine.end_batch();
+        let batch = self.batches.load(Ordering::Relaxed) | 1;
+        self.batches.store(batch.wrapping_add(1), Ordering::Release);
         if std::mem::take(&mut self.has_written) {
             self.bell.ring();
         }
@@ -159,8 +178,8 @@ impl<E: Engine> Engine for Journaled<E> {
         upload: &mut Option<Self::Upload>,
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        let mut kind = None;
-        let updated = self.engine.update(key, upload, noted(decide, &mut kind));
+        let (mut kind, now) = (None, self.now);
+        let updated = self.engine.update(key, upload, noted(decide, now, &mut kind));
         self.note(key, kind.filter(|_| updated.is_ok()));
         updated
     }
@@ -172,8 +191,8 @@ impl<E: Engine> Engine for Journaled<E> {
         upload: &mut Option<Self::Upload>,
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        let mut kind = None;
-        let updated = self.engine.update_unread(key, upload, noted(decide, &mut kind));
+        let (mut kind, now) = (None, self.now);
+        let updated = self.engine.update_unread(key, upload, noted(decide, now, &mut kind));
         self.note(key, kind.filter(|_| updated.is_ok()));
         updated
     }
@@ -201,10 +220,9 @@ impl<E: Engine> Engine for Journaled<E> {
 
     fn ack_position(&mut self) -> Option<Self::Position> {
         let engine = self.engine.ack_position();
-        let copies = self
-            .waits_for
-            .take()
-            .map(|(offset, generation)| self.acks.position(self.number, offset, generation));
+        let copies = self.waits_for.take().map(|(offset, generation)| {
+            self.acks.position(self.term, (self.number, offset), generation)
+        });
         let waits = engine.is_some() || copies.is_some();
         waits.then_some(Position { engine, copies })
     }

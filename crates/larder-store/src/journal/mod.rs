@@ -21,6 +21,7 @@ pub use ring::{Entry, Kind, Overrun, Reader, Ring, Writer};
 use crate::cache::{Cache, CacheControl};
 use crate::segment::MissRatioCurve;
 use crate::{EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges, LimitRefused};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The journals of a cache, one for each handle that was made.
@@ -31,6 +32,8 @@ pub struct Journals {
     rings: Mutex<Vec<Arc<Ring>>>,
     bell: Arc<Bell>,
     acks: Arc<Acknowledgements>,
+    /// Of each handle, a number that is odd while it is in a batch.
+    batches: Mutex<Vec<Arc<AtomicU64>>>,
 }
 
 impl Journals {
@@ -38,8 +41,8 @@ impl Journals {
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
-        let (rings, bell, acks) = Default::default();
-        Arc::new(Self { each, rings, bell, acks })
+        let (rings, bell, acks, batches) = Default::default();
+        Arc::new(Self { each, rings, bell, acks, batches })
     }
 
     /// Rings after each batch in which something was written.
@@ -68,12 +71,26 @@ impl Journals {
         rings.get(number..).unwrap_or_default().to_vec()
     }
 
-    /// Another journal, and its number.
-    fn add(&self) -> (usize, Writer) {
-        let writer = Writer::new(self.each);
+    /// Whether the batches have ended that were under way at the first call with these numbers, which are empty then.
+    /// A batch that begins later sees what was said before that call.
+    pub fn settle(&self, seen: &mut Vec<u64>) -> bool {
+        fence(Ordering::SeqCst);
+        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.is_empty() {
+            *seen = batches.iter().map(|batch| batch.load(Ordering::Acquire)).collect();
+        }
+        let mut pairs = seen.iter().zip(batches.iter());
+        pairs.all(|(before, now)| before % 2 == 0 || now.load(Ordering::Acquire) != *before)
+    }
+
+    /// Another journal, its number, and the number of its batches.
+    fn add(&self) -> (usize, Writer, Arc<AtomicU64>) {
+        let (writer, batches) = (Writer::new(self.each), Arc::default());
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         rings.push(Arc::clone(writer.ring()));
-        (rings.len() - 1, writer)
+        let mut all = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::clone(&batches));
+        (rings.len() - 1, writer, batches)
     }
 }
 
