@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pymemcache
@@ -91,6 +92,13 @@ class Node(Server):
 
     def signal(self, number):
         os.kill(self.pid, number)
+        if number == signal.SIGSTOP:
+            # It reaches each thread by itself.
+            wait_until(self._stands_still, "the stop of all threads")
+
+    def _stands_still(self):
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
 
     def kill(self):
         self.process.kill()
