@@ -350,7 +350,7 @@ fn read_acks(
             };
             let (sent, reached) = status.note_ack((batch, beat, reach));
             if let Some(member) = member {
-                joining.note(member, journals, has_all, reached.as_ref());
+                joining.note(member, journals, has_all, reached);
                 if let Some(sent) = sent {
                     let FollowingMember { process, group, .. } = member;
                     let promised = promises.then_some(sent);
@@ -371,6 +371,8 @@ fn read_acks(
 /// all that was changed until then.
 #[derive(Default)]
 struct Joining {
+    /// What it has acknowledged last.
+    reached: Option<Reached>,
     /// Where the journals were when answers began to wait for it.
     ends: Option<Vec<u64>>,
     has_joined: bool,
@@ -382,7 +384,7 @@ impl Joining {
         FollowingMember { process, group, .. }: &FollowingMember<'_>,
         journals: &Journals,
         has_all: bool,
-        reached: Option<&Reached>,
+        reached: Option<Reached>,
     ) {
         let acks = journals.acks();
         if !has_all {
@@ -390,16 +392,19 @@ impl Joining {
             *self = Self::default();
             return;
         }
-        if self.has_joined && !acks.requires(process.boot) {
-            // It was silent for too long, and is not waited for any more.
-            *self = Self::default();
-        }
-        if self.ends.is_none() {
+        let is_new = reached.is_some();
+        self.reached = reached.or(self.reached.take());
+        // It may have been silent for too long, or another connection of its own may have ended late: then answers do
+        // not wait for it any more.
+        let begins = self.ends.is_none() || !acks.requires(process.boot);
+        if begins {
             group.note_joining(process.boot);
             acks.require(process.boot);
-            self.ends = Some(journals.ends());
+            (self.ends, self.has_joined) = (Some(journals.ends()), false);
         }
-        if let Some(Reached { offsets, generation, .. }) = reached {
+        if let Some(Reached { offsets, generation, .. }) = &self.reached
+            && (begins || is_new)
+        {
             acks.note(process.boot, offsets, *generation);
         }
         if !self.has_joined
