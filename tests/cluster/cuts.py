@@ -6,6 +6,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -89,8 +90,6 @@ class Node(Machine):
         super().__init__(number, command, f"{folder}/{self.name}.log")
 
     def stats(self, topic):
-        import socket
-
         with socket.create_connection((self.host, PORT), 3) as sock, sock.makefile("rb") as replies:
             sock.sendall(f"stats {topic}\r\n".encode())
             lines = iter(replies.readline, b"END\r\n")

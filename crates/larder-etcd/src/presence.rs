@@ -36,27 +36,39 @@ impl Presence {
     /// # Errors
     /// [`CoordinatorError`].
     pub fn renew(&mut self) -> Result<(), CoordinatorError> {
-        if let Some(lease) = self.lease {
-            let answer =
-                self.etcd.call("/v3/lease/keepalive", &json!({"ID": lease.to_string()}))?;
-            let left = answer.get("result").and_then(|result| number(result, "TTL"));
-            if left.is_some_and(|left| left > 0) {
-                return Ok(());
-            }
-            self.lease = None;
-        }
-        let answer = self.etcd.call("/v3/lease/grant", &json!({"TTL": LEASE_SECS}))?;
-        let lease = number(&answer, "ID")
-            .ok_or_else(|| CoordinatorError("etcd grants no lease".to_owned()))?;
-        let put = |key: &str, value: &[u8], lease: u64| {
-            let (key, value) = (BASE64.encode(key), BASE64.encode(value));
-            json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
+        let kept = match self.lease.take() {
+            Some(lease) => self.keep(lease)?.then_some(lease),
+            None => None,
         };
+        let lease = match kept {
+            Some(lease) => lease,
+            None => {
+                let answer = self.etcd.call("/v3/lease/grant", &json!({"TTL": LEASE_SECS}))?;
+                number(&answer, "ID")
+                    .ok_or_else(|| CoordinatorError("etcd grants no lease".to_owned()))?
+            }
+        };
+        self.lease = Some(lease);
+        // Also if somebody has removed it.
         let live = put(&self.live_key, write_boot(self.boot).as_bytes(), lease);
         let node = put(&self.node_key, &write_addresses(&self.addresses), 0);
-        let _: Value = self.etcd.call("/v3/kv/txn", &json!({"success": [live, node]}))?;
+        let key = BASE64.encode(&self.live_key);
+        let is_said = json!([{
+            "target": "LEASE", "result": "EQUAL", "key": key, "lease": lease.to_string(),
+        }]);
+        self.etcd
+            .call("/v3/kv/txn", &json!({"compare": is_said, "failure": [live, node]}))
+            .map(drop)
+    }
+
+    /// Renews the lease; false if it has ended.
+    fn keep(&mut self, lease: u64) -> Result<bool, CoordinatorError> {
+        let answer = self.etcd.call("/v3/lease/keepalive", &json!({"ID": lease.to_string()}));
+        // It may have been renewed all the same.
         self.lease = Some(lease);
-        Ok(())
+        let answer = answer?;
+        let left = answer.get("result").and_then(|result| number(result, "TTL"));
+        Ok(left.is_some_and(|left| left > 0))
     }
 
     /// Says that the process ends.
@@ -67,4 +79,9 @@ impl Presence {
         let Some(lease) = self.lease.take() else { return Ok(()) };
         self.etcd.call("/v3/lease/revoke", &json!({"ID": lease.to_string()})).map(drop)
     }
+}
+
+fn put(key: &str, value: &[u8], lease: u64) -> Value {
+    let (key, value) = (BASE64.encode(key), BASE64.encode(value));
+    json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
 }

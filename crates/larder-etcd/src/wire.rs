@@ -112,7 +112,7 @@ impl Etcd {
 
     fn post(&self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         let url = self.urls.get(self.at).map_or("", String::as_str);
-        let fail = |why: &dyn std::fmt::Display| CoordinatorError(format!("{url}: {why}"));
+        let fail = |why: &dyn std::fmt::Display| CoordinatorError(format!("etcd at {url}: {why}"));
         let mut request = self.agent.post(format!("{url}{path}"));
         if let Some(token) = &self.token {
             request = request.header("Authorization", token);

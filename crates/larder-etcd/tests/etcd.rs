@@ -135,6 +135,13 @@ fn who_is_alive_is_shown_until_it_says_so_no_more() {
     assert!(!group.look().unwrap().live.contains_key("b"));
     presence.renew().unwrap();
     assert!(group.look().unwrap().is_live(&process("b", 3)));
+    // Somebody removes all keys, while the lease lasts.
+    let all = ureq::post(format!("{}/v3/kv/deleterange", server.url));
+    all.send(r#"{"key":"AA==","range_end":"AA=="}"#).unwrap();
+    assert!(group.look().unwrap().live.is_empty());
+    presence.renew().unwrap();
+    let view = group.look().unwrap();
+    assert!(view.is_live(&process("b", 3)) && view.addresses.contains_key("b"));
 }
 
 #[test]

@@ -92,6 +92,18 @@ fn is_heard(heard: Millis, now: Millis) -> bool {
     now.saturating_sub(heard) <= HEARD_MAX
 }
 
+impl Role {
+    /// In a word, for statistics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Leader { .. } => "leader",
+            Self::Follower { .. } => "follower",
+        }
+    }
+}
+
 /// A member of a group.
 #[derive(Debug)]
 pub struct Member {

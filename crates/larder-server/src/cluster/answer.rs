@@ -24,6 +24,8 @@ const BEAT: Duration = Duration::from_millis(100);
 /// Answers in one frame, in bytes.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
+/// Answers that a conversation may have under way, which nobody counts, in bytes.
+const OUTPUT_MAX: usize = 64 << 10;
 /// Longer buffers are not kept for the next requests.
 const KEPT_LEN_MAX: usize = 4 << 10;
 /// The clients' connections that one member may have requests of.
@@ -67,7 +69,7 @@ impl<E: Engine> Answerer<E> {
         Self {
             server: Arc::clone(server),
             group: Arc::clone(group),
-            settings: server.settings.clone(),
+            settings: Settings { output_max: OUTPUT_MAX, ..server.settings.clone() },
             handles: handles.into_iter().map(Mutex::new).collect(),
             next: AtomicUsize::new(0),
         }

@@ -132,7 +132,7 @@ impl Group {
 
     /// What followers have acknowledged.
     pub(crate) fn acks(&self) -> Option<&Acknowledgements> {
-        self.journals.get().map(|journals| &**journals.acks())
+        self.journals.get().map(|journals| journals.acks())
     }
 
     /// Waits for requests that began to be answered while this server led, before it follows.
@@ -163,7 +163,6 @@ impl Group {
                 self.with(|member, _| member.hand_over_to(next.clone()));
             }
             ends = now;
-            self.wait(HAND_OVER_LOOKS);
             std::thread::sleep(HAND_OVER_LOOKS);
         }
         // Connections of followers end, so that they look who leads.

@@ -153,7 +153,7 @@ pub struct Options {
     pub node: Option<String>,
 
     /// Group of this node
-    #[arg(long, value_name = "NAME", default_value = "0")]
+    #[arg(long, value_name = "NAME", default_value = "0", requires = "cluster")]
     pub group: String,
 
     /// Address at which clients find this node [default: the first TCP port, on the host of --replicate-on]
@@ -161,11 +161,11 @@ pub struct Options {
     pub advertise: Option<String>,
 
     /// Which changes are answered only when all members that are in sync have them
-    #[arg(long, value_enum, default_value = "deletes")]
+    #[arg(long, value_enum, default_value = "deletes", requires = "cluster")]
     pub ack: Ack,
 
     /// What a leader does that can reach neither etcd nor all members that are in sync
-    #[arg(long, value_enum, default_value = "stop")]
+    #[arg(long, value_enum, default_value = "stop", requires = "cluster")]
     pub doubt: InDoubt,
 
     /// Seconds after which a member leads that may lack items, if there is no other leader [default: never]
@@ -379,6 +379,18 @@ pub enum Ack {
     Deletes,
     /// All
     Writes,
+}
+
+impl Ack {
+    /// As it is given.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Deletes => "deletes",
+            Self::Writes => "writes",
+        }
+    }
 }
 
 impl From<Ack> for AckMode {

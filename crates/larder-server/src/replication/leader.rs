@@ -245,9 +245,10 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 status.note_beat(number);
             }
             let step = sender.step(now, &waker, &mut out);
+            // Before the follower can acknowledge it.
+            let reached = sender.take_reached();
             if member.is_some() {
-                // Before the follower can acknowledge it.
-                status.note_reached(sender.take_reached());
+                status.note_reached(reached);
             }
             stream.write_all(&out)?;
             sent_bytes += out.len() as u64;

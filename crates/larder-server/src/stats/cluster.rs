@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         .shown(MEMBER),
     Row::text(
         "role",
-        Server(|s| text(s, |group| role(&group.role()).to_owned())),
+        Server(|s| text(s, |group| group.role().name().to_owned())),
         "What this node is: `leader`, `follower`, or `alone` while no leader is known.",
     )
     .shown(MEMBER),
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::text(
         "ack",
-        Server(|s| format!("{:?}", s.server.options.ack).to_lowercase().into()),
+        Server(|s| s.server.options.ack.name().into()),
         "Which changes wait for all members in sync, while this node leads: `none`, `deletes` or `writes`.",
     )
     .shown(MEMBER),
@@ -117,14 +117,6 @@ fn text(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> String) -> Value {
 
 fn number(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> u64) -> Value {
     snapshot.server.group.as_ref().map_or(0, |group| of(group)).into()
-}
-
-fn role(role: &Role) -> &'static str {
-    match role {
-        Role::Alone => "alone",
-        Role::Leader { .. } => "leader",
-        Role::Follower { .. } => "follower",
-    }
 }
 
 fn leader(role: &Role, me: &str) -> String {

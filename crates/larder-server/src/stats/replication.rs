@@ -178,11 +178,7 @@ pub(super) const FOLLOWER: &[Row] = &[
 fn role(snapshot: &Snapshot<'_>) -> &'static str {
     let options = &snapshot.server.options;
     if let Some(group) = &snapshot.server.group {
-        return match group.role() {
-            Role::Alone => "alone",
-            Role::Leader { .. } => "leader",
-            Role::Follower { .. } => "follower",
-        };
+        return group.role().name();
     }
     match (&options.follow, &options.replicate_on) {
         (Some(_), _) => "follower",

@@ -1,8 +1,8 @@
 //! A handle that writes the keys of changed items to a journal.
 
-use super::acks::{AckPosition, Acknowledgements};
-use super::bell::Bell;
+use super::acks::AckPosition;
 use super::ring::{Kind, Writer};
+use super::{Journal, Journals};
 use crate::{
     Access, Acknowledged, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lease,
     Lookup, NewValue, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,
@@ -15,19 +15,17 @@ use std::task::Waker;
 #[derive(Debug)]
 pub struct Journaled<E> {
     engine: E,
-    journal: Writer,
-    bell: Arc<Bell>,
-    /// The time of the batch.
-    now: Now,
-    /// Something was written in this batch.
-    has_written: bool,
-    /// The number of the journal, and who has acknowledged what.
+    journals: Arc<Journals>,
+    /// The number of this handle's journal.
     number: usize,
-    acks: Arc<Acknowledgements>,
-    /// The term in which the batch began.
-    term: u64,
+    journal: Writer,
     /// Odd while a batch is under way.
     batches: Arc<AtomicU64>,
+    /// The time of the batch, and the term in which it began.
+    now: Now,
+    term: u64,
+    /// Something was written in this batch.
+    has_written: bool,
     /// Where the last change of this batch that waits for acknowledgements ends, and the flushes before it.
     waits_for: Option<(u64, u64)>,
 }
@@ -39,15 +37,29 @@ pub struct Position<P> {
     copies: Option<AckPosition>,
 }
 
-impl<E: Engine> Journaled<E> {
-    pub(super) fn new(
-        engine: E,
-        (number, journal, batches): (usize, Writer, Arc<AtomicU64>),
-        bell: Arc<Bell>,
-        acks: Arc<Acknowledgements>,
-    ) -> Self {
-        let (now, has_written, term, waits_for) = (Now::default(), false, 0, None);
-        Self { engine, journal, bell, now, has_written, number, acks, term, batches, waits_for }
+impl<E> Journaled<E> {
+    pub(super) fn new(engine: E, journals: Arc<Journals>) -> Self {
+        let (number, Journal { ring, batches }) = journals.take();
+        Self {
+            engine,
+            journals,
+            number,
+            journal: Writer::continuing(ring),
+            batches,
+            now: Now::default(),
+            term: 0,
+            has_written: false,
+            waits_for: None,
+        }
+    }
+}
+
+impl<E> Drop for Journaled<E> {
+    fn drop(&mut self) {
+        // It may be given up within a batch.
+        let batch = self.batches.load(Ordering::Relaxed) | 1;
+        self.batches.store(batch.wrapping_add(1), Ordering::Release);
+        self.journals.give_back(self.number);
     }
 }
 
@@ -57,7 +69,7 @@ impl<E> Journaled<E> {
         if let Some(kind) = kind {
             self.journal.append(kind, key.bytes, self.now.in_millis());
             self.has_written = true;
-            if self.acks.waits_for(kind) {
+            if self.journals.acks().waits_for(kind) {
                 let before = self.waits_for.map_or(0, |(_, generation)| generation);
                 self.waits_for = Some((self.journal.end(), before));
             }
@@ -127,7 +139,7 @@ impl<E: Engine> Engine for Journaled<E> {
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.term = self.acks.term();
+        self.term = self.journals.acks().term();
         // The last batch may have had nobody to answer.
         self.waits_for = None;
         self.engine.begin_batch(now);
@@ -139,7 +151,7 @@ impl<E: Engine> Engine for Journaled<E> {
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch.wrapping_add(1), Ordering::Release);
         if std::mem::take(&mut self.has_written) {
-            self.bell.ring();
+            self.journals.bell().ring();
         }
     }
 
@@ -221,7 +233,7 @@ impl<E: Engine> Engine for Journaled<E> {
     fn ack_position(&mut self) -> Option<Self::Position> {
         let engine = self.engine.ack_position();
         let copies = self.waits_for.take().map(|(offset, generation)| {
-            self.acks.position(self.term, (self.number, offset), generation)
+            self.journals.acks().position(self.term, (self.number, offset), generation)
         });
         let waits = engine.is_some() || copies.is_some();
         waits.then_some(Position { engine, copies })
@@ -235,7 +247,7 @@ impl<E: Engine> Engine for Journaled<E> {
             }
         }
         let copies = position.copies.as_ref();
-        copies.map_or(Acknowledged::Yes, |position| self.acks.state_of(position, waker))
+        copies.map_or(Acknowledged::Yes, |position| self.journals.acks().state_of(position, waker))
     }
 
     fn upload_len_min(&self) -> usize {
@@ -271,13 +283,13 @@ impl<E: Engine> Engine for Journaled<E> {
         self.engine.flush(at);
         if at.is_none() {
             let generation = self.engine.flush_generation();
-            self.acks.note_flush(generation);
-            if self.acks.waits_for(Kind::Removal) {
+            self.journals.acks().note_flush(generation);
+            if self.journals.acks().waits_for(Kind::Removal) {
                 let offset = self.waits_for.map_or(0, |(offset, _)| offset);
                 self.waits_for = Some((offset, generation));
             }
         }
-        self.bell.ring();
+        self.journals.bell().ring();
     }
 
     fn flush_generation(&self) -> u64 {

@@ -22,27 +22,45 @@ use crate::cache::{Cache, CacheControl};
 use crate::segment::MissRatioCurve;
 use crate::{EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges, LimitRefused};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The journals of a cache, one for each handle that was made.
 #[derive(Debug)]
 pub struct Journals {
     /// The length of each, in bytes.
     each: usize,
-    rings: Mutex<Vec<Arc<Ring>>>,
+    all: Mutex<All>,
     bell: Arc<Bell>,
-    acks: Arc<Acknowledgements>,
-    /// Of each handle, a number that is odd while it is in a batch.
-    batches: Mutex<Vec<Arc<AtomicU64>>>,
+    acks: Acknowledgements,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    /// The journals by their numbers. None is ever removed.
+    journals: Vec<Journal>,
+    /// The numbers of those whose handles are gone: the next handles continue them.
+    idle: Vec<usize>,
+}
+
+/// The journal of a handle.
+#[derive(Clone, Debug)]
+struct Journal {
+    ring: Arc<Ring>,
+    /// Odd while the handle is in a batch.
+    batches: Arc<AtomicU64>,
 }
 
 impl Journals {
-    /// Journals of `bytes` together for `handles` handles. More handles have more.
+    /// Journals of `bytes` together for `handles` handles that there are at the same time. More handles have more.
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
-        let (rings, bell, acks, batches) = Default::default();
-        Arc::new(Self { each, rings, bell, acks, batches })
+        let (all, bell, acks) = Default::default();
+        Arc::new(Self { each, all, bell, acks })
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Rings after each batch in which something was written.
@@ -53,44 +71,50 @@ impl Journals {
 
     /// What followers have acknowledged.
     #[must_use]
-    pub fn acks(&self) -> &Arc<Acknowledgements> {
+    pub fn acks(&self) -> &Acknowledgements {
         &self.acks
     }
 
     /// Where each journal ends now.
     #[must_use]
     pub fn ends(&self) -> Vec<u64> {
-        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        rings.iter().map(|ring| ring.end()).collect()
+        self.all().journals.iter().map(|journal| journal.ring.end()).collect()
     }
 
     /// The journals from this number on, in the order in which they were made. None is ever removed.
     #[must_use]
     pub fn from(&self, number: usize) -> Vec<Arc<Ring>> {
-        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        rings.get(number..).unwrap_or_default().to_vec()
+        let all = self.all();
+        let journals = all.journals.get(number..).unwrap_or_default();
+        journals.iter().map(|journal| Arc::clone(&journal.ring)).collect()
     }
 
     /// Whether the batches have ended that were under way at the first call with these numbers, which are empty then.
     /// A batch that begins later sees what was said before that call.
     pub fn settle(&self, seen: &mut Vec<u64>) -> bool {
         fence(Ordering::SeqCst);
-        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all();
+        let batches = || all.journals.iter().map(|journal| journal.batches.load(Ordering::Acquire));
         if seen.is_empty() {
-            *seen = batches.iter().map(|batch| batch.load(Ordering::Acquire)).collect();
+            seen.extend(batches());
         }
-        let mut pairs = seen.iter().zip(batches.iter());
-        pairs.all(|(before, now)| before % 2 == 0 || now.load(Ordering::Acquire) != *before)
+        seen.iter().zip(batches()).all(|(before, now)| before % 2 == 0 || now != *before)
     }
 
-    /// Another journal, its number, and the number of its batches.
-    fn add(&self) -> (usize, Writer, Arc<AtomicU64>) {
-        let (writer, batches) = (Writer::new(self.each), Arc::default());
-        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        rings.push(Arc::clone(writer.ring()));
-        let mut all = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(Arc::clone(&batches));
-        (rings.len() - 1, writer, batches)
+    /// A journal for a new handle, and its number: one whose handle is gone, or another one.
+    fn take(&self) -> (usize, Journal) {
+        let mut all = self.all();
+        let number = all.idle.pop().unwrap_or_else(|| {
+            let (ring, batches) = (Arc::clone(Writer::new(self.each).ring()), Arc::default());
+            all.journals.push(Journal { ring, batches });
+            all.journals.len() - 1
+        });
+        (number, all.journals[number].clone())
+    }
+
+    /// The handle of a journal is gone.
+    fn give_back(&self, number: usize) {
+        self.all().idle.push(number);
     }
 }
 
@@ -122,9 +146,7 @@ impl<C: Cache> Cache for JournaledCache<C> {
     type Engine = Journaled<C::Engine>;
 
     fn engine(&self) -> Self::Engine {
-        let (journal, bell) = (self.journals.add(), Arc::clone(self.journals.bell()));
-        let acks = Arc::clone(self.journals.acks());
-        Journaled::new(self.cache.engine(), journal, bell, acks)
+        Journaled::new(self.cache.engine(), Arc::clone(&self.journals))
     }
 }
 

@@ -126,6 +126,12 @@ impl Writer {
         Self::with_words(1 << words.ilog2())
     }
 
+    /// Continues a ring whose writer is gone.
+    pub(super) fn continuing(ring: Arc<Ring>) -> Self {
+        let at = ring.end();
+        Self { ring, at }
+    }
+
     fn with_words(words: usize) -> Self {
         let words = (0..words).map(|_| AtomicU64::new(0)).collect();
         let zero = || AtomicU64::new(0);

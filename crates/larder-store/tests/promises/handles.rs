@@ -1,8 +1,11 @@
 //! Handles that are made and dropped, and items that expire in segments to which no handle writes.
 
 use crate::common::*;
+use larder_store::cache::Cache as _;
+use larder_store::journal::{JournaledCache, Journals};
 use larder_store::segment::Cache;
-use larder_store::{Engine, NewCas};
+use larder_store::{Change, Engine, HashedKey, NewCas};
+use std::sync::Arc;
 
 const HANDLES: u64 = 1000;
 
@@ -137,4 +140,30 @@ fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
         });
     }
     assert_eq!(cache.gauges().items, 0, "the last have expired ten seconds ago");
+}
+
+/// The gateway's handle comes and goes with its requests: each takes the journal of one that is gone.
+#[test]
+fn journals_do_not_grow_with_dropped_handles() {
+    let journals = Journals::new(1 << 20, 2);
+    let cache = JournaledCache::new(cache(64 * MIB), Arc::clone(&journals));
+    let stays = cache.engine();
+    let mut ends = 0;
+    for i in 0..HANDLES {
+        let mut engine = cache.engine();
+        engine.begin_batch(START);
+        let key = HashedKey { bytes: &i.to_le_bytes(), hash: engine.hash(&i.to_le_bytes()) };
+        engine.update(key, &mut None, |_| (Change::Remove, ())).unwrap();
+        if i % 2 == 0 {
+            engine.end_batch();
+        }
+        drop(engine);
+        let now: u64 = journals.ends().iter().sum();
+        assert!(now > ends, "what a handle has written stays");
+        ends = now;
+        // Nobody has to wait for a handle that was dropped in the middle of a batch.
+        assert!(journals.settle(&mut Vec::new()));
+    }
+    assert_eq!(journals.from(0).len(), 2);
+    drop(stays);
 }
