@@ -4,10 +4,11 @@
 //! with a session of its own. What is not about items (`stats`, logins, `quit`) is answered here. The bytes stay in
 //! the input until they are answered, so that they can go to another node if the first one does not lead any more.
 
+use crate::batch::{Batch, BatchEnd, What, class_of};
 use crate::context::{Context, Next, Step, Turn};
 use crate::pending::{Body, Forwarded, Passing, Pending};
 use crate::route::{Conversation, Owner, Routed};
-use crate::session::{Batch, BatchEnd, Session, What, class_of};
+use crate::session::Session;
 use crate::{Host, read_only};
 use larder_operations::CommandClass;
 use larder_protocol::reply::resp as resp_reply;

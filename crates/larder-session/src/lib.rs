@@ -8,10 +8,12 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod admin;
+mod batch;
 mod context;
 mod control;
 mod dump;
 mod events;
+mod execute;
 mod forward;
 mod get;
 mod host;

@@ -1,0 +1,372 @@
+//! Requests that are answered together: they are parsed, their keys are prefetched, and they are answered in order.
+
+use crate::Host;
+use crate::context::{Context, Flow, Next, Step, Turn};
+use crate::pending::Body;
+use crate::session::{Fetching, Session};
+use arrayvec::ArrayVec;
+use larder_operations::{AnsweredCounts, CommandClass, OpContext};
+use larder_protocol::{
+    FastGet, FastSet, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store,
+};
+use larder_store::{Begun, Delivery, Engine, HashedKey, Wanted};
+
+/// The largest batch: enough requests to hide the latency of memory, few enough for the CPU cache.
+const BATCH_MAX: usize = 32;
+
+/// A request of a batch. It is small, so that the most frequent requests are not copied in memory.
+pub(crate) struct Ready<'b> {
+    pub(crate) what: What<'b>,
+    hash: u64,
+    /// Where the next request begins.
+    pub(crate) end: usize,
+}
+
+pub(crate) enum What<'b> {
+    /// A look-up of the fast path.
+    Get(FastGet<'b>),
+    /// The index of a set of the fast path in [`Batch::sets`].
+    Set(usize),
+    /// The index of any other request in [`Batch::others`].
+    Other(usize),
+}
+
+/// Any request, and the state of the parser after it.
+pub(crate) struct Other<'b> {
+    pub(crate) request: Request<'b>,
+    pub(crate) parser: Parser,
+}
+
+/// Requests whose keys are prefetched together.
+#[derive(Default)]
+pub(crate) struct Batch<'b> {
+    pub(crate) ready: ArrayVec<Ready<'b>, BATCH_MAX>,
+    pub(crate) sets: ArrayVec<FastSet<'b>, BATCH_MAX>,
+    pub(crate) others: ArrayVec<Other<'b>, BATCH_MAX>,
+}
+
+impl Batch<'_> {
+    /// Counts the first `done` requests. Look-ups of the fast path are all that is left, so a batch of
+    /// nothing else is not looked through.
+    #[inline]
+    fn count(&self, done: usize, answered: &mut AnsweredCounts) {
+        let mut gets = done;
+        if !(self.sets.is_empty() && self.others.is_empty()) {
+            gets -= self.count_others(done, answered);
+        }
+        answered.add(CommandClass::Get, u32::try_from(gets).unwrap_or(u32::MAX));
+    }
+
+    /// Counts a request among those that show which keys are hot, if it has a key.
+    #[cold]
+    #[inline(never)]
+    fn count_sampled<E: Engine>(
+        &self,
+        index: usize,
+        operations: &OpContext<'_, E>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) {
+        let Some(ready) = self.ready.get(index) else { return };
+        let bytes = match ready.what {
+            What::Get(get) => Some(get.key),
+            What::Set(index) => self.sets.get(index).map(|set| set.key),
+            What::Other(index) => {
+                let key = self.others.get(index).and_then(|other| key_of(&other.request));
+                key.map(|key| key.decode(scratch))
+            }
+        };
+        if let Some(bytes) = bytes {
+            operations.count_sampled(HashedKey { bytes, hash: ready.hash });
+        }
+    }
+
+    /// Counts those of the first `done` requests that the fast path of look-ups has not answered, and
+    /// returns how many they are.
+    fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
+        let mut others = 0;
+        for ready in self.ready.iter().take(done) {
+            let class = match ready.what {
+                What::Get(_) => continue,
+                What::Set(_) => Some(CommandClass::Store),
+                What::Other(index) => {
+                    self.others.get(index).and_then(|other| class_of(&other.request))
+                }
+            };
+            others += 1;
+            if let Some(class) = class {
+                answered.add(class, 1);
+            }
+        }
+        others
+    }
+}
+
+/// Why a batch ended where it did.
+pub(crate) enum BatchEnd<'b> {
+    /// The batch is as long as it may be, or the last request has to be answered before the next is
+    /// parsed.
+    Full,
+    /// The next request is incomplete.
+    Incomplete,
+    /// The next request is a store whose value has not completely arrived.
+    Body { store: Store<'b>, head_len: usize, body_len: u64, parser: Parser },
+}
+
+impl<E: Engine> Session<E> {
+    /// Answers the next requests, as many as the turn may, and begins to receive the value of a store that
+    /// follows them.
+    pub(crate) fn answer_batch<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
+        if Self::is_elsewhere(cx) {
+            return self.forward_batch(cx, input, turn, output, scratch);
+        }
+        let mut batch = Batch::default();
+        let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
+        self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch)
+    }
+
+    /// Answers the requests of a batch, and begins with what follows them.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "it is a part of another function")]
+    pub(crate) fn answer_gathered<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        batch: &Batch<'_>,
+        batch_end: BatchEnd<'_>,
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
+        let (done, end, flow) = self.answer(cx, batch, output, scratch);
+        turn.left -= done;
+        batch.count(done, &mut turn.answered);
+        if let Some(index) = cx.operations.counters.hot_keys.pick(done) {
+            batch.count_sampled(index, &cx.operations, scratch);
+        }
+        match flow {
+            Flow::Continue => (),
+            Flow::Wait => {
+                let waiting = batch.ready.iter().skip(done).map(|ready| ready.hash);
+                return Step::end(end, self.fetch(cx, waiting));
+            }
+            Flow::Close => return Step::end(end, Next::Close),
+        }
+        if done < batch.ready.len() || !self.pending.is_nothing() {
+            return Step::go_on(end);
+        }
+        let rest = input.get(end..).unwrap_or_default();
+        let after = self.after_batch(cx, batch_end, rest, turn, scratch);
+        Step { consumed: end + after.consumed, next: after.next }
+    }
+
+    /// Begins with what follows the requests of a batch, at the beginning of the input.
+    #[inline]
+    pub(crate) fn after_batch<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        batch_end: BatchEnd<'_>,
+        input: &[u8],
+        turn: &mut Turn,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
+        match batch_end {
+            BatchEnd::Full => Step::go_on(0),
+            BatchEnd::Incomplete => Step::end(0, Next::Read { wanted: 1 }),
+            BatchEnd::Body { store, head_len, body_len, parser } => {
+                self.parser = parser;
+                let body = Body { store, head_len, body_len };
+                self.begin_body(cx, &body, input, turn, scratch)
+            }
+        }
+    }
+
+    /// Begins to read the items with these hashes from slower storage. The first of the requests cannot be
+    /// answered before its item was read.
+    #[cold]
+    pub(crate) fn fetch<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        hashes: impl Iterator<Item = u64>,
+    ) -> Next {
+        let (engine, mut next) = (&mut *cx.operations.engine, Next::Yield);
+        let hashes: ArrayVec<u64, BATCH_MAX> = hashes.collect();
+        let mut fetches = self.fetches.take().unwrap_or_default();
+        fetches.reads.retain(|fetching| {
+            fetching.delivery != Delivery::Gone && hashes.contains(&fetching.hash)
+        });
+        let (waker, mut begun) = ((cx.waker)(), Vec::new());
+        for (i, hash) in hashes.into_iter().enumerate() {
+            let is_waited_for = |fetching: &Fetching<E::Fetch>| {
+                fetching.hash == hash && fetching.delivery == Delivery::UnderWay
+            };
+            let wanted = Wanted { hash, is_ahead: i > 0 };
+            let answer = match fetches.reads.iter().any(is_waited_for) {
+                true => Begun::Begun,
+                false => engine.fetch(wanted, &waker, &mut begun),
+            };
+            let begun = begun.drain(..);
+            fetches.reads.extend(begun.map(|fetch| {
+                let delivery = Delivery::UnderWay;
+                Fetching { hash, fetch, delivery }
+            }));
+            if i == 0 && answer != Begun::Nothing {
+                next = Next::Wait;
+            }
+            // The engine has no room for more, so those behind are not asked for either.
+            if answer == Begun::Later {
+                break;
+            }
+        }
+        engine.submit();
+        self.fetches = (!fetches.is_empty()).then_some(fetches);
+        next
+    }
+
+    /// Parses the next requests, and prefetches the memory that they will look up.
+    #[inline(never)]
+    pub(crate) fn gather<'b>(
+        &mut self,
+        engine: &mut E,
+        input: &'b [u8],
+        max: usize,
+        scratch: &mut [u8; KEY_LEN_MAX],
+        batch: &mut Batch<'b>,
+    ) -> BatchEnd<'b> {
+        let mut parser = self.parser;
+        let mut at = 0;
+        let batch_end = loop {
+            if batch.ready.len() == max.min(BATCH_MAX) {
+                break BatchEnd::Full;
+            }
+            let rest = input.get(at..).unwrap_or_default();
+            if rest.is_empty() {
+                break BatchEnd::Incomplete;
+            }
+            if let Some((get, len)) = parser.fast_get(rest) {
+                at += len;
+                let hash = engine.hash(get.key);
+                engine.announce(hash);
+                batch.ready.push(Ready { what: What::Get(get), hash, end: at });
+                continue;
+            }
+            if let Some((set, len)) = parser.fast_set(rest) {
+                at += len;
+                let hash = engine.hash(set.key);
+                engine.announce(hash);
+                let what = What::Set(batch.sets.len());
+                batch.sets.push(set);
+                batch.ready.push(Ready { what, hash, end: at });
+                continue;
+            }
+            match parser.parse(rest) {
+                Parsed::Request { request, consumed } => {
+                    at += consumed;
+                    let hash = key_of(&request).map_or(0, |key| {
+                        let hash = engine.hash(key.decode(scratch));
+                        engine.announce(hash);
+                        hash
+                    });
+                    let ends = ends_batch(&request);
+                    let what = What::Other(batch.others.len());
+                    batch.others.push(Other { request, parser });
+                    batch.ready.push(Ready { what, hash, end: at });
+                    if ends {
+                        break BatchEnd::Full;
+                    }
+                }
+                Parsed::Body { store, head_len, body_len } => {
+                    break BatchEnd::Body { store, head_len, body_len, parser };
+                }
+                Parsed::Incomplete => break BatchEnd::Incomplete,
+            }
+        };
+        engine.prefetch_announced();
+        batch_end
+    }
+
+    /// Answers a batch in order, until the output is full or a request has to wait. Returns how many
+    /// requests it answered, and where the next one begins.
+    #[inline(never)]
+    fn answer<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        batch: &Batch<'_>,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> (usize, usize, Flow) {
+        let mut end = 0;
+        for (done, ready) in batch.ready.iter().enumerate() {
+            if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
+                return (done, end, Flow::Continue);
+            }
+            let flow = match &ready.what {
+                // The fast path does not change the parser.
+                What::Set(index) => {
+                    let Some(set) = batch.sets.get(*index) else { continue };
+                    self.answer_set(cx, set, ready.hash, output)
+                }
+                What::Get(get) => self.answer_get(cx, get, ready.hash, output),
+                What::Other(index) => {
+                    let Some(other) = batch.others.get(*index) else { continue };
+                    self.answer_other(cx, other, ready.hash, output, scratch)
+                }
+            };
+            match flow {
+                Flow::Continue => end = ready.end,
+                Flow::Wait => return (done, end, Flow::Wait),
+                Flow::Close => return (done + 1, ready.end, Flow::Close),
+            }
+        }
+        (batch.ready.len(), end, Flow::Continue)
+    }
+}
+
+/// The key that a request looks up.
+#[inline]
+pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
+    match request {
+        Request::Get(get) => Some(&get.key),
+        Request::Store(store) => Some(&store.key),
+        Request::Delete(delete) => Some(&delete.key),
+        Request::Arithmetic(arithmetic) => Some(&arithmetic.key),
+        Request::Debug(debug) => Some(&debug.key),
+        _ => None,
+    }
+}
+
+/// The class that a request is timed with; `None` for the end of a line of keys, each of which is a
+/// request.
+pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
+    Some(match request {
+        Request::GetEnd => return None,
+        Request::Get(get) if get.touch.is_some() => CommandClass::Touch,
+        Request::Get(_) => CommandClass::Get,
+        Request::Store(_) => CommandClass::Store,
+        Request::Delete(_) => CommandClass::Delete,
+        Request::Arithmetic(_) => CommandClass::Count,
+        Request::Debug(_) | Request::Noop(_) | Request::FlushAll { .. } => CommandClass::Other,
+        Request::DropTag(_) => CommandClass::Other,
+        Request::Version(_) | Request::Verbosity { .. } | Request::Stats { .. } => {
+            CommandClass::Other
+        }
+        Request::Admin { .. } | Request::Login(_) | Request::Quit(_) | Request::Fault(_) => {
+            CommandClass::Other
+        }
+    })
+}
+
+/// Whether a request has to be answered before the next one is parsed.
+fn ends_batch(request: &Request<'_>) -> bool {
+    match request {
+        Request::Fault(fault) => fault.then != Recovery::Continue,
+        Request::Quit(_) | Request::Login(_) => true,
+        _ => false,
+    }
+}
