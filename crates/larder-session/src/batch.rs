@@ -197,7 +197,7 @@ impl<E: Engine> Session<E> {
     ) -> Next {
         let (engine, mut next) = (&mut *cx.operations.engine, Next::Yield);
         let hashes: ArrayVec<u64, BATCH_MAX> = hashes.collect();
-        let mut fetches = self.fetches.take().unwrap_or_default();
+        let mut fetches = std::mem::take(&mut self.aside().fetches);
         fetches.reads.retain(|fetching| {
             fetching.delivery != Delivery::Gone && hashes.contains(&fetching.hash)
         });
@@ -225,7 +225,7 @@ impl<E: Engine> Session<E> {
             }
         }
         engine.submit();
-        self.fetches = (!fetches.is_empty()).then_some(fetches);
+        self.aside().fetches = fetches;
         next
     }
 

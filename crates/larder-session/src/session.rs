@@ -45,25 +45,31 @@ pub struct Session<E: Engine> {
     pub(crate) failed: bool,
     /// The state of a conversation in RESP; `None` in memcached's protocol.
     pub(crate) resp: Option<Box<state::State>>,
-    /// What is kept of the next requests, which wait for slower storage.
-    pub(crate) fetches: Option<Box<Fetches<E::Fetch>>>,
-    /// What sessions of servers with replicas have.
-    aside: Option<Box<Aside<E::Position>>>,
+    /// What hardly any session has.
+    aside: Option<Box<Aside<E>>>,
     /// Whether the connection is closed after the answers that are held.
     ends: bool,
     /// Another node forwards the requests: they are answered here or not at all.
     pub(crate) is_forwarded: bool,
 }
 
-/// What sessions of servers with replicas have, apart from the others.
-pub(crate) struct Aside<P> {
+/// What sessions have that wait for slower storage, or whose server has replicas.
+pub(crate) struct Aside<E: Engine> {
+    /// What is kept of the next requests, which wait for slower storage.
+    pub(crate) fetches: Fetches<E::Fetch>,
     /// The position that replicas have to acknowledge before the answers of the last turn are sent.
-    held: Option<P>,
+    held: Option<E::Position>,
     /// Where requests about items are forwarded to, if they are.
     pub(crate) route: Option<Box<dyn Route>>,
 }
 
-/// Boxed, because hardly any session has them.
+impl<E: Engine> Default for Aside<E> {
+    fn default() -> Self {
+        Self { fetches: Fetches::default(), held: None, route: None }
+    }
+}
+
+/// What is kept of requests that wait for slower storage.
 pub(crate) struct Fetches<F> {
     /// Reads that were begun for them.
     pub(crate) reads: Vec<Fetching<F>>,
@@ -129,10 +135,10 @@ impl<E: Engine> Session<E> {
     #[must_use]
     pub fn opening(opening: Parser, client: u64) -> Self {
         let (parser, pending) = (opening, Pending::Nothing);
-        let (observed, fetches, aside) = (Streams::default(), None, None);
+        let (observed, aside) = (Streams::default(), None);
         let (failed, resp, ends) = (false, None, false);
         let is_forwarded = false;
-        Self { parser, pending, client, observed, failed, resp, fetches, aside, ends, is_forwarded }
+        Self { parser, pending, client, observed, failed, resp, aside, ends, is_forwarded }
     }
 
     /// A session in RESP whose number in the log is `client`, and in which clients may have to log in.
@@ -163,9 +169,12 @@ impl<E: Engine> Session<E> {
 
     /// The current state.
     pub fn state(&self) -> State {
+        let aside = self.aside.as_ref();
         match &self.pending {
-            _ if self.aside.as_ref().is_some_and(|aside| aside.held.is_some()) => State::Fetching,
-            Pending::Nothing if self.fetches.is_some() => State::Fetching,
+            _ if aside.is_some_and(|aside| aside.held.is_some()) => State::Fetching,
+            Pending::Nothing if aside.is_some_and(|aside| !aside.fetches.is_empty()) => {
+                State::Fetching
+            }
             Pending::Nothing => State::Waiting,
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
             Pending::Arriving(_) | Pending::Passing(_) => State::Receiving,
@@ -194,7 +203,7 @@ impl<E: Engine> Session<E> {
 
     /// Releases the memory that the session has reserved, and cancels what it waits for.
     pub fn close(&mut self, host: &impl Host) {
-        (self.fetches, self.aside) = (None, None);
+        self.aside = None;
         let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
         match &pending {
             Pending::Watching(watcher) => host.unwatch(*watcher),
@@ -228,8 +237,8 @@ impl<E: Engine> Session<E> {
         }
         cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();
-        if let Some(fetches) = &mut self.fetches {
-            fetches.reads.iter_mut().for_each(|fetching| {
+        if let Some(aside) = &mut self.aside {
+            aside.fetches.reads.iter_mut().for_each(|fetching| {
                 fetching.delivery = cx.operations.engine.deliver(&fetching.fetch);
             });
         }
@@ -243,10 +252,10 @@ impl<E: Engine> Session<E> {
         cx.operations.engine.end_batch();
         match next {
             // All requests are answered, so nothing waits for what is still being read.
-            Next::Read { .. } => self.fetches = None,
+            Next::Read { .. } => self.keep_fetches(false, |_| false),
             // A request may need several reads, which end in different turns.
             Next::Wait => (),
-            _ => self.keep_fetches(|fetching| fetching.delivery == Delivery::UnderWay),
+            _ => self.keep_fetches(true, |fetching| fetching.delivery == Delivery::UnderWay),
         }
         self.ends = next == Next::Close;
         let answered = turn.answered;
@@ -270,8 +279,8 @@ impl<E: Engine> Session<E> {
     }
 
     #[cold]
-    pub(crate) fn aside(&mut self) -> &mut Aside<E::Position> {
-        self.aside.get_or_insert_with(|| Box::new(Aside { held: None, route: None }))
+    pub(crate) fn aside(&mut self) -> &mut Aside<E> {
+        self.aside.get_or_insert_default()
     }
 
     /// Ends the way of requests to another node: the next ones are in another protocol.
@@ -312,12 +321,13 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    fn keep_fetches(&mut self, is_kept: impl Fn(&Fetching<E::Fetch>) -> bool) {
-        if let Some(fetches) = &mut self.fetches {
-            fetches.reads.retain(is_kept);
-            if fetches.is_empty() {
-                self.fetches = None;
-            }
+    /// Keeps some of the reads that were begun, and the tags of the first request or not.
+    fn keep_fetches(&mut self, keeps_tags: bool, is_kept: impl Fn(&Fetching<E::Fetch>) -> bool) {
+        let Some(aside) = &mut self.aside else { return };
+        aside.fetches.reads.retain(is_kept);
+        aside.fetches.tags = aside.fetches.tags.take().filter(|_| keeps_tags);
+        if aside.fetches.is_empty() && aside.held.is_none() && aside.route.is_none() {
+            self.aside = None;
         }
     }
 
@@ -325,12 +335,12 @@ impl<E: Engine> Session<E> {
     #[cold]
     pub(crate) fn keep_tags(&mut self, tags: Tags) {
         if !tags.is_empty() {
-            self.fetches.get_or_insert_default().tags = Some(tags);
+            self.aside().fetches.tags = Some(tags);
         }
     }
 
     /// The tags of the request that is executed, if it had to wait before.
     pub(crate) fn take_kept_tags(&mut self) -> Option<Tags> {
-        self.fetches.as_mut().and_then(|fetches| fetches.tags.take())
+        self.aside.as_mut().and_then(|aside| aside.fetches.tags.take())
     }
 }

@@ -146,6 +146,6 @@ fn a_value_is_served_whatever_is_leased() {
 /// An idle connection costs its session and no other memory.
 #[test]
 fn an_idle_session_is_small() {
-    assert!(size_of::<larder_session::Session<dashmap::Handle>>() <= 104);
-    assert!(size_of::<larder_session::Session<segment::Handle>>() <= 104);
+    assert!(size_of::<larder_session::Session<dashmap::Handle>>() <= 96);
+    assert!(size_of::<larder_session::Session<segment::Handle>>() <= 96);
 }
