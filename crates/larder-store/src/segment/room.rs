@@ -21,9 +21,10 @@ use std::sync::Arc;
 /// If one segment in this many waits for readers, no more is evicted for a write, because evicting more
 /// frees nothing while a reader does not end its batch.
 const LIMBO_SHARE: usize = 8;
-/// How often a write waits for readers to end their batches: 30 to 40 ms in all, which is usually longer
-/// than a thread that has lost its core needs to get it back.
-const WAITS_MAX: u32 = 350;
+/// How often a write waits for readers to end their batches: about 100 ms in all, which is usually longer
+/// than a thread that has lost its core needs to get it back, also on a virtual machine that has to wait
+/// for its own.
+const WAITS_MAX: u32 = 1000;
 /// How often it waits if no memory waits for readers, in a cache that evicts: a few milliseconds.
 const WAITS_EARLY: u32 = 64;
 /// How often it waits while handles take turns: up to a second.
