@@ -3,6 +3,7 @@
 import signal
 import time
 
+import httpx
 import pytest
 
 from group import Client, Etcd, Group, client, no_leader, wait_for_same_keys
@@ -208,3 +209,17 @@ def test_a_planned_end_is_noticed_by_nobody_else(etcd, end):
             del group.nodes[leader.name]
             group.start(leader.name)
             group.wait_until_in_sync()
+
+
+def test_etcd_that_has_lost_everything_is_told_again(etcd):
+    with Etcd() as own, Group(own, 2) as group:
+        leader = group.leader()
+        epoch = int(leader.seen()["epoch"])
+        client(leader).set("a", "1")
+        wait_for_same_keys(group)
+        everything = {"key": "AA==", "range_end": "AA=="}
+        httpx.post(own.url + "/v3/kv/deleterange", json=everything).raise_for_status()
+        wait_until(lambda: any(int(node.seen()["epoch"]) > epoch and node.leads() for node in group), "a leader")
+        group.wait_until_in_sync()
+        for node in group:
+            assert client(node).get("a") == b"1"

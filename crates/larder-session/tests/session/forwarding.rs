@@ -10,7 +10,8 @@ use std::task::Waker;
 
 for_each_engine! { answers_are_those_of_the_leader nonsense_is_answered_in_its_place redis_is_forwarded
 nothing_is_lost_while_the_leader_changes without_a_leader_there_is_an_error a_lost_change_ends_the_connection
-what_is_not_about_items_is_answered_here a_long_value_is_refused_in_the_end }
+what_is_not_about_items_is_answered_here a_long_value_is_refused_in_the_end
+a_half_answered_request_ends_the_connection }
 
 /// What becomes of requests, in turn.
 type Fates = Arc<Mutex<Vec<Routed>>>;
@@ -317,4 +318,34 @@ impl Route for Late {
     }
 
     fn go_on(&mut self) {}
+}
+
+/// A request for many keys is half answered when another node begins to lead: it would answer from the beginning.
+fn a_half_answered_request_ends_the_connection<E: TestEngine + Send + 'static>() {
+    for request in ["mget k k k k k k k k\r\n", "get k k k k k k k k\r\n"] {
+        let is_resp = request.starts_with('m');
+        let session = if is_resp { Session::<E>::resp(0, false) } else { Session::new() };
+        let (mut kit, _) = follower::<E>(&[], usize::MAX);
+        let open = kit.host.leader.take();
+        kit.complete = E::WAITS.then_some(E::complete_read);
+        kit.ask(&set("k", &pattern(3000)));
+        kit.settings.output_max = 4000;
+        let (mut peer, mut first) = (Peer { session, ..Peer::new() }, Vec::new());
+        peer.unread = request.as_bytes().to_vec();
+        let progress = peer.turn(&mut kit);
+        assert_eq!(progress.next, larder_session::Next::Write);
+        std::mem::swap(&mut first, &mut peer.unsent);
+        assert!(first.len() > 3000, "{}", first.len());
+        // From here on another node leads.
+        kit.host.leader = open;
+        kit.complete = Some(|_| ());
+        peer.send(&mut kit, b"version\r\n");
+        let said = String::from_utf8_lossy(&peer.received);
+        if is_resp {
+            assert!(peer.is_closed && said.is_empty(), "{said}");
+        } else {
+            // The client takes the error for the end of the answer.
+            assert_eq!(said, "SERVER_ERROR no leader\r\nVERSION 1.6.45\r\n");
+        }
+    }
 }

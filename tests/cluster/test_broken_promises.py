@@ -1,0 +1,91 @@
+"""What somebody found who tried to break groups."""
+
+import signal
+import time
+
+import pytest
+
+from group import Etcd, Group, client
+from replicas import ask
+from server import wait_until
+
+pytestmark = pytest.mark.larder
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+def test_the_rest_of_a_value_is_never_taken_for_requests():
+    """The leader does not serve when a long value begins, and serves again before it is complete."""
+    length, piece = 300_000, b"\r\nset victim 0 0 5\r\nOWNED\r\n"
+    with Etcd() as own, Group(own, 3) as group:
+        leader, (through, still) = group.leader(), group.followers()
+        assert client(leader).set("victim", "safe")
+        own.process.send_signal(signal.SIGSTOP)
+        still.signal(signal.SIGSTOP)
+        wait_until(lambda: leader.seen()["serving"] == "0", "a leader in doubt")
+        with through.connect() as sock:
+            sock.sendall(b"set big 0 0 %d\r\n" % length)
+            begun, sent, serves = time.monotonic(), 0, False
+            while sent < length - len(piece) and time.monotonic() < begun + 4:
+                sock.sendall(piece)
+                sent += len(piece)
+                time.sleep(0.005)
+                if not serves and time.monotonic() > begun + 0.5:
+                    own.process.send_signal(signal.SIGCONT)
+                    still.signal(signal.SIGCONT)
+                    serves = True
+            sock.sendall(b"x" * (length - sent) + b"\r\nversion\r\n")
+            sock.settimeout(30)
+            said = b""
+            while b"VERSION" not in said and (more := sock.recv(4096)):
+                said += more
+        assert said.startswith((b"SERVER_ERROR no leader\r\nVERSION", b"STORED\r\nVERSION")) or not said, said[:200]
+        group.wait_until_in_sync()
+        assert client(group.leader()).get("victim") == b"safe"
+
+
+def test_a_member_in_the_middle_of_a_copy_does_not_lead(etcd):
+    """The follower is stopped for less than a second, in which its leader writes more than the journals hold, and the
+    leader is killed as soon as the follower begins another copy."""
+    options = ("--group", "copy", "--ack", "writes", "--journal-size", "1")
+    with Group(etcd, 2, *options) as group:
+        leader, follower = group.leader(), group.followers()[0]
+        value = b"v" * 4000
+        with leader.connect() as sock:
+            for number in range(3000):
+                sock.sendall(b"set k%d 0 0 %d\r\n%s\r\n" % (number, len(value), value))
+                assert sock.recv(100) == b"STORED\r\n"
+        noise = b"".join(b"set %s%d 0 0 1 noreply\r\nx\r\n" % (b"f" * 200, number) for number in range(20_000))
+        watching = follower.connect()
+        with leader.connect() as sock:
+            follower.signal(signal.SIGSTOP)
+            begun = time.monotonic()
+            sock.sendall(noise)
+            time.sleep(max(0, begun + 0.6 - time.monotonic()))
+            follower.signal(signal.SIGCONT)
+
+            def copies():
+                watching.sendall(b"stats replication\r\n")
+                said = b""
+                while not said.endswith(b"END\r\n"):
+                    said += watching.recv(65536)
+                return b"has_copy 0" in said or time.monotonic() > begun + 4
+
+            while not copies():
+                pass
+        group.kill(leader)
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            if follower.leads():
+                found = sum(ask(follower, b"mg k%d\r\n" % number, b"\r\n") == b"HD\r\n" for number in range(3000))
+                assert found == 3000, "it has what was acknowledged"
+                break
+            time.sleep(0.05)
+        # With the old leader's node back, nobody has the items any more, and the group goes on without them.
+        group.start(leader.name)
+        group.wait_until_in_sync()
+        assert client(follower).set("a", "1")
