@@ -214,6 +214,9 @@ fn files_import_downwards() {
         "larder-cache",
         "larder-server",
         "larder-client",
+        "larder-replica",
+        "larder-etcd",
+        "larder-cli",
     ];
     for crate_name in crates {
         let mut edges = imports_of(crate_name);

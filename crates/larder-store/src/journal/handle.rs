@@ -1,8 +1,8 @@
 //! A handle that writes the keys of changed items to a journal.
 
 use super::acks::AckPosition;
+use super::journals::{Journal, Journals};
 use super::ring::{Kind, Writer};
-use super::{Journal, Journals};
 use crate::{
     Access, Acknowledged, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lease,
     Lookup, NewValue, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,

@@ -1,0 +1,101 @@
+//! The journals of a cache, which outlive the handles that write them.
+
+use super::acks::Acknowledgements;
+use super::bell::Bell;
+use super::ring::{Ring, Writer};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The journals of a cache, one for each handle that was made.
+#[derive(Debug)]
+pub struct Journals {
+    /// The length of each, in bytes.
+    each: usize,
+    all: Mutex<All>,
+    bell: Arc<Bell>,
+    acks: Acknowledgements,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    /// The journals by their numbers. None is ever removed.
+    journals: Vec<Journal>,
+    /// The numbers of those whose handles are gone: the next handles continue them.
+    idle: Vec<usize>,
+}
+
+/// The journal of a handle.
+#[derive(Clone, Debug)]
+pub(super) struct Journal {
+    pub(super) ring: Arc<Ring>,
+    /// Odd while the handle is in a batch.
+    pub(super) batches: Arc<AtomicU64>,
+}
+
+impl Journals {
+    /// Journals of `bytes` together for `handles` handles that there are at the same time. More handles have more.
+    #[must_use]
+    pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
+        let each = bytes / handles.max(1);
+        let (all, bell, acks) = Default::default();
+        Arc::new(Self { each, all, bell, acks })
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rings after each batch in which something was written.
+    #[must_use]
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// What followers have acknowledged.
+    #[must_use]
+    pub fn acks(&self) -> &Acknowledgements {
+        &self.acks
+    }
+
+    /// Where each journal ends now.
+    #[must_use]
+    pub fn ends(&self) -> Vec<u64> {
+        self.all().journals.iter().map(|journal| journal.ring.end()).collect()
+    }
+
+    /// The journals from this number on, in the order in which they were made. None is ever removed.
+    #[must_use]
+    pub fn from(&self, number: usize) -> Vec<Arc<Ring>> {
+        let all = self.all();
+        let journals = all.journals.get(number..).unwrap_or_default();
+        journals.iter().map(|journal| Arc::clone(&journal.ring)).collect()
+    }
+
+    /// Whether the batches have ended that were under way at the first call with these numbers, which are empty then.
+    /// A batch that begins later sees what was said before that call.
+    pub fn settle(&self, seen: &mut Vec<u64>) -> bool {
+        fence(Ordering::SeqCst);
+        let all = self.all();
+        let batches = || all.journals.iter().map(|journal| journal.batches.load(Ordering::Acquire));
+        if seen.is_empty() {
+            seen.extend(batches());
+        }
+        seen.iter().zip(batches()).all(|(before, now)| before % 2 == 0 || now != *before)
+    }
+
+    /// A journal for a new handle, and its number: one whose handle is gone, or another one.
+    pub(super) fn take(&self) -> (usize, Journal) {
+        let mut all = self.all();
+        let number = all.idle.pop().unwrap_or_else(|| {
+            let (ring, batches) = (Arc::clone(Writer::new(self.each).ring()), Arc::default());
+            all.journals.push(Journal { ring, batches });
+            all.journals.len() - 1
+        });
+        (number, all.journals[number].clone())
+    }
+
+    /// The handle of a journal is gone.
+    pub(super) fn give_back(&self, number: usize) {
+        self.all().idle.push(number);
+    }
+}
