@@ -16,8 +16,9 @@ const GROWTH_STEP: usize = 4;
 /// The share of all segments that index and ghosts may have, in percent. The smallest items need this
 /// much.
 const INDEX_SHARE: usize = 45;
-/// How often a write whose buckets are full waits for another handle that grows the index.
-const WAITS_MAX: u32 = 160;
+/// How often a write whose buckets are full waits for another handle that grows the index: about 100 ms in all, as
+/// for a reader (`room.rs`).
+const WAITS_MAX: u32 = 1000;
 
 /// The outcome of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
