@@ -4,11 +4,16 @@
 //! removes, so that nobody finds an older state there.
 
 use crate::frame::{
-    Batch, FRAME_LEN_MAX, Frame, FrameError, ItemState, Position, State, TimeLeft, ValueState,
+    Batch, FRAME_LEN_MAX, Frame, FrameError, ItemState, NAMED_LEN_MAX, Named, Position, State,
+    TimeLeft, ValueState,
 };
+use crate::keys::Keys;
+use crate::lineage::{Lineage, Marks, Succession};
+use larder_store::journal::Journals;
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, NewCas, NewTags, NewValue, Now, Refusal, Seconds,
 };
+use std::sync::Arc;
 
 /// Why a stream ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +30,9 @@ pub enum StreamError {
     /// A copy would remove items that are still needed.
     #[error("this server may be about to lead, and keeps its items")]
     CopyRefused,
+    /// What was changed here that the leader may not know is not in the journals any more.
+    #[error("too much was changed here since the leader before: everything has to be copied")]
+    TooMuchChanged,
 }
 
 /// What an applier has done so far.
@@ -36,6 +44,8 @@ pub struct ApplierCounts {
     pub refused: u64,
     /// Copies that began.
     pub copies: u64,
+    /// Repairs that began: the items were kept when another member began to lead.
+    pub repairs: u64,
     /// Flushes that came.
     pub flushes: u64,
 }
@@ -52,7 +62,15 @@ pub struct Applier<E: Engine> {
     generation: u64,
     /// What there is of each of the leader's journals, once there is everything.
     offsets: Option<Vec<u64>>,
+    /// A copy or a repair is under way.
     is_copying: bool,
+    /// The journals that the engine writes, if it writes any, and where the stream is in them.
+    journals: Option<Arc<Journals>>,
+    marks: Marks,
+    /// What there is of the leader before, until this one has begun to send.
+    before: Option<Lineage>,
+    /// Frames for the leader.
+    outbox: Vec<u8>,
     behind_millis: u32,
     last_batch: u64,
     last_beat: u64,
@@ -91,6 +109,10 @@ impl<E: Engine> Applier<E> {
             generation: 0,
             offsets: None,
             is_copying: false,
+            journals: None,
+            marks: Marks::default(),
+            before: None,
+            outbox: Vec::new(),
             behind_millis: 0,
             last_batch: 0,
             last_beat: 0,
@@ -100,16 +122,48 @@ impl<E: Engine> Applier<E> {
         }
     }
 
+    /// The same, of an engine that writes these journals: it can go on with another leader of its group.
+    pub fn of_member(engine: E, journals: Arc<Journals>) -> Self {
+        Self { journals: Some(journals), ..Self::new(engine) }
+    }
+
     /// Where a stream can go on; `None` if it has to begin with a copy.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
+        let before = || self.before.as_ref().map(|before| before.position().clone());
+        self.current_position().or_else(before)
+    }
+
+    fn current_position(&self) -> Option<Position> {
         let offsets = self.offsets.clone()?;
         Some(Position { boot: self.boot, generation: self.generation, offsets })
     }
 
-    /// Forgets where the stream was, because the items here have changed without it: the next one begins with a copy.
-    pub fn forget_position(&mut self) {
-        self.offsets = None;
+    /// What there is of the leader of the stream so far, if there is everything; from here on there is no stream.
+    fn end_stream(&mut self) -> Option<Lineage> {
+        let position = self.current_position().filter(|_| !self.is_copying);
+        let marks = std::mem::take(&mut self.marks);
+        (self.offsets, self.is_copying) = (None, false);
+        position.map(|position| Lineage::followed(position, marks))
+    }
+
+    /// This process leads from here on. What other members need to go on with it; `None` if they have to copy
+    /// everything.
+    pub fn succeed(&mut self) -> Option<Succession> {
+        let lineage = self.end_stream().or(self.before.take())?;
+        self.before = None;
+        Some(Succession::new(lineage, self.engine.flush_generation()))
+    }
+
+    /// This process, of this number, has led, and all its batches have ended.
+    pub fn note_led(&mut self, boot: u64, now: Now) {
+        self.end_stream();
+        // A flush that is still to come would be one that the next leader knows nothing of. A copy cancels it.
+        let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
+        self.before = journals.map(|journals| {
+            let generation = self.engine.flush_generation();
+            Lineage::led(Position { boot, generation, offsets: journals.ends() })
+        });
     }
 
     /// Removes all items.
@@ -143,8 +197,10 @@ impl<E: Engine> Applier<E> {
         self.large = None;
         (self.last_batch, self.last_beat, self.last_reach) = (0, 0, 0);
         self.has_news = false;
+        self.outbox.clear();
         if self.boot != boot {
-            (self.boot, self.offsets) = (boot, None);
+            self.before = self.end_stream().or(self.before.take());
+            self.boot = boot;
         }
     }
 
@@ -197,6 +253,7 @@ impl<E: Engine> Applier<E> {
     /// Appends what the leader has to know of what was applied since the last call, if anything. `promises`: this
     /// member of a group does not stand for election for a while.
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
+        out.append(&mut self.outbox);
         if std::mem::take(&mut self.has_news) {
             let (batch, beat, reach) = (self.last_batch, self.last_beat, self.last_reach);
             Frame::Ack { batch, beat, reach, has_all: self.has_copy(), promises }.write(out);
@@ -215,12 +272,26 @@ impl<E: Engine> Applier<E> {
             self.large = None;
         }
         match frame {
-            Frame::CopyBegins { .. } if !may_copy() => return Err(StreamError::CopyRefused),
+            Frame::CopyBegins { .. } | Frame::RepairBegins { .. } if !may_copy() => {
+                return Err(StreamError::CopyRefused);
+            }
             Frame::CopyBegins { generation } => {
                 self.counts.copies += 1;
-                (self.generation, self.offsets, self.is_copying) = (generation, None, true);
+                self.begin_copy(generation);
                 self.engine.flush(None);
             }
+            Frame::RepairBegins { before, generation } => {
+                let named = self.changed_since(&before).ok_or(StreamError::TooMuchChanged);
+                self.counts.repairs += 1;
+                self.begin_copy(generation);
+                Named::write(named?.iter(), &mut self.outbox);
+            }
+            Frame::Mark => {
+                if let Some(journals) = &self.journals {
+                    self.marks.begin(journals.ends());
+                }
+            }
+            Frame::Settled { ends } => self.marks.end(ends),
             Frame::CopyEnds => self.is_copying = false,
             Frame::Flush { generation } => {
                 self.counts.flushes += 1;
@@ -245,9 +316,35 @@ impl<E: Engine> Applier<E> {
             | Frame::Pass { .. }
             | Frame::GoOn { .. }
             | Frame::Shut { .. }
-            | Frame::Answer { .. } => return Err(StreamError::Unexpected),
+            | Frame::Answer { .. }
+            | Frame::Named(_) => return Err(StreamError::Unexpected),
         }
         Ok(())
+    }
+
+    /// Begins to take in everything that the leader has.
+    fn begin_copy(&mut self, generation: u64) {
+        (self.generation, self.offsets, self.is_copying) = (generation, None, true);
+        (self.marks, self.before) = (Marks::default(), None);
+    }
+
+    /// The keys that were changed here and that somebody may not know who was at this position; `None` if they are not
+    /// known any more, or too many.
+    fn changed_since(&self, position: &Position) -> Option<Keys> {
+        let before = self.before.as_ref().filter(|of| of.position().boot == position.boot)?;
+        let own = before.own_since(&position.offsets)?;
+        let (mut keys, mut len) = (Keys::default(), 0);
+        for mut reader in self.journals.as_ref()?.readers_at(&own).ok()? {
+            while let Some(entry) = reader.take().ok()? {
+                if keys.push(entry.key, self.engine.hash(entry.key)) {
+                    len += entry.key.len();
+                }
+                if len > NAMED_LEN_MAX {
+                    return None;
+                }
+            }
+        }
+        Some(keys)
     }
 
     fn apply_batch(&mut self, batch: Batch<'_>, now: Now) -> Result<(), StreamError> {

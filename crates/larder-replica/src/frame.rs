@@ -13,7 +13,7 @@
 use larder_store::KEY_LEN_MAX;
 
 /// The version of this format. Both sides have to have the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The longest frame that is sent or accepted, without its head, in bytes.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
@@ -21,6 +21,10 @@ pub const FRAME_LEN_MAX: usize = 1 << 20;
 pub const GREETING_LEN_MAX: usize = 64 << 10;
 /// The longest part of a large value in one frame.
 pub const PART_LEN_MAX: usize = 64 << 10;
+/// The most bytes of keys that a member names after another one has begun to lead. Above, it copies everything.
+pub const NAMED_LEN_MAX: usize = 16 << 20;
+/// A frame of named keys ends when it has this many bytes.
+const NAMED_LEN: usize = 16 << 10;
 /// The most journals that a position can have.
 pub const JOURNALS_MAX: usize = 4096;
 
@@ -95,8 +99,24 @@ pub enum Frame<'b> {
         /// The number of flushes so far.
         generation: u64,
     },
-    /// The copy is complete: from here on the follower is as far as the stream.
+    /// The copy, or the repair, is complete: from here on the follower is as far as the stream.
     CopyEnds,
+    /// A repair begins: the follower keeps what it has, and names the keys of all that this leader may not know.
+    RepairBegins {
+        /// How far this leader had followed the one before.
+        before: Position,
+        /// The number of flushes of this leader when it began to lead.
+        generation: u64,
+    },
+    /// Keys that the follower has changed and the leader may not know.
+    Named(Named<'b>),
+    /// What was sent so far was changed before the offsets that the next `Settled` has.
+    Mark,
+    /// See `Mark`.
+    Settled {
+        /// An offset for each journal.
+        ends: Vec<u64>,
+    },
     /// The leader is alive.
     Beat {
         /// Rises with each.
@@ -193,6 +213,14 @@ pub struct Batch<'b> {
     /// Rises with each batch of a connection, from 1.
     pub number: u64,
     states: &'b [u8],
+}
+
+/// Keys: see [`Named::keys`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named<'b> {
+    /// No more follow.
+    pub is_last: bool,
+    keys: &'b [u8],
 }
 
 /// The state of an item.
@@ -388,6 +416,16 @@ impl Frame<'_> {
                 out.push(*end as u8);
                 out.extend_from_slice(bytes);
             }),
+            Self::RepairBegins { before, generation } => write(out, 19, |out| {
+                write_position(out, before);
+                out.extend_from_slice(&generation.to_le_bytes());
+            }),
+            Self::Named(Named { is_last, keys }) => write(out, 20, |out| {
+                out.push((*is_last).into());
+                out.extend_from_slice(keys);
+            }),
+            Self::Mark => write(out, 21, |_| ()),
+            Self::Settled { ends } => write(out, 22, |out| write_offsets(out, ends)),
         }
     }
 
@@ -431,11 +469,7 @@ impl<'b> Fields<'b> {
                 },
                 purpose: match self.array()? {
                     [0] => Purpose::Follow(None),
-                    [1] => Purpose::Follow(Some(Position {
-                        boot: self.number()?,
-                        generation: self.number()?,
-                        offsets: self.offsets()?,
-                    })),
+                    [1] => Purpose::Follow(Some(self.position()?)),
                     [_] => Purpose::Forward,
                 },
             },
@@ -480,6 +514,10 @@ impl<'b> Fields<'b> {
                 };
                 Frame::Answer { route, end, bytes: self.rest() }
             }
+            19 => Frame::RepairBegins { before: self.position()?, generation: self.number()? },
+            20 => Frame::Named(Named { is_last: self.flag()?, keys: self.rest() }),
+            21 => Frame::Mark,
+            22 => Frame::Settled { ends: self.offsets()? },
             _ => return None,
         };
         self.0.is_empty().then_some(frame)
@@ -511,6 +549,16 @@ impl<'b> Fields<'b> {
     fn text(&mut self) -> Option<&'b str> {
         let [len] = self.array()?;
         std::str::from_utf8(self.take(len.into())?).ok()
+    }
+
+    fn position(&mut self) -> Option<Position> {
+        let (boot, generation) = (self.number()?, self.number()?);
+        Some(Position { boot, generation, offsets: self.offsets()? })
+    }
+
+    fn key(&mut self) -> Option<&'b [u8]> {
+        let len = usize::from(u16::from_le_bytes(self.array()?));
+        if len == 0 || len > KEY_LEN_MAX { None } else { self.take(len) }
     }
 
     fn offsets(&mut self) -> Option<Vec<u64>> {
@@ -571,6 +619,41 @@ impl<'b> Batch<'b> {
             }
             Some(state)
         })
+    }
+}
+
+impl<'b> Named<'b> {
+    /// The keys.
+    ///
+    /// # Errors
+    /// [`FrameError::Malformed`]: so is all that follows.
+    pub fn keys(&self) -> impl Iterator<Item = Result<&'b [u8], FrameError>> + use<'b> {
+        let mut fields = Fields(self.keys);
+        std::iter::from_fn(move || {
+            if fields.0.is_empty() {
+                return None;
+            }
+            let key = fields.key().ok_or(FrameError::Malformed(20));
+            if key.is_err() {
+                fields.0 = &[];
+            }
+            Some(key)
+        })
+    }
+
+    /// Writes frames of these keys, of which the last one says so.
+    #[expect(clippy::cast_possible_truncation, reason = "keys are short")]
+    pub(crate) fn write<'k>(keys: impl Iterator<Item = &'k [u8]>, out: &mut Vec<u8>) {
+        let mut bytes = Vec::new();
+        for key in keys {
+            bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(key);
+            if bytes.len() >= NAMED_LEN {
+                Frame::Named(Named { is_last: false, keys: &bytes }).write(out);
+                bytes.clear();
+            }
+        }
+        Frame::Named(Named { is_last: true, keys: &bytes }).write(out);
     }
 }
 
@@ -690,6 +773,13 @@ mod tests {
             Frame::Shut { route: 1 },
             Frame::Answer { route: 1, end: AnswerEnd::Moved, bytes: b"" },
             Frame::Answer { route: 2, end: AnswerEnd::Done, bytes: b"END\r\n" },
+            Frame::RepairBegins {
+                before: Position { boot: 8, generation: 1, offsets: vec![5] },
+                generation: 6,
+            },
+            Frame::Named(Named { is_last: false, keys: b"\x01\0a\x02\0bc" }),
+            Frame::Mark,
+            Frame::Settled { ends: vec![6, 7] },
         ]
     }
 
@@ -747,6 +837,25 @@ mod tests {
     }
 
     #[test]
+    fn named_keys_are_read_as_they_were_written() {
+        let keys: Vec<Vec<u8>> = (1..=1000).map(|len| vec![b'k'; len]).collect();
+        let (mut out, mut read, mut is_last) = (Vec::new(), Vec::new(), false);
+        Named::write(keys.iter().map(Vec::as_slice), &mut out);
+        let mut rest = &out[..];
+        while let Some((frame, len)) = Frame::read(rest, GREETING_LEN_MAX).unwrap() {
+            let Frame::Named(named) = frame else { panic!("{frame:?}") };
+            assert!(!is_last);
+            is_last = named.is_last;
+            read.extend(named.keys().map(|key| key.unwrap().to_vec()));
+            rest = &rest[len..];
+        }
+        assert_eq!((read, is_last), (keys, true));
+        let nonsense = Named { is_last: true, keys: b"\x05\0a" };
+        let malformed = vec![Err(FrameError::Malformed(20))];
+        assert_eq!(nonsense.keys().collect::<Vec<_>>(), malformed);
+    }
+
+    #[test]
     fn changed_bytes_are_refused() {
         for frame in frames() {
             let mut bytes = Vec::new();
@@ -774,7 +883,7 @@ mod tests {
             }
             random = random.wrapping_add(1);
             if let Some(kind) = body.first_mut() {
-                *kind %= 20;
+                *kind %= 24;
             }
             let mut bytes = vec![0; HEAD_LEN];
             bytes.extend_from_slice(&body);

@@ -79,6 +79,11 @@ impl Keys {
         }
     }
 
+    /// All of them, sent or not.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|position| self.key(position))
+    }
+
     /// How many there are, sent or not.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

@@ -6,7 +6,7 @@
 //!  a walk over all items ──────▶┘          ◀── Ack ◀──┘
 //! ```
 //! `greeting.rs` is how a connection begins, `sender.rs` and `applier.rs` are the two sides of the stream, and
-//! `frame.rs` is its format. `group.rs` and `member.rs` are who leads a group of nodes that have the same items.
+//! `frame.rs` is its format; `lineage.rs` is how members go on with a new leader. `group.rs` and `member.rs` are who leads a group of nodes that have the same items.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -15,6 +15,7 @@ mod frame;
 mod greeting;
 mod group;
 mod keys;
+mod lineage;
 mod member;
 mod secret;
 mod sender;
@@ -23,6 +24,7 @@ pub use applier::*;
 pub use frame::*;
 pub use greeting::*;
 pub use group::*;
+pub use lineage::{Lineage, Succession};
 pub use member::*;
 pub use secret::*;
 pub use sender::*;

@@ -12,11 +12,13 @@ use crate::frame::{
     BatchWriter, Frame, ItemState, PART_LEN_MAX, Position, State, TimeLeft, ValueState,
 };
 use crate::keys::Keys;
+use crate::lineage::Succession;
 use larder_store::journal::{Journals, Overrun, Reader};
 use larder_store::{
     Access, Begun, Delivery, Engine, Expiry, HashedKey, Item, Lease, Lookup, Now, Value, WalkState,
     Wanted,
 };
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -32,6 +34,9 @@ const PARTS_MAX: usize = 4;
 const WALK_ITEMS: usize = 64;
 const WALK_ITEMS_MIN: usize = 8;
 const WALK_ITEMS_MAX: usize = 1024;
+
+/// The shortest time between two marks, in milliseconds: see `lineage.rs`.
+const MARK_MILLIS: u64 = 20;
 
 /// What is to be done after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,8 @@ pub struct SenderCounts {
     pub coalesced: u64,
     /// Copies that were begun.
     pub copies: u64,
+    /// Followers that were sent what they did not have after this leader had succeeded another one.
+    pub repairs: u64,
     /// Times that changes were written faster than they were sent.
     pub overruns: u64,
     /// Flushes that were sent.
@@ -83,6 +90,8 @@ pub struct Sender<E: Engine> {
     /// The walk of the copy that is under way.
     walk: Option<E::Walk>,
     walk_items: usize,
+    /// The repair that is under way.
+    repair: Option<Repair>,
     keys: Keys,
     /// When the oldest of `keys` was changed, in milliseconds.
     oldest: u64,
@@ -96,7 +105,25 @@ pub struct Sender<E: Engine> {
     reach_generation: u64,
     /// Those that nobody was told of yet.
     reached: Vec<Reached>,
+    mark: Option<Mark>,
+    /// The last batch before the last mark, and when that was made.
+    marked: Option<(u64, u64)>,
     counts: SenderCounts,
+}
+
+/// What a follower that followed another leader before is told, and what it names.
+#[derive(Debug)]
+struct Repair {
+    /// How this process began to lead, until the follower is told.
+    untold: Option<Position>,
+    named: VecDeque<Vec<u8>>,
+    has_named_all: bool,
+}
+
+/// A mark that is not complete: the batches that were under way when it was made.
+#[derive(Debug, Default)]
+struct Mark {
+    batches: Vec<u64>,
 }
 
 /// A large value that is on its way.
@@ -144,8 +171,14 @@ impl<L: Lease> LargeValue<L> {
 
 impl<E: Engine> Sender<E> {
     /// A sender to a follower that is at `position`. If it can't go on from there, it begins with a copy.
-    /// `boot` is the number of this process.
-    pub fn new(engine: E, journals: Arc<Journals>, boot: u64, position: Option<&Position>) -> Self {
+    /// `boot` is the number of this process, and `succession` how it began to lead.
+    pub fn new(
+        engine: E,
+        journals: Arc<Journals>,
+        boot: u64,
+        position: Option<&Position>,
+        succession: Option<&Succession>,
+    ) -> Self {
         let mut sender = Self {
             engine,
             journals,
@@ -154,6 +187,7 @@ impl<E: Engine> Sender<E> {
             generation: 0,
             walk: None,
             walk_items: WALK_ITEMS,
+            repair: None,
             keys: Keys::default(),
             oldest: 0,
             large: None,
@@ -163,32 +197,59 @@ impl<E: Engine> Sender<E> {
             reach: 0,
             reach_generation: 0,
             reached: Vec::new(),
+            mark: None,
+            marked: None,
             counts: SenderCounts::default(),
         };
-        let position = position.filter(|position| position.boot == boot);
-        if let Some((position, readers)) = position
-            .and_then(|position| Some((position, sender.readers_at(&position.offsets).ok()?)))
-        {
-            (sender.readers, sender.has_begun) = (readers, true);
-            sender.generation = position.generation;
-            sender.told = Some(position.offsets.clone());
+        match (position, succession) {
+            (Some(position), _) if position.boot == boot => sender.go_on(position),
+            (Some(position), Some(succession)) => sender.begin_repair(position, succession),
+            _ => (),
         }
         sender
+    }
+
+    fn go_on(&mut self, position: &Position) {
+        let Ok(readers) = self.journals.readers_at(&position.offsets) else { return };
+        (self.readers, self.has_begun) = (readers, true);
+        self.generation = position.generation;
+        self.told = Some(position.offsets.clone());
+    }
+
+    fn begin_repair(&mut self, position: &Position, succession: &Succession) {
+        let Some(since) = succession.since(position) else { return };
+        let Ok(readers) = self.journals.readers_at(&since) else { return };
+        (self.readers, self.has_begun) = (readers, true);
+        self.generation = succession.generation();
+        self.counts.repairs += 1;
+        let untold = Some(succession.before().clone());
+        self.repair = Some(Repair { untold, named: VecDeque::new(), has_named_all: false });
+    }
+
+    /// The follower has named this key, and what is under it is to be sent.
+    pub fn take_named(&mut self, key: Vec<u8>) {
+        if let Some(repair) = &mut self.repair {
+            repair.named.push_back(key);
+        }
+    }
+
+    /// The follower has named all keys.
+    pub fn note_named_all(&mut self) {
+        if let Some(repair) = &mut self.repair {
+            repair.has_named_all = true;
+        }
+    }
+
+    /// Whether a repair is under way.
+    #[must_use]
+    pub fn is_repairing(&self) -> bool {
+        self.repair.is_some()
     }
 
     /// Whether the follower has to be sent everything first.
     #[must_use]
     pub fn begins_with_copy(&self) -> bool {
         !self.has_begun
-    }
-
-    fn readers_at(&self, offsets: &[u64]) -> Result<Vec<Reader>, Overrun> {
-        let rings = self.journals.from(0);
-        if offsets.is_empty() || offsets.len() > rings.len() {
-            return Err(Overrun);
-        }
-        let offsets = offsets.iter().copied().chain(std::iter::repeat(0));
-        rings.iter().zip(offsets).map(|(ring, offset)| Reader::at(ring, offset)).collect()
     }
 
     /// What was done so far.
@@ -240,6 +301,7 @@ impl<E: Engine> Sender<E> {
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.readers.iter().any(|reader| reader.lag_bytes() > 0)
+            || self.repair.as_ref().is_some_and(|repair| !repair.named.is_empty())
             || self.engine.flush_generation() != self.generation
     }
 
@@ -261,6 +323,9 @@ impl<E: Engine> Sender<E> {
     fn step_in_batch(&mut self, now: Now, waker: &Waker, out: &mut Vec<u8>) -> Step {
         if !self.has_begun {
             self.begin_copy(out);
+        }
+        if let Some(before) = self.repair.as_mut().and_then(|repair| repair.untold.take()) {
+            Frame::RepairBegins { before, generation: self.generation }.write(out);
         }
         if self.keys.is_done() && self.take_keys(now).is_err() {
             self.counts.overruns += 1;
@@ -293,6 +358,7 @@ impl<E: Engine> Sender<E> {
         }
         let is_waiting = !self.keys.is_done() || walk == WalkState::Waiting;
         self.tell_reach(out);
+        self.keep_marks(now, out);
         if has_sent || !is_waiting && (self.walk.is_some() || self.has_more()) {
             Step::More
         } else if is_waiting {
@@ -307,17 +373,26 @@ impl<E: Engine> Sender<E> {
         self.counts.copies += 1;
         self.readers = self.journals.from(0).iter().map(Reader::at_end).collect();
         self.keys.clear();
-        self.large = None;
+        (self.large, self.repair, self.mark, self.marked) = (None, None, None, None);
         (self.told, self.has_begun) = (None, true);
         self.generation = self.engine.flush_generation();
         self.walk = Some(self.engine.walk());
         Frame::CopyBegins { generation: self.generation }.write(out);
     }
 
-    /// Takes the next keys from the journals.
+    /// Takes the next keys that the follower has named, and those from the journals.
     fn take_keys(&mut self, now: Now) -> Result<(), Overrun> {
-        let Self { engine, journals, readers, keys, counts, .. } = self;
+        let Self { engine, journals, readers, repair, keys, counts, .. } = self;
         keys.clear();
+        if let Some(Repair { named, has_named_all, .. }) = repair {
+            let count = named.len().min(KEYS_MAX);
+            for key in named.drain(..count) {
+                keys.push(&key, engine.hash(&key));
+            }
+            if *has_named_all && named.is_empty() {
+                *repair = None;
+            }
+        }
         let known = readers.len();
         readers.extend(journals.from(known).iter().map(Reader::at_start));
         let mut oldest = 0;
@@ -418,7 +493,8 @@ impl<E: Engine> Sender<E> {
 
     /// Tells the follower where it is, if all that was taken from the journals was sent.
     fn tell_reach(&mut self, out: &mut Vec<u8>) {
-        if self.walk.is_some() || !self.keys.is_done() || self.large.is_some() {
+        let is_under_way = self.walk.is_some() || self.repair.is_some() || self.large.is_some();
+        if is_under_way || !self.keys.is_done() {
             return;
         }
         let offsets: Vec<u64> = self.readers.iter().map(Reader::offset).collect();
@@ -436,6 +512,26 @@ impl<E: Engine> Sender<E> {
         Frame::Reach { number, offsets: offsets.clone() }.write(out);
         self.reached.push(Reached { number, offsets: offsets.clone(), generation });
         self.told = Some(offsets);
+    }
+
+    /// Lets the follower note, from time to time, how new what it has stored can be at most.
+    fn keep_marks(&mut self, now: Now, out: &mut Vec<u8>) {
+        if self.large.is_some() {
+            // Its parts come next.
+            return;
+        }
+        let now = now.in_millis();
+        let is_due = |(batch, at): (u64, u64)| batch != self.batch && now >= at + MARK_MILLIS;
+        if self.mark.is_none() && self.told.is_some() && self.marked.is_none_or(is_due) {
+            Frame::Mark.write(out);
+            (self.mark, self.marked) = (Some(Mark::default()), Some((self.batch, now)));
+        }
+        if let Some(mark) = &mut self.mark
+            && self.journals.settle(&mut mark.batches)
+        {
+            Frame::Settled { ends: self.journals.ends() }.write(out);
+            self.mark = None;
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use std::task::Waker;
 pub(crate) enum Role {
     Writer,
     Sender,
+    /// Nobody else acts between its steps.
+    Applier,
 }
 
 /// What is called between steps.

@@ -5,8 +5,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 
 use crate::hooked::{Hooked, HookedCache, Role, set_hook};
-use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Sender, Step};
-use larder_store::cache::Cache;
+use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Sender, Step, StreamError, Succession};
+use larder_store::cache::{Cache, CacheControl};
 use larder_store::journal::{Journaled, JournaledCache, Journals};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags,
@@ -58,11 +58,15 @@ impl Random {
     }
 }
 
-/// The process of the leader.
-struct Leader<C: Cache> {
+/// A process that leads, or may come to lead.
+struct Process<C: Cache> {
     boot: u64,
+    /// Which clock it has.
+    clock: usize,
     cache: JournaledCache<HookedCache<C>>,
     journals: Arc<Journals>,
+    /// How it has come to lead, if it has after another one.
+    succession: RefCell<Option<Succession>>,
     writers: RefCell<Vec<Writer<C>>>,
     /// A connection to each follower, if there is one; it is not here while it is in use.
     links: RefCell<Vec<Option<Link<C>>>>,
@@ -80,13 +84,13 @@ struct Link<C: Cache> {
 }
 
 struct Follower<C: Cache> {
-    cache: C,
-    applier: Applier<C::Engine>,
+    process: Rc<Process<C>>,
+    applier: Applier<Journaled<Hooked<C::Engine>>>,
     /// Reads of clients.
     reader: C::Engine,
     stands_still: bool,
-    /// The longest that something was on its way to it, in milliseconds.
-    delay_max: u64,
+    /// Items may go back, because another leader has other ones.
+    is_repairing: bool,
     /// The number of the last write that was seen of each key, and the copies before that.
     seen: HashMap<u64, (u64, u64)>,
 }
@@ -96,23 +100,27 @@ pub(crate) struct World<C: Cache> {
     complete: Complete,
     random: Random,
     time: Cell<u64>,
-    /// How fast each node's clock goes, in thousandths: the leader's first.
+    /// How fast each clock goes, in thousandths.
     paces: Vec<u64>,
+    /// The longest that something was on its way, in milliseconds, and how many leaders there were.
+    delay_max: Cell<u64>,
+    leaders: Cell<u64>,
     depth: Cell<u32>,
     writes: Cell<u64>,
     /// When each write decided what to do, by its number: the order in which the leader's items changed.
     decided: RefCell<HashMap<u64, u64>>,
     decisions: Cell<u64>,
     trace: Cell<u64>,
-    leader: RefCell<Rc<Leader<C>>>,
+    leader: RefCell<Rc<Process<C>>>,
     followers: RefCell<Vec<Follower<C>>>,
 }
 
 impl<C: Cache> World<C> {
     pub(crate) fn new(seed: u64, make: Make<C>, complete: Complete) -> Rc<Self> {
         let random = Random(Cell::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
-        let leader = RefCell::new(Rc::new(Leader::new(make(1), random.next())));
-        let followers = (0..FOLLOWERS).map(|_| Follower::new(make(2))).collect();
+        let leader = RefCell::new(Rc::new(Process::new(make(1), random.next(), 0)));
+        let process = |clock| Rc::new(Process::new(make(2), random.next(), clock));
+        let followers = (1..=FOLLOWERS).map(|clock| Follower::new(process(clock))).collect();
         let paces = (0..=FOLLOWERS).map(|_| 1000 - PACES / 2 + random.below(PACES + 1)).collect();
         Rc::new(Self {
             make,
@@ -120,6 +128,8 @@ impl<C: Cache> World<C> {
             random,
             time: Cell::new(0),
             paces,
+            delay_max: Cell::new(0),
+            leaders: Cell::new(1),
             depth: Cell::new(0),
             writes: Cell::new(0),
             decided: RefCell::default(),
@@ -148,8 +158,8 @@ impl<C: Cache> World<C> {
         self.trace.set(mixed ^ (mixed >> 32));
     }
 
-    fn now(&self, node: usize) -> Now {
-        let millis = START + self.time.get() * self.paces[node] / 1000;
+    fn now(&self, process: &Process<C>) -> Now {
+        let millis = START + self.time.get() * self.paces[process.clock] / 1000;
         let secs = Seconds(u32::try_from(millis / 1000).unwrap());
         Now { secs, millis: u16::try_from(millis % 1000).unwrap() }
     }
@@ -163,6 +173,7 @@ impl<C: Cache> World<C> {
         match role {
             Role::Sender => (0..=self.random.below(4)).for_each(|_| self.write()),
             Role::Writer => self.send(usize::try_from(self.random.below(2)).unwrap()),
+            Role::Applier => (),
         }
         self.depth.set(self.depth.get() - 1);
     }
@@ -189,12 +200,19 @@ impl<C: Cache> World<C> {
             }
             93 if self.random.one_in(2) => {
                 self.disconnect(follower);
-                self.followers.borrow_mut()[follower] = Follower::new((self.make)(3));
+                let follower = &mut self.followers.borrow_mut()[follower];
+                *follower = self.begin_anew(follower.process.clock);
             }
-            94 if self.random.one_in(4) => {
-                let leader = Leader::new((self.make)(4), self.random.next());
-                *self.leader.borrow_mut() = Rc::new(leader);
-            }
+            94 => match self.random.below(8) {
+                0 => {
+                    let clock = self.leader().clock;
+                    let leader = Process::new((self.make)(4), self.random.next(), clock);
+                    *self.leader.borrow_mut() = Rc::new(leader);
+                    self.leaders.set(self.leaders.get() + 1);
+                }
+                1..5 => self.replace_leader(follower),
+                _ => (),
+            },
             // More than the journals hold.
             95..97 => (0..80).for_each(|_| self.write()),
             97 => self.time.set(self.time.get() + 1500),
@@ -202,8 +220,36 @@ impl<C: Cache> World<C> {
         }
     }
 
-    fn leader(&self) -> Rc<Leader<C>> {
+    fn leader(&self) -> Rc<Process<C>> {
         Rc::clone(&self.leader.borrow())
+    }
+
+    /// A follower that has nothing.
+    fn begin_anew(&self, clock: usize) -> Follower<C> {
+        Follower::new(Rc::new(Process::new((self.make)(3), self.random.next(), clock)))
+    }
+
+    /// A follower leads from here on, if it has everything but what has not arrived. The one that led is gone, or it
+    /// follows.
+    fn replace_leader(&self, number: usize) {
+        if !self.followers.borrow()[number].applier.has_copy() {
+            return;
+        }
+        let old = self.leader();
+        (0..FOLLOWERS).for_each(|number| self.disconnect(number));
+        let mut before = if self.random.one_in(2) {
+            let mut before = Follower::new(Rc::clone(&old));
+            before.applier.note_led(old.boot, self.now(&old));
+            before
+        } else {
+            self.begin_anew(old.clock)
+        };
+        let follower = &mut self.followers.borrow_mut()[number];
+        std::mem::swap(follower, &mut before);
+        *before.process.succession.borrow_mut() = before.applier.succeed();
+        self.note(before.process.boot);
+        *self.leader.borrow_mut() = before.process;
+        self.leaders.set(self.leaders.get() + 1);
     }
 
     /// Everything is repaired, and nobody writes any more.
@@ -227,6 +273,8 @@ impl<C: Cache> World<C> {
             for number in 0..FOLLOWERS {
                 self.send(number);
                 self.deliver(number, true);
+                // It may have had to begin again.
+                self.connect(number);
                 let leader = self.leader();
                 let links = leader.links.borrow();
                 let link = links[number].as_ref().expect("it is connected");
@@ -249,8 +297,10 @@ impl<C: Cache> World<C> {
         let position = applier.position();
         let engine = HookedCache { cache: leader.cache.inner().cache.clone(), role: Role::Sender };
         let journals = Arc::clone(&leader.journals);
-        let sender = Sender::new(engine.engine(), journals, leader.boot, position.as_ref());
-        self.note(sender.begins_with_copy().into());
+        let succession = leader.succession.borrow();
+        let (position, succession) = (position.as_ref(), succession.as_ref());
+        let sender = Sender::new(engine.engine(), journals, leader.boot, position, succession);
+        self.note(u64::from(sender.begins_with_copy()) << 1 | u64::from(sender.is_repairing()));
         applier.begin(leader.boot);
         let link = Link {
             sender,
@@ -281,10 +331,11 @@ impl<C: Cache> World<C> {
             }
             if self.random.one_in(8) {
                 link.beats += 1;
-                let behind_millis = link.sender.behind_millis(self.now(0)).try_into().unwrap_or(0);
+                let behind_millis =
+                    link.sender.behind_millis(self.now(&leader)).try_into().unwrap_or(0);
                 Frame::Beat { number: link.beats, behind_millis }.write(&mut link.sent);
             }
-            let step = link.sender.step(self.now(0), Waker::noop(), &mut link.sent);
+            let step = link.sender.step(self.now(&leader), Waker::noop(), &mut link.sent);
             link.is_idle = step == Step::Idle;
             self.note(link.sent.len() as u64);
         }
@@ -309,24 +360,48 @@ impl<C: Cache> World<C> {
             1 + self.random.below(link.sent.len() as u64) as usize
         };
         let bytes: Vec<u8> = link.sent.drain(..len).collect();
-        follower.delay_max = follower.delay_max.max(self.time.get() - link.sent_since);
+        self.delay_max.set(self.delay_max.get().max(self.time.get() - link.sent_since));
         bytes.chunks(512).for_each(|chunk| self.note(crc(chunk)));
-        follower.applier.receive(&bytes, self.now(number + 1)).expect("the stream is in order");
+        let (now, before) = (self.now(&follower.process), follower.applier.counts());
+        let received = follower.applier.receive(&bytes, now);
+        if received == Err(StreamError::TooMuchChanged) {
+            links[number] = None;
+            return;
+        }
+        received.expect("the stream is in order");
+        let counts = follower.applier.counts();
+        follower.is_repairing |= counts.repairs > before.repairs;
+        follower.is_repairing &= counts.copies == before.copies;
         let mut acks = Vec::new();
         follower.applier.acknowledge(false, &mut acks);
-        if let Some((frame, _)) = Frame::read(&acks, FRAME_LEN_MAX).unwrap() {
-            let Frame::Ack { batch, beat, .. } = frame else { panic!("{frame:?}") };
-            assert!(batch <= link.sender.batch() && beat <= link.beats);
+        while let Some((frame, len)) = Frame::read(&acks, FRAME_LEN_MAX).unwrap() {
+            match frame {
+                Frame::Ack { batch, beat, .. } => {
+                    assert!(batch <= link.sender.batch() && beat <= link.beats);
+                }
+                Frame::Named(named) => {
+                    named.keys().for_each(|key| link.sender.take_named(key.unwrap().to_vec()));
+                    if named.is_last {
+                        link.sender.note_named_all();
+                    }
+                }
+                frame => panic!("{frame:?}"),
+            }
+            acks.drain(..len);
         }
-        self.look(follower, number + 1);
+        self.look(follower);
+        follower.is_repairing &= !follower.applier.has_copy();
     }
 
-    /// What a follower has of a key never goes back, but for a copy.
-    fn look(&self, follower: &mut Follower<C>, node: usize) {
+    /// What a follower has of a key never goes back, but for a copy or a repair.
+    fn look(&self, follower: &mut Follower<C>) {
+        if follower.is_repairing {
+            follower.seen.clear();
+        }
         let copies = follower.applier.counts().copies;
         for number in 0..KEYS {
             let Found::Item(found) =
-                get(&mut follower.reader, number, self.now(node), &self.complete)
+                get(&mut follower.reader, number, self.now(&follower.process), &self.complete)
             else {
                 continue;
             };
@@ -350,14 +425,14 @@ impl<C: Cache> World<C> {
         self.writes.set(write);
         let kind = self.random.below(100);
         self.note(kind << 32 | number);
-        handle.begin_batch(self.now(0));
+        handle.begin_batch(self.now(&leader));
         self.change(&mut handle, kind, number, write);
         handle.end_batch();
         leader.writers.borrow_mut()[writer] = Some(handle);
     }
 
     fn change<E: Engine>(&self, handle: &mut E, kind: u64, number: u64, write: u64) {
-        let now = self.now(0).secs.0;
+        let now = self.now(&self.leader()).secs.0;
         let expiry = match write % 5 {
             0 => Expiry::At(Seconds(now + 1 + (number as u32) % SHORT_SECS)),
             1 => Expiry::At(Seconds(now + LONG_SECS)),
@@ -441,21 +516,21 @@ impl<C: Cache> World<C> {
         // All that lives for a short time only is gone everywhere.
         self.time.set(self.time.get() + u64::from(SHORT_SECS) * 10_000);
         // What clocks of different paces, that show whole seconds, can be apart.
-        let apart = 1000 + self.time.get() * PACES / 1000;
-        for (node, follower) in (1..).zip(followers.iter_mut()) {
-            assert_eq!(follower.cache.gauges().evictions, 0, "there is room");
+        let apart = 1000 + self.time.get() * PACES / 1000 + self.delay_max.get();
+        let apart = apart * self.leaders.get();
+        for follower in followers.iter_mut() {
+            let now = self.now(&follower.process);
+            assert_eq!(follower.process.cache.gauges().evictions, 0, "there is room");
             for number in 0..KEYS {
-                let expected = get(&mut handle, number, self.now(0), &self.complete);
-                let found = get(&mut follower.reader, number, self.now(node), &self.complete);
+                let expected = get(&mut handle, number, self.now(&leader), &self.complete);
+                let found = get(&mut follower.reader, number, now, &self.complete);
                 match (expected, found) {
                     (Found::Nothing, Found::Nothing) => (),
                     (Found::Item(expected), Found::Item(found)) => {
                         let without_time = |shown: &Shown| Shown { left: None, ..shown.clone() };
                         assert_eq!(without_time(&found), without_time(&expected), "key {number}");
                         let (l, f) = (expected.left, found.left);
-                        let is_near = l.zip(f).is_some_and(|(l, f)| {
-                            l <= f + apart && f <= l + apart + follower.delay_max
-                        });
+                        let is_near = l.zip(f).is_some_and(|(l, f)| l.abs_diff(f) <= apart);
                         assert!(l == f || is_near, "key {number}: {l:?} and {f:?} ms");
                     }
                     (expected, found) => panic!("key {number}: {expected:?} became {found:?}"),
@@ -465,22 +540,35 @@ impl<C: Cache> World<C> {
     }
 }
 
-impl<C: Cache> Leader<C> {
-    fn new(cache: C, boot: u64) -> Self {
+impl<C: Cache> Process<C> {
+    fn new(cache: C, boot: u64, clock: usize) -> Self {
         let journals = Journals::new(0, WRITERS);
         let hooked = HookedCache { cache, role: Role::Writer };
         let cache = JournaledCache::new(hooked, Arc::clone(&journals));
         let writers = (0..WRITERS).map(|_| Some(cache.engine())).collect();
         let links = (0..FOLLOWERS).map(|_| None).collect();
         let (writers, links) = (RefCell::new(writers), RefCell::new(links));
-        Self { boot, cache, journals, writers, links }
+        Self { boot, clock, cache, journals, succession: RefCell::default(), writers, links }
+    }
+
+    /// The cache, without its journals.
+    fn plain(&self) -> C {
+        self.cache.inner().cache.clone()
     }
 }
 
 impl<C: Cache> Follower<C> {
-    fn new(cache: C) -> Self {
-        let (applier, reader) = (Applier::new(cache.engine()), cache.engine());
-        Self { cache, applier, reader, stands_still: false, delay_max: 0, seen: HashMap::new() }
+    fn new(process: Rc<Process<C>>) -> Self {
+        let hooked = HookedCache { cache: process.plain(), role: Role::Applier };
+        let cache = JournaledCache::new(hooked, Arc::clone(&process.journals));
+        Self {
+            applier: Applier::of_member(cache.engine(), Arc::clone(&process.journals)),
+            reader: process.plain().engine(),
+            process,
+            stands_still: false,
+            is_repairing: false,
+            seen: HashMap::new(),
+        }
     }
 }
 

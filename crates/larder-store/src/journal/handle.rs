@@ -281,6 +281,7 @@ impl<E: Engine> Engine for Journaled<E> {
 
     fn flush(&mut self, at: Option<Seconds>) {
         self.engine.flush(at);
+        self.journals.note_flush(at);
         if at.is_none() {
             let generation = self.engine.flush_generation();
             self.journals.acks().note_flush(generation);

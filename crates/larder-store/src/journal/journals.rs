@@ -2,8 +2,9 @@
 
 use super::acks::Acknowledgements;
 use super::bell::Bell;
-use super::ring::{Ring, Writer};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use super::ring::{Overrun, Reader, Ring, Writer};
+use crate::Seconds;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The journals of a cache, one for each handle that was made.
@@ -14,6 +15,8 @@ pub struct Journals {
     all: Mutex<All>,
     bell: Arc<Bell>,
     acks: Acknowledgements,
+    /// The second of the last flush that was to come later; 0 if there is none.
+    flush_at: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -37,8 +40,8 @@ impl Journals {
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
-        let (all, bell, acks) = Default::default();
-        Arc::new(Self { each, all, bell, acks })
+        let (all, bell, acks, flush_at) = Default::default();
+        Arc::new(Self { each, all, bell, acks, flush_at })
     }
 
     fn all(&self) -> MutexGuard<'_, All> {
@@ -57,6 +60,17 @@ impl Journals {
         &self.acks
     }
 
+    /// All items are flushed at this time, or were at once.
+    pub(super) fn note_flush(&self, at: Option<Seconds>) {
+        self.flush_at.store(at.map_or(0, |at| at.0), Ordering::Release);
+    }
+
+    /// Whether a flush has been asked for that has not taken effect.
+    #[must_use]
+    pub fn flush_pends(&self, now: Seconds) -> bool {
+        self.flush_at.load(Ordering::Acquire) >= now.0
+    }
+
     /// Where each journal ends now.
     #[must_use]
     pub fn ends(&self) -> Vec<u64> {
@@ -69,6 +83,19 @@ impl Journals {
         let all = self.all();
         let journals = all.journals.get(number..).unwrap_or_default();
         journals.iter().map(|journal| Arc::clone(&journal.ring)).collect()
+    }
+
+    /// Readers at these offsets, one for each journal, and at the beginnings of journals that have come since.
+    ///
+    /// # Errors
+    /// [`Overrun`]: what was there is gone, or has never been there.
+    pub fn readers_at(&self, offsets: &[u64]) -> Result<Vec<Reader>, Overrun> {
+        let rings = self.from(0);
+        if offsets.is_empty() || offsets.len() > rings.len() {
+            return Err(Overrun);
+        }
+        let offsets = offsets.iter().copied().chain(std::iter::repeat(0));
+        rings.iter().zip(offsets).map(|(ring, offset)| Reader::at(ring, offset)).collect()
     }
 
     /// Whether the batches have ended that were under way at the first call with these numbers, which are empty then.
