@@ -32,6 +32,8 @@ const STEPS: u32 = 400;
 const QUIET_STEPS_MAX: u32 = 4000;
 /// When the simulation begins, in milliseconds.
 const START: u64 = 1_000_000_000;
+/// The bytes of long journals. Short ones hold only a few keys.
+const JOURNALS_LEN: usize = 32 << 10;
 /// How far the paces of two clocks can be apart, in thousandths.
 const PACES: u64 = 20;
 const SHORT_SECS: u32 = 3;
@@ -99,6 +101,8 @@ pub(crate) struct World<C: Cache> {
     make: Make<C>,
     complete: Complete,
     random: Random,
+    /// The bytes of a process's journals.
+    journals_len: usize,
     time: Cell<u64>,
     /// How fast each clock goes, in thousandths.
     paces: Vec<u64>,
@@ -118,14 +122,16 @@ pub(crate) struct World<C: Cache> {
 impl<C: Cache> World<C> {
     pub(crate) fn new(seed: u64, make: Make<C>, complete: Complete) -> Rc<Self> {
         let random = Random(Cell::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
-        let leader = RefCell::new(Rc::new(Process::new(make(1), random.next(), 0)));
-        let process = |clock| Rc::new(Process::new(make(2), random.next(), clock));
+        let journals_len = if random.one_in(2) { JOURNALS_LEN } else { 0 };
+        let process = |clock| Rc::new(Process::new(make(1), random.next(), clock, journals_len));
+        let leader = RefCell::new(process(0));
         let followers = (1..=FOLLOWERS).map(|clock| Follower::new(process(clock))).collect();
         let paces = (0..=FOLLOWERS).map(|_| 1000 - PACES / 2 + random.below(PACES + 1)).collect();
         Rc::new(Self {
             make,
             complete,
             random,
+            journals_len,
             time: Cell::new(0),
             paces,
             delay_max: Cell::new(0),
@@ -206,15 +212,15 @@ impl<C: Cache> World<C> {
             94 => match self.random.below(8) {
                 0 => {
                     let clock = self.leader().clock;
-                    let leader = Process::new((self.make)(4), self.random.next(), clock);
-                    *self.leader.borrow_mut() = Rc::new(leader);
+                    *self.leader.borrow_mut() = self.process(clock);
                     self.leaders.set(self.leaders.get() + 1);
                 }
-                1..5 => self.replace_leader(follower),
+                1..3 => self.replace_leader(follower),
                 _ => (),
             },
-            // More than the journals hold.
+            // More than short journals hold.
             95..97 => (0..80).for_each(|_| self.write()),
+            98 => self.replace_leader(follower),
             97 => self.time.set(self.time.get() + 1500),
             _ => (self.complete)(),
         }
@@ -226,7 +232,13 @@ impl<C: Cache> World<C> {
 
     /// A follower that has nothing.
     fn begin_anew(&self, clock: usize) -> Follower<C> {
-        Follower::new(Rc::new(Process::new((self.make)(3), self.random.next(), clock)))
+        Follower::new(self.process(clock))
+    }
+
+    /// A process that has nothing.
+    fn process(&self, clock: usize) -> Rc<Process<C>> {
+        let (cache, boot) = ((self.make)(2), self.random.next());
+        Rc::new(Process::new(cache, boot, clock, self.journals_len))
     }
 
     /// A follower leads from here on, if it has everything but what has not arrived. The one that led is gone, or it
@@ -244,12 +256,14 @@ impl<C: Cache> World<C> {
         } else {
             self.begin_anew(old.clock)
         };
-        let follower = &mut self.followers.borrow_mut()[number];
-        std::mem::swap(follower, &mut before);
+        std::mem::swap(&mut self.followers.borrow_mut()[number], &mut before);
         *before.process.succession.borrow_mut() = before.applier.succeed();
         self.note(before.process.boot);
         *self.leader.borrow_mut() = before.process;
         self.leaders.set(self.leaders.get() + 1);
+        if self.random.one_in(2) {
+            (0..FOLLOWERS).for_each(|number| self.connect(number));
+        }
     }
 
     /// Everything is repaired, and nobody writes any more.
@@ -541,8 +555,8 @@ impl<C: Cache> World<C> {
 }
 
 impl<C: Cache> Process<C> {
-    fn new(cache: C, boot: u64, clock: usize) -> Self {
-        let journals = Journals::new(0, WRITERS);
+    fn new(cache: C, boot: u64, clock: usize, journals_len: usize) -> Self {
+        let journals = Journals::new(journals_len, WRITERS);
         let hooked = HookedCache { cache, role: Role::Writer };
         let cache = JournaledCache::new(hooked, Arc::clone(&journals));
         let writers = (0..WRITERS).map(|_| Some(cache.engine())).collect();

@@ -3,7 +3,7 @@
 use crate::options::{self, Options};
 use larder_etcd::{Discovery, GroupName};
 use larder_replica::{
-    Addresses, HAND_OVER_TIME, InDoubt, Member, MemberSettings, Millis, Process, Role,
+    Addresses, HAND_OVER_TIME, InDoubt, Member, MemberSettings, Millis, Process, Role, Succession,
 };
 use larder_store::journal::{Acknowledgements, Journals};
 use nix::time::{ClockId, clock_gettime};
@@ -47,6 +47,8 @@ pub(crate) struct Group {
     serves_until: AtomicU64,
     /// The epoch in which this server is ready to lead: it follows nobody any more.
     ready_epoch: AtomicU32,
+    /// How this server came to lead.
+    succession: Mutex<Option<Arc<Succession>>>,
     /// Times that this server began to lead.
     pub(crate) elections: AtomicU64,
     /// The journals, and the processes of those that are about to be in sync.
@@ -79,6 +81,7 @@ impl Group {
             changed: Condvar::new(),
             serves_until: AtomicU64::new(0),
             ready_epoch: AtomicU32::new(0),
+            succession: Mutex::default(),
             elections: AtomicU64::new(0),
             journals: OnceLock::new(),
             joining: Mutex::default(),
@@ -130,18 +133,27 @@ impl Group {
         let _ = self.journals.set(Arc::clone(journals));
     }
 
-    /// What followers have acknowledged.
-    pub(crate) fn acks(&self) -> Option<&Acknowledgements> {
-        self.journals.get().map(|journals| journals.acks())
+    /// The journals that all handles of this server write.
+    pub(crate) fn journals(&self) -> Option<&Arc<Journals>> {
+        self.journals.get()
     }
 
-    /// Waits for requests that began to be answered while this server led, before it follows.
-    pub(crate) fn settle(&self) {
-        let Some(journals) = self.journals.get() else { return };
+    /// What followers have acknowledged.
+    pub(crate) fn acks(&self) -> Option<&Acknowledgements> {
+        self.journals().map(|journals| journals.acks())
+    }
+
+    /// Waits for requests that began to be answered while this server led, before it follows. Whether all have ended.
+    pub(crate) fn settle(&self) -> bool {
+        let Some(journals) = self.journals.get() else { return true };
         let (mut seen, begun) = (Vec::new(), Instant::now());
-        while !journals.settle(&mut seen) && begun.elapsed() < SETTLE_MAX {
+        while !journals.settle(&mut seen) {
+            if begun.elapsed() >= SETTLE_MAX {
+                return false;
+            }
             std::thread::sleep(HAND_OVER_LOOKS);
         }
+        true
     }
 
     /// Has another member lead, if this one does: it answers nothing more, waits until another one has all that it has
@@ -214,8 +226,14 @@ impl Group {
         let _ = self.changed.wait_timeout(self.lock(), time);
     }
 
+    /// How this server came to lead, if members can go on with it.
+    pub(crate) fn succession(&self) -> Option<Arc<Succession>> {
+        self.succession.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// This server follows nobody any more, and may lead in this epoch.
-    pub(crate) fn note_ready(&self, epoch: u32) {
+    pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
+        *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         self.ready_epoch.store(epoch, Ordering::Release);
         self.elections.fetch_add(1, Ordering::Relaxed);
         self.with(|member, _| member.note_copy());

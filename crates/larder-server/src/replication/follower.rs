@@ -4,8 +4,8 @@ use crate::cluster::Group;
 use crate::peers::{Dialed, Stop, dial, is_silence};
 use crate::server::Server;
 use larder_replica::{Applier, HelloMember, Member, Process, Purpose, Role, Secret, Welcomed};
-use larder_store::Engine;
 use larder_store::cache::CacheControl;
+use larder_store::{Engine, Now};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -54,20 +54,24 @@ impl Follower {
 
     /// Follows whoever leads the group, and has this server lead when it is to.
     pub(super) fn take_part<E: Engine>(&self, group: &Group, cache: &impl CacheControl, engine: E) {
-        let mut applier = Applier::new(engine);
-        let mut last_error = String::new();
+        let mut applier = match group.journals() {
+            Some(journals) => Applier::of_member(engine, Arc::clone(journals)),
+            None => Applier::new(engine),
+        };
+        let (mut last_error, mut has_led) = (String::new(), false);
         while !self.stop.is_set() {
             let role = group.role();
             match &role {
                 Role::Alone => (),
                 Role::Leader { epoch, begins_empty } => {
                     if group.leading_epoch() != Some(*epoch) {
-                        applier.forget_position();
+                        let succession = applier.succeed().filter(|_| !begins_empty);
                         cache.set_cas_epoch(*epoch);
                         if *begins_empty {
                             applier.flush(self.server.clock.moment().into());
                         }
-                        group.note_ready(*epoch);
+                        has_led = true;
+                        group.note_ready(*epoch, succession);
                         self.server.forwarder.note_leading();
                         if let Some(link) = &self.server.replication.link {
                             link.note_lost("");
@@ -75,7 +79,10 @@ impl Follower {
                     }
                 }
                 Role::Follower { leader, .. } => {
-                    group.settle();
+                    if std::mem::take(&mut has_led) && group.settle() {
+                        let now: Now = self.server.clock.moment().into();
+                        applier.note_led(group.me().boot, now);
+                    }
                     let leader = Leader::Of(group, leader.clone());
                     self.follow_noting_errors(&mut applier, &leader, &mut last_error);
                     group.wait_for_change(&role, PAUSE_MIN);
@@ -124,9 +131,7 @@ impl Follower {
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         *has_begun = true;
         let boot = welcomed.boot;
-        let goes_on = applier.position().is_some_and(|position| position.boot == boot);
-        let how = if goes_on { "follows on" } else { "copies" };
-        tracing::info!("this server {how} from the leader at {}", leader.name());
+        tracing::info!("this server follows the leader at {}", leader.name());
         if let Some(link) = &self.server.replication.link {
             link.note_connected();
         }

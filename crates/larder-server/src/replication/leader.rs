@@ -6,16 +6,16 @@ use crate::cluster::{Answerer, Group};
 use crate::peers::{Stop, is_silence, receive};
 use crate::server::Server;
 use larder_replica::{
-    Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, Process, Purpose, Reached, Secret, Sender,
-    Step, Welcomed,
+    Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, NAMED_LEN_MAX, Process, Purpose, Reached,
+    Secret, Sender, Step, Welcomed,
 };
 use larder_store::cache::Cache;
 use larder_store::journal::{Bell, Journaled, JournaledCache, Journals};
 use larder_store::{Engine, Now};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -140,8 +140,15 @@ impl<C: Cache + Send + Sync> Leader<C> {
         }
         // It only reads, so it has no journal.
         let engine = self.cache.inner().engine();
-        let sender = Sender::new(engine, Arc::clone(journals), self.boot, position.as_ref());
-        let how = if sender.begins_with_copy() { "begins with a copy" } else { "goes on" };
+        let succession = member.as_ref().and(self.group()).and_then(Group::succession);
+        let (position, succession) = (position.as_ref(), succession.as_deref());
+        let journals_read = Arc::clone(journals);
+        let sender = Sender::new(engine, journals_read, self.boot, position, succession);
+        let how = match (sender.begins_with_copy(), sender.is_repairing()) {
+            (true, _) => "begins with a copy",
+            (_, true) => "is sent what it has not got from the leader before",
+            _ => "goes on",
+        };
         tracing::info!("the follower {} at {address} {how}", status.name);
         let member = member.zip(self.group());
         let member = member.map(|(process, group)| FollowingMember { process, group, epoch });
@@ -205,15 +212,16 @@ impl<C: Cache + Send + Sync> Leader<C> {
         status: &FollowerStatus,
         member: Option<&FollowingMember<'_>>,
     ) -> io::Result<()> {
+        let (name_key, named) = mpsc::channel();
         std::thread::scope(|scope| {
             let acks = std::thread::Builder::new().name("acks".to_owned());
             let acks = acks.spawn_scoped(scope, || {
-                let ended = read_acks(stream, journals, status, member);
+                let ended = read_acks(stream, journals, status, member, name_key);
                 // The sender finds out when it writes.
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
             })?;
-            let sent = self.send(sender, journals, stream, status, member);
+            let sent = self.send(sender, journals, stream, status, member, &named);
             let _ = stream.shutdown(Shutdown::Both);
             let read = acks.join().unwrap_or(Ok(()));
             // The reader knows why the follower has gone, if it has.
@@ -228,6 +236,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         mut stream: &TcpStream,
         status: &FollowerStatus,
         member: Option<&FollowingMember<'_>>,
+        named: &mpsc::Receiver<NamedKeys>,
     ) -> io::Result<()> {
         let alarm = Arc::new(Alarm { bell: Arc::clone(journals.bell()), has_rung: false.into() });
         let waker = Waker::from(Arc::clone(&alarm));
@@ -237,6 +246,12 @@ impl<C: Cache + Send + Sync> Leader<C> {
         while !self.stop.is_set() {
             if member.is_some_and(|member| !member.group.leads_in(member.epoch)) {
                 return Err(io::Error::other("this server does not lead any more"));
+            }
+            for NamedKeys { keys, is_last } in named.try_iter() {
+                keys.into_iter().for_each(|key| sender.take_named(key));
+                if is_last {
+                    sender.note_named_all();
+                }
             }
             let now = clock.moment().into();
             if let Some(number) = beats.due() {
@@ -320,15 +335,22 @@ impl Wake for Alarm {
     }
 }
 
+/// Keys that a follower has named: see [`Sender::take_named`].
+struct NamedKeys {
+    keys: Vec<Vec<u8>>,
+    is_last: bool,
+}
+
 /// Reads what a follower acknowledges, until the connection ends.
 fn read_acks(
     mut stream: &TcpStream,
     journals: &Journals,
     status: &FollowerStatus,
     member: Option<&FollowingMember<'_>>,
+    name_key: mpsc::Sender<NamedKeys>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
-    let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
+    let (mut input, mut bytes, mut named_len) = (Vec::new(), [0; 4096], 0);
     let mut joining = Joining::default();
     loop {
         let len = match stream.read(&mut bytes) {
@@ -346,6 +368,20 @@ fn read_acks(
         while let Some((frame, len)) =
             Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?
         {
+            if let Frame::Named(named) = frame {
+                named_len += len;
+                if named_len > 2 * NAMED_LEN_MAX {
+                    return Err(io::Error::other("it names more keys than it may"));
+                }
+                let keys =
+                    named.keys().map(|key| key.map(<[u8]>::to_vec)).collect::<Result<_, _>>();
+                let keys = keys.map_err(io::Error::other)?;
+                // The sender may have ended.
+                let _ = name_key.send(NamedKeys { keys, is_last: named.is_last });
+                journals.bell().ring();
+                input.drain(..len);
+                continue;
+            }
             let Frame::Ack { batch, beat, reach, has_all, promises } = frame else {
                 return Err(io::Error::other("it sends what does not belong there"));
             };
