@@ -325,7 +325,7 @@ impl<E: Engine> Applier<E> {
     /// Begins to take in everything that the leader has.
     fn begin_copy(&mut self, generation: u64) {
         (self.generation, self.offsets, self.is_copying) = (generation, None, true);
-        (self.marks, self.before) = (Marks::default(), None);
+        self.before = None;
     }
 
     /// The keys that were changed here and that somebody may not know who was at this position; `None` if they are not

@@ -2,9 +2,10 @@
 //!
 //! Senders, appliers, journals and engines are the real ones. Writers write at any step of a sender, and senders
 //! send at any step of a writer (`hooked.rs`). Connections are slow, break in the middle of a frame and are made
-//! again; followers and the leader die and begin empty; followers stand still; each node's clock has its own pace;
-//! journals are so short that followers are overrun. What is promised is checked all the time, and once more when
-//! everything has become quiet (`world.rs`).
+//! again; followers and the leader die and begin empty, or a follower takes the place of the leader, which is gone
+//! or follows; followers stand still; each node's clock has its own pace; journals are so short that followers are
+//! overrun, or long. What is promised is checked all the time, and once more when everything has become quiet
+//! (`world.rs`).
 //!
 //! ```text
 //! cargo test -p larder-replica --test simulation
@@ -28,6 +29,15 @@
 //! | a flush is not applied | 1065 |
 //! | changes during a copy are forgotten | 6 |
 //! | flushes are counted before keys are taken | 8 |
+//! | a member names nothing to the next leader | 6 |
+//! | a leader that was replaced names nothing | 5 |
+//! | the next leader sends only what it has changed itself | 3 |
+//! | the last mark is taken, whatever the other one has | 4 |
+//! | flushes that only one of two members has followed are ignored | 3 |
+//! | a flush that is still to come is ignored | 3 |
+//! | a position is told before all keys are named | 9 |
+//!
+//! What it comes to too rarely is in `tests/succession.rs`.
 #![allow(clippy::disallowed_methods, reason = "tests read the environment")]
 
 mod hooked;

@@ -98,6 +98,13 @@ pub(super) const ROWS: &[Row] = &[
     Row::counter("copies_received", Server(|s| link(s).counts.copies.into()), "Copies that were begun.")
         .metric("larder_replication_copies_received_total", &[])
         .shown(FOLLOWS),
+    Row::counter(
+        "repairs_received",
+        Server(|s| link(s).counts.repairs.into()),
+        "Times that this server went on with a new leader without a copy.",
+    )
+    .metric("larder_replication_repairs_received_total", &[])
+    .shown(FOLLOWS),
     Row::counter("flushes_received", Server(|s| link(s).counts.flushes.into()), "Flushes that came from the leader.")
         .shown(FOLLOWS),
     Row::counter("connections", Server(|s| link(s).connections.into()), "Connections to the leader so far.")
@@ -122,7 +129,7 @@ pub(super) const FOLLOWER: &[Row] = &[
     Row::text(
         "state",
         Follower(|f| if f.shown().is_copying { "copying" } else { "following" }.into()),
-        "What it does: `copying` while it is sent items that were there before, or `following`.",
+        "What it does: `copying` while it is sent what was there before, or `following`.",
     ),
     Row::gauge(
         "lag_bytes",
@@ -155,6 +162,11 @@ pub(super) const FOLLOWER: &[Row] = &[
         "copies",
         Follower(|f| f.shown().counts.copies.into()),
         "Copies that were begun on this connection.",
+    ),
+    Row::counter(
+        "repairs",
+        Follower(|f| f.shown().counts.repairs.into()),
+        "1 if it followed another leader before, and was sent only what it had not got from that one.",
     ),
     Row::counter(
         "overruns",

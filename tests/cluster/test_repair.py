@@ -1,0 +1,130 @@
+"""Nodes go on with a new leader without a copy, and have the same items as that one afterwards."""
+
+import signal
+import threading
+
+import pytest
+
+from group import Etcd, Group, client, wait_for_same_keys
+from replicas import ask, items, keys
+from server import wait_until
+
+pytestmark = pytest.mark.larder
+
+KEYS = 400
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+class Load:
+    """Stores, deletes and counts through one node, many requests at a time, until the node does not answer."""
+
+    def __init__(self, node, seed):
+        self.sock = node.connect()
+        self.seed, self.rounds = seed, 0
+        self.end = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        try:
+            while not self.end.is_set():
+                self.rounds += 1
+                requests = []
+                for number in range(50):
+                    key = (self.rounds * 37 + number * self.seed) % KEYS
+                    value = f"{self.seed}-{self.rounds}-{number}"
+                    requests += [f"set k{key} 0 0 {len(value)}\r\n{value}\r\n", f"delete k{(key + 7) % KEYS}\r\n"]
+                self.sock.sendall("".join(requests).encode())
+                answers = 0
+                while answers < 100:
+                    said = self.sock.recv(65536)
+                    if not said:
+                        return
+                    answers += said.count(b"\r\n")
+        except OSError:
+            pass
+
+    def stop(self):
+        self.end.set()
+        self.thread.join()
+        self.sock.close()
+
+
+def shown_by(leader):
+    """All items of a leader."""
+    found = items(leader, keys(leader))
+    assert len(found) > 20
+    return found
+
+
+def copies(node):
+    """How many copies a node has received, and how many repairs."""
+    seen = node.stats("replication")
+    return int(seen["copies_received"]), int(seen["repairs_received"])
+
+
+@pytest.mark.parametrize("ack", ["none", "writes"])
+def test_the_other_node_does_not_copy_when_a_leader_is_killed(etcd, ack):
+    with Group(etcd, 3, "--group", f"repair-{ack}", "--ack", ack) as group:
+        leader, others = group.leader(), group.followers()
+        before = {node.name: copies(node) for node in others}
+        loads = [Load(node, seed) for seed, node in enumerate((leader, leader, *others), 1)]
+        wait_until(lambda: all(load.rounds > 20 for load in loads), "requests")
+        group.kill(leader)
+        group.wait_until_in_sync()
+        for load in loads:
+            load.stop()
+        new, other = group.leader(), group.followers()[0]
+        count, repairs = before[other.name]
+        assert copies(other) == (count, repairs + 1)
+        wait_for_same_keys(group)
+        shown = shown_by(new)
+        # The other one shows what it has when it leads.
+        group.kill(new)
+        wait_until(other.leads, "the last node leads")
+        assert shown_by(other) == shown
+
+
+def test_a_leader_that_was_replaced_gets_no_copy(etcd):
+    with Group(etcd, 2, "--group", "replaced", "--ack", "none") as group:
+        old, new = group.leader(), group.followers()[0]
+        loads = [Load(old, 1), Load(old, 3)]
+        wait_until(lambda: all(load.rounds > 20 for load in loads), "requests")
+        old.signal(signal.SIGSTOP)
+        wait_until(new.leads, "another leader")
+        loads.append(Load(new, 5))
+        wait_until(lambda: loads[-1].rounds > 20, "requests to the next leader")
+        old.signal(signal.SIGCONT)
+        group.wait_until_in_sync()
+        for load in loads:
+            load.stop()
+        assert copies(old) == (0, 1)
+        wait_for_same_keys(group)
+        shown = shown_by(new)
+        group.kill(new)
+        wait_until(old.leads, "the old leader leads again")
+        assert shown_by(old) == shown
+
+
+def test_a_flush_that_only_the_lost_leader_had_planned_is_none(etcd):
+    """The old leader comes back with a flush still to come, which the new one knows nothing of."""
+    with Group(etcd, 2, "--group", "planned") as group:
+        old, new = group.leader(), group.followers()[0]
+        assert ask(old, b"flush_all 6\r\n", b"\r\n") == b"OK\r\n"
+        old.signal(signal.SIGSTOP)
+        wait_until(new.leads, "another leader")
+        assert client(new).set("kept", "1")
+        old.signal(signal.SIGCONT)
+        group.wait_until_in_sync()
+        wait_for_same_keys(group)
+        seconds = int(new.stats()["time"])
+        wait_until(lambda: int(new.stats()["time"]) > seconds + 7, "the time of the flush")
+        wait_for_same_keys(group)
+        group.kill(new)
+        wait_until(old.leads, "the old leader leads again")
+        assert client(old).get("kept") == b"1"
