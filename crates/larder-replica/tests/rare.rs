@@ -1,4 +1,4 @@
-//! How members go on with a new leader, in cases that the simulation rarely comes to.
+//! What the simulation rarely comes to.
 
 use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Position, Sender, Succession};
 use larder_store::cache::Cache;
@@ -139,4 +139,21 @@ fn a_repair_that_breaks_off_ends_in_a_copy() {
     b.applier.receive(&sent, Now::default()).unwrap();
     assert!(!b.applier.has_copy());
     assert_eq!(b.applier.position(), None);
+}
+
+#[test]
+fn a_copy_that_breaks_off_begins_again() {
+    let (leader, mut follower) = (Node::new(1), Node::new(2));
+    let mut writer = leader.cache.engine();
+    writer.begin_batch(Now::default());
+    (0..5000_u32).for_each(|number| set(&mut writer, &number.to_le_bytes()));
+    writer.end_batch();
+    let mut sender = leader.sender(None, None);
+    follower.applier.begin(leader.boot);
+    let mut sent = Vec::new();
+    sender.step(Now::default(), Waker::noop(), &mut sent);
+    follower.applier.receive(&sent, Now::default()).unwrap();
+    assert!(follower.applier.counts().states > 0);
+    assert!(!follower.applier.has_copy());
+    assert_eq!(follower.applier.position(), None);
 }
