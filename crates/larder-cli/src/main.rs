@@ -30,7 +30,7 @@ enum Command {
     },
     /// Compare several cache servers as a suite defines, and write a report
     Compare(compare::Arguments),
-    /// Show the groups of a cluster of larderds
+    /// Show the groups of a cluster of larderds, and have other nodes lead
     Cluster {
         #[command(subcommand)]
         task: cluster::Task,

@@ -4,10 +4,12 @@
 //! /larder/1/CLUSTER/groups/GROUP         who leads, and who has all items
 //! /larder/1/CLUSTER/live/GROUP/NODE      the process that is alive, for as long as its lease is renewed
 //! /larder/1/CLUSTER/nodes/GROUP/NODE     addresses
+//! /larder/1/CLUSTER/settings/GROUP       what operators have set
+//! /larder/1/CLUSTER/hand-over/GROUP      that the leader is to hand over, for some seconds
 //! /larder/1/CLUSTER/discovery            the servers that clients are told of
 //! ```
-//! Values are JSON. Items never pass through etcd. `settings.rs` and `wire.rs` are how etcd is spoken to, `group.rs` and `presence.rs`
-//! what a member needs, `discovery.rs` the list for clients, and `records.rs` what values look like.
+//! Values are JSON. Items never pass through etcd. `settings.rs` and `wire.rs` are how etcd is spoken to, `group.rs`
+//! and `presence.rs` what a member needs, `discovery.rs` the list for clients, and `records.rs` what values look like.
 #![forbid(unsafe_code)]
 
 mod discovery;
@@ -18,7 +20,7 @@ mod settings;
 mod wire;
 
 pub use discovery::{Discovery, DiscoveryKeeper};
-pub use group::{EtcdGroup, groups};
+pub use group::{EtcdGroup, HAND_OVER_SECS, groups};
 pub use presence::{LEASE_SECS, Presence};
 pub use settings::{EtcdFiles, EtcdSettings, SettingsError};
 pub use wire::Etcd;

@@ -42,11 +42,7 @@ impl Presence {
         };
         let lease = match kept {
             Some(lease) => lease,
-            None => {
-                let answer = self.etcd.call("/v3/lease/grant", &json!({"TTL": LEASE_SECS}))?;
-                number(&answer, "ID")
-                    .ok_or_else(|| CoordinatorError("etcd grants no lease".to_owned()))?
-            }
+            None => self.etcd.grant(LEASE_SECS)?,
         };
         self.lease = Some(lease);
         // Also if somebody has removed it.

@@ -1,6 +1,6 @@
 //! What values look like.
 
-use larder_replica::{Addresses, Process, Record};
+use larder_replica::{AckMode, Addresses, HandOverWish, Process, Record, Revision};
 use serde::{Deserialize, Serialize};
 
 /// A process, with its boot in hexadecimal: JSON's numbers are inexact above 2⁵³.
@@ -21,6 +21,17 @@ struct RecordJson {
 struct AddressesJson {
     clients: Option<String>,
     members: String,
+}
+
+#[derive(Deserialize, Serialize)]
+struct SettingsJson {
+    ack: String,
+}
+
+#[derive(Deserialize, Serialize)]
+struct HandOverJson {
+    epoch: u32,
+    to: Option<String>,
 }
 
 impl ProcessJson {
@@ -64,6 +75,23 @@ pub(crate) fn read_addresses(text: &[u8]) -> Option<Addresses> {
     Some(Addresses { clients, members })
 }
 
+pub(crate) fn write_settings(ack: AckMode) -> Vec<u8> {
+    serde_json::to_vec(&SettingsJson { ack: ack.name().to_owned() }).unwrap_or_default()
+}
+
+pub(crate) fn read_ack(text: &[u8]) -> Option<AckMode> {
+    AckMode::named(&serde_json::from_slice::<SettingsJson>(text).ok()?.ack)
+}
+
+pub(crate) fn write_hand_over(epoch: u32, to: Option<String>) -> Vec<u8> {
+    serde_json::to_vec(&HandOverJson { epoch, to }).unwrap_or_default()
+}
+
+pub(crate) fn read_hand_over(text: &[u8], number: Revision) -> Option<HandOverWish> {
+    let HandOverJson { epoch, to } = serde_json::from_slice(text).ok()?;
+    Some(HandOverWish { number, epoch, to })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +104,11 @@ mod tests {
         assert_eq!(read_record(&write_record(&record)), Some(record));
         let addresses = Addresses { clients: None, members: "[::1]:11311".to_owned() };
         assert_eq!(read_addresses(&write_addresses(&addresses)), Some(addresses));
+        assert_eq!(read_ack(&write_settings(AckMode::Writes)), Some(AckMode::Writes));
+        assert_eq!(read_ack(br#"{"ack":"all"}"#), None);
+        let wish = HandOverWish { number: 9, epoch: 7, to: Some("a".to_owned()) };
+        let written = write_hand_over(7, Some("a".to_owned()));
+        assert_eq!(read_hand_over(&written, 9), Some(wish));
         for nonsense in
             ["", "{}", "7", r#"{"epoch":1,"leader":{"node":"a","boot":"g"},"in_sync":[]}"#]
         {

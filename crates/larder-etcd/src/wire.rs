@@ -145,6 +145,25 @@ impl Etcd {
             .collect()
     }
 
+    /// Puts a value, which is gone after this many seconds if there are any.
+    pub(crate) fn put(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        secs: Option<u64>,
+    ) -> Result<(), CoordinatorError> {
+        let lease = secs.map(|secs| self.grant(secs)).transpose()?;
+        let (key, value) = (BASE64.encode(key), BASE64.encode(value));
+        let put = json!({"key": key, "value": value, "lease": lease.unwrap_or_default()});
+        self.call("/v3/kv/put", &put).map(drop)
+    }
+
+    /// A lease of this many seconds.
+    pub(crate) fn grant(&mut self, secs: u64) -> Result<u64, CoordinatorError> {
+        let answer = self.call("/v3/lease/grant", &json!({"TTL": secs}))?;
+        number(&answer, "ID").ok_or_else(|| CoordinatorError("etcd grants no lease".to_owned()))
+    }
+
     /// Replaces a value if its revision is still `revision`, 0 if there is none. The new revision.
     pub(crate) fn replace(
         &mut self,

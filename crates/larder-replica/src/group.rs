@@ -1,5 +1,6 @@
 //! What a coordinator keeps of a group: who leads it, who has the same items, and who is alive.
 
+use larder_store::journal::AckMode;
 use std::collections::BTreeMap;
 
 /// A node's process: a node that starts again has another boot.
@@ -49,6 +50,28 @@ pub struct View {
     pub live: BTreeMap<String, u64>,
     /// Where nodes are, also those that are not alive.
     pub addresses: BTreeMap<String, Addresses>,
+    /// What operators want.
+    pub wishes: Wishes,
+}
+
+/// What operators want of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Which changes wait for acknowledgements, whatever the nodes were given.
+    pub ack: Option<AckMode>,
+    /// The leader is to hand over.
+    pub hand_over: Option<HandOverWish>,
+}
+
+/// The wish that a leader hands over. It is forgotten after a few seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandOverWish {
+    /// Tells it from others.
+    pub number: Revision,
+    /// The leader that is meant: the one of this epoch.
+    pub epoch: u32,
+    /// Who is to lead next; anybody in sync, if nobody is named.
+    pub to: Option<String>,
 }
 
 impl View {

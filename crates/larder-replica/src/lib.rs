@@ -24,6 +24,7 @@ pub use applier::*;
 pub use frame::*;
 pub use greeting::*;
 pub use group::*;
+pub use larder_store::journal::AckMode;
 pub use lineage::{Lineage, Succession};
 pub use member::*;
 pub use secret::*;

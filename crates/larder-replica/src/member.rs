@@ -14,7 +14,7 @@
 //! sent a beat to which every other member in sync answered with a promise not to stand for longer than that. So
 //! two leaders overlap by no more than a second, however long one of them stood still.
 
-use crate::group::{EPOCH_MAX, Process, Record, Revision, View};
+use crate::group::{EPOCH_MAX, HandOverWish, Process, Record, Revision, View};
 use std::collections::BTreeMap;
 
 /// Milliseconds on a clock of this machine that also goes on while it is suspended.
@@ -341,8 +341,8 @@ impl Member {
             self.next_look = if answer.is_some() { 0 } else { now + RETRY };
             return;
         };
-        let (live, addresses) = (self.view.live.clone(), self.view.addresses.clone());
-        self.see(now, View { record: Some(record), revision, live, addresses });
+        let view = View { record: Some(record), revision, ..self.view.clone() };
+        self.see(now, view);
     }
 
     /// Takes in the group as it is now.
@@ -360,6 +360,8 @@ impl Member {
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
         self.dead_since = if is_dead { self.dead_since.or(Some(now)) } else { None };
+        // Otherwise somebody has named it, who wants its items whatever is missing.
+        let is_own = self.unanswered.iter().any(|(_, own)| Some(own) == view.record.as_ref());
         self.unanswered.retain(|(revision, _)| *revision == view.revision);
         self.view = view;
         if self.view.record.is_some() {
@@ -370,22 +372,30 @@ impl Member {
             self.next_look = self.asked + FOLLOWER_LOOKS;
             return;
         };
-        if !led && !had_items && !was_unclean {
+        if !led && is_own && !had_items && !was_unclean {
             self.began_empty = Some(record.epoch);
         }
         self.proof = Some(self.asked);
         self.next_look = self.asked + LEADER_LOOKS;
     }
 
-    /// Begins to hand over to another member: this leader answers nothing from here on, or for [`HAND_OVER_TIME`] if
-    /// nobody takes over. Those that could lead next; without any, it leads on.
-    pub fn begin_hand_over(&mut self, now: Millis) -> Vec<Process> {
+    /// The wish that this leader hands over, if there is one.
+    #[must_use]
+    pub fn wish_to_hand_over(&self) -> Option<&HandOverWish> {
+        let epoch = self.view.record.as_ref().filter(|_| self.leads())?.epoch;
+        self.view.wishes.hand_over.as_ref().filter(|wish| wish.epoch == epoch)
+    }
+
+    /// Begins to hand over to another member, of this name if there is one: this leader answers nothing from here on,
+    /// or for [`HAND_OVER_TIME`] if nobody takes over. Those that could lead next; without any, it leads on.
+    pub fn begin_hand_over(&mut self, now: Millis, to: Option<&str>) -> Vec<Process> {
         if !self.leads() {
             return Vec::new();
         }
         let record = self.view.record.iter().flat_map(|record| &record.in_sync);
         let is_ready = |process: &&Process| {
-            self.ready.get(*process).is_some_and(|heard| is_heard(*heard, now))
+            to.is_none_or(|to| process.node == to)
+                && self.ready.get(*process).is_some_and(|heard| is_heard(*heard, now))
         };
         let could: Vec<Process> = record.filter(is_ready).cloned().collect();
         if !could.is_empty() {

@@ -237,7 +237,7 @@ impl World {
         let node = &mut self.nodes[number];
         let now = node.clock(self.time);
         let Some(member) = &mut node.member else { return };
-        let could = member.begin_hand_over(now);
+        let could = member.begin_hand_over(now, None);
         if let Some(next) = could.get(other % could.len().max(1)) {
             member.hand_over_to(next.clone());
         }
@@ -296,7 +296,7 @@ impl World {
                 record: self.record.clone(),
                 revision: self.revision,
                 live: self.leases.iter().map(|(node, (boot, _))| (node.clone(), *boot)).collect(),
-                addresses: BTreeMap::new(),
+                ..View::default()
             }),
             Command::Swap(revision, _) if revision != self.revision => Answer::Swapped(None),
             Command::Swap(_, record) => {

@@ -3,9 +3,10 @@
 use crate::options::{self, Options};
 use larder_etcd::{Discovery, GroupName};
 use larder_replica::{
-    Addresses, HAND_OVER_TIME, InDoubt, Member, MemberSettings, Millis, Process, Role, Succession,
+    Addresses, HAND_OVER_TIME, InDoubt, Member, MemberSettings, Millis, Process, Revision, Role,
+    Succession,
 };
-use larder_store::journal::{Acknowledgements, Journals};
+use larder_store::journal::{AckMode, Acknowledgements, Journals};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpListener};
@@ -41,6 +42,8 @@ const HAND_OVER_LOOKS: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) name: GroupName,
+    /// Which changes wait for acknowledgements, unless operators have set that for the group.
+    ack: AckMode,
     member: Mutex<Member>,
     changed: Condvar,
     /// The time until which this server may answer as the leader.
@@ -77,6 +80,7 @@ impl Group {
         let member = Member::new(MemberSettings { me, in_doubt, unclean_after });
         Some(Self {
             name: GroupName { cluster, group: options.group.clone() },
+            ack: options.ack.into(),
             member: Mutex::new(member),
             changed: Condvar::new(),
             serves_until: AtomicU64::new(0),
@@ -115,6 +119,7 @@ impl Group {
         let until = if is_ready { member.serves_until() } else { 0 };
         self.serves_until.store(until, Ordering::Release);
         let Some(acks) = self.acks() else { return };
+        acks.set_mode(self.ack_mode(member));
         if is_ready {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,6 +131,16 @@ impl Group {
             self.ready_epoch.store(0, Ordering::Release);
             acks.abandon();
         }
+    }
+
+    /// Which changes wait for acknowledgements while this server leads.
+    fn ack_mode(&self, member: &Member) -> AckMode {
+        member.view().wishes.ack.unwrap_or(self.ack)
+    }
+
+    /// The same.
+    pub(crate) fn current_ack_mode(&self) -> AckMode {
+        self.see(|member| self.ack_mode(member))
     }
 
     /// Has answers wait for what followers have acknowledged of these.
@@ -156,12 +171,22 @@ impl Group {
         true
     }
 
-    /// Has another member lead, if this one does: it answers nothing more, waits until another one has all that it has
-    /// answered, and names that one in the record. Requests wait meanwhile, and are forwarded afterwards.
-    pub(crate) fn hand_over(&self) {
+    /// Hands over if an operator wishes that, once for each wish; `done` is the last one.
+    pub(crate) fn grant_wish(&self, done: &mut Revision) {
+        let wish = self.see(|member| member.wish_to_hand_over().cloned());
+        if let Some(wish) = wish.filter(|wish| wish.number != *done) {
+            *done = wish.number;
+            self.hand_over(wish.to.as_deref());
+        }
+    }
+
+    /// Has another member lead, if this one does, and the one of this name if there is one: it answers nothing more,
+    /// waits until another one has all that it has answered, and names that one in the record. Requests wait meanwhile,
+    /// and are forwarded afterwards.
+    pub(crate) fn hand_over(&self, to: Option<&str>) {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else { return };
         let end = Instant::now() + Duration::from_millis(HAND_OVER_TIME);
-        let could = self.with(|member, now| member.begin_hand_over(now));
+        let could = self.with(|member, now| member.begin_hand_over(now, to));
         if could.is_empty() {
             return;
         }

@@ -381,18 +381,6 @@ pub enum Ack {
     Writes,
 }
 
-impl Ack {
-    /// As it is given.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Deletes => "deletes",
-            Self::Writes => "writes",
-        }
-    }
-}
-
 impl From<Ack> for AckMode {
     fn from(ack: Ack) -> Self {
         match ack {

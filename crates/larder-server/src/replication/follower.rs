@@ -58,7 +58,7 @@ impl Follower {
             Some(journals) => Applier::of_member(engine, Arc::clone(journals)),
             None => Applier::new(engine),
         };
-        let (mut last_error, mut has_led) = (String::new(), false);
+        let (mut last_error, mut has_led, mut last_wish) = (String::new(), false, 0);
         while !self.stop.is_set() {
             let role = group.role();
             match &role {
@@ -77,6 +77,7 @@ impl Follower {
                             link.note_lost("");
                         }
                     }
+                    group.grant_wish(&mut last_wish);
                 }
                 Role::Follower { leader, .. } => {
                     if std::mem::take(&mut has_led) && group.settle() {

@@ -100,8 +100,6 @@ impl Replication {
         listeners: Vec<TcpListener>,
     ) -> io::Result<()> {
         if let Some(group) = &server.group {
-            let acks = cache.journals().acks();
-            acks.set_mode(server.options.ack.into());
             group.set_journals(cache.journals());
         }
         let leader = leader::Leader::new(server, cache, secret, &self.stop);

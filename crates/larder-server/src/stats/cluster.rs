@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::text(
         "ack",
-        Server(|s| s.server.options.ack.name().into()),
+        Server(|s| text(s, |group| group.current_ack_mode().name().to_owned())),
         "Which changes wait for all members in sync, while this node leads: `none`, `deletes` or `writes`.",
     )
     .shown(MEMBER),

@@ -28,6 +28,24 @@ pub enum AckMode {
     Writes,
 }
 
+impl AckMode {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Deletes => "deletes",
+            Self::Writes => "writes",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::None, Self::Deletes, Self::Writes].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
 /// What has to be acknowledged before answers are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPosition {

@@ -1,0 +1,112 @@
+"""`larder cluster`: what operators ask for is done, and what can't be done is said."""
+
+import signal
+import subprocess
+
+import pytest
+
+from group import Client, Etcd, Group, client, wait_for_same_keys
+from replicas import ask
+from server import LARDERD, wait_until
+
+pytestmark = pytest.mark.larder
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+def larder(etcd, task, group, *words):
+    """Runs `larder cluster`; whether it succeeded, and what it said."""
+    command = [
+        str(LARDERD.with_name("larder")), "cluster", task, "--cluster", "demo", "--etcd", etcd.url,
+        *(["--group", group] if group else []), *words,
+    ]  # fmt: skip
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return ended.returncode == 0, (ended.stdout + ended.stderr).strip()
+
+
+def test_another_node_leads_without_an_error_and_without_a_copy(etcd):
+    with Group(etcd, 3, "--group", "over") as group:
+        old, others = group.leader(), group.followers()
+        assert larder(etcd, "hand-over", "over", old.name) == (True, f"{old.name} leads already")
+        assert larder(etcd, "hand-over", "over", "nobody") == (
+            False,
+            f"larder: {old.name} leads on: nobody does not have all items",
+        )
+        copies = [node.stats("replication")["copies_received"] for node in group]
+        with Client(others[0], "a") as a, Client(old, "b") as b:
+            for round in range(4):
+                # To each of them, and to any.
+                to = [others[1].name, old.name, others[0].name, None][round]
+                epoch = int(group.leader().seen()["epoch"])
+                done, said = larder(etcd, "hand-over", "over", *([to] if to else []))
+                assert done and said.endswith(f" leads in epoch {epoch + 1}"), said
+                wait_until(lambda: int(group.leader().seen()["epoch"]) == epoch + 1, "the next leader")
+                assert to in (None, group.leader().name)
+                group.wait_until_in_sync()
+        assert a.faults == [] and b.faults == []
+        assert [node.stats("replication")["copies_received"] for node in group] == copies
+        wait_for_same_keys(group)
+
+
+def test_which_changes_wait_is_set_for_the_group(etcd):
+    with Group(etcd, 2, "--group", "set", "--ack", "none") as group:
+        leader = group.leader()
+        assert client(leader).set("a", "1")
+        assert leader.seen()["held"] == "0"
+        assert larder(etcd, "set", "set", "--ack", "writes") == (True, "")
+        wait_until(lambda: all(node.seen()["ack"] == "writes" for node in group), "the same everywhere")
+        assert client(leader).set("a", "2")
+        assert leader.seen()["held"] == "1"
+        assert "--ack writes for all nodes" in larder(etcd, "status", None)[1]
+        assert larder(etcd, "hand-over", "set")[0]
+        wait_until(lambda: group.leader() is not leader, "the next leader")
+        group.wait_until_in_sync()
+        assert client(group.leader()).set("a", "3")
+        assert group.leader().seen()["held"] == "1", "it holds for the next leader, too"
+        done, said = larder(etcd, "set", "set", "--ack", "all")
+        assert not done and "possible values: none, deletes, writes" in said
+
+
+def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
+    with Group(etcd, 2, "--group", "unclean") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        assert client(leader).set("old", "1")
+        wait_for_same_keys(group)
+        refused = larder(etcd, "promote", "unclean", follower.name, "--unclean")
+        assert refused == (False, f"larder: {leader.name} leads and is alive: use hand-over")
+        follower.signal(signal.SIGSTOP)
+        wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
+        # More than is on its way to the follower, which it takes in as soon as it goes on.
+        for number in range(20):
+            assert client(leader).set(f"much{number}", "v" * 900_000)
+        assert client(leader).set("lost", "1")
+        group.kill(leader)
+        follower.signal(signal.SIGCONT)
+        away = f"group unclean: {leader.name} leads in epoch 1, but is away"
+        wait_until(lambda: away in larder(etcd, "status", None)[1], "the end of the lease")
+        assert ask(follower, b"mg old v\r\n", b"\r\n") == b"SERVER_ERROR no leader\r\n"
+        done, said = larder(etcd, "promote", "unclean", follower.name)
+        assert not done and "--unclean" in said
+        away = larder(etcd, "promote", "unclean", leader.name, "--unclean")
+        assert away == (False, f"larder: {leader.name} is not alive, as far as etcd knows")
+        done, said = larder(etcd, "promote", "unclean", follower.name, "--unclean")
+        assert done and said.startswith(f"{follower.name} leads in epoch "), said
+        wait_until(follower.leads, "the follower leads")
+        assert client(follower).get("old") == b"1", "it keeps what it has"
+        assert client(follower).get("lost") is None
+
+
+def test_a_node_is_ready_when_it_has_all_items(etcd):
+    with Group(etcd, 2, "--group", "ready") as group:
+        for node in group:
+            assert larder(etcd, "ready", "ready", node.name) == (True, f"{node.name} has all items")
+        follower = group.followers()[0]
+        follower.signal(signal.SIGSTOP)
+        wait_until(lambda: len(group.leader().seen()["in_sync"].split()) == 1, "the leader alone")
+        assert not larder(etcd, "ready", "ready", follower.name)[0]
+        assert not larder(etcd, "ready", "ready", "nobody")[0]
+    assert larder(etcd, "ready", "none", "n1") == (False, "larder: cluster demo has no group none with a leader")
