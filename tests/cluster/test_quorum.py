@@ -1,0 +1,120 @@
+"""A group with three etcds: the loss of one of them, of the one that leads them, and of too many."""
+
+import subprocess
+import tempfile
+import time
+
+import httpx
+import pytest
+
+from group import Client, Group, client, free_port, no_leader, wait_for_same_keys
+from server import TIMEOUT_SECS, wait_until
+
+pytestmark = pytest.mark.larder
+
+
+class Etcds:
+    """Three etcds that know each other, for a `with` block."""
+
+    def __init__(self):
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-etcds-")
+        self.processes = {}
+        for _ in range(20):
+            self.clients, self.peers = ([f"http://127.0.0.1:{free_port()}" for _ in range(3)] for _ in range(2))
+            if all(self.start(number) for number in range(3)) and self.is_healthy():
+                break
+            self.stop()
+        else:
+            raise AssertionError("three etcds do not start")
+        self.url = ",".join(self.clients)
+
+    def start(self, number):
+        """Starts one, again with what it had; false if its ports are taken."""
+        url, peer = self.clients[number], self.peers[number]
+        members = ",".join(f"e{other}={address}" for other, address in enumerate(self.peers))
+        command = [
+            "etcd", "--name", f"e{number}", "--data-dir", f"{self.dir.name}/{url.rsplit(':')[-1]}",
+            "--listen-client-urls", url, "--advertise-client-urls", url,
+            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members,
+            # A machine with other load is slow.
+            "--election-timeout", "2000", "--heartbeat-interval", "200",
+        ]  # fmt: skip
+        quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.processes[number] = subprocess.Popen(command, **quiet)
+        time.sleep(0.1)
+        return self.processes[number].poll() is None
+
+    def is_healthy(self):
+        deadline = time.monotonic() + TIMEOUT_SECS
+        while time.monotonic() < deadline:
+            if any(process.poll() is not None for process in self.processes.values()):
+                return False
+            try:
+                if all(httpx.get(url + "/health").json().get("health") == "true" for url in self.clients):
+                    return True
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+        return False
+
+    def leader(self):
+        """The number of the one that leads the others."""
+        for number, url in enumerate(self.clients):
+            seen = httpx.post(url + "/v3/maintenance/status", json={}).json()
+            if seen["leader"] == seen["header"]["member_id"]:
+                return number
+        raise AssertionError("no etcd leads")
+
+    def kill(self, number):
+        self.processes[number].kill()
+        self.processes[number].wait()
+
+    def stop(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self.dir.cleanup()
+
+
+def test_a_lost_etcd_is_not_noticed_and_another_node_can_lead_without_it():
+    with Etcds() as etcds, Group(etcds, 3) as group:
+        lost = etcds.leader()
+        with Client(group.leader(), "a") as a, Client(group.followers()[0], "b") as b:
+            etcds.kill(lost)
+            time.sleep(5)
+        assert a.faults == [] and b.faults == []
+        leader, followers = group.leader(), group.followers()
+        assert client(leader).set("kept", "1")
+        wait_for_same_keys(group)
+        group.kill(leader)
+        wait_until(lambda: any(node.leads() for node in followers), "another leader")
+        assert client(followers[0]).get("kept") == b"1"
+        assert etcds.start(lost)
+        group.start(leader.name)
+        group.wait_until_in_sync()
+
+
+def test_a_group_goes_on_without_a_quorum_of_etcds_and_elects_nobody():
+    with Etcds() as etcds, Group(etcds, 3) as group:
+        leader, followers = group.leader(), group.followers()
+        assert client(leader).set("kept", "1")
+        wait_for_same_keys(group)
+        with Client(leader, "a") as a, Client(followers[0], "b") as b:
+            etcds.kill(0)
+            etcds.kill(1)
+            # Much longer than leases last, and than a leader answers without a proof.
+            time.sleep(10)
+        assert a.faults == [] and b.faults == []
+        group.kill(leader)
+        wait_until(lambda: no_leader(followers[0]), "requests are refused")
+        time.sleep(3)
+        assert all(no_leader(node) for node in followers), "nobody can know who leads"
+        assert etcds.start(1)
+        wait_until(lambda: any(node.leads() for node in followers), "another leader")
+        assert client(followers[0]).get("kept") == b"1"
