@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -32,6 +33,10 @@ def ip(*words, pid=None):
     """`ip`, in the namespace of a process or in this one."""
     inside = ["nsenter", "-t", str(pid), "-n"] if pid else []
     subprocess.run([*inside, "ip", *words], check=True)
+
+
+def tc(*words):
+    subprocess.run(["tc", "qdisc", *words], check=True)
 
 
 class Machine:
@@ -64,6 +69,13 @@ class Machine:
     def silence(self, other):
         """It can't send anything to another one, from which it still hears."""
         ip("route", "add", "blackhole", f"{other.host}/32", pid=self.pid)
+
+    def slow_down(self):
+        """A megabyte a second comes to it."""
+        tc("add", "dev", self.link, "root", "tbf", "rate", "8mbit", "burst", "64kb", "latency", "400ms")
+
+    def speed_up(self):
+        tc("del", "dev", self.link, "root")
 
     def unsilence(self, other):
         ip("route", "del", "blackhole", f"{other.host}/32", pid=self.pid)
@@ -252,7 +264,45 @@ def two_cuts_one_after_the_other():
         recorded.check(net)
 
 
+def a_follower_behind_a_slow_link_is_left():
+    """Deletes wait for it until it is. What is stored is more than the link takes."""
+    with Net() as net:
+        leader = net.leader()
+        slow, _ = net.others(leader)
+        slow.slow_down()
+        value, done = b"v" * 60_000, threading.Event()
+
+        def store():
+            with socket.create_connection((leader.host, PORT), 30) as sock:
+                number = 0
+                while not done.is_set():
+                    number += 1
+                    sock.sendall(b"set k%d 0 0 %d noreply\r\n%s\r\n" % (number % 500, len(value), value))
+                    time.sleep(0.01)
+
+        load = threading.Thread(target=store)
+        load.start()
+        waits, end = [], time.monotonic() + 10
+        try:
+            with socket.create_connection((leader.host, PORT), 30) as sock:
+                while time.monotonic() < end:
+                    begun = time.monotonic()
+                    sock.sendall(b"delete nothing\r\n")
+                    assert sock.recv(100) == b"NOT_FOUND\r\n", "answers are given"
+                    waits.append(time.monotonic() - begun)
+                    time.sleep(0.01)
+        finally:
+            done.set()
+            load.join()
+        assert max(waits) < SILENT_SECS / 2, max(waits)
+        assert slow.name not in leader.seen()["in_sync"].split()
+        print(f"the longest wait: {max(waits):.2f} s, the median {sorted(waits)[len(waits) // 2]:.4f} s")
+        slow.speed_up()
+        net.wait_until_in_sync()
+
+
 SCENARIOS = [
+    a_follower_behind_a_slow_link_is_left,
     a_leader_that_is_cut_off_is_replaced,
     a_leader_that_can_not_ask_etcd_goes_on,
     a_leader_that_reaches_nobody_but_hears_all_is_replaced,

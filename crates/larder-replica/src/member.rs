@@ -29,8 +29,8 @@ const LEADER_LOOKS: Millis = 300;
 const FOLLOWER_LOOKS: Millis = 500;
 /// How soon a look that has failed is tried again.
 const RETRY: Millis = 200;
-/// A member that acknowledges nothing for this long is not in sync.
-const HEARD_MAX: Millis = 1000;
+/// A member that lacks changes that are older than this is not in sync.
+const BEHIND_MAX: Millis = 1000;
 /// The connections that the leader's port has to refuse before its process counts as ended.
 const REFUSALS: u32 = 2;
 /// How long a leader tries to hand over.
@@ -87,9 +87,10 @@ pub enum Role {
     },
 }
 
-/// Whether a member was heard of lately enough to be in sync.
-fn is_heard(heard: Millis, now: Millis) -> bool {
-    now.saturating_sub(heard) <= HEARD_MAX
+/// Whether a member can be in sync that is known to have all changes up to this time.
+#[must_use]
+pub fn is_near(has_until: Millis, now: Millis) -> bool {
+    now.saturating_sub(has_until) <= BEHIND_MAX
 }
 
 impl Role {
@@ -120,7 +121,7 @@ pub struct Member {
     unanswered: Vec<(Revision, Record)>,
     /// The epoch in which this member began to lead with nothing.
     began_empty: Option<u32>,
-    /// Members that have all items, as their leader knows, with when they were last heard of.
+    /// Members that have all items, as their leader knows, and up to which time they have all changes.
     ready: BTreeMap<Process, Millis>,
     /// When the last beat was sent that a member has promised upon.
     promises: BTreeMap<Process, Millis>,
@@ -287,7 +288,7 @@ impl Member {
             return Some(Record { epoch, leader, in_sync: vec![next.clone()] });
         }
         if self.leads() {
-            let ready = self.ready.iter().filter(|(_, heard)| is_heard(**heard, now));
+            let ready = self.ready.iter().filter(|(_, time)| is_near(**time, now));
             let in_sync: Vec<Process> =
                 std::iter::once(me).chain(ready.map(|(process, _)| process)).cloned().collect();
             let is_same = in_sync.len() == record.in_sync.len()
@@ -395,7 +396,7 @@ impl Member {
         let record = self.view.record.iter().flat_map(|record| &record.in_sync);
         let is_ready = |process: &&Process| {
             to.is_none_or(|to| process.node == to)
-                && self.ready.get(*process).is_some_and(|heard| is_heard(*heard, now))
+                && self.ready.get(*process).is_some_and(|time| is_near(*time, now))
         };
         let could: Vec<Process> = record.filter(is_ready).cloned().collect();
         if !could.is_empty() {
@@ -460,20 +461,18 @@ impl Member {
         may_promise
     }
 
-    /// A member has acknowledged what this leader has sent it. `has_all`: it has all items. `promised`: when the
-    /// beat was sent that it has promised upon.
+    /// A member has acknowledged a beat. `has_until`: it has all items, with all changes up to this time. `promised`:
+    /// when the beat was sent, if the member does not stand for election for a while after it.
     pub fn note_ack(
         &mut self,
         member: &Process,
-        now: Millis,
-        has_all: bool,
+        has_until: Option<Millis>,
         promised: Option<Millis>,
     ) {
-        if has_all {
-            self.ready.insert(member.clone(), now);
-        } else {
-            self.ready.remove(member);
-        }
+        match has_until {
+            Some(time) => self.ready.insert(member.clone(), time),
+            None => self.ready.remove(member),
+        };
         if let Some(sent) = promised {
             let promise = self.promises.entry(member.clone()).or_default();
             *promise = (*promise).max(sent);
@@ -490,7 +489,7 @@ impl Member {
     #[must_use]
     pub fn may_be_in_sync(&self, boot: u64, now: Millis) -> bool {
         let mut ready = self.ready.iter();
-        if ready.any(|(process, heard)| process.boot == boot && is_heard(*heard, now)) {
+        if ready.any(|(process, time)| process.boot == boot && is_near(*time, now)) {
             return true;
         }
         let unanswered = self.unanswered.iter().map(|(_, record)| record);

@@ -92,7 +92,7 @@ struct Node {
 
 enum Message {
     Beat { leader: Process, sent: Millis },
-    Ack { member: Process, has_all: bool, promised: Option<Millis> },
+    Ack { member: Process, has_until: Option<Millis>, promised: Option<Millis> },
 }
 
 struct World {
@@ -468,15 +468,16 @@ impl World {
                         continue;
                     };
                     let promised = member.note_beat(&leader, now).then_some(sent);
-                    let (member, has_all) = (member.me().clone(), since + 300 < time);
+                    let has_until = (since + 300 < time).then_some(sent);
+                    let member = member.me().clone();
                     if promised.is_some() {
                         let until = time + PROMISE_TIME * 98 / 100;
                         self.promised.insert(member.clone(), until);
                     }
-                    self.send(to, from, Message::Ack { member, has_all, promised });
+                    self.send(to, from, Message::Ack { member, has_until, promised });
                 }
-                Message::Ack { member: other, has_all, promised } => {
-                    member.note_ack(&other, now, has_all, promised);
+                Message::Ack { member: other, has_until, promised } => {
+                    member.note_ack(&other, has_until, promised);
                 }
             }
         }

@@ -59,7 +59,7 @@ impl Coordination {
         let Some(etcd) = self.etcd() else { return };
         let mut coordinator = EtcdGroup::new(etcd, self.group.name.clone());
         let mut talk = Talk::default();
-        let mut role = Role::Alone;
+        let (mut role, mut in_sync) = (Role::Alone, Vec::new());
         while !stop.is_set() {
             if let Some(acks) = self.group.acks() {
                 acks.end_late(Instant::now());
@@ -84,6 +84,14 @@ impl Coordination {
             if now != role {
                 say(&now);
                 role = now;
+                in_sync.clear();
+            }
+            if matches!(role, Role::Leader { .. }) {
+                let now = self.group.in_sync();
+                if now != in_sync {
+                    tracing::info!("in sync: {}", now.join(" "));
+                    in_sync = now;
+                }
             }
         }
     }

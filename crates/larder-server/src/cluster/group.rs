@@ -4,11 +4,11 @@ use crate::options::{self, Options};
 use larder_etcd::{Discovery, GroupName};
 use larder_replica::{
     Addresses, HAND_OVER_TIME, InDoubt, Member, MemberSettings, Millis, Process, Revision, Role,
-    Succession,
+    Succession, is_near,
 };
 use larder_store::journal::{AckMode, Acknowledgements, Journals};
 use nix::time::{ClockId, clock_gettime};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -54,9 +54,10 @@ pub(crate) struct Group {
     succession: Mutex<Option<Arc<Succession>>>,
     /// Times that this server began to lead.
     pub(crate) elections: AtomicU64,
-    /// The journals, and the processes of those that are about to be in sync.
+    /// The journals, and the processes of those that are about to be in sync, with the time up to which they
+    /// have all changes.
     journals: OnceLock<Arc<Journals>>,
-    joining: Mutex<HashSet<u64>>,
+    joining: Mutex<HashMap<u64, Millis>>,
     /// The servers that clients are told of.
     pub(crate) discovery: Mutex<Discovery>,
 }
@@ -123,9 +124,9 @@ impl Group {
         if is_ready {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who has joined stays for as long as the record says so.
-            joining.retain(|boot| !member.may_be_in_sync(*boot, now));
-            acks.retain(|boot| member.may_be_in_sync(boot, now) || joining.contains(&boot));
+            // Who has joined stays for as long as the record says so, and who is too slow does not join.
+            joining.retain(|boot, time| !member.may_be_in_sync(*boot, now) && is_near(*time, now));
+            acks.retain(|boot| member.may_be_in_sync(boot, now) || joining.contains_key(&boot));
         } else if ready != 0 {
             // It led, and has been replaced.
             self.ready_epoch.store(0, Ordering::Release);
@@ -210,9 +211,9 @@ impl Group {
         }
     }
 
-    /// Answers are about to wait for this process.
-    pub(crate) fn note_joining(&self, boot: u64) {
-        self.joining.lock().unwrap_or_else(PoisonError::into_inner).insert(boot);
+    /// Answers are about to wait for this process, which has all changes up to this time.
+    pub(crate) fn note_joining(&self, boot: u64, has_until: Millis) {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner).insert(boot, has_until);
     }
 
     /// They do so only if it is in sync.
@@ -228,6 +229,14 @@ impl Group {
     /// Looks at the member.
     pub(crate) fn see<R>(&self, look: impl FnOnce(&Member) -> R) -> R {
         look(&self.lock())
+    }
+
+    /// The names of the nodes in sync.
+    pub(crate) fn in_sync(&self) -> Vec<String> {
+        self.see(|member| {
+            let processes = member.view().record.iter().flat_map(|record| &record.in_sync);
+            processes.map(|process| process.node.clone()).collect()
+        })
     }
 
     pub(crate) fn role(&self) -> Role {

@@ -1,13 +1,13 @@
 //! The leader's sockets: followers are accepted, greeted, and sent what they do not have.
 
-use super::status::{FollowerShown, FollowerStatus};
+use super::status::{Acked, FollowerShown, FollowerStatus};
 use crate::clock::Clock;
-use crate::cluster::{Answerer, Group};
+use crate::cluster::{Answerer, Group, boot_millis};
 use crate::peers::{Stop, is_silence, receive};
 use crate::server::Server;
 use larder_replica::{
-    Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, NAMED_LEN_MAX, Process, Purpose, Reached,
-    Secret, Sender, Step, Welcomed,
+    Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, Millis, NAMED_LEN_MAX, Process, Purpose,
+    Reached, Secret, Sender, Step, Welcomed, is_near,
 };
 use larder_store::cache::Cache;
 use larder_store::journal::{Bell, Journaled, JournaledCache, Journals};
@@ -255,9 +255,10 @@ impl<C: Cache + Send + Sync> Leader<C> {
             }
             let now = clock.moment().into();
             if let Some(number) = beats.due() {
-                let behind = sender.behind_millis(now).try_into().unwrap_or(u32::MAX);
-                Frame::Beat { number, behind_millis: behind }.write(&mut out);
-                status.note_beat(number);
+                let behind = sender.behind_millis(now);
+                let behind_millis = behind.try_into().unwrap_or(u32::MAX);
+                Frame::Beat { number, behind_millis }.write(&mut out);
+                status.note_beat(number, behind);
             }
             let step = sender.step(now, &waker, &mut out);
             // Before the follower can acknowledge it.
@@ -385,17 +386,17 @@ fn read_acks(
             let Frame::Ack { batch, beat, reach, has_all, promises } = frame else {
                 return Err(io::Error::other("it sends what does not belong there"));
             };
-            let (sent, reached) = status.note_ack((batch, beat, reach));
+            let Acked { sent, has_until, reached } = status.note_ack((batch, beat, reach));
             if let Some(member) = member {
-                joining.note(member, journals, has_all, reached);
-                if let Some(sent) = sent {
+                joining.note(member, journals, has_all, (has_until, reached));
+                if sent.is_some() {
                     let FollowingMember { process, group, .. } = member;
-                    let promised = promises.then_some(sent);
                     let has_joined = has_all && joining.has_joined;
-                    group.with(|member, now| {
+                    group.with(|member, _| {
                         // It may have been left since.
                         let has_all = has_joined && journals.acks().requires(process.boot);
-                        member.note_ack(process, now, has_all, promised);
+                        let promised = sent.filter(|_| promises);
+                        member.note_ack(process, has_until.filter(|_| has_all), promised);
                     });
                 }
             }
@@ -405,11 +406,12 @@ fn read_acks(
 }
 
 /// How a member comes to have all items: answers wait for it from when it has a copy, and it has joined when it has
-/// all that was changed until then.
+/// all that was changed until then. Nobody waits for one that is too slow to be in sync.
 #[derive(Default)]
 struct Joining {
-    /// What it has acknowledged last.
+    /// What it has acknowledged last, and up to which time it has all changes.
     reached: Option<Reached>,
+    has_until: Millis,
     /// Where the journals were when answers began to wait for it.
     ends: Option<Vec<u64>>,
     has_joined: bool,
@@ -421,7 +423,7 @@ impl Joining {
         FollowingMember { process, group, .. }: &FollowingMember<'_>,
         journals: &Journals,
         has_all: bool,
-        reached: Option<Reached>,
+        (has_until, reached): (Option<Millis>, Option<Reached>),
     ) {
         let acks = journals.acks();
         if !has_all {
@@ -431,11 +433,18 @@ impl Joining {
         }
         let is_new = reached.is_some();
         self.reached = reached.or(self.reached.take());
-        // It may have been silent for too long, or another connection of its own may have ended late: then answers do
-        // not wait for it any more.
+        self.has_until = has_until.unwrap_or(self.has_until);
+        // It may have been too slow, or another connection of its own may have ended late: then answers do not wait for
+        // it any more.
         let begins = self.ends.is_none() || !acks.requires(process.boot);
+        if begins && !is_near(self.has_until, boot_millis()) {
+            (self.ends, self.has_joined) = (None, false);
+            return;
+        }
+        if !self.has_joined || begins {
+            group.note_joining(process.boot, self.has_until);
+        }
         if begins {
-            group.note_joining(process.boot);
             acks.require(process.boot);
             (self.ends, self.has_joined) = (Some(journals.ends()), false);
         }

@@ -85,6 +85,19 @@ struct FollowerState {
 struct Sent {
     at: Instant,
     boot_millis: Millis,
+    /// How old the oldest change was that was not sent before it, in milliseconds.
+    behind: Millis,
+}
+
+/// What a follower has acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Acked {
+    /// When the last beat was sent, if it was acknowledged just now.
+    pub(super) sent: Option<Millis>,
+    /// The time up to which it has all changes, if that is known better than before.
+    pub(super) has_until: Option<Millis>,
+    /// What it has now, if that is more than before.
+    pub(super) reached: Option<Reached>,
 }
 
 /// What is shown of a follower.
@@ -115,10 +128,10 @@ impl FollowerStatus {
         state.shown = shown;
     }
 
-    pub(super) fn note_beat(&self, number: u64) {
+    pub(super) fn note_beat(&self, number: u64, behind: Millis) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.beats.len() < BEATS_MAX {
-            let sent = Sent { at: Instant::now(), boot_millis: boot_millis() };
+            let sent = Sent { at: Instant::now(), boot_millis: boot_millis(), behind };
             state.beats.push_back((number, sent));
         }
     }
@@ -135,13 +148,9 @@ impl FollowerStatus {
         }
     }
 
-    /// Notes what was acknowledged; when the last beat was sent that was acknowledged just now, and what the
-    /// follower has now, if that is more than before.
-    pub(super) fn note_ack(
-        &self,
-        (batch, beat, reach): (u64, u64, u64),
-    ) -> (Option<Millis>, Option<Reached>) {
-        let (mut last, mut reached) = (None, None);
+    /// Notes what was acknowledged.
+    pub(super) fn note_ack(&self, (batch, beat, reach): (u64, u64, u64)) -> Acked {
+        let mut acked = Acked::default();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.batches.front().is_some_and(|(number, _)| *number <= batch) {
             state.batches.pop_front();
@@ -150,13 +159,14 @@ impl FollowerStatus {
             && number <= beat
         {
             state.round_trip = sent.at.elapsed();
-            last = Some(sent.boot_millis);
+            acked.sent = Some(sent.boot_millis);
+            acked.has_until = Some(sent.boot_millis.saturating_sub(sent.behind));
             state.beats.pop_front();
         }
         while state.reaches.front().is_some_and(|reached| reached.number <= reach) {
-            reached = state.reaches.pop_front();
+            acked.reached = state.reaches.pop_front();
         }
-        (last, reached)
+        acked
     }
 
     /// What is known now.
