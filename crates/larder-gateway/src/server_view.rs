@@ -58,6 +58,9 @@ pub trait ServerView: Send + Sync + 'static {
     /// Whether another server, or nobody, answers requests about items at the moment.
     fn is_elsewhere(&self) -> bool;
 
+    /// Whether look-ups are answered all the same, from a copy.
+    fn reads_copy(&self) -> bool;
+
     /// Whether clients may have keys listed.
     fn dumps_allowed(&self) -> bool;
 

@@ -74,6 +74,7 @@ pub struct Applier<E: Engine> {
     behind_millis: u32,
     last_batch: u64,
     last_beat: u64,
+    last_beat_sent: u64,
     last_reach: u64,
     has_news: bool,
     counts: ApplierCounts,
@@ -116,6 +117,7 @@ impl<E: Engine> Applier<E> {
             behind_millis: 0,
             last_batch: 0,
             last_beat: 0,
+            last_beat_sent: 0,
             last_reach: 0,
             has_news: false,
             counts: ApplierCounts::default(),
@@ -250,6 +252,12 @@ impl<E: Engine> Applier<E> {
         self.last_beat
     }
 
+    /// When that was sent, in milliseconds on a clock of the leader.
+    #[must_use]
+    pub fn last_beat_sent(&self) -> u64 {
+        self.last_beat_sent
+    }
+
     /// Appends what the leader has to know of what was applied since the last call, if anything. `promises`: this
     /// member of a group does not stand for election for a while.
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
@@ -303,8 +311,9 @@ impl<E: Engine> Applier<E> {
             }
             Frame::Batch(batch) => self.apply_batch(batch, now)?,
             Frame::Part(bytes) => self.take_part(bytes)?,
-            Frame::Beat { number, behind_millis } => {
+            Frame::Beat { number, behind_millis, sent } => {
                 (self.last_beat, self.behind_millis, self.has_news) = (number, behind_millis, true);
+                self.last_beat_sent = sent;
             }
             Frame::Refused(reason) => return Err(StreamError::Refused(reason.to_owned())),
             Frame::Hello { .. }

@@ -123,6 +123,8 @@ pub enum Frame<'b> {
         number: u64,
         /// How old the oldest change is that the leader has not sent yet, in milliseconds.
         behind_millis: u32,
+        /// When it was sent, in milliseconds on a clock of the leader.
+        sent: u64,
     },
     /// The follower has applied all frames up to one.
     Ack {
@@ -382,9 +384,10 @@ impl Frame<'_> {
                 write(out, 9, |out| out.extend_from_slice(&generation.to_le_bytes()));
             }
             Self::CopyEnds => write(out, 10, |_| ()),
-            Self::Beat { number, behind_millis } => write(out, 11, |out| {
+            Self::Beat { number, behind_millis, sent } => write(out, 11, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.extend_from_slice(&behind_millis.to_le_bytes());
+                out.extend_from_slice(&sent.to_le_bytes());
             }),
             Self::Reach { number, offsets } => write(out, 13, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
@@ -485,6 +488,7 @@ impl<'b> Fields<'b> {
             11 => Frame::Beat {
                 number: self.number()?,
                 behind_millis: u32::from_le_bytes(self.array()?),
+                sent: self.number()?,
             },
             12 => Frame::Ack {
                 batch: self.number()?,
@@ -764,7 +768,7 @@ mod tests {
             Frame::Part(b"some bytes"),
             Frame::Flush { generation: 5 },
             Frame::CopyEnds,
-            Frame::Beat { number: 8, behind_millis: 20 },
+            Frame::Beat { number: 8, behind_millis: 20, sent: 77 },
             Frame::Ack { batch: 9, beat: 10, reach: 11, has_all: true, promises: false },
             Frame::Reach { number: 2, offsets: vec![3, 4] },
             Frame::Open { route: 1, conversation: 2 },

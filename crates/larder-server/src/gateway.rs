@@ -99,7 +99,11 @@ impl ServerView for Server {
     }
 
     fn is_elsewhere(&self) -> bool {
-        self.owner() == Owner::Elsewhere
+        self.owner() != Owner::Here
+    }
+
+    fn reads_copy(&self) -> bool {
+        self.owner() == Owner::ElsewhereButReads
     }
 
     fn dumps_allowed(&self) -> bool {

@@ -38,8 +38,10 @@ impl Host for Server {
 
     fn owner(&self) -> Owner {
         match &self.group {
-            Some(group) if !group.is_serving() => Owner::Elsewhere,
-            _ => Owner::Here,
+            Some(group) if group.is_serving() => Owner::Here,
+            Some(group) if group.reads_copy() => Owner::ElsewhereButReads,
+            Some(_) => Owner::Elsewhere,
+            None => Owner::Here,
         }
     }
 

@@ -33,14 +33,33 @@ fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     }
 }
 
+/// How many requests at the beginning of a batch only look items up.
+fn count_reads(batch: &Batch<'_>) -> usize {
+    let reads = batch.ready.iter().take_while(|ready| match ready.what {
+        What::Get(_) => true,
+        What::Set(_) => false,
+        What::Other(index) => batch.others.get(index).is_some_and(|other| match &other.request {
+            Request::Get(_) => read_only::change(&other.request).is_none(),
+            Request::GetEnd => true,
+            _ => false,
+        }),
+    });
+    reads.count()
+}
+
 impl<E: Engine> Session<E> {
     /// Whether another node answers requests about items.
     #[inline]
     pub(crate) fn is_elsewhere<H: Host>(cx: &Context<'_, E, H>) -> bool {
-        cx.settings.forwards && cx.host.owner() == Owner::Elsewhere
+        cx.settings.forwards && cx.host.owner() != Owner::Here
     }
 
-    /// Forwards the next requests; or answers one, if it is not about an item.
+    /// Whether another node answers requests about items, and this one may answer look-ups from its copy.
+    pub(crate) fn reads_copy<H: Host>(cx: &Context<'_, E, H>) -> bool {
+        cx.host.owner() == Owner::ElsewhereButReads
+    }
+
+    /// Forwards the next requests; or answers some, if they are not about items or may be answered from a copy.
     #[cold]
     pub(crate) fn forward_batch<H: Host>(
         &mut self,
@@ -53,8 +72,10 @@ impl<E: Engine> Session<E> {
         if self.is_forwarded {
             return Step::end(0, Next::Abandon);
         }
-        if !self.parser.is_between_lines() {
-            // This server has answered the first keys of the line, and leads no more.
+        let is_within_line = !self.parser.is_between_lines();
+        let reads_copy = Self::reads_copy(cx);
+        if is_within_line && !reads_copy {
+            // This server has answered the first keys of the line, and may not answer the others.
             reply::no_leader_within_line(output);
             let _ = self.parser.abandon_line();
             self.pending = Pending::SwallowLine;
@@ -62,6 +83,17 @@ impl<E: Engine> Session<E> {
         }
         let mut batch = Batch::default();
         let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
+        let reads = if reads_copy { count_reads(&batch) } else { 0 };
+        if reads > 0 || is_within_line {
+            let count = reads.max(1);
+            let is_all = batch.ready.len() <= count;
+            batch.ready.truncate(count);
+            let batch_end = match batch_end {
+                BatchEnd::Incomplete if is_all => BatchEnd::Incomplete,
+                _ => BatchEnd::Full,
+            };
+            return self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch);
+        }
         let mut forwarded = Forwarded::new(self.parser);
         // Those up to the end of the last line that is complete.
         let mut whole = forwarded.clone();

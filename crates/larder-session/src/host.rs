@@ -35,7 +35,7 @@ pub trait Host {
         Owner::Here
     }
 
-    /// The way to who answers requests about items, if that is [`Owner::Elsewhere`].
+    /// The way to who answers requests about items, if that is not [`Owner::Here`].
     fn open_route(&self, _conversation: Conversation) -> Box<dyn Route> {
         Box::new(NoRoute)
     }

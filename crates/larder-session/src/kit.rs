@@ -28,6 +28,8 @@ pub struct KitHost {
     pub users: Vec<(&'static [u8], &'static [u8])>,
     /// Another node answers requests about items, by way of this.
     pub leader: Option<OpenRoute>,
+    /// Look-ups are answered here all the same.
+    pub reads_copy: bool,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
@@ -36,7 +38,14 @@ impl KitHost {
     fn new() -> Self {
         let (reserved, has_authenticated) = (Cell::new(0), Cell::new(false));
         let users = Vec::new();
-        Self { memory_limit: 1 << 20, users, leader: None, reserved, has_authenticated }
+        Self {
+            memory_limit: 1 << 20,
+            users,
+            leader: None,
+            reads_copy: false,
+            reserved,
+            has_authenticated,
+        }
     }
 
     /// How many bytes all sessions together have reserved.
@@ -78,7 +87,11 @@ impl Host for KitHost {
     }
 
     fn owner(&self) -> Owner {
-        if self.leader.is_some() { Owner::Elsewhere } else { Owner::Here }
+        match (&self.leader, self.reads_copy) {
+            (None, _) => Owner::Here,
+            (Some(_), false) => Owner::Elsewhere,
+            (Some(_), true) => Owner::ElsewhereButReads,
+        }
     }
 
     fn open_route(&self, conversation: Conversation) -> Box<dyn Route> {

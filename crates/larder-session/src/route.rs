@@ -9,6 +9,8 @@ pub enum Owner {
     Here,
     /// Another one, or nobody at the moment.
     Elsewhere,
+    /// Another one; this server has a copy of the items that is good enough for look-ups.
+    ElsewhereButReads,
 }
 
 /// In which protocol requests are forwarded.

@@ -73,7 +73,8 @@ fn check(app: &App, request: &Request) -> Result<(), Status> {
         return Ok(());
     }
     let is_of_server = OF_SERVER.contains(&path) || path.starts_with("/grpc.");
-    if !is_of_server && app.view.is_elsewhere() {
+    let is_answered = !app.view.is_elsewhere() || reads(path) && app.view.reads_copy();
+    if !is_of_server && !is_answered {
         let text = "This server does not lead its group: send requests to its leader.";
         return Err(Status::unavailable(text));
     }

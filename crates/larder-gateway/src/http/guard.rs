@@ -58,7 +58,8 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     if OPEN_PATHS.contains(&request.uri().path()) {
         return Ok(());
     }
-    if is_about_items(request.uri().path()) && app.view.is_elsewhere() {
+    let is_answered = !app.view.is_elsewhere() || reads && app.view.reads_copy();
+    if is_about_items(request.uri().path()) && !is_answered {
         let detail = "This server does not lead its group: send requests to its leader.";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }

@@ -347,7 +347,8 @@ impl<C: Cache> World<C> {
                 link.beats += 1;
                 let behind_millis =
                     link.sender.behind_millis(self.now(&leader)).try_into().unwrap_or(0);
-                Frame::Beat { number: link.beats, behind_millis }.write(&mut link.sent);
+                Frame::Beat { number: link.beats, behind_millis, sent: self.time.get() }
+                    .write(&mut link.sent);
             }
             let step = link.sender.step(self.now(&leader), Waker::noop(), &mut link.sent);
             link.is_idle = step == Step::Idle;

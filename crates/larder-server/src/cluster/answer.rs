@@ -1,7 +1,7 @@
 //! Answers the requests that other members forward, with a session for each of their clients' connections.
 
 use super::forward::conversation_of;
-use super::group::Group;
+use super::group::{Group, boot_millis};
 use crate::peers::{Stop, is_silence};
 use crate::server::Server;
 use larder_operations::{Counters, OpContext};
@@ -119,7 +119,8 @@ impl<E: Engine> Answerer<E> {
             input.drain(..at);
             if beaten.elapsed() >= BEAT {
                 (beaten, beats) = (Instant::now(), beats + 1);
-                Frame::Beat { number: beats, behind_millis: 0 }.write(&mut out);
+                let sent = boot_millis();
+                Frame::Beat { number: beats, behind_millis: 0, sent }.write(&mut out);
             }
             stream.write_all(&out)?;
             out.clear();

@@ -48,6 +48,9 @@ pub(crate) struct Group {
     changed: Condvar,
     /// The time until which this server may answer as the leader.
     serves_until: AtomicU64,
+    /// How far the copy may be behind for look-ups, and until when it is not further.
+    read_lag: Millis,
+    reads_until: AtomicU64,
     /// The epoch in which this server is ready to lead: it follows nobody any more.
     ready_epoch: AtomicU32,
     /// How this server came to lead.
@@ -85,6 +88,8 @@ impl Group {
             member: Mutex::new(member),
             changed: Condvar::new(),
             serves_until: AtomicU64::new(0),
+            read_lag: Millis::from(options.read_lag) * 1000,
+            reads_until: AtomicU64::new(0),
             ready_epoch: AtomicU32::new(0),
             succession: Mutex::default(),
             elections: AtomicU64::new(0),
@@ -102,6 +107,17 @@ impl Group {
     /// Whether this server may answer requests about items.
     pub(crate) fn is_serving(&self) -> bool {
         boot_millis() < self.serves_until.load(Ordering::Acquire)
+    }
+
+    /// Whether look-ups may be answered from the copy that this server has of another one's items.
+    pub(crate) fn reads_copy(&self) -> bool {
+        boot_millis() < self.reads_until.load(Ordering::Acquire)
+    }
+
+    /// The copy has all changes up to this time; `None`: it is not complete.
+    pub(crate) fn note_copy_until(&self, time: Option<Millis>) {
+        let until = time.filter(|_| self.read_lag > 0).map_or(0, |time| time + self.read_lag);
+        self.reads_until.store(until, Ordering::Release);
     }
 
     /// Has the member do something, and takes note of what has become of it.

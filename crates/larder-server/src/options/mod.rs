@@ -172,6 +172,10 @@ pub struct Options {
     #[arg(long, value_name = "SECS", requires = "cluster")]
     pub unclean_after: Option<u64>,
 
+    /// Seconds that a copy may be behind its leader for look-ups to be answered from it; 0: the leader answers all
+    #[arg(long, value_name = "SECS", default_value = "0", requires = "cluster")]
+    pub read_lag: u32,
+
     /// File with the secret that --replicate-on and --follow require of the other side; it is needed off the
     /// loopback
     #[arg(long, value_name = "FILE")]

@@ -1,9 +1,11 @@
 //! The follower's socket: it connects to its leader, again and again, and stores what it is sent.
 
-use crate::cluster::Group;
+use crate::cluster::{Group, boot_millis};
 use crate::peers::{Dialed, Stop, dial, is_silence};
 use crate::server::Server;
-use larder_replica::{Applier, HelloMember, Member, Process, Purpose, Role, Secret, Welcomed};
+use larder_replica::{
+    Applier, HelloMember, Member, Millis, Process, Purpose, Role, Secret, Welcomed,
+};
 use larder_store::cache::CacheControl;
 use larder_store::{Engine, Now};
 use std::io::{self, Read, Write};
@@ -25,6 +27,34 @@ pub(super) struct Follower {
     server: Arc<Server>,
     secret: Option<Secret>,
     stop: Arc<Stop>,
+}
+
+/// The beats of a connection.
+#[derive(Default)]
+struct Beats {
+    last: u64,
+    /// The least difference so far between the clocks at which a beat came and was sent, and when that was.
+    least: Option<(i128, Millis)>,
+}
+
+impl Beats {
+    /// Notes the number of the last beat; whether it is another one.
+    fn note(&mut self, number: u64) -> bool {
+        std::mem::replace(&mut self.last, number) < number
+    }
+
+    /// How long a beat was on its way that was sent at this time of the leader's clock, more than the fastest one.
+    fn delay(&mut self, sent: u64, now: Millis) -> Millis {
+        let difference = i128::from(now) - i128::from(sent);
+        // The clocks' paces may differ by a thousandth.
+        let least = self.least.map_or(difference, |(least, since)| {
+            least + i128::from(now.saturating_sub(since) / 1000)
+        });
+        if difference <= least {
+            self.least = Some((difference, now));
+        }
+        (difference - least).max(0).try_into().unwrap_or(Millis::MAX)
+    }
 }
 
 /// Whom a follower follows.
@@ -137,8 +167,8 @@ impl Follower {
             link.note_connected();
         }
         applier.begin(boot);
-        let mut promised = 0;
-        self.take(applier, leader, &stream, &rest, &mut promised)?;
+        let mut beats = Beats::default();
+        self.take(applier, leader, &stream, &rest, &mut beats)?;
         stream.set_read_timeout(Some(SLICE))?;
         let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
         loop {
@@ -150,7 +180,7 @@ impl Follower {
                 Ok(len) => {
                     heard = Instant::now();
                     let bytes = bytes.get(..len).unwrap_or_default();
-                    self.take(applier, leader, &stream, bytes, &mut promised)?;
+                    self.take(applier, leader, &stream, bytes, &mut beats)?;
                 }
                 Err(error) if is_silence(&error) => {
                     if heard.elapsed() > SILENCE_MAX {
@@ -173,7 +203,7 @@ impl Follower {
         leader: &Leader<'_>,
         mut stream: &TcpStream,
         bytes: &[u8],
-        promised: &mut u64,
+        beats: &mut Beats,
     ) -> io::Result<()> {
         let now = self.server.clock.moment().into();
         let received = applier.receive_asking(bytes, now, &mut || leader.begin_copy());
@@ -184,9 +214,14 @@ impl Follower {
         }
         received.map_err(io::Error::other)?;
         let mut out = Vec::new();
-        let beat = applier.last_beat();
-        let promises = beat > *promised && leader.promise();
-        *promised = beat;
+        let is_new = beats.note(applier.last_beat());
+        let promises = is_new && leader.promise();
+        if is_new {
+            let now = boot_millis();
+            let delay = beats.delay(applier.last_beat_sent(), now);
+            let lag = delay + Millis::from(applier.behind_millis());
+            leader.note_copy_until(applier.has_copy().then(|| now.saturating_sub(lag)));
+        }
         applier.acknowledge(promises, &mut out);
         stream.write_all(&out)
     }
@@ -259,7 +294,17 @@ impl Leader<'_> {
     fn begin_copy(&self) -> bool {
         match self {
             Self::At(_) => true,
-            Self::Of(group, _) => group.with(|member, _| member.begin_copy()),
+            Self::Of(group, _) => {
+                group.note_copy_until(None);
+                group.with(|member, _| member.begin_copy())
+            }
+        }
+    }
+
+    /// Says up to which time the copy has all changes, if it is complete.
+    fn note_copy_until(&self, time: Option<Millis>) {
+        if let Self::Of(group, _) = self {
+            group.note_copy_until(time);
         }
     }
 

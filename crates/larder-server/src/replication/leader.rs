@@ -257,7 +257,8 @@ impl<C: Cache + Send + Sync> Leader<C> {
             if let Some(number) = beats.due() {
                 let behind = sender.behind_millis(now);
                 let behind_millis = behind.try_into().unwrap_or(u32::MAX);
-                Frame::Beat { number, behind_millis }.write(&mut out);
+                let sent = boot_millis();
+                Frame::Beat { number, behind_millis, sent }.write(&mut out);
                 status.note_beat(number, behind);
             }
             let step = sender.step(now, &waker, &mut out);

@@ -75,6 +75,13 @@ pub(super) const ROWS: &[Row] = &[
     )
     .metric("larder_cluster_elections_total", &[])
     .shown(MEMBER),
+    Row::gauge(
+        "reads_copy",
+        Server(|s| number(s, |group| u64::from(!group.is_serving() && group.reads_copy()))),
+        "1 while this node answers look-ups from its copy (`--read-lag`).",
+    )
+    .metric("larder_cluster_reads_copy", &[])
+    .shown(MEMBER),
     Row::text(
         "ack",
         Server(|s| text(s, |group| group.current_ack_mode().name().to_owned())),

@@ -154,17 +154,23 @@ impl<E: Engine> Session<E> {
             if self.is_forwarded {
                 return Step::end(0, Next::Abandon);
             }
-            if state.answered.keys > 0 {
+            let reads = if Self::reads_copy(cx) { count_reads(state, &batch) } else { 0 };
+            if reads == 0 && state.answered.keys > 0 {
                 // A request is answered in part, and whoever leads now would answer it from the beginning.
                 return Step::end(0, Next::Close);
             }
             let forwarded = forwarded(state, &batch);
-            if forwarded.has_requests() {
+            if reads > 0 {
+                if batch.len() > reads {
+                    batch.truncate(reads);
+                    batch_end = BatchEnd::Full;
+                }
+            } else if forwarded.has_requests() {
                 turn.left = turn.left.saturating_sub(batch.len());
                 // The conversation is that of the state.
                 return self.forward_as(cx, state.conversation(), input, forwarded);
             }
-            if batch.len() > 1 {
+            if reads == 0 && batch.len() > 1 {
                 batch.truncate(1);
                 batch_end = BatchEnd::Full;
             }
@@ -319,6 +325,21 @@ impl<E: Engine> Session<E> {
             }
         }
     }
+}
+
+/// How many requests at the beginning of a batch only look items up.
+fn count_reads(state: &State, batch: &[Ready<'_>]) -> usize {
+    if state.transaction.is_some() || state.needs_login() {
+        return 0;
+    }
+    let reads = batch.iter().take_while(|ready| match &ready.what {
+        What::Get(..) => true,
+        What::Set(..) => false,
+        What::Request(request) => {
+            matches!(request.row(), Ok((row, verb)) if row.has_keys() && !verb.changes_items())
+        }
+    });
+    reads.count()
 }
 
 /// The requests at the beginning of a batch that are about items.

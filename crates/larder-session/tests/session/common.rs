@@ -10,7 +10,12 @@ pub(crate) trait TestEngine: Engine + Sized {
     const WAITS: bool = false;
 
     /// A handle to a new cache.
-    fn fresh() -> Self;
+    fn fresh() -> Self {
+        Self::pair().0
+    }
+
+    /// Two handles to a new cache.
+    fn pair() -> (Self, Self);
 
     /// Ends a read of slower storage.
     fn complete_read(&mut self) {
@@ -28,36 +33,39 @@ pub(crate) fn classes() -> SizeClasses {
 }
 
 impl TestEngine for dashmap::Handle {
-    fn fresh() -> Self {
+    fn pair() -> (Self, Self) {
         let (limit_bytes, classes) = (LIMIT_BYTES, classes());
-        dashmap::Cache::new(dashmap::Config { limit_bytes, cas: true, classes, seed: SEED })
-            .handle()
+        let config = dashmap::Config { limit_bytes, cas: true, classes, seed: SEED };
+        let cache = dashmap::Cache::new(config);
+        (cache.handle(), cache.handle())
     }
 }
 
 impl TestEngine for segment::Handle {
-    fn fresh() -> Self {
-        segment::Cache::new(segment::Config {
+    fn pair() -> (Self, Self) {
+        let cache = segment::Cache::new(segment::Config {
             limit_bytes: LIMIT_BYTES,
             cas: true,
             classes: classes(),
             seed: SEED,
             evict: true,
             item_size_max: ITEM_SIZE_MAX,
-            threads: 1,
+            threads: 2,
             size_exponent: larder_store::eviction::SIZE_EXPONENT,
             flash: None,
         })
-        .unwrap()
-        .handle()
+        .unwrap();
+        (cache.handle(), cache.handle())
     }
 }
 
 impl<E: TestEngine> TestEngine for delayed::Handle<E> {
     const WAITS: bool = true;
 
-    fn fresh() -> Self {
-        Self::new(E::fresh(), delayed::Storage::new(SEED))
+    fn pair() -> (Self, Self) {
+        let (one, other) = E::pair();
+        let storage = delayed::Storage::new(SEED);
+        (Self::new(one, storage.clone()), Self::new(other, storage))
     }
 
     fn complete_read(&mut self) {

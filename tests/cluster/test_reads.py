@@ -1,0 +1,86 @@
+"""`--read-lag`: followers answer look-ups from their copies, as long as these are new enough."""
+
+import signal
+import time
+
+import httpx
+import pytest
+import redis
+
+from group import Etcd, Group, client, wait_for_same_keys
+from replicas import ask
+from server import wait_until
+
+pytestmark = pytest.mark.larder
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+def gets(node):
+    return int(node.stats()["cmd_get"])
+
+
+def test_followers_answer_look_ups_themselves(etcd):
+    with Group(etcd, 3, "--group", "reads", "--read-lag", "1", resp=True, http=True) as group:
+        leader, (follower, _) = group.leader(), group.followers()
+        assert client(follower).set("a", "1"), "changes go to the leader"
+        wait_for_same_keys(group)
+        wait_until(lambda: follower.seen()["reads_copy"] == "1", "a copy that is new enough")
+        assert leader.seen()["reads_copy"] == "0"
+        before = gets(leader)
+        for _ in range(20):
+            assert client(follower).get("a") == b"1"
+            assert ask(follower, b"mg a v\r\n", b"1\r\n") == b"VA 1\r\n1\r\n"
+        assert redis.Redis(port=follower.resp_port).mget("a", "none") == [b"1", None]
+        url = f"http://{follower.http_address}/v1/keys/a"
+        assert httpx.get(url).text == "1"
+        assert httpx.put(url, content="2").status_code == 503
+        assert gets(leader) == before, "the leader was not asked"
+        assert client(follower).incr("a", 5) == 6
+        wait_until(lambda: client(follower).get("a") == b"6", "the change has come")
+
+
+def test_a_copy_that_is_too_old_is_not_shown(etcd):
+    with Group(etcd, 2, "--group", "old", "--read-lag", "1") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        assert client(leader).set("a", "1")
+        wait_for_same_keys(group)
+        wait_until(lambda: follower.seen()["reads_copy"] == "1", "a copy that is new enough")
+        follower.signal(signal.SIGSTOP)
+        wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
+        assert client(leader).set("a", "2")
+        leader.signal(signal.SIGSTOP)
+        time.sleep(1.1)
+        follower.signal(signal.SIGCONT)
+        # What was on its way comes in, but nobody says how old it is.
+        with follower.connect() as sock:
+            sock.sendall(b"get a\r\n")
+            time.sleep(0.3)
+            leader.signal(signal.SIGCONT)
+            said = sock.recv(100)
+        assert said in (b"VALUE a 0 1\r\n2\r\nEND\r\n", b"SERVER_ERROR no leader\r\n"), said
+
+
+def test_nothing_is_read_from_a_node_that_is_behind(etcd):
+    """A node that is copying shows nothing."""
+    with Group(etcd, 2, "--group", "copies", "--read-lag", "5", "--journal-size", "1") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        assert client(leader).set("kept", "1")
+        wait_for_same_keys(group)
+        wait_until(lambda: follower.seen()["reads_copy"] == "1", "a copy that is new enough")
+        noise = b"".join(b"set %s%d 0 0 1 noreply\r\nx\r\n" % (b"f" * 200, number) for number in range(20_000))
+        copies = int(follower.stats("replication")["copies_received"])
+        with leader.connect() as sock, follower.connect() as reader:
+            follower.signal(signal.SIGSTOP)
+            sock.sendall(noise + b"version\r\n")
+            assert sock.recv(100).startswith(b"VERSION")
+            follower.signal(signal.SIGCONT)
+            end = time.monotonic() + 3
+            while time.monotonic() < end:
+                reader.sendall(b"get kept\r\n")
+                assert reader.recv(100) == b"VALUE kept 0 1\r\n1\r\nEND\r\n"
+        assert int(follower.stats("replication")["copies_received"]) > copies, "it has copied meanwhile"
