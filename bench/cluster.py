@@ -14,7 +14,10 @@ from statistics import median
 
 from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, on_core, run, stats_of
 
-KILLS, PAUSES = 50, 20
+KILLS, PAUSES, HAND_OVERS = 50, 20, 50
+KILL, PAUSE, HAND_OVER = "kill", "pause", "hand-over"
+# How long the answers are watched after each loss, in seconds.
+SECS = {KILL: 1, PAUSE: 6, HAND_OVER: 0.5}
 ROUNDS = 10
 CONNECTIONS = 16
 KEYS = 100_000
@@ -38,8 +41,9 @@ def measure_here():
     with Etcd() as etcd:
         return {
             "etcd": subprocess.run(["etcd", "--version"], capture_output=True, text=True).stdout.split()[2],
-            "kill": losses(etcd, KILLS, signal.SIGKILL),
-            "pause": losses(etcd, PAUSES, signal.SIGSTOP),
+            "kill": losses(etcd, KILLS, KILL),
+            "pause": losses(etcd, PAUSES, PAUSE),
+            "hand_over": losses(etcd, HAND_OVERS, HAND_OVER),
             "acks": acks(etcd),
             "lag": lag(),
             "copy": copy(),
@@ -76,27 +80,30 @@ class Asker(threading.Thread):
 def losses(etcd, count, how):
     """Seconds without an answer at the other nodes, and requests that failed, each time that a leader is lost."""
     gaps, errors = [], []
-    with Group(etcd, 3, "--group", f"loss{how}") as group:
+    with Group(etcd, 3, "--group", how) as group:
         for _ in range(count):
             leader = group.wait_until_in_sync()
             askers = [Asker(node) for node in group.followers()]
             for asker in askers:
                 asker.start()
             time.sleep(0.5)
-            if how == signal.SIGKILL:
+            if how == KILL:
                 group.kill(leader)
+            elif how == PAUSE:
+                leader.signal(signal.SIGSTOP)
             else:
-                leader.signal(how)
-            time.sleep(1 if how == signal.SIGKILL else 6)
+                command = [LARDER, "cluster", how, "--cluster", "demo", "--group", how, "--etcd", etcd.url]
+                subprocess.run(command, check=True, **QUIET)
+            time.sleep(SECS[how])
             for asker in askers:
                 asker.goes_on = False
             for asker in askers:
                 asker.join()
             gaps += [asker.gap for asker in askers]
             errors += [asker.errors for asker in askers]
-            if how == signal.SIGKILL:
+            if how == KILL:
                 group.start(leader.name)
-            else:
+            elif how == PAUSE:
                 leader.signal(signal.SIGCONT)
     return {"secs": gaps, "errors": errors}
 
@@ -159,7 +166,8 @@ def replication(port):
     with socket.create_connection(("127.0.0.1", port)) as stream:
         stream.sendall(b"stats replication\r\n")
         lines = iter(stream.makefile("rb").readline, b"END\r\n")
-        return {words[1].decode(): words[2].decode() for words in (line.split(maxsplit=2) for line in lines)}
+        pairs = (line.decode().strip().split(" ", 2)[1:] + [""] for line in lines)
+        return {name: value for name, value, *_ in pairs}
 
 
 def wait_for_copies(started):

@@ -499,7 +499,8 @@ def cluster(found):
         return [f"{1000 * times[name]:.3g}" for name in ("p50", "p99", "max")]
 
     rows = []
-    for what, key in (("the leader is killed", "kill"), ("the leader stands still", "pause")):
+    kinds = ("the leader is killed", "kill"), ("the leader stands still", "pause"), ("the leader hands over", "hand_over")
+    for what, key in kinds:
         times = groups.percentiles(found[key]["secs"])
         errors = sum(found[key]["errors"])
         rows.append([what, len(found[key]["secs"]), *waits(times), errors])
