@@ -1,13 +1,15 @@
 """What somebody found who tried to break groups."""
 
 import signal
+import socket
 import time
 
 import pytest
 
 from group import Etcd, Group, client
-from replicas import ask
+from replicas import ask, keys
 from server import wait_until
+from test_operators import larder
 
 pytestmark = pytest.mark.larder
 
@@ -89,3 +91,21 @@ def test_a_member_in_the_middle_of_a_copy_does_not_lead(etcd):
         group.start(leader.name)
         group.wait_until_in_sync()
         assert client(follower).set("a", "1")
+
+
+def test_what_comes_in_slowly_is_not_stored_by_a_leader_that_has_been_replaced(etcd):
+    with Group(etcd, 2, "--group", "slow", http=True) as group:
+        old, new = group.leader(), group.followers()[0]
+        host, port = old.http_address.split(":")
+        with socket.create_connection((host, int(port)), 30) as sock:
+            sock.sendall(f"PUT /v1/keys/slow HTTP/1.1\r\nHost: {host}\r\nContent-Length: 10\r\n\r\n12345".encode())
+            time.sleep(0.3)
+            assert larder(etcd, "hand-over", "slow")[0]
+            wait_until(new.leads, "another leader")
+            group.wait_until_in_sync()
+            sock.sendall(b"67890")
+            said = sock.recv(1000)
+        assert said.startswith(b"HTTP/1.1 503 "), said
+        assert b"does not lead its group" in said
+        assert client(new).get("slow") is None
+        assert keys(old) == keys(new) == []

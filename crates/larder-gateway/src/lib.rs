@@ -14,14 +14,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+#[cfg(feature = "http")]
+mod ended;
 #[cfg(feature = "grpc")]
 mod grpc;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
 mod items;
-#[cfg(feature = "http")]
-mod lost;
 mod metrics;
 mod server_view;
 #[cfg(feature = "http")]

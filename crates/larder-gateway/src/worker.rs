@@ -3,8 +3,8 @@
 //! The handle belongs to the gateway's thread. It is made for a request and dropped about a second after
 //! the last one, so that a gateway that nobody uses holds no memory of the cache and is never woken.
 
+use crate::ended::{self, Ended};
 use crate::items::{Answer, Found, Items, Listed, Looked, Page, Upload};
-use crate::lost;
 use crate::server_view::ServerView;
 use bytes::Bytes;
 use larder_operations::{
@@ -94,6 +94,12 @@ impl<C: Cache> CacheItems<C> {
         })
     }
 
+    /// Whether this server answers such a request, within a batch: if it is replaced as a leader, the next one waits
+    /// for the batch.
+    fn may(&self, is_read: bool) -> bool {
+        !self.view.is_elsewhere() || is_read && self.view.reads_copy()
+    }
+
     /// Repeats an operation on one key until it does not wait for slower storage, and then waits until its
     /// change is acknowledged where it has to be. `run` returns `None` for an outcome that is pending. A request
     /// of a `class` is timed.
@@ -104,11 +110,15 @@ impl<C: Cache> CacheItems<C> {
         mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<R> + Send,
     ) -> R {
         let (class, begun) = (class.into(), Instant::now());
+        let is_read = matches!(class, None | Some(CommandClass::Get));
         let _active = Held::new(&self.active, 1);
         let mut fetches = Vec::new();
         let (result, position) = poll_fn(|task| {
             loop {
                 let attempt = |cx: &mut OpContext<'_, C::Engine>| {
+                    if !self.may(is_read) && ended::note(Ended::Moved) {
+                        return Attempt::Waits;
+                    }
                     attempt(cx, key, task.waker(), &mut fetches, &mut run)
                 };
                 match self.with_context(attempt) {
@@ -129,7 +139,7 @@ impl<C: Cache> CacheItems<C> {
                 }
             });
             if acknowledged.await == Acknowledged::Never {
-                lost::note();
+                ended::note(Ended::Lost);
             }
         }
         if let Some(class) = class {
@@ -384,12 +394,19 @@ impl<C: Cache> Items for CacheItems<C> {
     }
 
     fn drop_tag(&self, name: &[u8]) -> Option<bool> {
-        self.with_context(|cx| cx.engine.has_tags().then(|| cx.drop_tag(name)))
+        self.with_context(|cx| {
+            let may = self.may(false) || !ended::note(Ended::Moved);
+            (may && cx.engine.has_tags()).then(|| cx.drop_tag(name))
+        })
     }
 
     fn flush(&self, at: Expiry) {
         self.counters.thread.cmd_flush.add(1);
-        self.with_context(|cx| cx.flush(at));
+        self.with_context(|cx| {
+            if self.may(false) || !ended::note(Ended::Moved) {
+                cx.flush(at);
+            }
+        });
     }
 
     fn upload_len_min(&self) -> usize {

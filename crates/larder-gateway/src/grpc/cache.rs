@@ -2,6 +2,7 @@
 
 use super::codec::{MESSAGE_LEN_MAX, PARTS_MAX};
 use super::fields::{self, New, expiry, no_tags, out_of_memory, tag, ttl};
+use super::guard::moved;
 use super::memory::RequestMemory;
 use super::pb;
 use super::pb::Outcome;
@@ -240,6 +241,10 @@ fn many(
     let state = ((app, memory, kept), keys, VecDeque::<(Bytes, Looked)>::new());
     let answers = stream::unfold(state, async |((app, memory, kept), mut keys, mut ahead)| {
         if ahead.is_empty() {
+            // The client may have taken its time for the answers so far.
+            if app.view.is_elsewhere() && !app.view.reads_copy() {
+                return Some((Err(moved()), ((app, memory, kept), keys, ahead)));
+            }
             let next: Vec<Bytes> = keys.by_ref().take(AT_ONCE).collect();
             let looked = next.iter().map(|key| app.items.get(key, Access::Tracked));
             let looked = join_all(looked).await;

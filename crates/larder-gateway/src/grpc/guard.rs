@@ -5,7 +5,7 @@
 
 use super::deadline::Deadline;
 use super::memory::{CountedBody, RequestMemory};
-use crate::lost;
+use crate::ended::{self, Ended};
 use crate::server_view::Rights;
 use crate::web::app::App;
 use crate::web::body::discard;
@@ -48,15 +48,25 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(memory.clone());
     let body = Body::new(CountedBody::new(body, app, memory.clone()));
-    let answer = lost::watched(next.run(Request::from_parts(parts, body)));
+    let answer = ended::watched(next.run(Request::from_parts(parts, body)));
     let answered = deadline.bound(answer).await.and_then(|answer| {
-        let text = "No follower has acknowledged the change in time: it may be lost.";
-        answer.ok_or_else(|| Status::deadline_exceeded(text))
+        answer.map_err(|ended| match ended {
+            Ended::Lost => {
+                let text = "No follower has acknowledged the change in time: it may be lost.";
+                Status::deadline_exceeded(text)
+            }
+            Ended::Moved => moved(),
+        })
     });
     match answered {
         Ok(response) => response.map(|body| Body::new(deadline.around(body, memory))),
         Err(status) => refuse(&status),
     }
+}
+
+/// The answer to a request that another server answers.
+pub(super) fn moved() -> Status {
+    Status::unavailable("This server does not lead its group: send requests to its leader.")
 }
 
 fn refuse(status: &Status) -> Response {
@@ -75,8 +85,7 @@ fn check(app: &App, request: &Request) -> Result<(), Status> {
     let is_of_server = OF_SERVER.contains(&path) || path.starts_with("/grpc.");
     let is_answered = !app.view.is_elsewhere() || reads(path) && app.view.reads_copy();
     if !is_of_server && !is_answered {
-        let text = "This server does not lead its group: send requests to its leader.";
-        return Err(Status::unavailable(text));
+        return Err(moved());
     }
     if !reads(path) && app.view.read_only() {
         let text = "This server has a copy: send changes to its leader.";

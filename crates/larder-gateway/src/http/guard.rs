@@ -6,7 +6,7 @@
 //! must not come from another site (`Origin`).
 
 use super::problem::Problem;
-use crate::lost;
+use crate::ended::{self, Ended};
 use crate::server_view::Rights;
 use crate::web::app::App;
 use crate::web::body::discard;
@@ -38,7 +38,10 @@ pub(super) async fn guard(
         }
         return Err(problem);
     }
-    lost::watched(next.run(request)).await.ok_or_else(Problem::lost)
+    ended::watched(next.run(request)).await.map_err(|ended| match ended {
+        Ended::Lost => Problem::lost(),
+        Ended::Moved => Problem::moved(),
+    })
 }
 
 fn check(app: &App, request: &Request) -> Result<(), Problem> {
@@ -60,8 +63,7 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     }
     let is_answered = !app.view.is_elsewhere() || reads && app.view.reads_copy();
     if is_about_items(request.uri().path()) && !is_answered {
-        let detail = "This server does not lead its group: send requests to its leader.";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+        return Err(Problem::moved());
     }
     if !reads && app.view.read_only() {
         let detail = "This server has a copy: send changes to its leader.";

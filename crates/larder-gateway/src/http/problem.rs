@@ -78,6 +78,11 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, detail)
     }
 
+    pub(super) fn moved() -> Self {
+        let detail = "This server does not lead its group: send requests to its leader.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
     pub(super) fn login_required() -> Self {
         let challenge = r#"Basic realm="larder", charset="UTF-8""#;
         Self::new(StatusCode::UNAUTHORIZED, "A login is required: Basic or Bearer.")
