@@ -4,7 +4,7 @@
 //! with a session of its own. What is not about items (`stats`, logins, `quit`) is answered here. The bytes stay in
 //! the input until they are answered, so that they can go to another node if the first one does not lead any more.
 
-use crate::batch::{Batch, BatchEnd, What, class_of};
+use crate::batch::{Batch, BatchEnd, Ready, What, class_of};
 use crate::context::{Context, Next, Step, Turn};
 use crate::pending::{Body, Forwarded, Passing, Pending};
 use crate::route::{Conversation, Owner, Routed};
@@ -33,18 +33,28 @@ fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     }
 }
 
+/// Whether a request of a batch changes items.
+fn changes(batch: &Batch<'_>, ready: &Ready<'_>) -> bool {
+    match ready.what {
+        What::Get(_) => false,
+        What::Set(_) => true,
+        What::Other(index) => {
+            batch.others.get(index).is_some_and(|other| read_only::change(&other.request).is_some())
+        }
+    }
+}
+
 /// How many requests at the beginning of a batch only look items up.
 fn count_reads(batch: &Batch<'_>) -> usize {
-    let reads = batch.ready.iter().take_while(|ready| match ready.what {
+    let looks_up = |ready: &&Ready<'_>| match ready.what {
         What::Get(_) => true,
         What::Set(_) => false,
-        What::Other(index) => batch.others.get(index).is_some_and(|other| match &other.request {
-            Request::Get(_) => read_only::change(&other.request).is_none(),
-            Request::GetEnd => true,
-            _ => false,
-        }),
-    });
-    reads.count()
+        What::Other(index) => batch
+            .others
+            .get(index)
+            .is_some_and(|other| matches!(other.request, Request::Get(_) | Request::GetEnd)),
+    };
+    batch.ready.iter().take_while(looks_up).take_while(|ready| !changes(batch, ready)).count()
 }
 
 impl<E: Engine> Session<E> {
@@ -72,18 +82,20 @@ impl<E: Engine> Session<E> {
         if self.is_forwarded {
             return Step::end(0, Next::Abandon);
         }
-        let is_within_line = !self.parser.is_between_lines();
+        let mut batch = Batch::default();
+        let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
         let reads_copy = Self::reads_copy(cx);
-        if is_within_line && !reads_copy {
+        let reads = if reads_copy { count_reads(&batch) } else { 0 };
+        let is_within_line = !self.parser.is_between_lines();
+        if is_within_line
+            && !(reads_copy && batch.ready.first().is_none_or(|next| !changes(&batch, next)))
+        {
             // This server has answered the first keys of the line, and may not answer the others.
             reply::no_leader_within_line(output);
             let _ = self.parser.abandon_line();
             self.pending = Pending::SwallowLine;
             return Step::go_on(0);
         }
-        let mut batch = Batch::default();
-        let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
-        let reads = if reads_copy { count_reads(&batch) } else { 0 };
         if reads > 0 || is_within_line {
             let count = reads.max(1);
             let is_all = batch.ready.len() <= count;

@@ -160,6 +160,7 @@ fn execute(state: &mut State, output: &mut Vec<u8>) -> Done {
     reply::array(kept.count, output);
     state.script.requests = kept.requests;
     state.script.at = 0;
+    state.script.is_transaction = true;
     Ok(())
 }
 

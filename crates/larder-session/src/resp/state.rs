@@ -43,6 +43,8 @@ pub(crate) struct Transaction {
 pub(crate) struct Script {
     pub(crate) requests: Vec<u8>,
     pub(crate) at: usize,
+    /// They were kept until `EXEC`, and see each other's changes.
+    pub(crate) is_transaction: bool,
 }
 
 /// The part of a request with several keys that is answered.

@@ -109,7 +109,7 @@ impl<E: Engine> Session<E> {
         } else if input.is_empty() {
             Step::end(0, Next::Read { wanted: 1 })
         } else {
-            self.answer_requests(cx, &mut state, input, turn, output)
+            self.answer_requests(cx, &mut state, input, turn, output, Origin::Client)
         };
         self.resp = Some(state);
         step
@@ -124,7 +124,8 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         let mut script = std::mem::take(&mut state.script);
         let requests = script.requests.get(script.at..).unwrap_or_default();
-        let step = self.answer_requests(cx, state, requests, turn, output);
+        let origin = if script.is_transaction { Origin::Transaction } else { Origin::Client };
+        let step = self.answer_requests(cx, state, requests, turn, output, origin);
         if let Pending::Forwarded(forwarded) = &mut self.pending {
             forwarded.is_script = true;
         }
@@ -144,6 +145,7 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         turn: &mut Turn,
         output: &mut Vec<u8>,
+        origin: Origin,
     ) -> Step {
         let mut batch = ArrayVec::new();
         // A login changes how long the requests after it may be.
@@ -154,7 +156,9 @@ impl<E: Engine> Session<E> {
             if self.is_forwarded {
                 return Step::end(0, Next::Abandon);
             }
-            let reads = if Self::reads_copy(cx) { count_reads(state, &batch) } else { 0 };
+            // A transaction sees its own changes.
+            let reads_copy = origin == Origin::Client && Self::reads_copy(cx);
+            let reads = if reads_copy { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.answered.keys > 0 {
                 // A request is answered in part, and whoever leads now would answer it from the beginning.
                 return Step::end(0, Next::Close);
@@ -325,6 +329,14 @@ impl<E: Engine> Session<E> {
             }
         }
     }
+}
+
+/// Where requests come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Client,
+    /// They were kept until `EXEC`.
+    Transaction,
 }
 
 /// How many requests at the beginning of a batch only look items up.

@@ -370,6 +370,11 @@ fn look_ups_are_answered_from_a_copy<E: TestEngine + Send + 'static>() {
         ("get a\r\n", "$4\r\ncopy\r\n", true),
         ("mget a none\r\nexists a\r\n", "*2\r\n$4\r\ncopy\r\n$-1\r\n:1\r\n", true),
         ("strlen a\r\nappend a !\r\n", ":4\r\n:7\r\n", true),
+        (
+            "multi\r\nappend a !\r\nping\r\nget a\r\nexec\r\n",
+            "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:7\r\n+PONG\r\n$7\r\nleader!\r\n",
+            true,
+        ),
         ("ping\r\nget a\r\nping\r\n", "+PONG\r\n$4\r\ncopy\r\n+PONG\r\n", true),
     ];
     for (requests, answers, is_resp) in cases {
