@@ -145,6 +145,8 @@ impl<E: Engine> Applier<E> {
     fn end_stream(&mut self) -> Option<Lineage> {
         let position = self.current_position().filter(|_| !self.is_copying);
         let marks = std::mem::take(&mut self.marks);
+        self.rest.clear();
+        self.large = None;
         (self.offsets, self.is_copying) = (None, false);
         position.map(|position| Lineage::followed(position, marks))
     }
@@ -160,6 +162,9 @@ impl<E: Engine> Applier<E> {
     /// This process, of this number, has led, and all its batches have ended.
     pub fn note_led(&mut self, boot: u64, now: Now) {
         self.end_stream();
+        // A flush that is due takes effect now.
+        self.engine.begin_batch(now);
+        self.engine.end_batch();
         // A flush that is still to come would be one that the next leader knows nothing of. A copy cancels it.
         let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
         self.before = journals.map(|journals| {
@@ -279,20 +284,26 @@ impl<E: Engine> Applier<E> {
             let Frame::CopyBegins { .. } = frame else { return Err(StreamError::Unexpected) };
             self.large = None;
         }
-        match frame {
-            Frame::CopyBegins { .. } | Frame::RepairBegins { .. } if !may_copy() => {
+        if matches!(frame, Frame::CopyBegins { .. } | Frame::RepairBegins { .. }) {
+            // Whoever is asked may wait for all batches.
+            self.engine.end_batch();
+            let may = may_copy();
+            self.engine.begin_batch(now);
+            if !may {
                 return Err(StreamError::CopyRefused);
             }
+        }
+        match frame {
             Frame::CopyBegins { generation } => {
                 self.counts.copies += 1;
                 self.begin_copy(generation);
                 self.engine.flush(None);
             }
             Frame::RepairBegins { before, generation } => {
-                let named = self.changed_since(&before).ok_or(StreamError::TooMuchChanged);
-                self.counts.repairs += 1;
+                let named = self.changed_since(&before);
                 self.begin_copy(generation);
-                Named::write(named?.iter(), &mut self.outbox);
+                Named::write(named.ok_or(StreamError::TooMuchChanged)?.iter(), &mut self.outbox);
+                self.counts.repairs += 1;
             }
             Frame::Mark => {
                 if let Some(journals) = &self.journals {

@@ -11,6 +11,7 @@
 //! forward requests instead: it then sends `Open`, `Pass`, `GoOn` and `Shut`, and the leader `Answer`.
 
 use larder_store::KEY_LEN_MAX;
+use std::collections::VecDeque;
 
 /// The version of this format. Both sides have to have the same.
 pub const VERSION: u16 = 3;
@@ -22,7 +23,7 @@ pub const GREETING_LEN_MAX: usize = 64 << 10;
 /// The longest part of a large value in one frame.
 pub const PART_LEN_MAX: usize = 64 << 10;
 /// The most bytes of keys that a member names after another one has begun to lead. Above, it copies everything.
-pub const NAMED_LEN_MAX: usize = 16 << 20;
+pub const NAMED_LEN_MAX: usize = 4 << 20;
 /// A frame of named keys ends when it has this many bytes.
 const NAMED_LEN: usize = 16 << 10;
 /// The most journals that a position can have.
@@ -627,6 +628,14 @@ impl<'b> Batch<'b> {
 }
 
 impl<'b> Named<'b> {
+    /// The keys as they are written, if all of them can be read: see [`NamedKeys`].
+    ///
+    /// # Errors
+    /// [`FrameError::Malformed`].
+    pub fn bytes(&self) -> Result<&'b [u8], FrameError> {
+        self.keys().try_for_each(|key| key.map(drop)).map(|()| self.keys)
+    }
+
     /// The keys.
     ///
     /// # Errors
@@ -658,6 +667,40 @@ impl<'b> Named<'b> {
             }
         }
         Frame::Named(Named { is_last: true, keys: &bytes }).write(out);
+    }
+}
+
+/// Keys that were named and are still to be looked up, as they came.
+#[derive(Debug, Default)]
+pub(crate) struct NamedKeys {
+    frames: VecDeque<Vec<u8>>,
+    /// What was read of the first of them.
+    at: usize,
+}
+
+impl NamedKeys {
+    pub(crate) fn push(&mut self, frame: Vec<u8>) {
+        self.frames.push_back(frame);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Takes up to so many keys.
+    pub(crate) fn take(&mut self, count: usize, mut each: impl FnMut(&[u8])) {
+        for _ in 0..count {
+            let Some(frame) = self.frames.front() else { return };
+            let mut fields = Fields(frame.get(self.at..).unwrap_or_default());
+            if let Some(key) = fields.key() {
+                each(key);
+            }
+            self.at = frame.len() - fields.0.len();
+            if fields.0.is_empty() {
+                self.frames.pop_front();
+                self.at = 0;
+            }
+        }
     }
 }
 

@@ -390,7 +390,8 @@ impl Member {
     /// Begins to hand over to another member, of this name if there is one: this leader answers nothing from here on,
     /// or for [`HAND_OVER_TIME`] if nobody takes over. Those that could lead next; without any, it leads on.
     pub fn begin_hand_over(&mut self, now: Millis, to: Option<&str>) -> Vec<Process> {
-        if !self.leads() {
+        let can_end = self.view.record.as_ref().is_some_and(|record| record.epoch < EPOCH_MAX);
+        if !self.leads() || !can_end {
             return Vec::new();
         }
         let record = self.view.record.iter().flat_map(|record| &record.in_sync);

@@ -9,7 +9,7 @@
 //! the flush was seen, so it is sent after the flush.
 
 use crate::frame::{
-    BatchWriter, Frame, ItemState, PART_LEN_MAX, Position, State, TimeLeft, ValueState,
+    BatchWriter, Frame, ItemState, NamedKeys, PART_LEN_MAX, Position, State, TimeLeft, ValueState,
 };
 use crate::keys::Keys;
 use crate::lineage::Succession;
@@ -18,7 +18,6 @@ use larder_store::{
     Access, Begun, Delivery, Engine, Expiry, HashedKey, Item, Lease, Lookup, Now, Value, WalkState,
     Wanted,
 };
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -83,6 +82,8 @@ pub struct Sender<E: Engine> {
     engine: E,
     journals: Arc<Journals>,
     readers: Vec<Reader>,
+    /// How often keys were taken from them.
+    next: usize,
     /// The follower has begun a copy, or has one.
     has_begun: bool,
     /// The number of the last flush that the follower was told of.
@@ -116,7 +117,7 @@ pub struct Sender<E: Engine> {
 struct Repair {
     /// How this process began to lead, until the follower is told.
     untold: Option<Position>,
-    named: VecDeque<Vec<u8>>,
+    named: NamedKeys,
     has_named_all: bool,
 }
 
@@ -183,6 +184,7 @@ impl<E: Engine> Sender<E> {
             engine,
             journals,
             readers: Vec::new(),
+            next: 0,
             has_begun: false,
             generation: 0,
             walk: None,
@@ -223,13 +225,13 @@ impl<E: Engine> Sender<E> {
         self.generation = succession.generation();
         self.counts.repairs += 1;
         let untold = Some(succession.before().clone());
-        self.repair = Some(Repair { untold, named: VecDeque::new(), has_named_all: false });
+        self.repair = Some(Repair { untold, named: NamedKeys::default(), has_named_all: false });
     }
 
-    /// The follower has named this key, and what is under it is to be sent.
-    pub fn take_named(&mut self, key: Vec<u8>) {
+    /// The follower has named these keys ([`Named::bytes`](crate::Named::bytes)), and what is under them is to be sent.
+    pub fn take_named(&mut self, keys: Vec<u8>) {
         if let Some(repair) = &mut self.repair {
-            repair.named.push_back(key);
+            repair.named.push(keys);
         }
     }
 
@@ -382,13 +384,13 @@ impl<E: Engine> Sender<E> {
 
     /// Takes the next keys that the follower has named, and those from the journals.
     fn take_keys(&mut self, now: Now) -> Result<(), Overrun> {
-        let Self { engine, journals, readers, repair, keys, counts, .. } = self;
+        let Self { engine, journals, readers, next, repair, keys, counts, .. } = self;
         keys.clear();
         if let Some(Repair { named, has_named_all, .. }) = repair {
-            let count = named.len().min(KEYS_MAX);
-            for key in named.drain(..count) {
-                keys.push(&key, engine.hash(&key));
-            }
+            // The journals go on meanwhile.
+            named.take(KEYS_MAX / 2, |key| {
+                keys.push(key, engine.hash(key));
+            });
             if *has_named_all && named.is_empty() {
                 *repair = None;
             }
@@ -396,7 +398,11 @@ impl<E: Engine> Sender<E> {
         let known = readers.len();
         readers.extend(journals.from(known).iter().map(Reader::at_start));
         let mut oldest = 0;
-        for reader in readers {
+        // Each of them has its turn to be the first, so that none waits behind one that is always full.
+        *next += 1;
+        let first = *next % readers.len().max(1);
+        let (before, from_first) = readers.split_at_mut(first);
+        for reader in from_first.iter_mut().chain(before) {
             while keys.len() < KEYS_MAX
                 && let Some(entry) = reader.take()?
             {
@@ -407,7 +413,8 @@ impl<E: Engine> Sender<E> {
                 }
             }
         }
-        self.oldest = now.in_millis().saturating_sub(oldest);
+        let waiting = readers.iter().filter_map(|reader| reader.next_age(now.in_millis())).max();
+        self.oldest = now.in_millis().saturating_sub(oldest.max(waiting.unwrap_or_default()));
         Ok(())
     }
 

@@ -93,6 +93,9 @@ struct Follower<C: Cache> {
     stands_still: bool,
     /// Items may go back, because another leader has other ones.
     is_repairing: bool,
+    /// How many leaders there had been when it last connected, and whether there was another one in between.
+    leaders: u64,
+    has_missed_one: bool,
     /// The number of the last write that was seen of each key, and the copies before that.
     seen: HashMap<u64, (u64, u64)>,
 }
@@ -307,7 +310,11 @@ impl<C: Cache> World<C> {
         if leader.links.borrow()[number].is_some() {
             return;
         }
-        let applier = &mut self.followers.borrow_mut()[number].applier;
+        let follower = &mut self.followers.borrow_mut()[number];
+        // What it has of this leader from before may have been undone by the one in between.
+        follower.has_missed_one = follower.leaders != self.leaders.get();
+        follower.leaders = self.leaders.get();
+        let applier = &mut follower.applier;
         let position = applier.position();
         let engine = HookedCache { cache: leader.cache.inner().cache.clone(), role: Role::Sender };
         let journals = Arc::clone(&leader.journals);
@@ -395,7 +402,7 @@ impl<C: Cache> World<C> {
                     assert!(batch <= link.sender.batch() && beat <= link.beats);
                 }
                 Frame::Named(named) => {
-                    named.keys().for_each(|key| link.sender.take_named(key.unwrap().to_vec()));
+                    link.sender.take_named(named.bytes().unwrap().to_vec());
                     if named.is_last {
                         link.sender.note_named_all();
                     }
@@ -410,7 +417,7 @@ impl<C: Cache> World<C> {
 
     /// What a follower has of a key never goes back, but for a copy or a repair.
     fn look(&self, follower: &mut Follower<C>) {
-        if follower.is_repairing {
+        if follower.is_repairing || follower.has_missed_one {
             follower.seen.clear();
         }
         let copies = follower.applier.counts().copies;
@@ -582,6 +589,8 @@ impl<C: Cache> Follower<C> {
             process,
             stands_still: false,
             is_repairing: false,
+            leaders: 0,
+            has_missed_one: false,
             seen: HashMap::new(),
         }
     }

@@ -280,8 +280,10 @@ impl<E: Engine> Engine for Journaled<E> {
     }
 
     fn flush(&mut self, at: Option<Seconds>) {
+        if let Some(at) = at {
+            self.journals.note_flush(at);
+        }
         self.engine.flush(at);
-        self.journals.note_flush(at);
         if at.is_none() {
             let generation = self.engine.flush_generation();
             self.journals.acks().note_flush(generation);

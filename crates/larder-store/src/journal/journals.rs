@@ -15,7 +15,7 @@ pub struct Journals {
     all: Mutex<All>,
     bell: Arc<Bell>,
     acks: Acknowledgements,
-    /// The second of the last flush that was to come later; 0 if there is none.
+    /// The latest second for which a flush was asked that was not to come at once.
     flush_at: AtomicU32,
 }
 
@@ -60,12 +60,12 @@ impl Journals {
         &self.acks
     }
 
-    /// All items are flushed at this time, or were at once.
-    pub(super) fn note_flush(&self, at: Option<Seconds>) {
-        self.flush_at.store(at.map_or(0, |at| at.0), Ordering::Release);
+    /// A flush is about to be asked for that comes at this time.
+    pub(super) fn note_flush(&self, at: Seconds) {
+        self.flush_at.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// Whether a flush has been asked for that has not taken effect.
+    /// Whether a flush may have been asked for that has not taken effect. It may have been taken back since.
     #[must_use]
     pub fn flush_pends(&self, now: Seconds) -> bool {
         self.flush_at.load(Ordering::Acquire) >= now.0

@@ -235,6 +235,18 @@ impl Reader {
         if is_at_end { 0 } else { self.ring.entries().saturating_sub(self.passed).max(1) }
     }
 
+    /// The milliseconds from when the next entry was written, if there is one that was not written over.
+    #[must_use]
+    pub fn next_age(&self, now_millis: u64) -> Option<u64> {
+        let ring = &*self.ring;
+        if self.at >= ring.published.load(Ordering::Acquire) {
+            return None;
+        }
+        let header = ring.word(self.at).load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        (!ring.is_overrun(self.at)).then(|| age(header & MILLIS_MASK, now_millis))
+    }
+
     /// Takes the next entry, if there is one.
     ///
     /// # Errors
