@@ -191,32 +191,35 @@ impl Group {
     /// Hands over if an operator wishes that, once for each wish; `done` is the last one.
     pub(crate) fn grant_wish(&self, done: &mut Revision) {
         let wish = self.see(|member| member.wish_to_hand_over().cloned());
-        if let Some(wish) = wish.filter(|wish| wish.number != *done) {
+        if let Some(wish) = wish.filter(|wish| wish.number != *done)
+            && self.hand_over(wish.to.as_deref())
+        {
             *done = wish.number;
-            self.hand_over(wish.to.as_deref());
         }
     }
 
     /// Has another member lead, if this one does, and the one of this name if there is one: it answers nothing more,
     /// waits until another one has all that it has answered, and names that one in the record. Requests wait meanwhile,
-    /// and are forwarded afterwards.
-    pub(crate) fn hand_over(&self, to: Option<&str>) {
-        let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else { return };
+    /// and are forwarded afterwards. Whether there was another one.
+    pub(crate) fn hand_over(&self, to: Option<&str>) -> bool {
+        let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
+            return false;
+        };
         let end = Instant::now() + Duration::from_millis(HAND_OVER_TIME);
         let could = self.with(|member, now| member.begin_hand_over(now, to));
         if could.is_empty() {
-            return;
+            return false;
         }
-        let mut ends = Vec::new();
+        let mut under_way = Vec::new();
         while self.leading_epoch().is_some() && Instant::now() < end {
-            // What workers were about to answer is in the journals by the second look.
-            let now = journals.ends();
-            let has_all =
-                |process: &&Process| ends == now && journals.acks().has_passed(process.boot, &now);
-            if let Some(next) = could.iter().find(has_all) {
-                self.with(|member, _| member.hand_over_to(next.clone()));
+            // Whatever was about to be answered is in the journals when its batch has ended.
+            if journals.settle(&mut under_way) {
+                let ends = journals.ends();
+                let has_all = |process: &&Process| journals.acks().has_passed(process.boot, &ends);
+                if let Some(next) = could.iter().find(has_all) {
+                    self.with(|member, _| member.hand_over_to(next.clone()));
+                }
             }
-            ends = now;
             std::thread::sleep(HAND_OVER_LOOKS);
         }
         // Connections of followers end, so that they look who leads.
@@ -225,6 +228,7 @@ impl Group {
             Role::Follower { leader, .. } => tracing::info!("{} leads from here on", leader.node),
             _ => tracing::warn!("nobody could take over in time"),
         }
+        true
     }
 
     /// Answers are about to wait for this process, which has all changes up to this time.

@@ -167,6 +167,8 @@ impl Follower {
             link.note_connected();
         }
         applier.begin(boot);
+        // Where it goes on, a flush may be the first thing that comes.
+        leader.note_copy_until(None);
         let mut beats = Beats::default();
         self.take(applier, leader, &stream, &rest, &mut beats)?;
         stream.set_read_timeout(Some(SLICE))?;
@@ -296,6 +298,8 @@ impl Leader<'_> {
             Self::At(_) => true,
             Self::Of(group, _) => {
                 group.note_copy_until(None);
+                // Look-ups that are under way see the copy as it was.
+                group.settle();
                 group.with(|member, _| member.begin_copy())
             }
         }

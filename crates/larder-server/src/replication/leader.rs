@@ -213,10 +213,12 @@ impl<C: Cache + Send + Sync> Leader<C> {
         member: Option<&FollowingMember<'_>>,
     ) -> io::Result<()> {
         let (name_key, named) = mpsc::channel();
+        let may_name = sender.is_repairing();
         std::thread::scope(|scope| {
             let acks = std::thread::Builder::new().name("acks".to_owned());
             let acks = acks.spawn_scoped(scope, || {
-                let ended = read_acks(stream, journals, status, member, name_key);
+                let ended =
+                    read_acks(stream, journals, status, member, may_name.then_some(name_key));
                 // The sender finds out when it writes.
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
@@ -248,7 +250,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 return Err(io::Error::other("this server does not lead any more"));
             }
             for NamedKeys { keys, is_last } in named.try_iter() {
-                keys.into_iter().for_each(|key| sender.take_named(key));
+                sender.take_named(keys);
                 if is_last {
                     sender.note_named_all();
                 }
@@ -256,7 +258,10 @@ impl<C: Cache + Send + Sync> Leader<C> {
             let now = clock.moment().into();
             if let Some(number) = beats.due() {
                 let behind = sender.behind_millis(now);
-                let behind_millis = behind.try_into().unwrap_or(u32::MAX);
+                // Somebody else may lead already, and change what this server can't know.
+                let is_in_doubt = member.is_some_and(|member| !member.group.is_serving());
+                let told = if is_in_doubt { Millis::MAX } else { behind };
+                let behind_millis = told.try_into().unwrap_or(u32::MAX);
                 let sent = boot_millis();
                 Frame::Beat { number, behind_millis, sent }.write(&mut out);
                 status.note_beat(number, behind);
@@ -339,7 +344,7 @@ impl Wake for Alarm {
 
 /// Keys that a follower has named: see [`Sender::take_named`].
 struct NamedKeys {
-    keys: Vec<Vec<u8>>,
+    keys: Vec<u8>,
     is_last: bool,
 }
 
@@ -349,7 +354,7 @@ fn read_acks(
     journals: &Journals,
     status: &FollowerStatus,
     member: Option<&FollowingMember<'_>>,
-    name_key: mpsc::Sender<NamedKeys>,
+    name_keys: Option<mpsc::Sender<NamedKeys>>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let (mut input, mut bytes, mut named_len) = (Vec::new(), [0; 4096], 0);
@@ -372,14 +377,14 @@ fn read_acks(
         {
             if let Frame::Named(named) = frame {
                 named_len += len;
-                if named_len > 2 * NAMED_LEN_MAX {
-                    return Err(io::Error::other("it names more keys than it may"));
-                }
-                let keys =
-                    named.keys().map(|key| key.map(<[u8]>::to_vec)).collect::<Result<_, _>>();
-                let keys = keys.map_err(io::Error::other)?;
+                // The shortest keys have a length of twice as many bytes.
+                let fits = named_len <= 4 * NAMED_LEN_MAX;
+                let Some(name_keys) = name_keys.as_ref().filter(|_| fits) else {
+                    return Err(io::Error::other("it names keys that it may not"));
+                };
+                let keys = named.bytes().map_err(io::Error::other)?.to_vec();
                 // The sender may have ended.
-                let _ = name_key.send(NamedKeys { keys, is_last: named.is_last });
+                let _ = name_keys.send(NamedKeys { keys, is_last: named.is_last });
                 journals.bell().ring();
                 input.drain(..len);
                 continue;
