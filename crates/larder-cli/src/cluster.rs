@@ -32,7 +32,8 @@ pub(crate) enum Task {
         /// The node that is to lead; any that is in sync, if none is given
         node: Option<String>,
     },
-    /// Have a node lead that may lack items, because the leader is gone and no node in sync is left
+    /// Have a node lead that may lack items, because the leader is gone for good and no node in sync is left. Make sure
+    /// that the leader's process has ended: if it is only cut off from etcd, it still answers
     Promote {
         #[command(flatten)]
         group: Which,
@@ -48,6 +49,9 @@ pub(crate) enum Task {
         group: Which,
         /// The node
         node: String,
+        /// Succeed also if etcd can't be asked
+        #[arg(long)]
+        or_unknown: bool,
     },
 }
 
@@ -118,8 +122,14 @@ pub(crate) fn command(task: &Task, out: &mut impl Write) -> Result<(), String> {
         }
         Task::HandOver { group, node } => hand_over(Seen::look(group)?, node.clone(), out),
         Task::Promote { group, node, .. } => promote(Seen::look(group)?, node, out),
-        Task::Ready { group, node } => {
-            let seen = Seen::look(group)?;
+        Task::Ready { group, node, or_unknown } => {
+            let mut asked = EtcdGroup::new(group.at.etcd()?, group.name());
+            let seen = match asked.look() {
+                Err(error) if *or_unknown => {
+                    return writeln!(out, "nobody knows of {node}: {error}").map_err(message);
+                }
+                view => Seen { name: group.name(), group: asked, view: view.map_err(message)? },
+            };
             if !seen.record()?.in_sync.contains(&seen.live(node)?) {
                 return Err(format!("{node} does not have all items yet"));
             }
@@ -152,12 +162,17 @@ struct Seen {
     view: View,
 }
 
+impl Which {
+    fn name(&self) -> GroupName {
+        GroupName { cluster: self.at.cluster.clone(), group: self.group.clone() }
+    }
+}
+
 impl Seen {
-    fn look(Which { at, group }: &Which) -> Result<Self, String> {
-        let name = GroupName { cluster: at.cluster.clone(), group: group.clone() };
-        let mut group = EtcdGroup::new(at.etcd()?, name.clone());
+    fn look(of: &Which) -> Result<Self, String> {
+        let mut group = EtcdGroup::new(of.at.etcd()?, of.name());
         let view = group.look().map_err(message)?;
-        Ok(Self { name, group, view })
+        Ok(Self { name: of.name(), group, view })
     }
 
     fn record(&self) -> Result<&Record, String> {
@@ -224,9 +239,12 @@ fn hand_over(mut seen: Seen, to: Option<String>, out: &mut impl Write) -> Result
 }
 
 fn promote(mut seen: Seen, node: &str, out: &mut impl Write) -> Result<(), String> {
-    let Record { epoch, leader, .. } = seen.record()?.clone();
+    let Record { epoch, leader, in_sync } = seen.record()?.clone();
     if seen.view.is_live(&leader) {
         return Err(format!("{} leads and is alive: use hand-over", leader.node));
+    }
+    if let Some(other) = in_sync.iter().find(|process| seen.view.is_live(process)) {
+        return Err(format!("{} is alive and has all items: it takes over by itself", other.node));
     }
     let process = seen.live(node)?;
     if epoch >= EPOCH_MAX {
