@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 
 import pytest
 
@@ -46,6 +47,8 @@ class Load:
                     if not said:
                         return
                     answers += said.count(b"\r\n")
+                # The journals have to hold what is changed until all nodes have found the next leader.
+                time.sleep(0.01)
         except OSError:
             pass
 
