@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long requests wait for a leader.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Within this time a session that may send requests again has done so.
+const AGAIN_MAX: Duration = Duration::from_millis(100);
 /// How soon requests are sent again that whoever was taken for the leader did not answer.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How often it is looked whether they have waited for too long, and whether there is a leader.
@@ -104,8 +106,9 @@ struct RouteState {
     /// What has become of its requests.
     routed: Option<Routed>,
     waker: Option<Waker>,
-    /// Since when its requests have waited for a leader.
+    /// Since when its requests have waited for a leader, and when something last became of them.
     waits_since: Option<Instant>,
+    ended_at: Option<Instant>,
     /// The conversation of the requests that were sent last: an answer of another one comes too late.
     route: Option<u64>,
     /// Rises when requests are sent: who waits for a leader does so for those of one round.
@@ -127,7 +130,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RouteState {
+    /// Requests are sent, or are to be.
+    fn begin(&mut self, waker: &Waker) {
+        // Who may send again does so at once: what comes later was answered here meanwhile, or is another request.
+        if self.ended_at.take().is_some_and(|ended| ended.elapsed() > AGAIN_MAX) {
+            self.waits_since = None;
+        }
+        self.waker = Some(waker.clone());
+        self.routed = None;
+    }
+
     fn end(&mut self, routed: Routed) {
+        self.ended_at = Some(Instant::now());
         self.routed = Some(routed);
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
@@ -307,8 +321,6 @@ impl Forwarder {
         let now = Instant::now();
         let (since, round) = {
             let mut state = lock(whose);
-            // Of a wait before that, nobody has said that it ended.
-            state.waits_since = state.waits_since.filter(|since| since.elapsed() < 2 * WAIT_MAX);
             (*state.waits_since.get_or_insert(now), state.round)
         };
         let wait = Wait { since, whose: Arc::clone(whose), round, again_at: now + pause };
@@ -463,8 +475,7 @@ impl Route for ToLeader {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
         {
             let mut state = lock(&self.state);
-            state.waker = Some(waker.clone());
-            state.routed = None;
+            state.begin(waker);
             state.answers.clear();
             state.round += 1;
         }
@@ -502,11 +513,10 @@ impl Route for ToLeader {
         let Some(link) = link else {
             {
                 let mut state = lock(&self.state);
+                state.begin(waker);
                 if state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
                     return true;
                 }
-                state.waker = Some(waker.clone());
-                state.routed = None;
             }
             self.forwarder.wait(&self.state, Duration::ZERO);
             return false;
