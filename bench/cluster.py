@@ -14,7 +14,7 @@ from statistics import median
 
 from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, on_core, run, stats_of
 
-KILLS, PAUSES, HAND_OVERS = 50, 20, 50
+KILLS, PAUSES, HAND_OVERS = 50, 10, 50
 KILL, PAUSE, HAND_OVER = "kill", "pause", "hand-over"
 # How long the answers are watched after each loss, in seconds.
 SECS = {KILL: 1, PAUSE: 6, HAND_OVER: 0.5}

@@ -516,7 +516,8 @@ def cluster(found):
              f"{1000 * lag['secs']['p50']:.3g} ms (p50), {1000 * lag['secs']['p99']:.3g} ms (p99), "
              f"{1000 * lag['secs']['max']:.3g} ms at most. "
              f"A new follower got {spread(found['copy'])} MB a second of values of 1 KiB. etcd {found['etcd']}.\n")
-    return "\n".join([lost, acks, cost, other])
+    rows = [[what, aim, got, VERDICT[met]] for what, aim, got, met in of_cluster(found)]
+    return "\n".join([lost, acks, cost, other, table(["what", "target", "measured", "met"], rows)])
 
 
 OTHERS = (
@@ -792,5 +793,4 @@ TARGETS = {
     "start": of_start,
     "restart": of_restart,
     "flash": of_flash,
-    "cluster": of_cluster,
 }
