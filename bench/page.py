@@ -766,14 +766,14 @@ def of_cluster(found):
         return groups.percentiles(found[key]["secs"])
 
     copies = [sorted(found["copy"])[len(found["copy"]) // 2]]
-    yield at_most("wait of clients when a leader is killed, p99, s", 0.6, [secs("kill")["p99"]], " s")
+    yield at_most("wait of clients when a leader is killed, p99", 0.6, [secs("kill")["p99"]], " s")
     yield at_most("the same when it stands still, at most", 3, [secs("pause")["max"]], " s")
-    yield at_most("the same when it hands over, p99, ms", 50, [1000 * secs("hand_over")["p99"]], " ms")
+    yield at_most("the same when it hands over, p99", 50, [1000 * secs("hand_over")["p99"]], " ms")
     yield at_most("requests that fail when it hands over", 0, [sum(found["hand_over"]["errors"])], "")
     yield at_most("CPU of the leader's worker for a set, two followers ÷ none", 1.15, [groups.ratio(found, "2", 0)])
     deletes = [1000 * found["acks"][f"writes, asked at the {who}"]["p99"] for who in ("leader", "follower")]
-    yield at_most("deletes that two followers acknowledge, p99, ms", 2, deletes, " ms")
-    yield at_most("lag of two followers at half load, p99, ms", 50, [1000 * found["lag"]["secs"]["p99"]], " ms")
+    yield at_most("deletes that two followers acknowledge, p99", 2, deletes, " ms")
+    yield at_most("lag of two followers at half load, p99", 50, [1000 * found["lag"]["secs"]["p99"]], " ms")
     yield at_least("MB/s of values of 1 KiB in a copy", 300, copies, "")
 
 
