@@ -6,7 +6,8 @@
 //!  a walk over all items ──────▶┘          ◀── Ack ◀──┘
 //! ```
 //! `greeting.rs` is how a connection begins, `sender.rs` and `applier.rs` are the two sides of the stream, and
-//! `frame.rs` is its format; `lineage.rs` is how members go on with a new leader. `group.rs` and `member.rs` are who leads a group of nodes that have the same items.
+//! `frame/` is its format; `lineage.rs` is how members go on with a new leader. `group.rs` and `member.rs` are who leads
+//! a group of nodes that have the same items.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
