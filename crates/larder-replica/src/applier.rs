@@ -302,7 +302,10 @@ impl<E: Engine> Applier<E> {
             Frame::RepairBegins { before, generation } => {
                 let named = self.changed_since(&before);
                 self.begin_copy(generation);
-                Named::write(named.ok_or(StreamError::TooMuchChanged)?.iter(), &mut self.outbox);
+                Named::write_all(
+                    named.ok_or(StreamError::TooMuchChanged)?.iter(),
+                    &mut self.outbox,
+                );
                 self.counts.repairs += 1;
             }
             Frame::Mark => {

@@ -1,0 +1,181 @@
+//! What frames consist of: their heads, and fields one after the other.
+
+use larder_store::KEY_LEN_MAX;
+
+/// The most journals that a position can have.
+pub const JOURNALS_MAX: usize = 4096;
+
+const HEAD_LEN: usize = 8;
+const NUMBER_LEN: usize = size_of::<u64>();
+
+/// A number drawn at random for one connection.
+pub type Nonce = [u8; 32];
+
+/// Where a follower is in its leader's journals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The start of the leader's process that the offsets belong to.
+    pub boot: u64,
+    /// The number of the last flush that it has followed.
+    pub generation: u64,
+    /// What it has of each journal.
+    pub offsets: Vec<u64>,
+}
+
+/// Why bytes are no frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// A frame is longer than any can be.
+    #[error("a frame says that it has {0} bytes, which is more than any frame may have")]
+    TooLong(usize),
+    /// A frame does not contain what was sent.
+    #[error("the checksum of a frame is wrong")]
+    Checksum,
+    /// A frame has contents that can't be.
+    #[error("a frame of type {0} can't be read")]
+    Malformed(u8),
+}
+
+/// Writes a frame whose fields `fields` writes.
+pub(super) fn write(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    begin(out, kind);
+    fields(out);
+    seal(out, start);
+}
+
+/// Completes the head of the frame that is from `start` to the end.
+#[expect(clippy::cast_possible_truncation, reason = "frames are short")]
+pub(super) fn seal(out: &mut [u8], start: usize) {
+    let Some((head, body)) =
+        out.get_mut(start..).and_then(|frame| frame.split_at_mut_checked(HEAD_LEN))
+    else {
+        return;
+    };
+    let (len, crc) = (body.len() as u32, crc32fast::hash(body));
+    head.copy_from_slice(&(u64::from(len) | u64::from(crc) << 32).to_le_bytes());
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it is cut to fit")]
+pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
+    let text = text.get(..text.floor_char_boundary(255)).unwrap_or(text).as_bytes();
+    out.push(text.len() as u8);
+    out.extend_from_slice(text);
+}
+
+pub(super) fn write_position(out: &mut Vec<u8>, position: &Position) {
+    out.extend_from_slice(&position.boot.to_le_bytes());
+    out.extend_from_slice(&position.generation.to_le_bytes());
+    write_offsets(out, &position.offsets);
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "there are few journals")]
+pub(super) fn write_offsets(out: &mut Vec<u8>, offsets: &[u64]) {
+    out.extend_from_slice(&(offsets.len() as u16).to_le_bytes());
+    offsets.iter().for_each(|offset| out.extend_from_slice(&offset.to_le_bytes()));
+}
+
+/// Begins a frame at the end of `out`. Its fields follow, and then [`seal`].
+pub(super) fn begin(out: &mut Vec<u8>, kind: u8) {
+    out.extend_from_slice(&[0; HEAD_LEN]);
+    out.push(kind);
+}
+
+/// The type and the fields of the first frame of `bytes`, and how many bytes it takes; `None` if it is not complete.
+pub(super) fn open(
+    bytes: &[u8],
+    len_max: usize,
+) -> Result<Option<(u8, Fields<'_>, usize)>, FrameError> {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD_LEN>() else { return Ok(None) };
+    let [l0, l1, l2, l3, c0, c1, c2, c3] = *head;
+    let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    let crc = u32::from_le_bytes([c0, c1, c2, c3]);
+    if len > len_max || len == 0 {
+        return Err(FrameError::TooLong(len));
+    }
+    let Some(body) = rest.get(..len) else { return Ok(None) };
+    if crc32fast::hash(body) != crc {
+        return Err(FrameError::Checksum);
+    }
+    let (kind, fields) = body.split_first().unwrap_or((&0, &[]));
+    Ok(Some((*kind, Fields(fields), HEAD_LEN + len)))
+}
+
+/// Reads fields one after the other; `None` if there is no such field.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'b>(&'b [u8]);
+
+impl<'b> Fields<'b> {
+    pub(super) fn new(bytes: &'b [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// How many bytes are left.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What `read` reads, one after the other, until nothing is left. Nothing follows what can't be read.
+    pub(super) fn all<T>(
+        mut self,
+        kind: u8,
+        read: impl Fn(&mut Self) -> Option<T>,
+    ) -> impl Iterator<Item = Result<T, FrameError>> {
+        std::iter::from_fn(move || {
+            if self.0.is_empty() {
+                return None;
+            }
+            let one = read(&mut self).ok_or(FrameError::Malformed(kind));
+            if one.is_err() {
+                self.0 = &[];
+            }
+            Some(one)
+        })
+    }
+
+    pub(super) fn take(&mut self, len: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(super) fn rest(&mut self) -> &'b [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub(super) fn number(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn flag(&mut self) -> Option<bool> {
+        let [flag] = self.array()?;
+        Some(flag != 0)
+    }
+
+    pub(super) fn text(&mut self) -> Option<&'b str> {
+        let [len] = self.array()?;
+        std::str::from_utf8(self.take(len.into())?).ok()
+    }
+
+    pub(super) fn position(&mut self) -> Option<Position> {
+        let (boot, generation) = (self.number()?, self.number()?);
+        Some(Position { boot, generation, offsets: self.offsets()? })
+    }
+
+    pub(super) fn key(&mut self) -> Option<&'b [u8]> {
+        let len = usize::from(u16::from_le_bytes(self.array()?));
+        if len == 0 || len > KEY_LEN_MAX { None } else { self.take(len) }
+    }
+
+    pub(super) fn offsets(&mut self) -> Option<Vec<u64>> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        if count > JOURNALS_MAX || count * NUMBER_LEN > self.0.len() {
+            return None;
+        }
+        (0..count).map(|_| self.number()).collect()
+    }
+}
