@@ -55,11 +55,9 @@ pub trait ServerView: Send + Sync + 'static {
     /// Whether clients may only read, because the items are a copy of another server's.
     fn read_only(&self) -> bool;
 
-    /// Whether another server, or nobody, answers requests about items at the moment.
-    fn is_elsewhere(&self) -> bool;
-
-    /// Whether look-ups are answered all the same, from a copy.
-    fn reads_copy(&self) -> bool;
+    /// Whether this server answers requests about items at the moment, and not another one, or nobody. Look-ups may be
+    /// answered from a copy.
+    fn answers(&self, is_look_up: bool) -> bool;
 
     /// Whether clients may have keys listed.
     fn dumps_allowed(&self) -> bool;

@@ -94,10 +94,10 @@ impl<C: Cache> CacheItems<C> {
         })
     }
 
-    /// Whether this server answers such a request, within a batch: if it is replaced as a leader, the next one waits
-    /// for the batch.
-    fn may(&self, is_read: bool) -> bool {
-        !self.view.is_elsewhere() || is_read && self.view.reads_copy()
+    /// Whether the request that is answered ends, because another server answers such requests. It is to be asked within
+    /// a batch: a leader that is replaced follows only when the batch has ended.
+    fn ends(&self, is_look_up: bool) -> bool {
+        !self.view.answers(is_look_up) && ended::note(Ended::Moved)
     }
 
     /// Repeats an operation on one key until it does not wait for slower storage, and then waits until its
@@ -110,13 +110,13 @@ impl<C: Cache> CacheItems<C> {
         mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<R> + Send,
     ) -> R {
         let (class, begun) = (class.into(), Instant::now());
-        let is_read = matches!(class, None | Some(CommandClass::Get));
+        let is_look_up = matches!(class, None | Some(CommandClass::Get));
         let _active = Held::new(&self.active, 1);
         let mut fetches = Vec::new();
         let (result, position) = poll_fn(|task| {
             loop {
                 let attempt = |cx: &mut OpContext<'_, C::Engine>| {
-                    if !self.may(is_read) && ended::note(Ended::Moved) {
+                    if self.ends(is_look_up) {
                         return Attempt::Waits;
                     }
                     attempt(cx, key, task.waker(), &mut fetches, &mut run)
@@ -395,15 +395,15 @@ impl<C: Cache> Items for CacheItems<C> {
 
     fn drop_tag(&self, name: &[u8]) -> Option<bool> {
         self.with_context(|cx| {
-            let may = self.may(false) || !ended::note(Ended::Moved);
-            (may && cx.engine.has_tags()).then(|| cx.drop_tag(name))
+            let is_done = !self.ends(false) && cx.engine.has_tags();
+            is_done.then(|| cx.drop_tag(name))
         })
     }
 
     fn flush(&self, at: Expiry) {
         self.counters.thread.cmd_flush.add(1);
         self.with_context(|cx| {
-            if self.may(false) || !ended::note(Ended::Moved) {
+            if !self.ends(false) {
                 cx.flush(at);
             }
         });

@@ -98,12 +98,12 @@ impl ServerView for Server {
         self.settings.read_only
     }
 
-    fn is_elsewhere(&self) -> bool {
-        self.owner() != Owner::Here
-    }
-
-    fn reads_copy(&self) -> bool {
-        self.owner() == Owner::ElsewhereButReads
+    fn answers(&self, is_look_up: bool) -> bool {
+        match self.owner() {
+            Owner::Here => true,
+            Owner::ElsewhereButReads => is_look_up,
+            Owner::Elsewhere => false,
+        }
     }
 
     fn dumps_allowed(&self) -> bool {

@@ -242,7 +242,7 @@ fn many(
     let answers = stream::unfold(state, async |((app, memory, kept), mut keys, mut ahead)| {
         if ahead.is_empty() {
             // The client may have taken its time for the answers so far.
-            if app.view.is_elsewhere() && !app.view.reads_copy() {
+            if !app.view.answers(true) {
                 return Some((Err(moved()), ((app, memory, kept), keys, ahead)));
             }
             let next: Vec<Bytes> = keys.by_ref().take(AT_ONCE).collect();

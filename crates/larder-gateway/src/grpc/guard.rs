@@ -83,8 +83,7 @@ fn check(app: &App, request: &Request) -> Result<(), Status> {
         return Ok(());
     }
     let is_of_server = OF_SERVER.contains(&path) || path.starts_with("/grpc.");
-    let is_answered = !app.view.is_elsewhere() || reads(path) && app.view.reads_copy();
-    if !is_of_server && !is_answered {
+    if !is_of_server && !app.view.answers(reads(path)) {
         return Err(moved());
     }
     if !reads(path) && app.view.read_only() {

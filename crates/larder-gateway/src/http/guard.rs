@@ -61,8 +61,7 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     if OPEN_PATHS.contains(&request.uri().path()) {
         return Ok(());
     }
-    let is_answered = !app.view.is_elsewhere() || reads && app.view.reads_copy();
-    if is_about_items(request.uri().path()) && !is_answered {
+    if is_about_items(request.uri().path()) && !app.view.answers(reads) {
         return Err(Problem::moved());
     }
     if !reads && app.view.read_only() {
