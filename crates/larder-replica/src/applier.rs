@@ -71,7 +71,7 @@ pub struct Applier<E: Engine> {
     before: Option<Lineage>,
     /// Frames for the leader.
     outbox: Vec<u8>,
-    behind_millis: u32,
+    behind_millis: Option<u32>,
     last_batch: u64,
     last_beat: u64,
     last_beat_sent: u64,
@@ -114,7 +114,7 @@ impl<E: Engine> Applier<E> {
             marks: Marks::default(),
             before: None,
             outbox: Vec::new(),
-            behind_millis: 0,
+            behind_millis: None,
             last_batch: 0,
             last_beat: 0,
             last_beat_sent: 0,
@@ -192,9 +192,10 @@ impl<E: Engine> Applier<E> {
         self.offsets.is_some() && !self.is_copying
     }
 
-    /// How far the leader said that it was behind its own changes, in milliseconds.
+    /// How far the leader said last that it was behind the changes of its group, in milliseconds; `None` if it can't
+    /// know.
     #[must_use]
-    pub fn behind_millis(&self) -> u32 {
+    pub fn behind_millis(&self) -> Option<u32> {
         self.behind_millis
     }
 
@@ -203,6 +204,7 @@ impl<E: Engine> Applier<E> {
         self.rest.clear();
         self.large = None;
         (self.last_batch, self.last_beat, self.last_reach) = (0, 0, 0);
+        self.behind_millis = None;
         self.has_news = false;
         self.outbox.clear();
         if self.boot != boot {

@@ -26,7 +26,7 @@ pub use frame::*;
 pub use greeting::*;
 pub use group::*;
 pub use larder_store::journal::AckMode;
-pub use lineage::{Lineage, Succession};
+pub use lineage::Succession;
 pub use member::*;
 pub use secret::*;
 pub use sender::*;

@@ -57,7 +57,7 @@ impl Marks {
 
 /// What a process has of the changes that its last leader has made, or it itself.
 #[derive(Clone, Debug)]
-pub struct Lineage {
+pub(crate) struct Lineage {
     position: Position,
     /// `None` for the leader itself.
     marks: Option<Marks>,

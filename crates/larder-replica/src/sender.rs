@@ -106,7 +106,8 @@ pub struct Sender<E: Engine> {
     reach_generation: u64,
     /// Those that nobody was told of yet.
     reached: Vec<Reached>,
-    mark: Option<Mark>,
+    /// The batches that were under way when the mark was made that is not complete, if there is one.
+    mark: Option<Vec<u64>>,
     /// The last batch before the last mark, and when that was made.
     marked: Option<(u64, u64)>,
     counts: SenderCounts,
@@ -119,12 +120,6 @@ struct Repair {
     untold: Option<Position>,
     named: NamedKeys,
     has_named_all: bool,
-}
-
-/// A mark that is not complete: the batches that were under way when it was made.
-#[derive(Debug, Default)]
-struct Mark {
-    batches: Vec<u64>,
 }
 
 /// A large value that is on its way.
@@ -531,10 +526,10 @@ impl<E: Engine> Sender<E> {
         let is_due = |(batch, at): (u64, u64)| batch != self.batch && now >= at + MARK_MILLIS;
         if self.mark.is_none() && self.told.is_some() && self.marked.is_none_or(is_due) {
             Frame::Mark.write(out);
-            (self.mark, self.marked) = (Some(Mark::default()), Some((self.batch, now)));
+            (self.mark, self.marked) = (Some(Vec::new()), Some((self.batch, now)));
         }
-        if let Some(mark) = &mut self.mark
-            && self.journals.settle(&mut mark.batches)
+        if let Some(batches) = &mut self.mark
+            && self.journals.settle(batches)
         {
             Frame::Settled { ends: self.journals.ends() }.write(out);
             self.mark = None;

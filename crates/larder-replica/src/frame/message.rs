@@ -16,6 +16,9 @@ pub const GREETING_LEN_MAX: usize = 64 << 10;
 /// The longest part of a large value in one frame.
 pub const PART_LEN_MAX: usize = 64 << 10;
 
+/// Stands for a time that is not known.
+const BEHIND_UNKNOWN: u32 = u32::MAX;
+
 /// A message in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'b> {
@@ -93,8 +96,9 @@ pub enum Frame<'b> {
     Beat {
         /// Rises with each.
         number: u64,
-        /// How old the oldest change is that the leader has not sent yet, in milliseconds.
-        behind_millis: u32,
+        /// How old the oldest change is that the leader has not sent yet, in milliseconds; `None` if somebody else may
+        /// lead already, whose changes nobody can know here.
+        behind_millis: Option<u32>,
         /// When it was sent, in milliseconds on a clock of the leader.
         sent: u64,
     },
@@ -224,7 +228,7 @@ impl Frame<'_> {
             Self::CopyEnds => write(out, 10, |_| ()),
             Self::Beat { number, behind_millis, sent } => write(out, 11, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
-                out.extend_from_slice(&behind_millis.to_le_bytes());
+                out.extend_from_slice(&behind_millis.unwrap_or(BEHIND_UNKNOWN).to_le_bytes());
                 out.extend_from_slice(&sent.to_le_bytes());
             }),
             Self::Reach { number, offsets } => write(out, 13, |out| {
@@ -307,7 +311,8 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         10 => Frame::CopyEnds,
         11 => Frame::Beat {
             number: fields.number()?,
-            behind_millis: u32::from_le_bytes(fields.array()?),
+            behind_millis: Some(u32::from_le_bytes(fields.array()?))
+                .filter(|behind| *behind != BEHIND_UNKNOWN),
             sent: fields.number()?,
         },
         12 => Frame::Ack {
@@ -376,7 +381,8 @@ mod tests {
             Frame::Part(b"some bytes"),
             Frame::Flush { generation: 5 },
             Frame::CopyEnds,
-            Frame::Beat { number: 8, behind_millis: 20, sent: 77 },
+            Frame::Beat { number: 8, behind_millis: Some(20), sent: 77 },
+            Frame::Beat { number: 9, behind_millis: None, sent: 78 },
             Frame::Ack { batch: 9, beat: 10, reach: 11, has_all: true, promises: false },
             Frame::Reach { number: 2, offsets: vec![3, 4] },
             Frame::Open { route: 1, conversation: 2 },

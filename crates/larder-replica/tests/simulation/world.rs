@@ -352,8 +352,7 @@ impl<C: Cache> World<C> {
             }
             if self.random.one_in(8) {
                 link.beats += 1;
-                let behind_millis =
-                    link.sender.behind_millis(self.now(&leader)).try_into().unwrap_or(0);
+                let behind_millis = link.sender.behind_millis(self.now(&leader)).try_into().ok();
                 Frame::Beat { number: link.beats, behind_millis, sent: self.time.get() }
                     .write(&mut link.sent);
             }

@@ -120,7 +120,7 @@ impl<E: Engine> Answerer<E> {
             if beaten.elapsed() >= BEAT {
                 (beaten, beats) = (Instant::now(), beats + 1);
                 let sent = boot_millis();
-                Frame::Beat { number: beats, behind_millis: 0, sent }.write(&mut out);
+                Frame::Beat { number: beats, behind_millis: Some(0), sent }.write(&mut out);
             }
             stream.write_all(&out)?;
             out.clear();

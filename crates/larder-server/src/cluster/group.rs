@@ -254,8 +254,13 @@ impl Group {
     /// The names of the nodes in sync.
     pub(crate) fn in_sync(&self) -> Vec<String> {
         self.see(|member| {
-            let processes = member.view().record.iter().flat_map(|record| &record.in_sync);
-            processes.map(|process| process.node.clone()).collect()
+            let (view, me) = (member.view(), member.me());
+            let in_sync = view.record.iter().flat_map(|record| &record.in_sync);
+            // A node that has started again is listed until the leader has noticed.
+            let is_here = |process: &&Process| {
+                if process.node == me.node { **process == *me } else { view.is_live(process) }
+            };
+            in_sync.filter(is_here).map(|process| process.node.clone()).collect()
         })
     }
 

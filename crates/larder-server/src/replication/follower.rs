@@ -221,8 +221,9 @@ impl Follower {
         if is_new {
             let now = boot_millis();
             let delay = beats.delay(applier.last_beat_sent(), now);
-            let lag = delay + Millis::from(applier.behind_millis());
-            leader.note_copy_until(applier.has_copy().then(|| now.saturating_sub(lag)));
+            let behind = applier.behind_millis().filter(|_| applier.has_copy());
+            let lag = behind.map(|behind| delay + Millis::from(behind));
+            leader.note_copy_until(lag.map(|lag| now.saturating_sub(lag)));
         }
         applier.acknowledge(promises, &mut out);
         stream.write_all(&out)

@@ -258,10 +258,9 @@ impl<C: Cache + Send + Sync> Leader<C> {
             let now = clock.moment().into();
             if let Some(number) = beats.due() {
                 let behind = sender.behind_millis(now);
-                // Somebody else may lead already, and change what this server can't know.
                 let is_in_doubt = member.is_some_and(|member| !member.group.is_serving());
-                let told = if is_in_doubt { Millis::MAX } else { behind };
-                let behind_millis = told.try_into().unwrap_or(u32::MAX);
+                let known = (!is_in_doubt).then_some(behind);
+                let behind_millis = known.and_then(|behind| behind.try_into().ok());
                 let sent = boot_millis();
                 Frame::Beat { number, behind_millis, sent }.write(&mut out);
                 status.note_beat(number, behind);
@@ -377,7 +376,7 @@ fn read_acks(
         {
             if let Frame::Named(named) = frame {
                 named_len += len;
-                // The shortest keys have a length of twice as many bytes.
+                // A key of one byte takes three of a frame.
                 let fits = named_len <= 4 * NAMED_LEN_MAX;
                 let Some(name_keys) = name_keys.as_ref().filter(|_| fits) else {
                     return Err(io::Error::other("it names keys that it may not"));

@@ -189,7 +189,7 @@ pub(crate) struct LinkStatus {
 #[derive(Clone, Debug, Default)]
 struct LinkState {
     shown: LinkShown,
-    /// When the leader was last heard of.
+    /// When the leader last said how far it was behind.
     heard: Option<Instant>,
     is_connected: bool,
 }
@@ -225,12 +225,20 @@ impl LinkStatus {
         error.clone_into(&mut state.shown.error);
     }
 
-    pub(super) fn note(&self, counts: ApplierCounts, has_copy: bool, behind: u32, bytes: usize) {
+    pub(super) fn note(
+        &self,
+        counts: ApplierCounts,
+        has_copy: bool,
+        behind: Option<u32>,
+        bytes: usize,
+    ) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.heard = Some(Instant::now());
+        if let Some(behind) = behind {
+            state.heard = Some(Instant::now());
+            state.shown.behind = Duration::from_millis(behind.into());
+        }
         let shown = &mut state.shown;
         (shown.counts, shown.has_copy) = (counts, has_copy);
-        shown.behind = Duration::from_millis(behind.into());
         shown.received_bytes += bytes as u64;
     }
 

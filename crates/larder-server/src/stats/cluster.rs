@@ -5,7 +5,7 @@ use super::row::Unit::Seconds;
 use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
 use crate::cluster::{Group, boot_millis};
-use larder_replica::{Process, Role};
+use larder_replica::Role;
 use std::time::Duration;
 
 const MEMBER: Condition =
@@ -50,13 +50,13 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::text(
         "in_sync",
-        Server(|s| text(s, |group| in_sync(group).join(" "))),
+        Server(|s| text(s, |group| group.in_sync().join(" "))),
         "Nodes that have all items, as the record of the group says: one of them leads next.",
     )
     .shown(MEMBER),
     Row::gauge(
         "in_sync_count",
-        Server(|s| number(s, |group| in_sync(group).len() as u64)),
+        Server(|s| number(s, |group| group.in_sync().len() as u64)),
         "How many nodes those are.",
     )
     .metric("larder_cluster_in_sync", &[])
@@ -139,18 +139,6 @@ fn epoch(role: &Role) -> u64 {
         Role::Alone => 0,
         Role::Leader { epoch, .. } | Role::Follower { epoch, .. } => (*epoch).into(),
     }
-}
-
-fn in_sync(group: &Group) -> Vec<String> {
-    group.see(|member| {
-        let (view, me) = (member.view(), member.me());
-        let in_sync = view.record.iter().flat_map(|record| &record.in_sync);
-        // A node that has started again is listed until the leader has noticed.
-        let is_here = |process: &&Process| {
-            if process.node == me.node { **process == *me } else { view.is_live(process) }
-        };
-        in_sync.filter(is_here).map(|process| process.node.clone()).collect()
-    })
 }
 
 fn proof_age(snapshot: &Snapshot<'_>) -> Duration {
