@@ -1,6 +1,7 @@
 //! `larder cluster`: shows the groups of a cluster, as etcd has them, and changes what operators decide.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use larder_etcd::{Etcd, EtcdFiles, EtcdGroup, GroupName, HAND_OVER_SECS, groups};
 use larder_replica::{AckMode, Coordinator, EPOCH_MAX, Process, Record, View};
 use std::collections::BTreeSet;
@@ -21,9 +22,9 @@ pub(crate) enum Task {
     Set {
         #[command(flatten)]
         group: Which,
-        /// Which changes wait
-        #[arg(long, value_name = "CHANGES")]
-        ack: Ack,
+        /// Which changes wait: none, those after which nobody may find an item as it was, or all
+        #[arg(long, value_name = "CHANGES", value_parser = ack_modes())]
+        ack: AckMode,
     },
     /// Have another node lead, which loses nothing and fails no request of other nodes' clients
     HandOver {
@@ -55,15 +56,9 @@ pub(crate) enum Task {
     },
 }
 
-/// Which changes wait
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Ack {
-    /// None
-    None,
-    /// Those after which nobody may find an item as it was
-    Deletes,
-    /// All
-    Writes,
+fn ack_modes() -> impl TypedValueParser<Value = AckMode> {
+    let names = PossibleValuesParser::new(AckMode::ALL.map(AckMode::name));
+    names.map(|name| AckMode::named(&name).unwrap_or_default())
 }
 
 /// Which group, and where etcd is.
@@ -113,12 +108,7 @@ pub(crate) fn command(task: &Task, out: &mut impl Write) -> Result<(), String> {
         Task::Status(cluster) => status(cluster, out),
         Task::Set { group, ack } => {
             let mut seen = Seen::look(group)?;
-            let ack = match ack {
-                Ack::None => AckMode::None,
-                Ack::Deletes => AckMode::Deletes,
-                Ack::Writes => AckMode::Writes,
-            };
-            seen.group.set_ack(ack).map_err(message)
+            seen.group.set_ack(*ack).map_err(message)
         }
         Task::HandOver { group, node } => hand_over(Seen::look(group)?, node.clone(), out),
         Task::Promote { group, node, .. } => promote(Seen::look(group)?, node, out),
@@ -188,13 +178,8 @@ impl Seen {
         boot.map(|boot| Process { node: node.to_owned(), boot: *boot }).ok_or_else(away)
     }
 
-    /// Waits until somebody else leads than the leader of this epoch, and says who.
-    fn wait_for_another(
-        &mut self,
-        epoch: u32,
-        time: Duration,
-        out: &mut impl Write,
-    ) -> Result<bool, String> {
+    /// Waits until somebody else leads than the leader of this epoch, and says who. False if nobody does in time.
+    fn wait_for_another(&mut self, epoch: u32, out: &mut impl Write) -> Result<bool, String> {
         let begun = Instant::now();
         loop {
             // etcd may be busy.
@@ -206,7 +191,7 @@ impl Seen {
                 let said = writeln!(out, "{} leads in epoch {now}", leader.node);
                 return said.map(|()| true).map_err(message);
             }
-            if begun.elapsed() > time {
+            if begun.elapsed() > Duration::from_secs(HAND_OVER_SECS) {
                 return Ok(false);
             }
             std::thread::sleep(LOOKS);
@@ -231,8 +216,7 @@ fn hand_over(mut seen: Seen, to: Option<String>, out: &mut impl Write) -> Result
         return Err(format!("{} leads on: {why}", leader.node));
     }
     seen.group.ask_to_hand_over(epoch, to).map_err(message)?;
-    let time = Duration::from_secs(HAND_OVER_SECS);
-    if seen.wait_for_another(epoch, time, out)? {
+    if seen.wait_for_another(epoch, out)? {
         return Ok(());
     }
     Err(format!("{} leads on: nobody could take over in time", leader.node))
@@ -250,12 +234,13 @@ fn promote(mut seen: Seen, node: &str, out: &mut impl Write) -> Result<(), Strin
     if epoch >= EPOCH_MAX {
         return Err(format!("the group has had {EPOCH_MAX} leaders, and can have no more"));
     }
-    let record = Record { epoch: epoch + 1, leader: process.clone(), in_sync: vec![process] };
+    let epoch = epoch + 1;
+    let record = Record { epoch, leader: process.clone(), in_sync: vec![process] };
     let swapped = seen.group.swap(seen.view.revision, &record).map_err(message)?;
     if swapped.is_none() {
         return Err("the group has changed meanwhile: look at its status, and try again".to_owned());
     }
-    seen.wait_for_another(epoch, Duration::ZERO, out).map(drop)
+    writeln!(out, "{node} leads in epoch {epoch}").map_err(message)
 }
 
 fn status(at: &Where, out: &mut impl Write) -> Result<(), String> {

@@ -29,6 +29,9 @@ pub enum AckMode {
 }
 
 impl AckMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::None, Self::Deletes, Self::Writes];
+
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -42,7 +45,7 @@ impl AckMode {
     /// The one of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        [Self::None, Self::Deletes, Self::Writes].into_iter().find(|mode| mode.name() == name)
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 }
 
