@@ -7,7 +7,7 @@ import httpx
 import pytest
 import redis
 
-from group import Etcd, Group, client, wait_for_same_keys
+from group import Etcd, Group, client, no_leader, wait_for_same_keys
 from replicas import ask
 from server import wait_until
 
@@ -84,3 +84,17 @@ def test_nothing_is_read_from_a_node_that_is_behind(etcd):
                 reader.sendall(b"get kept\r\n")
                 assert reader.recv(100) == b"VALUE kept 0 1\r\n1\r\nEND\r\n"
         assert int(follower.stats("replication")["copies_received"]) > copies, "it has copied meanwhile"
+
+
+def test_a_follower_of_a_leader_in_doubt_does_not_show_its_copy():
+    """They are cut off together, so another leader may have changed what they have."""
+    with Etcd() as own, Group(own, 3, "--read-lag", "1") as group:
+        leader, (follower, still) = group.leader(), group.followers()
+        wait_until(lambda: follower.seen()["reads_copy"] == "1", "a copy that is new enough")
+        own.process.send_signal(signal.SIGSTOP)
+        still.signal(signal.SIGSTOP)
+        wait_until(lambda: leader.seen()["serving"] == "0", "a leader in doubt")
+        wait_until(lambda: follower.seen()["reads_copy"] == "0", "a copy that nobody knows the age of")
+        assert no_leader(follower)
+        assert float(follower.stats("replication")["lag"]) < 60, "what is not known is no lag"
+        own.process.send_signal(signal.SIGCONT)

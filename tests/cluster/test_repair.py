@@ -22,7 +22,7 @@ def etcd():
 
 
 class Load:
-    """Stores, deletes and counts through one node, many requests at a time, until the node does not answer."""
+    """Stores and deletes through one node, many requests at a time, until the node does not answer."""
 
     def __init__(self, node, seed):
         self.sock = node.connect()
@@ -58,17 +58,23 @@ class Load:
         self.sock.close()
 
 
-def shown_by(leader):
-    """All items of a leader."""
-    found = items(leader, keys(leader))
-    assert len(found) > 20
-    return found
-
-
 def copies(node):
     """How many copies a node has received, and how many repairs."""
     seen = node.stats("replication")
     return int(seen["copies_received"]), int(seen["repairs_received"])
+
+
+def check(group, repaired, before):
+    """A node has been repaired and not copied, since `before`, and shows the items of its leader when it leads."""
+    (copied, repairs), (copied_now, repairs_now) = before, copies(repaired)
+    assert copied_now == copied and repairs_now > repairs
+    wait_for_same_keys(group)
+    leader = group.leader()
+    shown = items(leader, keys(leader))
+    assert len(shown) > 20
+    group.kill(leader)
+    wait_until(repaired.leads, "the repaired node leads")
+    assert items(repaired, keys(repaired)) == shown
 
 
 @pytest.mark.parametrize("ack", ["none", "writes"])
@@ -82,15 +88,8 @@ def test_the_other_node_does_not_copy_when_a_leader_is_killed(etcd, ack):
         group.wait_until_in_sync()
         for load in loads:
             load.stop()
-        new, other = group.leader(), group.followers()[0]
-        (count, repairs), (now, repaired) = before[other.name], copies(other)
-        assert now == count and repaired > repairs
-        wait_for_same_keys(group)
-        shown = shown_by(new)
-        # The other one shows what it has when it leads.
-        group.kill(new)
-        wait_until(other.leads, "the last node leads")
-        assert shown_by(other) == shown
+        (other,) = group.followers()
+        check(group, other, before[other.name])
 
 
 def test_a_leader_that_was_replaced_gets_no_copy(etcd):
@@ -107,13 +106,7 @@ def test_a_leader_that_was_replaced_gets_no_copy(etcd):
         group.wait_until_in_sync()
         for load in loads:
             load.stop()
-        (count, repairs), (now, repaired) = before, copies(old)
-        assert now == count and repaired > repairs
-        wait_for_same_keys(group)
-        shown = shown_by(new)
-        group.kill(new)
-        wait_until(old.leads, "the old leader leads again")
-        assert shown_by(old) == shown
+        check(group, old, before)
 
 
 def test_a_flush_that_only_the_lost_leader_had_planned_is_none(etcd):
