@@ -87,9 +87,8 @@ impl<E: Engine> Session<E> {
         let reads_copy = Self::reads_copy(cx);
         let reads = if reads_copy { count_reads(&batch) } else { 0 };
         let is_within_line = !self.parser.is_between_lines();
-        if is_within_line
-            && !(reads_copy && batch.ready.first().is_none_or(|next| !changes(&batch, next)))
-        {
+        let changes_next = batch.ready.first().is_some_and(|next| changes(&batch, next));
+        if is_within_line && (!reads_copy || changes_next) {
             // This server has answered the first keys of the line, and may not answer the others.
             reply::no_leader_within_line(output);
             let _ = self.parser.abandon_line();

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 /// How long requests wait for a leader.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Within this time a session that may send requests again has done so.
-const AGAIN_MAX: Duration = Duration::from_millis(100);
+const RESENT_WITHIN: Duration = Duration::from_millis(100);
 /// How soon requests are sent again that whoever was taken for the leader did not answer.
-const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN: Duration = Duration::from_millis(20);
 /// How often it is looked whether they have waited for too long, and whether there is a leader.
 const TICK: Duration = Duration::from_millis(20);
 /// A leader that says nothing for this long is gone: it says something ten times a second.
@@ -133,7 +133,7 @@ impl RouteState {
     /// Requests are sent, or are to be.
     fn begin(&mut self, waker: &Waker) {
         // Who may send again does so at once: what comes later was answered here meanwhile, or is another request.
-        if self.ended_at.take().is_some_and(|ended| ended.elapsed() > AGAIN_MAX) {
+        if self.ended_at.take().is_some_and(|ended| ended.elapsed() > RESENT_WITHIN) {
             self.waits_since = None;
         }
         self.waker = Some(waker.clone());
