@@ -9,8 +9,8 @@
 
 use crate::parsed::faulty;
 use crate::request::{
-    Arithmetic, BinaryHead, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, Parsed, Recovery,
-    ReplyFormat, Request, Status, Store, StoreMode,
+    Admin, Arithmetic, BinaryHead, Delete, Exptime, Fault, FaultReply, Get, KEY_LEN_MAX, Key,
+    Parsed, Recovery, ReplyFormat, Request, Status, Store, StoreMode,
 };
 
 /// The first byte of a request.
@@ -59,6 +59,8 @@ pub(crate) mod opcode {
     pub(crate) const SASL_STEP: u8 = 0x22;
     pub(crate) const GATK: u8 = 0x23;
     pub(crate) const GATKQ: u8 = 0x24;
+    /// Amazon ElastiCache's `config get`.
+    pub(crate) const CONFIG_GET: u8 = 0x60;
 }
 
 /// A head's fields.
@@ -149,6 +151,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
         FLUSH | FLUSHQ => whole(Request::FlushAll { delay: expiry(extras), format }),
         NOOP => whole(Request::Noop(format)),
         VERSION => whole(Request::Version(format)),
+        CONFIG_GET => whole(config(&head, key, format)),
         // Whatever follows the key of a stat request is of no use to anybody.
         _ if input.len() < HEAD_LEN + head.body_len => Parsed::Incomplete,
         _ => whole(Request::Stats { topic: key, format }),
@@ -185,6 +188,7 @@ fn objection(head: &Head) -> Option<(Status, Recovery)> {
         FLUSH | FLUSHQ => !has_key && !has_value && matches!(extras, 0 | 4),
         // A page's name is short; no reason to gather more.
         STAT => extras == 0 && head.value_len() <= KEY_LEN_MAX,
+        CONFIG_GET if extras == 0 && has_key && !has_value => true,
         SASL_LIST | SASL_AUTH | SASL_STEP if !has_sasl_shape(head) => false,
         _ => return Some((Status::UnknownCommand, Recovery::Swallow(head.body_len as u64))),
     };
@@ -212,6 +216,15 @@ fn get<'b>(head: &Head, key: &'b [u8], touch: Option<Exptime>, value: bool) -> G
         untracked: false,
         format: ReplyFormat::Binary(head.binary_head()),
     }
+}
+
+/// `config get` of `cluster`. There is no other configuration, so that everything else is unknown.
+fn config<'b>(head: &Head, key: &[u8], format: ReplyFormat<'b>) -> Request<'b> {
+    if key == b"cluster" {
+        return Request::Admin { command: Admin::Servers, format };
+    }
+    let reply = FaultReply::Binary { head: head.binary_head(), status: Status::UnknownCommand };
+    Request::Fault(Fault { reply, then: Recovery::Continue })
 }
 
 #[inline]

@@ -123,8 +123,8 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
-        if Self::is_elsewhere(cx) {
-            return self.forward_batch(cx, input, turn, output, scratch);
+        if cx.settings.forwards {
+            return self.answer_batch_of_member(cx, input, turn, output, scratch);
         }
         let mut batch = Batch::default();
         let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);

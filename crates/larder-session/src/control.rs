@@ -48,7 +48,7 @@ impl<E: Engine> Session<E> {
             },
             Admin::Servers => match cx.host.servers() {
                 Some(servers) => {
-                    reply::servers(&servers, output);
+                    reply::servers(format, &servers, output);
                     return Flow::Continue;
                 }
                 None => Err(AdminRefusal::Unsupported),

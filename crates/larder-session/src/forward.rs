@@ -9,7 +9,7 @@ use crate::context::{Context, Next, Step, Turn};
 use crate::pending::{Body, Forwarded, Passing, Pending};
 use crate::route::{Conversation, Owner, Routed};
 use crate::session::Session;
-use crate::{Host, read_only};
+use crate::{Host, read_only, servers};
 use larder_operations::CommandClass;
 use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;
@@ -69,9 +69,9 @@ impl<E: Engine> Session<E> {
         cx.host.owner() == Owner::ElsewhereButReads
     }
 
-    /// Forwards the next requests; or answers some, if they are not about items or may be answered from a copy.
-    #[cold]
-    pub(crate) fn forward_batch<H: Host>(
+    /// Answers the next requests on a member of a group, or forwards them.
+    #[inline(never)]
+    pub(crate) fn answer_batch_of_member<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
@@ -79,12 +79,48 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
-        if self.is_forwarded {
+        let owner = cx.host.owner();
+        if self.is_forwarded && owner != Owner::Here {
             return Step::end(0, Next::Abandon);
         }
         let mut batch = Batch::default();
-        let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
-        let reads_copy = Self::reads_copy(cx);
+        let mut batch_end =
+            self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
+        match servers::next_look_up(&batch, self.parser, owner) {
+            Some(0) => {
+                if let Some(step) = self.answer_servers(cx, &batch, turn, output) {
+                    return step;
+                }
+            }
+            Some(index) => {
+                batch.ready.truncate(index);
+                batch_end = BatchEnd::Full;
+            }
+            None => (),
+        }
+        match owner {
+            Owner::Here => {
+                self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch)
+            }
+            Owner::Elsewhere | Owner::ElsewhereButReads => {
+                let reads_copy = owner == Owner::ElsewhereButReads;
+                let batch = (batch, batch_end, reads_copy);
+                self.forward_batch(cx, batch, input, turn, output, scratch)
+            }
+        }
+    }
+
+    /// Forwards the requests of a batch; or answers some, if they are not about items or may be answered from a copy.
+    #[cold]
+    fn forward_batch<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        (mut batch, batch_end, reads_copy): (Batch<'_>, BatchEnd<'_>, bool),
+        input: &[u8],
+        turn: &mut Turn,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
         let reads = if reads_copy { count_reads(&batch) } else { 0 };
         let is_within_line = !self.parser.is_between_lines();
         let changes_next = batch.ready.first().is_some_and(|next| changes(&batch, next));

@@ -8,7 +8,7 @@ use crate::{
     StatsAnswer,
 };
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
-use larder_protocol::reply::StatsRefusal;
+use larder_protocol::reply::{Servers, StatsRefusal};
 use larder_protocol::{Credentials, Parser};
 use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
@@ -30,6 +30,8 @@ pub struct KitHost {
     pub leader: Option<OpenRoute>,
     /// Look-ups are answered here all the same.
     pub reads_copy: bool,
+    /// The servers of the cluster, if there is one.
+    pub servers: Option<Servers>,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
@@ -43,6 +45,7 @@ impl KitHost {
             users,
             leader: None,
             reads_copy: false,
+            servers: None,
             reserved,
             has_authenticated,
         }
@@ -97,6 +100,10 @@ impl Host for KitHost {
     fn open_route(&self, conversation: Conversation) -> Box<dyn Route> {
         let open = self.leader.as_ref().expect("it is asked for only if there is one");
         open(conversation)
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        self.servers.clone()
     }
 
     fn reserve(&self, bytes: usize) -> bool {

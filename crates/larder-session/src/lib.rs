@@ -26,6 +26,7 @@ mod read_only;
 mod resp;
 mod resume;
 mod route;
+mod servers;
 mod session;
 mod store;
 mod tags;

@@ -1,7 +1,7 @@
 //! Answers to administrative commands: what was refused, and memcached's words for it.
 
-use super::encode::{success, text};
-use crate::request::ReplyFormat;
+use super::encode::{binary_error, binary_hit, success, text};
+use crate::request::{ReplyFormat, Status};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
@@ -83,24 +83,44 @@ pub struct Servers {
     pub addresses: Vec<String>,
 }
 
-/// `config get cluster`, as Amazon ElastiCache answers it: the version, and `HOST|IP|PORT` of each server in a line.
-/// A host that is no address has no IP there.
-pub fn servers(servers: &Servers, out: &mut Vec<u8>) {
+/// The key of the item that lists the servers, for clients of services whose version is below 1.4.14.
+pub const SERVERS_KEY: &[u8] = b"AmazonElastiCache:cluster";
+
+/// What clients read of the list of servers, as Amazon ElastiCache writes it: the version, and `HOST|IP|PORT` of each
+/// server in a line. A host that is no address has no IP there.
+pub(super) fn server_list(servers: &Servers) -> String {
     let named = servers.addresses.iter().map(|address| {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let ip = host.parse::<std::net::IpAddr>().map_or("", |_| host);
         format!("{host}|{ip}|{port}")
     });
-    let list = format!("{}\n{}\n", servers.version, named.collect::<Vec<_>>().join(" "));
-    text(&format!("CONFIG cluster 0 {}", list.len()), out);
-    out.extend_from_slice(list.as_bytes());
-    out.extend_from_slice(b"\r\nEND\r\n");
+    format!("{}\n{}\n", servers.version, named.collect::<Vec<_>>().join(" "))
 }
 
-/// The answer to an administrative command that was refused: one line, unless none is wanted.
+/// Writes the answer to `config get cluster`. The binary one has four bytes of flags, and no key.
+pub fn servers(format: &ReplyFormat<'_>, servers: &Servers, out: &mut Vec<u8>) {
+    let list = server_list(servers);
+    match format {
+        ReplyFormat::Binary(head) => {
+            binary_hit(head, &[], 0, 0, list.len(), out);
+            out.extend_from_slice(list.as_bytes());
+        }
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => {
+            text(&format!("CONFIG cluster 0 {}", list.len()), out);
+            out.extend_from_slice(list.as_bytes());
+            out.extend_from_slice(b"\r\nEND\r\n");
+        }
+    }
+}
+
+/// The answer to an administrative command that was refused: one line, unless none is wanted. The binary protocol has
+/// one such command, which is unknown to servers without a cluster.
 pub fn admin_refused(format: &ReplyFormat<'_>, refusal: &AdminRefusal, out: &mut Vec<u8>) {
-    success(format, &refusal.words(), out);
+    match format {
+        ReplyFormat::Binary(head) => binary_error(head, Status::UnknownCommand, out),
+        ReplyFormat::Classic(_) | ReplyFormat::Meta(_) => success(format, &refusal.words(), out),
+    }
 }
 
 /// The end of `lru_crawler mgdump`. Other dumps end as pages of statistics do.
@@ -113,16 +133,43 @@ pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 
 #[cfg(test)]
 mod tests {
+    use super::super::servers_item;
     use super::*;
+    use crate::{Classic, Parsed, Parser, Request};
+
+    fn three() -> Servers {
+        let addresses = ["10.0.0.1:11211", "cache.example:11212", "[::1]:11213"];
+        Servers { version: 7, addresses: addresses.map(str::to_owned).to_vec() }
+    }
+
+    const LIST: &str = "7\n10.0.0.1|10.0.0.1|11211 cache.example||11212 ::1|::1|11213\n";
 
     #[test]
     fn servers_are_listed_as_clients_read_them() {
-        let addresses = ["10.0.0.1:11211", "cache.example:11212", "[::1]:11213"];
-        let addresses = addresses.map(str::to_owned).to_vec();
         let mut out = Vec::new();
-        servers(&Servers { version: 7, addresses }, &mut out);
-        let list = "7\n10.0.0.1|10.0.0.1|11211 cache.example||11212 ::1|::1|11213\n";
-        let expected = format!("CONFIG cluster 0 {}\r\n{list}\r\nEND\r\n", list.len());
+        servers(&ReplyFormat::Classic(Classic::default()), &three(), &mut out);
+        let expected = format!("CONFIG cluster 0 {}\r\n{LIST}\r\nEND\r\n", LIST.len());
         assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+
+    #[test]
+    fn old_clients_read_the_list_from_an_item() {
+        let key = str::from_utf8(SERVERS_KEY).unwrap();
+        let len = LIST.len();
+        for (request, expected) in [
+            (format!("get {key}\r\n"), format!("VALUE {key} 0 {len}\r\n{LIST}\r\nEND\r\n")),
+            (format!("gets {key}\r\n"), format!("VALUE {key} 0 {len} 7\r\n{LIST}\r\nEND\r\n")),
+            (format!("gets {key}\n"), format!("VALUE {key} 0 {len} 7\r\n{LIST}\r\nEND\r\n")),
+            (format!("mg {key} v c t f\r\n"), format!("VA {len} c7 t-1 f0\r\n{LIST}\r\n")),
+            (format!("mg {key} c\r\n"), "HD c7\r\n".to_owned()),
+        ] {
+            let parsed = Parser::default().parse(request.as_bytes());
+            let Parsed::Request { request: Request::Get(get), .. } = parsed else {
+                panic!("{request}")
+            };
+            let mut out = Vec::new();
+            servers_item(&get, &three(), &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), expected, "{request}");
+        }
     }
 }

@@ -25,6 +25,7 @@ pub use fast_set::*;
 pub use login::*;
 pub use stats::*;
 
+use admin::server_list;
 use encode::{
     HIT_ROOM, binary, binary_error, binary_hit, binary_success, line, meta_key, out_of_memory,
     success, text, value_line, value_room,
@@ -221,6 +222,26 @@ pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
 /// Writes the end of a classic retrieval whose last key was answered before the line had ended.
 pub fn get_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"END\r\n");
+}
+
+/// Writes the answer to a look-up of [`SERVERS_KEY`]: an item without an expiry, whose CAS is the version of the list.
+pub fn servers_item(get: &Get<'_>, servers: &Servers, out: &mut Vec<u8>) {
+    let list = server_list(servers);
+    let (cas, value_len) = (servers.version.into(), list.len());
+    let item = ShownItem { cas, value_len, ..ShownItem::default() };
+    let hit = Hit {
+        key: SERVERS_KEY,
+        binary_key: false,
+        item,
+        won: false,
+        stale: false,
+        win_taken: false,
+        withheld: get.compare == Some(cas),
+    };
+    if hit_head(get, &hit, out) {
+        out.extend_from_slice(list.as_bytes());
+        hit_tail(get, out);
+    }
 }
 
 /// Refuses a look-up because there is no memory to hold its answer while the peer reads it.
