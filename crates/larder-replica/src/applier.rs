@@ -192,6 +192,12 @@ impl<E: Engine> Applier<E> {
         self.offsets.is_some() && !self.is_copying
     }
 
+    /// How many bytes of the leader's journals it has the changes of; `None` until it has what was there before.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        self.offsets.as_ref().map(|offsets| offsets.iter().sum())
+    }
+
     /// How far the leader said last that it was behind the changes of its group, in milliseconds; `None` if it can't
     /// know.
     #[must_use]

@@ -5,6 +5,7 @@ use crate::server::Server;
 use crate::{stats, version};
 use larder_operations::Latencies;
 use larder_protocol::reply::Servers;
+use larder_protocol::reply::resp::Replication;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
@@ -53,6 +54,10 @@ impl Host for Server {
         let group = self.group.as_ref()?;
         let list = group.discovery.lock().unwrap_or_else(PoisonError::into_inner);
         Some(Servers { version: list.version, addresses: list.servers.clone() })
+    }
+
+    fn replication(&self) -> Option<Replication> {
+        self.shown_replication()
     }
 
     fn reserve(&self, bytes: usize) -> bool {

@@ -222,6 +222,8 @@ fn words(random: &mut Random) -> Vec<String> {
                 "COMMAND nope",
                 "QUITE a",
                 "INFO nope",
+                "ROLE",
+                "ROLE x",
                 "CLIENT NO-EVICT on",
                 "CLIENT no-evict x",
                 "CONFIG RESETSTAT",

@@ -2,6 +2,7 @@
 
 use crate::route::{Conversation, NoRoute, Owner, Route};
 use larder_operations::Latencies;
+use larder_protocol::reply::resp::Replication;
 use larder_protocol::reply::{PrefixCounts, Servers, StatsRefusal};
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
@@ -42,6 +43,12 @@ pub trait Host {
 
     /// The servers of the cluster (`config get cluster`); `None` without one.
     fn servers(&self) -> Option<Servers> {
+        None
+    }
+
+    /// What the server is to other servers (`ROLE`, `INFO replication`); `None` if it neither follows one nor may be
+    /// followed.
+    fn replication(&self) -> Option<Replication> {
         None
     }
 

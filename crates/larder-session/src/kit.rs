@@ -8,6 +8,7 @@ use crate::{
     StatsAnswer,
 };
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
+use larder_protocol::reply::resp::Replication;
 use larder_protocol::reply::{Servers, StatsRefusal};
 use larder_protocol::{Credentials, Parser};
 use larder_store::{Engine, Seconds, SizeClasses};
@@ -32,6 +33,8 @@ pub struct KitHost {
     pub reads_copy: bool,
     /// The servers of the cluster, if there is one.
     pub servers: Option<Servers>,
+    /// What the server is to other servers.
+    pub replication: Option<Replication>,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
@@ -46,6 +49,7 @@ impl KitHost {
             leader: None,
             reads_copy: false,
             servers: None,
+            replication: None,
             reserved,
             has_authenticated,
         }
@@ -104,6 +108,10 @@ impl Host for KitHost {
 
     fn servers(&self) -> Option<Servers> {
         self.servers.clone()
+    }
+
+    fn replication(&self) -> Option<Replication> {
+        self.replication.clone()
     }
 
     fn reserve(&self, bytes: usize) -> bool {

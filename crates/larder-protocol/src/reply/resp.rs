@@ -1,5 +1,11 @@
 //! Answers in RESP2 and RESP3, in the words of redis-server.
 
+mod replication;
+
+pub use replication::*;
+
+use replication::or_none;
+
 use crate::number::push;
 use crate::resp::{
     Arguments, COMMANDS, Clients, CommandError, ProtocolError, Request, Row, matches,
@@ -106,8 +112,8 @@ fn length(kind: u8, len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the answer to `HELLO` from the client of this number.
-pub fn hello(version: Version, client: u64, out: &mut Vec<u8>) {
+/// Writes the answer to `HELLO` from the client of this number. `follows`: the server follows another one.
+pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     map(version, 8, out);
     for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         bulk(name.as_bytes(), out);
@@ -117,7 +123,8 @@ pub fn hello(version: Version, client: u64, out: &mut Vec<u8>) {
     integer(if version == Version::Resp2 { 2 } else { 3 }, out);
     bulk(b"id", out);
     integer(client.cast_signed(), out);
-    for (name, value) in [("mode", "standalone"), ("role", "master"), ("server_name", "larder")] {
+    let role = if follows { "replica" } else { "master" };
+    for (name, value) in [("mode", "standalone"), ("role", role), ("server_name", "larder")] {
         bulk(name.as_bytes(), out);
         bulk(value.as_bytes(), out);
     }
@@ -132,6 +139,8 @@ pub struct InfoPage<'b> {
     sections: Arguments<'b>,
     /// The value of each line of [`INFO`].
     values: Vec<String>,
+    /// What is shown of replication, instead of the lines for a server that knows of no other.
+    replication: Option<Replication>,
 }
 
 /// The section of each line, its name, and the statistic that it shows, or else its value.
@@ -152,16 +161,23 @@ const INFO: [(&str, &str, Result<&str, &str>); 18] = [
     ("Stats", "evicted_keys", Ok("evictions")),
     ("Stats", "keyspace_hits", Ok("get_hits")),
     ("Stats", "keyspace_misses", Ok("get_misses")),
-    ("Replication", "role", Err("master")),
-    ("Replication", "connected_slaves", Err("0")),
+    (REPLICATION, "role", Err("master")),
+    (REPLICATION, "connected_slaves", Err("0")),
 ];
+
+const REPLICATION: &str = "Replication";
 
 impl<'b> InfoPage<'b> {
     /// A page with these sections.
     #[must_use]
     pub fn new(sections: Arguments<'b>) -> Self {
         let values = INFO.iter().map(|(_, _, source)| source.err().unwrap_or("0").to_owned());
-        Self { sections, values: values.collect() }
+        Self { sections, values: values.collect(), replication: None }
+    }
+
+    /// Takes what the server is to other servers.
+    pub fn set_replication(&mut self, replication: Option<Replication>) {
+        self.replication = replication;
     }
 
     /// Takes a statistic, if the page shows it.
@@ -179,12 +195,20 @@ impl<'b> InfoPage<'b> {
             if !self.shows(section) {
                 continue;
             }
-            if *section != last {
+            let begins = *section != last;
+            if begins {
                 let gap = if last.is_empty() { "" } else { "\r\n" };
                 page.push_str(&format!("{gap}# {section}\r\n"));
                 last = section;
             }
-            page.push_str(&format!("{name}:{value}\r\n"));
+            match &self.replication {
+                Some(replication) if *section == REPLICATION => {
+                    if begins {
+                        page.push_str(&replication.lines());
+                    }
+                }
+                _ => page.push_str(&format!("{name}:{value}\r\n")),
+            }
         }
         text_page(version, page.as_bytes(), out);
     }
@@ -195,6 +219,34 @@ impl<'b> InfoPage<'b> {
         let is = |name: &str, asked: &[u8]| name.as_bytes().eq_ignore_ascii_case(asked);
         sections.len() == 0
             || sections.any(|asked| is(section, asked) || ALL.iter().any(|all| is(all, asked)))
+    }
+}
+
+/// Writes the answer to `ROLE`. A server without followers and leader is a master.
+pub fn role(replication: &Replication, out: &mut Vec<u8>) {
+    match &replication.link {
+        Some(link) => {
+            array(5, out);
+            bulk(b"slave", out);
+            bulk(link.leader.0.as_bytes(), out);
+            integer(link.leader.1.into(), out);
+            bulk(link.state.name().as_bytes(), out);
+            integer(or_none(link.offset), out);
+        }
+        None => {
+            array(3, out);
+            bulk(b"master", out);
+            integer(or_none(Some(replication.offset)), out);
+            // Those that are not up to date are left out.
+            let followers = replication.followers.iter().filter(|follower| !follower.is_copying);
+            array(followers.clone().count(), out);
+            for follower in followers {
+                array(3, out);
+                bulk(follower.host.as_bytes(), out);
+                bulk(follower.port.to_string().as_bytes(), out);
+                bulk(follower.offset.to_string().as_bytes(), out);
+            }
+        }
     }
 }
 

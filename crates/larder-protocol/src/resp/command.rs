@@ -38,6 +38,7 @@ pub enum Command<'b> {
     /// Drop a tag (`TAG.DROP`).
     DropTag(&'b [u8]),
     Info(Arguments<'b>),
+    Role,
     Commands,
     CommandCount,
     CommandList,
@@ -278,6 +279,7 @@ impl<'b> Command<'b> {
             Verb::FlushAll | Verb::FlushDb => flush(rest)?,
             Verb::TagDrop => Self::DropTag(checked_tag(nth(rest, 0))?),
             Verb::Info => Self::Info(rest),
+            Verb::Role => Self::Role,
             Verb::Command => Self::Commands,
             Verb::CommandCount => Self::CommandCount,
             Verb::CommandList => Self::CommandList,

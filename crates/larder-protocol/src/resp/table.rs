@@ -62,6 +62,7 @@ pub enum Verb {
     Ping,
     Quit,
     Reset,
+    Role,
     Scan,
     Select,
     Set,
@@ -137,7 +138,7 @@ const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands, the most frequent ones first.
-pub static COMMANDS: [Row; 56] = [
+pub static COMMANDS: [Row; 57] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -182,6 +183,7 @@ pub static COMMANDS: [Row; 56] = [
     row("pttl", Verb::PTtl, 2, ONE_KEY),
     row("quit", Verb::Quit, -1, NO_KEYS),
     row("reset", Verb::Reset, 1, NO_KEYS),
+    row("role", Verb::Role, 1, NO_KEYS),
     row("scan", Verb::Scan, -2, NO_KEYS),
     row("select", Verb::Select, 2, NO_KEYS),
     row("setnx", Verb::SetNx, 3, ONE_KEY),

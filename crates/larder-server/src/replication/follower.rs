@@ -211,8 +211,7 @@ impl Follower {
         let received = applier.receive_asking(bytes, now, &mut || leader.begin_copy());
         leader.note_copy(applier.has_copy());
         if let Some(link) = &self.server.replication.link {
-            let (has_copy, behind) = (applier.has_copy(), applier.behind_millis());
-            link.note(applier.counts(), has_copy, behind, bytes.len());
+            link.note(applier, bytes.len());
         }
         received.map_err(io::Error::other)?;
         let mut out = Vec::new();

@@ -7,6 +7,7 @@
 
 mod follower;
 mod leader;
+mod role;
 mod status;
 
 use crate::cluster::Coordination;
@@ -99,6 +100,7 @@ impl Replication {
         secret: Option<Secret>,
         listeners: Vec<TcpListener>,
     ) -> io::Result<()> {
+        server.replication.set_journals(cache.journals());
         if let Some(group) = &server.group {
             group.set_journals(cache.journals());
         }

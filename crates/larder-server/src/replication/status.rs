@@ -1,10 +1,12 @@
-//! What is known of replication, for `stats replication`.
+//! What is known of replication, for `stats replication` and Redis's `INFO` and `ROLE`.
 
 use crate::cluster::boot_millis;
-use larder_replica::{ApplierCounts, Millis, Reached, SenderCounts};
+use larder_replica::{Applier, ApplierCounts, Millis, Reached, SenderCounts};
+use larder_store::Engine;
+use larder_store::journal::Journals;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Beats that can be under way before older ones are forgotten: those of a minute.
@@ -22,6 +24,8 @@ pub(crate) struct ReplicationStatus {
     pub(super) refused: AtomicU64,
     /// The link to the leader, if there is one.
     pub(crate) link: Option<LinkStatus>,
+    /// What followers are sent, if there may be any.
+    journals: OnceLock<Arc<Journals>>,
 }
 
 impl ReplicationStatus {
@@ -41,6 +45,16 @@ impl ReplicationStatus {
     /// The followers that are connected, in the order in which they came.
     pub(crate) fn followers(&self) -> Vec<Arc<FollowerStatus>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Followers are sent what these journals name.
+    pub(super) fn set_journals(&self, journals: &Arc<Journals>) {
+        let _ = self.journals.set(Arc::clone(journals));
+    }
+
+    /// The bytes that were ever written to the journals; `None` if nobody may follow.
+    pub(crate) fn journal_offset(&self) -> Option<u64> {
+        self.journals.get().map(|journals| journals.ends().iter().sum())
     }
 
     /// Adds a follower, unless there are `max` already.
@@ -192,6 +206,8 @@ struct LinkState {
     /// When the leader last said how far it was behind.
     heard: Option<Instant>,
     is_connected: bool,
+    /// When the last connection ended.
+    lost: Option<Instant>,
 }
 
 /// What is shown of the link.
@@ -204,6 +220,11 @@ pub(crate) struct LinkShown {
     /// How far the copy may be behind; `None` without one.
     pub(crate) lag: Option<Duration>,
     behind: Duration,
+    /// How many bytes of the leader's journals it has the changes of; `None` without a copy.
+    pub(crate) offset: Option<u64>,
+    /// How long ago the leader was last heard of, and how long ago the last connection ended.
+    pub(crate) silence: Option<Duration>,
+    pub(crate) down: Option<Duration>,
     pub(crate) counts: ApplierCounts,
     pub(crate) connections: u64,
     pub(crate) received_bytes: u64,
@@ -221,24 +242,22 @@ impl LinkStatus {
 
     pub(super) fn note_lost(&self, error: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.is_connected = false;
+        if std::mem::take(&mut state.is_connected) {
+            state.lost = Some(Instant::now());
+        }
         error.clone_into(&mut state.shown.error);
     }
 
-    pub(super) fn note(
-        &self,
-        counts: ApplierCounts,
-        has_copy: bool,
-        behind: Option<u32>,
-        bytes: usize,
-    ) {
+    /// Notes what an applier has done, and what it was told. `bytes` have come since the last call.
+    pub(super) fn note<E: Engine>(&self, applier: &Applier<E>, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(behind) = behind {
+        if let Some(behind) = applier.behind_millis() {
             state.heard = Some(Instant::now());
             state.shown.behind = Duration::from_millis(behind.into());
         }
         let shown = &mut state.shown;
-        (shown.counts, shown.has_copy) = (counts, has_copy);
+        (shown.counts, shown.has_copy) = (applier.counts(), applier.has_copy());
+        shown.offset = applier.offset();
         shown.received_bytes += bytes as u64;
     }
 
@@ -253,6 +272,8 @@ impl LinkStatus {
         };
         let heard = state.heard.filter(|_| shown.has_copy);
         shown.lag = heard.map(|heard| heard.elapsed() + shown.behind);
+        shown.silence = state.heard.map(|heard| heard.elapsed());
+        shown.down = state.lost.map(|lost| lost.elapsed());
         shown
     }
 }

@@ -54,6 +54,7 @@ impl<E: Engine> Session<E> {
                 reply::integer(i64::try_from(items).unwrap_or(i64::MAX), output);
             }
             Command::Info(sections) => info(cx, version, *sections, output),
+            Command::Role => reply::role(&cx.host.replication().unwrap_or_default(), output),
             Command::Commands => reply::commands(output),
             Command::CommandCount => reply::command_count(output),
             Command::CommandList => reply::command_list(output),
@@ -84,7 +85,7 @@ impl<E: Engine> Session<E> {
                 reply::latencies(version, &latencies(cx, *names), output);
             }
             Command::Time => reply::time(cx.operations.now.in_millis(), output),
-            // There are no replicas, for which it could wait.
+            // Which changes wait for other nodes is not the client's choice.
             Command::Wait => reply::integer(0, output),
             Command::Reset => {
                 state.reset();
@@ -102,7 +103,8 @@ impl<E: Engine> Session<E> {
                 if done.is_ok() {
                     // It may be another protocol from here on.
                     self.leave_route();
-                    reply::hello(state.version, self.client, output);
+                    let follows = cx.host.replication().is_some_and(|of| of.link.is_some());
+                    reply::hello(state.version, self.client, follows, output);
                 }
                 return answer(done, output);
             }
@@ -326,5 +328,6 @@ fn info<E: Engine, H: Host>(
 ) {
     let mut page = reply::InfoPage::new(sections);
     cx.host.stats(b"", &mut |name, value| page.set(name, value));
+    page.set_replication(cx.host.replication());
     page.write(version, output);
 }

@@ -2,6 +2,7 @@
 //! that answers late.
 
 use crate::common::{Kit, Peer, TestEngine, new_kit, pattern, text};
+use larder_protocol::reply::resp::{Link, Replication};
 use larder_session::Session;
 
 /// A request as clients send it.
@@ -52,7 +53,7 @@ fn check<E: TestEngine>(login_required: bool, stream: &[u8], expected: &str) {
     assert_eq!(text(&answers::<E>(login_required, bytes)), text(&whole), "in single bytes");
 }
 
-for_each_engine! { values numbers expiries several transactions logins inline large_values connections }
+for_each_engine! { values numbers expiries several transactions logins inline large_values connections other_servers }
 
 fn values<E: TestEngine>() {
     check::<E>(
@@ -275,6 +276,54 @@ fn connections<E: TestEngine>() {
          $2\r\nid\r\n:7\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n\
          $11\r\nserver_name\r\n$6\r\nlarder\r\n$7\r\nmodules\r\n*0\r\n\
          _\r\n$3\r\nyou\r\n+RESET\r\n$-1\r\n+OK\r\n",
+    );
+}
+
+/// A server says what it is to other servers; one that knows of none is a master.
+fn other_servers<E: TestEngine>() {
+    let asked =
+        requests(&["ROLE", "INFO replication", "HELLO 2", "MULTI", "ROLE", "EXEC", "ROLE x"]);
+    let hello = |role: &str| {
+        let length = role.len();
+        format!(
+            "*16\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.2.4\r\n$5\r\nproto\r\n:2\r\n\
+             $2\r\nid\r\n:7\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n${length}\r\n{role}\r\n\
+             $11\r\nserver_name\r\n$6\r\nlarder\r\n$7\r\nmodules\r\n*0\r\n"
+        )
+    };
+    let arity = "-ERR wrong number of arguments for 'role' command\r\n";
+    let said = |replication: Option<Replication>| {
+        let (mut kit, mut peer) = (new_kit::<E>(), peer::<E>(false));
+        kit.host.replication = replication;
+        peer.send(&mut kit, &asked);
+        String::from_utf8(close(kit, peer)).unwrap()
+    };
+    let expected = |role: &str, section: &str, hello_role| {
+        let section = format!("# Replication\r\n{section}");
+        let section = format!("${}\r\n{section}\r\n", section.len());
+        let queued = format!("+OK\r\n+QUEUED\r\n*1\r\n{role}{arity}");
+        format!("{role}{section}{}{queued}", hello(hello_role))
+    };
+    assert_eq!(
+        said(None),
+        expected(
+            "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
+            "role:master\r\nconnected_slaves:0\r\n",
+            "master"
+        )
+    );
+    let leader = ("h".to_owned(), 9);
+    let link = Link { leader, is_read_only: true, ..Link::default() };
+    assert_eq!(
+        said(Some(Replication { link: Some(link), ..Replication::default() })),
+        expected(
+            "*5\r\n$5\r\nslave\r\n$1\r\nh\r\n:9\r\n$10\r\nconnecting\r\n:-1\r\n",
+            "role:slave\r\nmaster_host:h\r\nmaster_port:9\r\nmaster_link_status:down\r\n\
+             master_last_io_seconds_ago:-1\r\nmaster_sync_in_progress:0\r\nslave_repl_offset:0\r\n\
+             master_link_down_since_seconds:-1\r\nslave_read_only:1\r\nconnected_slaves:0\r\n\
+             master_repl_offset:0\r\n",
+            "replica"
+        )
     );
 }
 
