@@ -12,7 +12,8 @@
 //! LARDER_SEEDS=100000 cargo test -p larder-replica --test simulation     as many seeds
 //! LARDER_SEED=17 cargo test -p larder-replica --test simulation          this one again
 //! ```
-//! Each seed runs twice, and has to do the same both times.
+//! Each seed runs twice, and has to do the same both times. The second command also prints a hash of what happened,
+//! which is the same in every process.
 //!
 //! Each of these mutations was made once, and failed:
 //!
@@ -38,6 +39,7 @@
 //!
 //! What it comes to too rarely is in `tests/rare.rs`.
 #![allow(clippy::disallowed_methods, reason = "tests read the environment")]
+#![allow(clippy::print_stdout, reason = "a seed that runs alone says what it did")]
 
 mod hooked;
 mod world;
@@ -103,10 +105,20 @@ fn simulate(seed: u64) -> u64 {
     }
 }
 
+/// A line that says what a seed did.
+fn trace(seed: u64) -> String {
+    let trace = simulate(seed);
+    hooked::set_hook(None);
+    format!("seed {seed}: {trace:016x}")
+}
+
 #[test]
 fn copies_keep_their_promises() {
     let seeds: Vec<u64> = match number("LARDER_SEED") {
-        Some(seed) => vec![seed],
+        Some(seed) => {
+            println!("{}", trace(seed));
+            vec![seed]
+        }
         None => (1..=number("LARDER_SEEDS").unwrap_or(SEEDS)).collect(),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -136,4 +148,18 @@ fn copies_keep_their_promises() {
         seeds.len(),
         few[0]
     );
+}
+
+/// One seed of each engine, here and in another process.
+#[test]
+fn a_seed_does_the_same_in_every_process() {
+    for seed in [1, 2, 17, 10, 20] {
+        let program = std::env::current_exe().expect("the program of this test");
+        let mut other = std::process::Command::new(program);
+        other.args(["--exact", "copies_keep_their_promises", "--nocapture"]);
+        let said = other.env("LARDER_SEED", seed.to_string()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let here = trace(seed);
+        assert!(said.lines().any(|line| line == here), "{here} here, and there {said}");
+    }
 }

@@ -7,6 +7,7 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `step` | one update of one key |
+//! | `hash` | the hash function of a cache |
 //! | `record` | an item as it is kept |
 //! | `upload` | values that arrive in pieces; the memory that uploads and items are charged |
 //! | `stats` | counts by size class |
@@ -18,15 +19,16 @@
     allow(dead_code, reason = "each map uses a part of it")
 )]
 
+mod hash;
 mod record;
 mod rounds;
 mod stats;
 mod step;
 mod upload;
 
+pub(crate) use hash::Hasher;
 pub use record::{Record, SharedLease};
 pub(crate) use rounds::Rounds;
-pub(crate) use step::Hasher;
 pub use step::{Core, Verdict};
 pub(crate) use upload::Budget;
 pub use upload::Upload;

@@ -1,6 +1,7 @@
 //! One update of one key: which item the caller's closure is shown, and which record the map holds
 //! afterwards.
 
+use super::hash::Hasher;
 use super::record::{Record, SharedLease};
 use super::stats::MapStats;
 use super::upload::{Budget, Upload};
@@ -10,14 +11,10 @@ use crate::{
     Lookup, NewCas, NewValue, Now, Refusal, Seconds, SizeClasses, Updated,
 };
 use bytes::Bytes;
-use rapidhash::quality::SeedableState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// Hashes keys with a cache's own seed.
-pub(crate) type Hasher = SeedableState<'static>;
 
 /// The state of a cache beside its items.
 pub struct Core {
