@@ -94,11 +94,13 @@ def is_following(follower):
 
 
 class Relay:
-    """Passes bytes on between a port of its own and `target`, and can break, slow down or stop that."""
+    """Passes bytes on between a port of its own and `target`, and can record, break, slow down or stop that."""
 
     def __init__(self, target):
         self.target = target
         self.bytes_per_second = None
+        # All that was passed on, if it is a `bytearray`.
+        self.seen = None
         self.is_open = threading.Event()
         self.is_open.set()
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -124,6 +126,8 @@ class Relay:
         try:
             while piece := source.recv(1 << 14):
                 self.is_open.wait()
+                if self.seen is not None:
+                    self.seen += piece
                 target.sendall(piece)
                 if self.bytes_per_second:
                     stop.wait(len(piece) / self.bytes_per_second)

@@ -116,8 +116,8 @@ impl Host for Server {
     }
 
     fn refresh_certs(&self) -> Result<(), RefreshRefusal> {
-        let tls = self.tls.as_ref().ok_or(RefreshRefusal::NotEnabled)?;
-        tls.refresh().map_err(|error| RefreshRefusal::Failed(error.to_string()))
+        let refreshed = self.refresh_certificates().ok_or(RefreshRefusal::NotEnabled)?;
+        refreshed.map_err(|error| RefreshRefusal::Failed(error.to_string()))
     }
 
     fn set(&self, tuning: Tuning) {

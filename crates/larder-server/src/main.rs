@@ -12,9 +12,9 @@ use larder_server::memory::Memory;
 use larder_server::memory_file::{self, Files, Start};
 use larder_server::options::{EngineKind, Options, OptionsError};
 use larder_server::pid_file::PidFile;
-use larder_server::replication::Replication;
+use larder_server::replication::{Credentials, Replication};
 use larder_server::server::{Guards, Server};
-use larder_server::tls::Tls;
+use larder_server::tls::{NodeTls, Tls};
 use larder_server::verbosity::Verbosity;
 use larder_server::{
     activation, auth, cluster, driver, flash, listener, platform, slab_classes, udp, version,
@@ -215,9 +215,16 @@ fn serve(
     }
     let journals = Journals::new(options.journal_bytes(), options.writers());
     let cache = &JournaledCache::new(cache.clone(), journals);
-    serve_and(options, cache, verbosity, start, region, |replication, server, secret, sockets| {
-        replication.lead(server, cache, secret, sockets)
-    })
+    serve_and(
+        options,
+        cache,
+        verbosity,
+        start,
+        region,
+        |replication, server, credentials, sockets| {
+            replication.lead(server, cache, credentials, sockets)
+        },
+    )
 }
 
 /// Serves `cache`; `lead` serves those who connect to the sockets for followers.
@@ -227,12 +234,7 @@ fn serve_and(
     verbosity: Verbosity,
     start: Start,
     region: Option<&segment::Cache>,
-    lead: impl FnOnce(
-        &mut Replication,
-        &Arc<Server>,
-        Option<Secret>,
-        Vec<TcpListener>,
-    ) -> io::Result<()>,
+    lead: impl FnOnce(&mut Replication, &Arc<Server>, Credentials, Vec<TcpListener>) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
@@ -250,7 +252,7 @@ fn serve_and(
     // Once clients can connect, signals can arrive too: SIGHUP would end a process without a handler.
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
-    let secret = read_secret(&options)?;
+    let credentials = read_credentials(&options)?;
     let etcd = cluster::read_settings(&options).map_err(|error| failure(EX_USAGE)(&error))?;
     let Bound { listeners, udp, gateway, followers } = bind(&options)?;
     // Its files may be readable for root alone.
@@ -285,7 +287,7 @@ fn serve_and(
         output_max: OUTPUT_MAX,
         resp_databases: options.suboptions.resp_db + 1,
     };
-    let guards = Guards { passwords, tokens, tls };
+    let guards = Guards { passwords, tokens, tls, node_tls: credentials.tls.clone() };
     let server = Server::new(options, settings, guards, cache, life, verbosity, start);
     let server = Arc::new(server);
     server.note_listeners(&listeners, &udp);
@@ -326,10 +328,12 @@ fn serve_and(
     #[cfg(feature = "metrics")]
     let gateway = Gateway::start(&server, cache, gateway).map_err(|error| os(&error))?;
     let mut replication =
-        Replication::follow(&server, cache, secret.clone()).map_err(|error| os(&error))?;
+        Replication::follow(&server, cache, credentials.clone()).map_err(|error| os(&error))?;
     let addresses = cluster::addresses(&server.options, &listening, &followers);
-    lead(&mut replication, &server, secret.clone(), followers).map_err(|error| os(&error))?;
-    replication.take_part(&server, cache, secret, &etcd, &addresses).map_err(|error| os(&error))?;
+    lead(&mut replication, &server, credentials.clone(), followers).map_err(|error| os(&error))?;
+    replication
+        .take_part(&server, cache, credentials, &etcd, &addresses)
+        .map_err(|error| os(&error))?;
     driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
     replication.stop();
     #[cfg(feature = "metrics")]
@@ -380,6 +384,14 @@ struct Bound {
     gateway: GatewaySockets,
     /// For followers.
     followers: Vec<TcpListener>,
+}
+
+/// What this node proves itself to others with.
+fn read_credentials(options: &Options) -> Result<Credentials, Failure> {
+    let node = options.cluster.as_ref().map(|_| options.node_name());
+    let tls = options.cluster_tls.as_ref().map(|files| NodeTls::new(files, node)).transpose();
+    let tls = tls.map_err(|error| failure(EX_USAGE)(&format!("--cluster-tls: {error}")))?;
+    Ok(Credentials { secret: read_secret(options)?, tls: tls.map(Arc::new) })
 }
 
 /// The secret of the file of `--cluster-secret`, which may be readable for root alone.

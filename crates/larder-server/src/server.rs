@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::prefixes::Prefixes;
 use crate::replication::ReplicationStatus;
 use crate::seldom::SeldomWarning;
-use crate::tls::Tls;
+use crate::tls::{LoadError, NodeTls, Tls};
 use crate::verbosity::Verbosity;
 use larder_operations::Counters;
 use larder_session::Settings;
@@ -59,6 +59,8 @@ pub struct Server {
     pub prefixes: Prefixes,
     /// TLS, under `-Z`.
     pub tls: Option<Arc<Tls>>,
+    /// TLS to other nodes (`--cluster-tls`).
+    pub node_tls: Option<Arc<NodeTls>>,
     /// Settings that operators have changed.
     pub controls: Controls,
     /// When each worker was last seen alive, as [`Clock::now`].
@@ -92,6 +94,8 @@ pub struct Guards {
     pub tokens: Option<TokenFile>,
     /// Certificates, under `-Z`.
     pub tls: Option<Arc<Tls>>,
+    /// Certificates for other nodes.
+    pub node_tls: Option<Arc<NodeTls>>,
 }
 
 impl Server {
@@ -100,7 +104,7 @@ impl Server {
     pub fn new(
         options: Options,
         settings: Settings,
-        Guards { passwords, tokens, tls }: Guards,
+        Guards { passwords, tokens, tls, node_tls }: Guards,
         cache: &impl Cache,
         life: LifeCycle,
         verbosity: Verbosity,
@@ -134,6 +138,7 @@ impl Server {
             listeners: Mutex::default(),
             life,
             tls,
+            node_tls,
             gate: Gate::default(),
             controls: Controls::new(&options.suboptions, cache.flash_settings()),
             last_seen: (0..options.threads).map(|_| clock.now().0.into()).collect(),
@@ -167,12 +172,21 @@ impl Server {
         if let Some(tokens) = &self.tokens {
             tokens.reload();
         }
-        if let Some(tls) = &self.tls
-            && let Err(error) = tls.refresh()
-        {
+        if let Some(Err(error)) = self.refresh_certificates() {
             tracing::warn!(
                 "the certificates were not read again, and those from before stay: {error}"
             );
+        }
+    }
+
+    /// Reads all certificates again; `None` if there are none. An invalid file changes nothing of those that it
+    /// belongs to.
+    pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
+        let of_clients = self.tls.as_ref().map(|tls| tls.refresh());
+        let of_nodes = self.node_tls.as_ref().map(|tls| tls.refresh());
+        match (of_clients, of_nodes) {
+            (Some(of_clients), Some(of_nodes)) => Some(of_clients.and(of_nodes)),
+            (of_clients, of_nodes) => of_clients.or(of_nodes),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::forward::conversation_of;
 use super::group::{Group, boot_millis};
-use crate::peers::{Stop, is_silence};
+use crate::peers::{PeerStream, Stop, is_silence};
 use crate::server::Server;
 use larder_operations::{Counters, OpContext};
 use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
@@ -11,7 +11,6 @@ use larder_store::Engine;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -76,7 +75,7 @@ impl<E: Engine> Answerer<E> {
     }
 
     /// Answers requests until the connection ends.
-    pub(crate) fn serve(&self, mut stream: &TcpStream, stop: &Stop) -> io::Result<()> {
+    pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> io::Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.handles.len().max(1);
         let counters = self.server.options.handles() + number;
         let (Some(handle), Some(counters)) =
@@ -288,7 +287,10 @@ impl Woken {
     }
 
     /// Waits until there is something to read, or a conversation is woken; whether there is something to read.
-    fn wait(&self, stream: &TcpStream, time: Duration) -> bool {
+    fn wait(&self, stream: &PeerStream, time: Duration) -> bool {
+        if stream.has_buffered() {
+            return true;
+        }
         let mut polled = [
             PollFd::new(stream.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.polled.as_fd(), PollFlags::POLLIN),

@@ -5,12 +5,12 @@
 //! server leads, but no longer than a second.
 
 use super::group::Group;
-use crate::peers::{Dialed, Stop, dial, is_silence};
-use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame, HelloMember, Purpose, Role, Secret};
+use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
+use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame, HelloMember, Purpose, Role};
 use larder_session::{Conversation, Route, Routed};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -84,7 +84,7 @@ struct Wait {
 /// A connection to the leader.
 #[derive(Debug)]
 struct Link {
-    stream: TcpStream,
+    stream: PeerStream,
     output: Mutex<Output>,
     /// There is output, or it has become less.
     has_output: Condvar,
@@ -191,7 +191,7 @@ impl Forwarder {
     }
 
     /// Connects to whoever leads, until the end.
-    pub(crate) fn run(&self, group: &Group, secret: Option<&Secret>, stop: &Arc<Stop>) {
+    pub(crate) fn run(&self, group: &Group, credentials: &Credentials, stop: &Arc<Stop>) {
         let mut threads: Vec<std::thread::JoinHandle<()>> = Vec::new();
         let mut led = None;
         while !stop.is_set() {
@@ -206,7 +206,7 @@ impl Forwarder {
             }
             let is_wanted = !is_up || led != leader;
             if let Some(leader) = leader.filter(|_| is_wanted) {
-                match self.connect(group, &leader, secret, stop) {
+                match self.connect(group, &leader, credentials, stop) {
                     Ok(link) => {
                         threads.retain(|thread| !thread.is_finished());
                         self.begin(&link, &mut threads, stop);
@@ -236,14 +236,15 @@ impl Forwarder {
         &self,
         group: &Group,
         leader: &larder_replica::Process,
-        secret: Option<&Secret>,
+        credentials: &Credentials,
         stop: &Stop,
     ) -> io::Result<(Arc<Link>, Vec<u8>)> {
         let address = group.see(|member| member.view().addresses.get(&leader.node).cloned());
         let address = address.ok_or_else(|| io::Error::other("it has told no address"))?;
         let (me, name) = (group.me(), group.full_name());
         let member = Some(HelloMember { group: &name, boot: me.boot });
-        let dialed = dial(&address.members, secret, &me.node, member, Purpose::Forward, stop)?;
+        let target = Target { address: &address.members, node: Some(&leader.node) };
+        let dialed = dial(target, credentials, &me.node, member, Purpose::Forward, stop)?;
         let Dialed { stream, welcomed, rest } = dialed;
         if welcomed.boot != leader.boot {
             return Err(io::Error::other("another process answers there"));

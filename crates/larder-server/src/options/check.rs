@@ -1,7 +1,9 @@
 //! Command lines that are refused, though each option is valid by itself.
 
+use super::address::{host_of, is_loopback};
 use super::misuse::{Misuse, USAGE};
 use super::{EngineKind, Options};
+use rustls::pki_types::{DnsName, ServerName};
 
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
@@ -158,6 +160,9 @@ impl Options {
         if self.cluster_secret.is_some() && !replicates {
             return refuse("--cluster-secret is for --replicate-on and --follow".to_owned());
         }
+        if self.cluster_tls.is_some() && !replicates {
+            return refuse("--cluster-tls is for --replicate-on and --follow".to_owned());
+        }
         if self.replicate_on.is_some()
             && (self.journal_bytes() == 0 || self.journal_bytes() > self.limit_bytes() / 2)
         {
@@ -175,14 +180,16 @@ impl Options {
             ));
         }
         self.check_cluster()?;
+        self.check_certified_names()?;
+        let is_open = self.cluster_secret.is_none() && self.cluster_tls.is_none();
         let addresses = [("--replicate-on", &self.replicate_on), ("--follow", &self.follow)];
         for (name, address) in addresses {
-            if let Some(address) = address.as_deref().filter(|_| self.cluster_secret.is_none())
+            if let Some(address) = address.as_deref().filter(|_| is_open)
                 && !is_loopback(address)
             {
                 return refuse(format!(
-                    "{name} {address}: beyond this machine, give --cluster-secret FILE, lest anybody \
-                     reads or changes all items"
+                    "{name} {address}: beyond this machine, give --cluster-tls CERT,KEY,CA or \
+                     --cluster-secret FILE, lest anybody reads or changes all items"
                 ));
             }
         }
@@ -228,6 +235,30 @@ impl Options {
                  and -o memory_image"
                     .to_owned(),
             );
+        }
+        Ok(())
+    }
+
+    /// Refuses names for which no certificate can be, under `--cluster-tls`.
+    fn check_certified_names(&self) -> Result<(), Misuse> {
+        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+        if self.cluster_tls.is_none() {
+            return Ok(());
+        }
+        let node = self.node_name();
+        if self.cluster.is_some() && DnsName::try_from(node.as_str()).is_err() {
+            return refuse(format!(
+                "--node {node}: with --cluster-tls, the name of a node has to be a DNS name, for which its \
+                 certificate is"
+            ));
+        }
+        if let Some(leader) = &self.follow
+            && ServerName::try_from(host_of(leader)).is_err()
+        {
+            return refuse(format!(
+                "--follow {leader}: with --cluster-tls, give a DNS name or an IP address, for which the \
+                 certificate of the leader is"
+            ));
         }
         Ok(())
     }
@@ -291,18 +322,4 @@ impl Options {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether an address, with or without a port, is one of this machine alone.
-fn is_loopback(address: &str) -> bool {
-    if address.parse::<u16>().is_ok() {
-        return true;
-    }
-    let host = match address.parse::<std::net::IpAddr>() {
-        Ok(_) => address,
-        Err(_) => address.rsplit_once(':').map_or(address, |(host, _)| host),
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost"
-        || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }

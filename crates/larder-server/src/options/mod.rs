@@ -1,5 +1,6 @@
 //! The command line: memcached's options where they have a meaning here, and Larder's own.
 
+mod address;
 mod check;
 mod file;
 pub mod flash;
@@ -10,9 +11,10 @@ mod suboption_table;
 pub mod suboptions;
 pub mod tls;
 
+pub(crate) use address::host_of;
 pub use misuse::Misuse;
 pub use suboptions::Suboptions;
-pub use tls::Tls;
+pub use tls::{ClusterTls, Tls};
 
 use crate::version;
 use clap::parser::ValueSource;
@@ -176,8 +178,13 @@ pub struct Options {
     #[arg(long, value_name = "SECS", default_value = "0", requires = "cluster")]
     pub read_lag: u32,
 
-    /// File with the secret that --replicate-on and --follow require of the other side; it is needed off the
-    /// loopback
+    /// Certificate, private key and CA certificates, in PEM: connections between nodes are encrypted, and each side
+    /// requires a certificate of the CA of the other one; this or --cluster-secret is needed off the loopback
+    #[arg(long, value_name = "CERT,KEY,CA")]
+    pub cluster_tls: Option<ClusterTls>,
+
+    /// File with the secret that --replicate-on and --follow require of the other side; this or --cluster-tls is
+    /// needed off the loopback
     #[arg(long, value_name = "FILE")]
     pub cluster_secret: Option<PathBuf>,
 
@@ -485,8 +492,10 @@ impl Options {
         of_etcd.for_each(|path| *path = std::path::absolute(&path).unwrap_or_default());
         let paths =
             [secret, &mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
+        let of_nodes =
+            self.cluster_tls.iter_mut().flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca]);
         let files = self.suboptions.flash.files.iter_mut().map(|file| &mut file.path);
-        for path in paths.into_iter().flatten().chain(files) {
+        for path in paths.into_iter().flatten().chain(of_nodes).chain(files) {
             // It fails only for an empty path, which fails again when it is opened.
             *path = std::path::absolute(&path).unwrap_or_default();
         }

@@ -41,6 +41,30 @@ impl Default for Tls {
     }
 }
 
+/// The files of `--cluster-tls`, all in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterTls {
+    /// The certificate of this node and those above it.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities that certify nodes.
+    pub ca: PathBuf,
+}
+
+impl std::str::FromStr for ClusterTls {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split(',').collect::<Vec<_>>()[..] {
+            [cert, key, ca] if ![cert, key, ca].contains(&"") => {
+                Ok(Self { cert: cert.into(), key: key.into(), ca: ca.into() })
+            }
+            _ => Err("give three files, separated by commas: CERT,KEY,CA"),
+        }
+    }
+}
+
 /// `ssl_keyformat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyFormat {

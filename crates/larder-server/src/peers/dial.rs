@@ -1,21 +1,32 @@
 //! Connects to another server's `--replicate-on`, and says who this one is.
 
+use super::credentials::Credentials;
+use super::greeting::{GreetingLimit, greeting_frame};
 use super::stop::Stop;
-use larder_replica::{
-    FollowerGreeting, Frame, GREETING_LEN_MAX, HelloMember, Purpose, Secret, Welcomed,
-};
-use std::io::{self, Read, Write};
+use super::stream::PeerStream;
+use crate::options::host_of;
+use larder_replica::{FollowerGreeting, HelloMember, Purpose, Welcomed};
+use rustls::pki_types::{DnsName, ServerName};
+use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long connecting and greeting may take: to a member of the group, which is near and may be replaced soon, and to
-/// others.
+/// How long connecting may take, and then handshake and greeting together: to a member of the group, which is near and
+/// may be replaced soon, and to others.
 const GROUP_TIME: Duration = Duration::from_millis(300);
 const OTHERS_TIME: Duration = Duration::from_secs(2);
 
+/// Whom this server connects to.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) address: &'a str,
+    /// The name of the node, for which its certificate has to be; the host of the address, if it is not known.
+    pub(crate) node: Option<&'a str>,
+}
+
 /// A connection that was welcomed.
 pub(crate) struct Dialed {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: PeerStream,
     pub(crate) welcomed: Welcomed,
     /// What came after the welcome.
     pub(crate) rest: Vec<u8>,
@@ -23,27 +34,29 @@ pub(crate) struct Dialed {
 
 /// Connects and greets.
 pub(crate) fn dial(
-    address: &str,
-    secret: Option<&Secret>,
+    target: Target<'_>,
+    credentials: &Credentials,
     name: &str,
     member: Option<HelloMember<'_>>,
     purpose: Purpose,
     stop: &Stop,
 ) -> io::Result<Dialed> {
     let time = if member.is_some() { GROUP_TIME } else { OTHERS_TIME };
-    let mut stream = connect(address, time)?;
-    stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(time))?;
-    let end = Instant::now() + time;
+    let socket = connect(target.address, time)?;
+    socket.set_nodelay(true)?;
+    socket.set_write_timeout(Some(time))?;
+    let limit = GreetingLimit::new(time, stop);
+    let tls = credentials.tls.as_deref();
+    let tls = tls.map(|tls| Ok::<_, io::Error>((tls, target.certified_name()?))).transpose()?;
+    let stream = PeerStream::connect(socket, tls, &limit)?;
     let (mut input, mut out) = (Vec::new(), Vec::new());
-    let mut greeting =
-        FollowerGreeting::begin(secret.cloned(), rand::random(), name, member, purpose, &mut out);
+    let (secret, nonce) = (credentials.secret.clone(), rand::random());
+    let mut greeting = FollowerGreeting::begin(secret, nonce, name, member, purpose, &mut out);
     loop {
-        stream.write_all(&out)?;
+        (&stream).write_all(&out)?;
         out.clear();
-        let read = Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?;
-        let Some((frame, len)) = read else {
-            receive(&stream, &mut input, end, stop)?;
+        let Some((frame, len)) = greeting_frame(&input)? else {
+            stream.receive(&limit, &mut input)?;
             continue;
         };
         let welcomed = greeting.receive(frame, &mut out).map_err(io::Error::other)?;
@@ -65,38 +78,17 @@ fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Reads more of a greeting; fails at its end in time.
-pub(crate) fn receive(
-    mut stream: &TcpStream,
-    input: &mut Vec<u8>,
-    end: Instant,
-    stop: &Stop,
-) -> io::Result<()> {
-    const SLICE: Duration = Duration::from_millis(200);
-    let mut bytes = [0; 4096];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the greeting takes too long"));
-        }
-        if stop.is_set() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        stream.set_read_timeout(Some(left.min(SLICE)))?;
-        match stream.read(&mut bytes) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(len) => {
-                input.extend_from_slice(bytes.get(..len).unwrap_or_default());
-                return Ok(());
-            }
-            Err(error) if is_silence(&error) => (),
-            Err(error) => return Err(error),
-        }
+impl Target<'_> {
+    /// The name that its certificate has to have.
+    fn certified_name(&self) -> io::Result<ServerName<'static>> {
+        let name = match self.node {
+            Some(node) => DnsName::try_from(node.to_owned()).ok().map(ServerName::DnsName),
+            None => ServerName::try_from(host_of(self.address).to_owned()).ok(),
+        };
+        let name = name.ok_or_else(|| {
+            let meant = self.node.unwrap_or(self.address);
+            io::Error::other(format!("no certificate can be for the name {meant}"))
+        })?;
+        Ok(name)
     }
-}
-
-/// Whether a read ended because nothing came in time.
-pub(crate) fn is_silence(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }

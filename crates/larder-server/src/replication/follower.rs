@@ -1,15 +1,12 @@
 //! The follower's socket: it connects to its leader, again and again, and stores what it is sent.
 
 use crate::cluster::{Group, boot_millis};
-use crate::peers::{Dialed, Stop, dial, is_silence};
+use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
 use crate::server::Server;
-use larder_replica::{
-    Applier, HelloMember, Member, Millis, Process, Purpose, Role, Secret, Welcomed,
-};
+use larder_replica::{Applier, HelloMember, Member, Millis, Process, Purpose, Role, Welcomed};
 use larder_store::cache::CacheControl;
 use larder_store::{Engine, Now};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +22,7 @@ const READ_LEN: usize = 256 << 10;
 
 pub(super) struct Follower {
     server: Arc<Server>,
-    secret: Option<Secret>,
+    credentials: Credentials,
     stop: Arc<Stop>,
 }
 
@@ -66,8 +63,8 @@ enum Leader<'g> {
 }
 
 impl Follower {
-    pub(super) fn new(server: Arc<Server>, secret: Option<Secret>, stop: Arc<Stop>) -> Self {
-        Self { server, secret, stop }
+    pub(super) fn new(server: Arc<Server>, credentials: Credentials, stop: Arc<Stop>) -> Self {
+        Self { server, credentials, stop }
     }
 
     /// Follows the server at this address until the end.
@@ -203,7 +200,7 @@ impl Follower {
         &self,
         applier: &mut Applier<E>,
         leader: &Leader<'_>,
-        mut stream: &TcpStream,
+        mut stream: &PeerStream,
         bytes: &[u8],
         beats: &mut Beats,
     ) -> io::Result<()> {
@@ -230,12 +227,12 @@ impl Follower {
 
     fn dial<E: Engine>(&self, applier: &Applier<E>, leader: &Leader<'_>) -> io::Result<Dialed> {
         let purpose = Purpose::Follow(applier.position());
-        let secret = self.secret.as_ref();
         match leader {
             Leader::At(address) => {
                 let names = self.server.listening();
                 let name = names.first().map_or("larderd", String::as_str);
-                dial(address, secret, name, None, purpose, &self.stop)
+                let target = Target { address, node: None };
+                dial(target, &self.credentials, name, None, purpose, &self.stop)
             }
             Leader::Of(group, process) => {
                 let address = leader.address().ok_or_else(|| {
@@ -243,7 +240,8 @@ impl Follower {
                 })?;
                 let (me, name) = (group.me(), group.full_name());
                 let member = Some(HelloMember { group: &name, boot: me.boot });
-                let dialed = dial(&address, secret, &me.node, member, purpose, &self.stop);
+                let target = Target { address: &address, node: Some(&process.node) };
+                let dialed = dial(target, &self.credentials, &me.node, member, purpose, &self.stop);
                 match &dialed {
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                         group.with(|member, _| member.note_refusal(process));

@@ -3,11 +3,11 @@
 use super::status::{Acked, FollowerShown, FollowerStatus};
 use crate::clock::Clock;
 use crate::cluster::{Answerer, Group, boot_millis};
-use crate::peers::{Stop, is_silence, receive};
+use crate::peers::{Credentials, GreetingLimit, PeerStream, Stop, greeting_frame, is_silence};
 use crate::server::Server;
 use larder_replica::{
     Admitted, Frame, GREETING_LEN_MAX, LeaderGreeting, Millis, NAMED_LEN_MAX, Process, Purpose,
-    Reached, Secret, Sender, Step, Welcomed, is_near,
+    Reached, Sender, Step, Welcomed, is_near,
 };
 use larder_store::cache::Cache;
 use larder_store::journal::{Bell, Journaled, JournaledCache, Journals};
@@ -44,11 +44,18 @@ struct Membership<C: Cache> {
     answerer: Answerer<Journaled<C::Engine>>,
 }
 
+/// A peer that was admitted, and this server's epoch.
+struct Greeted {
+    stream: PeerStream,
+    admitted: Admitted,
+    epoch: u32,
+}
+
 /// What all connections share.
 pub(super) struct Leader<C: Cache> {
     server: Arc<Server>,
     cache: JournaledCache<C>,
-    secret: Option<Secret>,
+    credentials: Credentials,
     boot: u64,
     /// The group that this server is a member of, if it is one.
     membership: Option<Membership<C>>,
@@ -60,7 +67,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
     pub(super) fn new(
         server: &Arc<Server>,
         cache: &JournaledCache<C>,
-        secret: Option<Secret>,
+        credentials: Credentials,
         stop: &Arc<Stop>,
     ) -> Self {
         let membership = server.group.as_ref().map(|group| {
@@ -71,7 +78,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         Self {
             server: Arc::clone(server),
             cache: cache.clone(),
-            secret,
+            credentials,
             boot,
             membership,
             stop: Arc::clone(stop),
@@ -106,8 +113,8 @@ impl<C: Cache + Send + Sync> Leader<C> {
     }
 
     /// Greets a peer, and serves it if it is a follower.
-    fn serve(&self, mut stream: TcpStream, address: &str) {
-        let greeted = self.greet(&mut stream);
+    fn serve(&self, socket: TcpStream, address: &str) {
+        let greeted = self.greet(socket);
         self.greeting.fetch_sub(1, Ordering::Relaxed);
         let refuse = |reason: &dyn std::fmt::Display| {
             self.server.replication.refused.fetch_add(1, Ordering::Relaxed);
@@ -115,8 +122,9 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 .refused_follower_log
                 .warn(|| format!("a follower at {address} is refused: {reason}"));
         };
-        let (Admitted { name, member, purpose }, epoch) = match greeted {
-            Ok(admitted) => admitted,
+        let Greeted { stream, admitted: Admitted { name, member, purpose }, epoch } = match greeted
+        {
+            Ok(greeted) => greeted,
             Err(error) => return refuse(&error),
         };
         let position = match (purpose, &self.membership) {
@@ -133,9 +141,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         let journals = self.cache.journals();
         let status = Arc::new(FollowerStatus::new(name, address.to_owned()));
         if !self.server.replication.add(Arc::clone(&status), FOLLOWERS_MAX) {
-            let mut out = Vec::new();
-            Frame::Refused("it has as many followers as it may have").write(&mut out);
-            let _ = stream.write_all(&out);
+            let _ = refuse_peer(&stream, "it has as many followers as it may have");
             return refuse(&"there are as many as there may be");
         }
         // It only reads, so it has no journal.
@@ -165,22 +171,23 @@ impl<C: Cache + Send + Sync> Leader<C> {
         }
     }
 
-    /// Who is there, and this server's epoch.
-    fn greet(&self, stream: &mut TcpStream) -> io::Result<(Admitted, u32)> {
-        let end = Instant::now() + GREETING_TIME;
-        stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(SILENCE_MAX))?;
+    fn greet(&self, socket: TcpStream) -> io::Result<Greeted> {
+        let limit = GreetingLimit::new(GREETING_TIME, &self.stop);
+        socket.set_nonblocking(false)?;
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(SILENCE_MAX))?;
+        let stream = PeerStream::accept(socket, self.credentials.tls.as_deref(), &limit)?;
         let group = self.group();
         let name = group.map(Group::full_name);
-        let mut greeting = LeaderGreeting::new(self.secret.clone(), rand::random(), name);
+        let mut greeting =
+            LeaderGreeting::new(self.credentials.secret.clone(), rand::random(), name);
         let (mut input, mut out) = (Vec::new(), Vec::new());
         loop {
-            let read = Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?;
-            let Some((frame, len)) = read else {
-                receive(stream, &mut input, end, &self.stop)?;
+            let Some((frame, len)) = greeting_frame(&input)? else {
+                stream.receive(&limit, &mut input)?;
                 continue;
             };
+            check_certificate(&frame, &stream)?;
             let epoch = group.and_then(Group::leading_epoch);
             let welcomed = Welcomed { boot: self.boot, epoch: epoch.unwrap_or_default() };
             let admitted = greeting.receive(frame, welcomed, &mut out);
@@ -190,15 +197,13 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 Ok(Some(Admitted { member: Some(_), purpose: Purpose::Follow(_), .. }))
             );
             if follows && epoch.is_none() {
-                let mut refused = Vec::new();
-                Frame::Refused("this node does not lead its group").write(&mut refused);
-                stream.write_all(&refused)?;
+                refuse_peer(&stream, "this node does not lead its group")?;
                 return Err(io::Error::other("this server does not lead its group"));
             }
-            stream.write_all(&out)?;
+            (&stream).write_all(&out)?;
             out.clear();
             if let Some(admitted) = admitted.map_err(io::Error::other)? {
-                return Ok((admitted, welcomed.epoch));
+                return Ok(Greeted { stream, admitted, epoch: welcomed.epoch });
             }
         }
     }
@@ -208,7 +213,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         &self,
         sender: Sender<C::Engine>,
         journals: &Arc<Journals>,
-        stream: &TcpStream,
+        stream: &PeerStream,
         status: &FollowerStatus,
         member: Option<&FollowingMember<'_>>,
     ) -> io::Result<()> {
@@ -235,7 +240,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         &self,
         mut sender: Sender<C::Engine>,
         journals: &Arc<Journals>,
-        mut stream: &TcpStream,
+        mut stream: &PeerStream,
         status: &FollowerStatus,
         member: Option<&FollowingMember<'_>>,
         named: &mpsc::Receiver<NamedKeys>,
@@ -288,6 +293,24 @@ impl<C: Cache + Send + Sync> Leader<C> {
         }
         Ok(())
     }
+}
+
+/// Refuses a peer that calls itself a node for which its certificate is not.
+fn check_certificate(frame: &Frame<'_>, stream: &PeerStream) -> io::Result<()> {
+    if let Frame::Hello { name, member: Some(_), .. } = frame
+        && !stream.is_certified_as(name)
+    {
+        refuse_peer(stream, "its certificate is not for the node that it says to be")?;
+        return Err(io::Error::other(format!("its certificate is not for the node {name}")));
+    }
+    Ok(())
+}
+
+/// Tells a peer why it is refused.
+fn refuse_peer(mut stream: &PeerStream, reason: &str) -> io::Result<()> {
+    let mut out = Vec::new();
+    Frame::Refused(reason).write(&mut out);
+    stream.write_all(&out)
 }
 
 fn note<E: Engine>(sender: &Sender<E>, status: &FollowerStatus, clock: &Clock, sent_bytes: u64) {
@@ -349,7 +372,7 @@ struct NamedKeys {
 
 /// Reads what a follower acknowledges, until the connection ends.
 fn read_acks(
-    mut stream: &TcpStream,
+    mut stream: &PeerStream,
     journals: &Journals,
     status: &FollowerStatus,
     member: Option<&FollowingMember<'_>>,

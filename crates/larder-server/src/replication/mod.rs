@@ -11,10 +11,11 @@ mod role;
 mod status;
 
 use crate::cluster::Coordination;
+pub use crate::peers::Credentials;
 use crate::peers::Stop;
 use crate::server::Server;
 use larder_etcd::EtcdSettings;
-use larder_replica::{Addresses, Secret};
+use larder_replica::Addresses;
 use larder_store::cache::Cache;
 use larder_store::journal::JournaledCache;
 pub(crate) use status::{FollowerStatus, LinkShown, ReplicationStatus};
@@ -38,14 +39,14 @@ impl Replication {
     pub fn follow<C: Cache>(
         server: &Arc<Server>,
         cache: &C,
-        secret: Option<Secret>,
+        credentials: Credentials,
     ) -> io::Result<Self> {
         let mut replication = Self { stop: Arc::new(Stop::new()?), threads: Vec::new() };
         if let Some(address) = server.options.follow.clone() {
             let (server, cache) = (Arc::clone(server), cache.clone());
             let stop = Arc::clone(&replication.stop);
             replication.spawn("follower", move || {
-                let follower = follower::Follower::new(server, secret, stop);
+                let follower = follower::Follower::new(server, credentials, stop);
                 follower.follow_always(&address, cache.engine());
             })?;
         }
@@ -60,7 +61,7 @@ impl Replication {
         &mut self,
         server: &Arc<Server>,
         cache: &C,
-        secret: Option<Secret>,
+        credentials: Credentials,
         etcd: &EtcdSettings,
         addresses: &Addresses,
     ) -> io::Result<()> {
@@ -78,13 +79,13 @@ impl Replication {
             self.spawn(name, move || task(&coordination, &stop))?;
         }
         let (forwarding, stop) = (Arc::clone(&group), Arc::clone(&self.stop));
-        let (forwarder, of_forwarder) = (server.forwarder.clone(), secret.clone());
+        let (forwarder, of_forwarder) = (server.forwarder.clone(), credentials.clone());
         self.spawn("forwarder", move || {
-            forwarder.run(&forwarding, of_forwarder.as_ref(), &stop);
+            forwarder.run(&forwarding, &of_forwarder, &stop);
         })?;
         let (server, cache, stop) = (Arc::clone(server), cache.clone(), Arc::clone(&self.stop));
         self.spawn("follower", move || {
-            let follower = follower::Follower::new(server, secret, stop);
+            let follower = follower::Follower::new(server, credentials, stop);
             follower.take_part(&group, &cache, cache.engine());
         })
     }
@@ -97,14 +98,14 @@ impl Replication {
         &mut self,
         server: &Arc<Server>,
         cache: &JournaledCache<C>,
-        secret: Option<Secret>,
+        credentials: Credentials,
         listeners: Vec<TcpListener>,
     ) -> io::Result<()> {
         server.replication.set_journals(cache.journals());
         if let Some(group) = &server.group {
             group.set_journals(cache.journals());
         }
-        let leader = leader::Leader::new(server, cache, secret, &self.stop);
+        let leader = leader::Leader::new(server, cache, credentials, &self.stop);
         self.spawn("leader", move || leader.accept(&listeners))
     }
 

@@ -2,14 +2,17 @@
 
 use crate::options;
 use crate::options::tls::{KeyFormat, VerifyMode, Version};
+use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::server::{
+    NoServerSessionStorage, ParsedCertificate, ServerSessionMemoryCache, WebPkiClientVerifier,
+};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use rustls::{ClientConfig, Error, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -105,6 +108,33 @@ pub(super) fn load(
     Ok(config)
 }
 
+/// The configuration of connections to servers that the same authorities certify, which are shown the same certificate.
+pub(super) fn load_client(
+    options: &options::Tls,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ClientConfig, LoadError> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(versions(options.min_version))
+        .map_err(LoadError::Unusable)?
+        .with_root_certificates(authorities(options)?.1);
+    let identity = SingleCertAndKey::from(identity(options, provider)?);
+    Ok(builder.with_client_cert_resolver(Arc::new(identity)))
+}
+
+/// Refuses a certificate that is not for the node of this name, because other nodes would.
+pub(super) fn check_node(options: &options::Tls, node: &str) -> Result<(), LoadError> {
+    let path = options.chain_cert.as_ref().ok_or(LoadError::NoChain)?;
+    let bad = |why: String| LoadError::Chain(path.clone(), why);
+    let chain = certificates(path).map_err(bad)?;
+    let leaf = chain.first().ok_or(LoadError::NoChain)?;
+    let leaf = ParsedCertificate::try_from(leaf).map_err(|why| bad(explain_certificate(&why)))?;
+    let is_for = |name| verify_server_name(&leaf, &name).is_ok();
+    if ServerName::try_from(node).is_ok_and(is_for) {
+        return Ok(());
+    }
+    Err(bad(format!("it is not for this node: it needs the name DNS:{node} (subjectAltName)")))
+}
+
 static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&version::TLS13];
 
 fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
@@ -170,7 +200,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// What is wrong with a certificate, and what to do about it.
-pub(super) fn explain_certificate(error: &Error) -> String {
+pub(crate) fn explain_certificate(error: &Error) -> String {
     // rustls has no name for it.
     let text = error.to_string();
     if !text.contains("UnsupportedCertVersion") {
@@ -197,16 +227,23 @@ fn verifier(
     if clients == Clients::Anonymous {
         return Ok(None);
     }
+    let (path, roots) = authorities(options)?;
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
+    let builder = match clients {
+        Clients::Asked => builder.allow_unauthenticated(),
+        Clients::Anonymous | Clients::Certified => builder,
+    };
+    let bad = |why: String| LoadError::Authority(path.clone(), why);
+    builder.build().map(Some).map_err(|why| bad(why.to_string()))
+}
+
+/// The file of authorities, and its certificates.
+fn authorities(options: &options::Tls) -> Result<(&PathBuf, RootCertStore), LoadError> {
     let path = options.ca_cert.as_ref().ok_or(LoadError::NoAuthority("ssl_verify_mode"))?;
     let bad = |why: String| LoadError::Authority(path.clone(), why);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path).map_err(bad)? {
         roots.add(certificate).map_err(|why| bad(why.to_string()))?;
     }
-    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
-    let builder = match clients {
-        Clients::Asked => builder.allow_unauthenticated(),
-        Clients::Anonymous | Clients::Certified => builder,
-    };
-    builder.build().map(Some).map_err(|why| bad(why.to_string()))
+    Ok((path, roots))
 }

@@ -3,9 +3,12 @@
 pub mod channel;
 mod counts;
 mod load;
+mod nodes;
 
 pub use counts::TlsCounts;
 pub use load::LoadError;
+pub(crate) use load::explain_certificate;
+pub use nodes::NodeTls;
 
 use crate::clock::Clock;
 use crate::listener::Security;
