@@ -9,7 +9,7 @@ use larder_protocol::reply::resp::Replication;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
-    Conversation, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer, WatchRefusal,
+    Conversation, Group, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer, WatchRefusal,
 };
 use larder_store::LimitRefused;
 use std::ops::RangeInclusive;
@@ -46,7 +46,7 @@ impl Host for Server {
         }
     }
 
-    fn open_route(&self, conversation: Conversation) -> Box<dyn Route> {
+    fn open_route(&self, _: Group, conversation: Conversation) -> Box<dyn Route> {
         self.forwarder.open(conversation)
     }
 

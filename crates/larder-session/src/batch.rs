@@ -46,6 +46,9 @@ pub(crate) struct Batch<'b> {
 }
 
 impl Batch<'_> {
+    /// How many requests it has at most.
+    pub(crate) const LEN_MAX: usize = BATCH_MAX;
+
     /// Counts the first `done` requests. Look-ups of the fast path are all that is left, so a batch of
     /// nothing else is not looked through.
     #[inline]
@@ -306,18 +309,7 @@ impl<E: Engine> Session<E> {
             if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
                 return (done, end, Flow::Continue);
             }
-            let flow = match &ready.what {
-                // The fast path does not change the parser.
-                What::Set(index) => {
-                    let Some(set) = batch.sets.get(*index) else { continue };
-                    self.answer_set(cx, set, ready.hash, output)
-                }
-                What::Get(get) => self.answer_get(cx, get, ready.hash, output),
-                What::Other(index) => {
-                    let Some(other) = batch.others.get(*index) else { continue };
-                    self.answer_other(cx, other, ready.hash, output, scratch)
-                }
-            };
+            let flow = self.answer_one(cx, batch, ready, output, scratch);
             match flow {
                 Flow::Continue => end = ready.end,
                 Flow::Wait => return (done, end, Flow::Wait),
@@ -325,6 +317,30 @@ impl<E: Engine> Session<E> {
             }
         }
         (batch.ready.len(), end, Flow::Continue)
+    }
+
+    /// Answers a request of a batch.
+    #[inline(always)]
+    pub(crate) fn answer_one<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        batch: &Batch<'_>,
+        ready: &Ready<'_>,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Flow {
+        match &ready.what {
+            // The fast path does not change the parser.
+            What::Set(index) => match batch.sets.get(*index) {
+                Some(set) => self.answer_set(cx, set, ready.hash, output),
+                None => Flow::Continue,
+            },
+            What::Get(get) => self.answer_get(cx, get, ready.hash, output),
+            What::Other(index) => match batch.others.get(*index) {
+                Some(other) => self.answer_other(cx, other, ready.hash, output, scratch),
+                None => Flow::Continue,
+            },
+        }
     }
 }
 

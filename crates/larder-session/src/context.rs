@@ -82,6 +82,8 @@ pub(crate) struct Turn {
     /// How many requests it may still answer.
     pub(crate) left: usize,
     pub(crate) answered: AnsweredCounts,
+    /// Some answers are written, and not in the output yet.
+    pub(crate) keeps_answers: bool,
 }
 
 /// The result of one step of a turn: the input that it consumed and, if the turn ends with it, what the

@@ -7,7 +7,7 @@
 use crate::batch::{Batch, BatchEnd, Ready, What, class_of};
 use crate::context::{Context, Next, Step, Turn};
 use crate::pending::{Body, Forwarded, Passing, Pending};
-use crate::route::{Conversation, Owner, Routed};
+use crate::route::{Conversation, Group, Owner, Passed, Routed};
 use crate::session::Session;
 use crate::{Host, read_only, servers};
 use larder_operations::CommandClass;
@@ -33,8 +33,25 @@ fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     }
 }
 
+/// Answers a request about items that nobody could answer.
+pub(crate) fn refuse(batch: &Batch<'_>, ready: &Ready<'_>, output: &mut Vec<u8>) {
+    match ready.what {
+        What::Get(get) => reply::no_leader(&get.get().format, output),
+        What::Set(index) => {
+            let Some(set) = batch.sets.get(index) else { return };
+            reply::no_leader(&set.store().format, output);
+        }
+        What::Other(index) => {
+            let other = batch.others.get(index);
+            if let Some(format) = other.and_then(|other| format(&other.request)) {
+                reply::no_leader(format, output);
+            }
+        }
+    }
+}
+
 /// Whether a request of a batch changes items.
-fn changes(batch: &Batch<'_>, ready: &Ready<'_>) -> bool {
+pub(crate) fn changes(batch: &Batch<'_>, ready: &Ready<'_>) -> bool {
     match ready.what {
         What::Get(_) => false,
         What::Set(_) => true,
@@ -58,10 +75,19 @@ fn count_reads(batch: &Batch<'_>) -> usize {
 }
 
 impl<E: Engine> Session<E> {
-    /// Whether another node answers requests about items.
+    /// Whether another node answers some requests about items.
     #[inline]
     pub(crate) fn is_elsewhere<H: Host>(cx: &Context<'_, E, H>) -> bool {
-        cx.settings.forwards && cx.host.owner() != Owner::Here
+        cx.settings.forwards && (cx.host.owner() != Owner::Here || cx.host.division().is_some())
+    }
+
+    /// The group whose leader answers requests for a key, if that is not this server.
+    pub(crate) fn elsewhere<H: Host>(cx: &Context<'_, E, H>, key: &[u8]) -> Option<Group> {
+        if !cx.settings.forwards {
+            return None;
+        }
+        let group = cx.host.division().map_or(Group::OWN, |division| division.group_of(key));
+        (group != Group::OWN || cx.host.owner() != Owner::Here).then_some(group)
     }
 
     /// Whether another node answers requests about items, and this one may answer look-ups from its copy.
@@ -97,6 +123,9 @@ impl<E: Engine> Session<E> {
                 batch_end = BatchEnd::Full;
             }
             None => (),
+        }
+        if cx.host.division().is_some() {
+            return self.scatter_batch(cx, (batch, batch_end), input, turn, output, scratch);
         }
         match owner {
             Owner::Here => {
@@ -181,7 +210,7 @@ impl<E: Engine> Session<E> {
         }
         if forwarded.has_requests() {
             turn.left = turn.left.saturating_sub(forwarded.requests);
-            return self.forward(cx, input, forwarded);
+            return self.forward(cx, Conversation::Memcached, input, forwarded);
         }
         if batch.ready.is_empty() {
             return self.after_batch(cx, batch_end, input, turn, scratch);
@@ -190,30 +219,31 @@ impl<E: Engine> Session<E> {
         self.answer_gathered(cx, &batch, BatchEnd::Full, input, turn, output, scratch)
     }
 
-    /// Sends requests at the beginning of the input to whoever answers them.
-    fn forward<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        input: &[u8],
-        forwarded: Forwarded,
-    ) -> Step {
-        self.forward_as(cx, Conversation::Memcached, input, forwarded)
-    }
-
-    /// The same in another protocol.
-    pub(crate) fn forward_as<H: Host>(
+    /// Sends requests at the beginning of the input to the leader of this server's group.
+    pub(crate) fn forward<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         conversation: Conversation,
         input: &[u8],
-        forwarded: Forwarded,
+        mut forwarded: Forwarded,
     ) -> Step {
-        let waker = (cx.waker)();
-        let open = || cx.host.open_route(conversation);
-        let route = self.aside().route.get_or_insert_with(open);
-        route.pass(input.get(..forwarded.len).unwrap_or_default(), false, &waker);
+        let bytes = input.get(..forwarded.len).unwrap_or_default();
+        forwarded.to = (Group::OWN, self.pass(cx, Group::OWN, conversation, bytes));
         self.pending = Pending::Forwarded(Box::new(forwarded));
         Step::end(0, Next::Wait)
+    }
+
+    /// Sends complete requests to the leader of a group.
+    pub(crate) fn pass<H: Host>(
+        &mut self,
+        cx: &Context<'_, E, H>,
+        group: Group,
+        conversation: Conversation,
+        bytes: &[u8],
+    ) -> Passed {
+        let waker = (cx.waker)();
+        let open = || cx.host.open_route(group, conversation);
+        self.aside().routes.get_or(group, open).pass(bytes, false, &waker)
     }
 
     /// Looks what has become of requests that were forwarded.
@@ -226,14 +256,18 @@ impl<E: Engine> Session<E> {
         turn: &mut Turn,
         output: &mut Vec<u8>,
     ) -> Step {
-        let Some(route) = &mut self.aside().route else { return Step::end(0, Next::Close) };
+        let (group, passed) = forwarded.to;
+        let Some(route) = self.aside().routes.get(group) else {
+            return Step::end(0, Next::Close);
+        };
         let is_full = output.len() > cx.settings.output_max;
         if forwarded.waits_for_room && !is_full {
             forwarded.waits_for_room = false;
             route.go_on();
         }
         let before = output.len();
-        let routed = if forwarded.waits_for_room { Routed::Waiting } else { route.take(output) };
+        let routed =
+            if forwarded.waits_for_room { Routed::Waiting } else { route.take(passed, output) };
         forwarded.has_output |= output.len() > before;
         match routed {
             Routed::Waiting | Routed::More => {
@@ -245,7 +279,7 @@ impl<E: Engine> Session<E> {
             Routed::Done => {
                 turn.answered.add_all(&forwarded.answered);
                 self.parser = forwarded.parser;
-                self.take_forwarded(cx, &forwarded)
+                self.take_answered(cx, forwarded.is_script, forwarded.len)
             }
             Routed::Close => Step::end(0, Next::Close),
             Routed::Again | Routed::Nobody if forwarded.refusal.is_some() => {
@@ -262,12 +296,17 @@ impl<E: Engine> Session<E> {
     }
 
     /// Removes answered requests from where they are.
-    fn take_forwarded<H: Host>(&mut self, cx: &Context<'_, E, H>, forwarded: &Forwarded) -> Step {
-        if !forwarded.is_script {
-            return Step::go_on(forwarded.len);
+    pub(crate) fn take_answered<H: Host>(
+        &mut self,
+        cx: &Context<'_, E, H>,
+        is_script: bool,
+        len: usize,
+    ) -> Step {
+        if !is_script {
+            return Step::go_on(len);
         }
         if let Some(state) = &mut self.resp {
-            state.advance_script(forwarded.len, cx.host);
+            state.advance_script(len, cx.host);
         }
         Step::go_on(0)
     }
@@ -285,33 +324,23 @@ impl<E: Engine> Session<E> {
         if self.resp.is_some() {
             (0..forwarded.requests)
                 .for_each(|_| resp_reply::error(&CommandError::NoLeader, output));
-            return self.take_forwarded(cx, forwarded);
+            return self.take_answered(cx, forwarded.is_script, forwarded.len);
         }
         let mut scratch = [0; KEY_LEN_MAX];
         let mut batch = Batch::default();
         self.gather(cx.operations.engine, input, forwarded.requests, &mut scratch, &mut batch);
         for ready in &batch.ready {
-            match ready.what {
-                What::Get(get) => reply::no_leader(&get.get().format, output),
-                What::Set(index) => {
-                    let Some(set) = batch.sets.get(index) else { continue };
-                    reply::no_leader(&set.store().format, output);
-                }
-                What::Other(index) => {
-                    let Some(other) = batch.others.get(index) else { continue };
-                    self.parser = other.parser;
-                    if let Some(format) = format(&other.request) {
-                        reply::no_leader(format, output);
-                    }
-                    // The client takes the error for the end of the answer.
-                    if self.parser.abandon_line() {
-                        self.pending = Pending::SwallowLine;
-                        return Step::go_on(ready.end);
-                    }
-                    if let Request::Noop(format) = &other.request {
-                        reply::noop(format, output);
-                    }
-                }
+            refuse(&batch, ready, output);
+            let What::Other(index) = ready.what else { continue };
+            let Some(other) = batch.others.get(index) else { continue };
+            self.parser = other.parser;
+            // The client takes the error for the end of the answer.
+            if self.parser.abandon_line() {
+                self.pending = Pending::SwallowLine;
+                return Step::go_on(ready.end);
+            }
+            if let Request::Noop(format) = &other.request {
+                reply::noop(format, output);
             }
         }
         Step::go_on(forwarded.len)
@@ -322,19 +351,21 @@ impl<E: Engine> Session<E> {
     pub(crate) fn forward_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
+        group: Group,
         body: &Body<'_>,
         input: &[u8],
     ) -> Step {
         let waker = (cx.waker)();
-        let open = || cx.host.open_route(Conversation::Memcached);
-        let route = self.aside().route.get_or_insert_with(open);
+        let open = || cx.host.open_route(group, Conversation::Memcached);
+        let route = self.aside().routes.get_or(group, open);
         if !route.has_room(&waker) {
             return Step::end(0, Next::Wait);
         }
-        route.pass(input.get(..body.head_len).unwrap_or_default(), true, &waker);
+        let passed = route.pass(input.get(..body.head_len).unwrap_or_default(), true, &waker);
         let mut then = Vec::new();
         reply::no_leader(&body.store.format, &mut then);
-        let passing = Passing { left: body.body_len, parser: self.parser, then };
+        let passing =
+            Passing { to: (group, passed), left: body.body_len, parser: self.parser, then };
         self.pending = Pending::Passing(Box::new(passing));
         Step::go_on(body.head_len)
     }
@@ -348,9 +379,12 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Step {
-        let Some(route) = &mut self.aside().route else { return Step::end(0, Next::Close) };
+        let (group, passed) = passing.to;
+        let Some(route) = self.aside().routes.get(group) else {
+            return Step::end(0, Next::Close);
+        };
         let waker = (cx.waker)();
-        match route.take(output) {
+        match route.take(passed, output) {
             Routed::Waiting => (),
             Routed::Again | Routed::Nobody => {
                 let Passing { left, then, .. } = *passing;
@@ -375,6 +409,7 @@ impl<E: Engine> Session<E> {
             return Step::go_on(bytes.len());
         }
         let mut forwarded = Forwarded::new(passing.parser);
+        forwarded.to = passing.to;
         forwarded.add(0, Some(CommandClass::Store), true);
         forwarded.refusal = Some(passing.then);
         self.pending = Pending::Forwarded(Box::new(forwarded));

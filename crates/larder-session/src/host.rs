@@ -1,6 +1,6 @@
 //! The interface through which a session calls the server.
 
-use crate::route::{Conversation, NoRoute, Owner, Route};
+use crate::route::{Conversation, Group, NoRoute, Owner, Route};
 use larder_operations::Latencies;
 use larder_protocol::reply::resp::Replication;
 use larder_protocol::reply::{PrefixCounts, Servers, StatsRefusal};
@@ -31,13 +31,19 @@ pub trait Host {
         false
     }
 
-    /// Who answers requests about items. Sessions ask with every batch of requests, if [`crate::Settings::forwards`].
+    /// Who answers requests about items of this server's group. Sessions ask with every batch of requests, if
+    /// [`crate::Settings::forwards`].
     fn owner(&self) -> Owner {
         Owner::Here
     }
 
-    /// The way to who answers requests about items, if that is not [`Owner::Here`].
-    fn open_route(&self, _conversation: Conversation) -> Box<dyn Route> {
+    /// How keys are divided among groups; `None` if this server's group has all. Sessions ask as above.
+    fn division(&self) -> Option<&dyn Division> {
+        None
+    }
+
+    /// The way to who answers requests about items of a group, if that is not this server.
+    fn open_route(&self, _group: Group, _conversation: Conversation) -> Box<dyn Route> {
         Box::new(NoRoute)
     }
 
@@ -135,6 +141,18 @@ pub trait Host {
 
     /// Remembers a setting for `stats settings`.
     fn set(&self, _tuning: Tuning) {}
+}
+
+/// How keys are divided among groups.
+pub trait Division {
+    /// The group that has a key.
+    fn group_of(&self, key: &[u8]) -> Group;
+
+    /// All groups, in order; this server's own is among them.
+    fn groups(&self) -> Vec<Group>;
+
+    /// Rises when keys get to other groups.
+    fn version(&self) -> u64;
 }
 
 /// A request that is counted by prefix. Meta requests are not.

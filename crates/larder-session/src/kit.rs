@@ -4,8 +4,8 @@
 //! what a driver does for a session; [`Kit`] is the server, with a clock that only its owner moves.
 
 use crate::{
-    Context, Conversation, Host, Next, Owner, Progress, Route, Session, Settings, State,
-    StatsAnswer,
+    Context, Conversation, Division, Group, Host, Next, Owner, Progress, Route, Session, Settings,
+    State, StatsAnswer,
 };
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
 use larder_protocol::reply::resp::Replication;
@@ -19,7 +19,7 @@ use std::task::Waker;
 pub const START: Seconds = Seconds(1_700_000_000);
 
 /// Makes the way to another node.
-pub type OpenRoute = Box<dyn Fn(Conversation) -> Box<dyn Route> + Send>;
+pub type OpenRoute = Box<dyn Fn(Group, Conversation) -> Box<dyn Route> + Send>;
 
 /// The host of the sessions of a kit.
 pub struct KitHost {
@@ -27,14 +27,18 @@ pub struct KitHost {
     pub memory_limit: usize,
     /// The names and passwords of the users.
     pub users: Vec<(&'static [u8], &'static [u8])>,
-    /// Another node answers requests about items, by way of this.
+    /// Other nodes answer requests about items, by way of this.
     pub leader: Option<OpenRoute>,
-    /// Look-ups are answered here all the same.
+    /// Look-ups of this group's items are answered here all the same.
     pub reads_copy: bool,
     /// The servers of the cluster, if there is one.
     pub servers: Option<Servers>,
     /// What the server is to other servers.
     pub replication: Option<Replication>,
+    /// All requests for this group's items are.
+    pub leads: bool,
+    /// How keys are divided among groups.
+    pub division: Option<Box<dyn Division + Send>>,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
@@ -50,6 +54,8 @@ impl KitHost {
             reads_copy: false,
             servers: None,
             replication: None,
+            leads: false,
+            division: None,
             reserved,
             has_authenticated,
         }
@@ -95,15 +101,20 @@ impl Host for KitHost {
 
     fn owner(&self) -> Owner {
         match (&self.leader, self.reads_copy) {
+            _ if self.leads => Owner::Here,
             (None, _) => Owner::Here,
             (Some(_), false) => Owner::Elsewhere,
             (Some(_), true) => Owner::ElsewhereButReads,
         }
     }
 
-    fn open_route(&self, conversation: Conversation) -> Box<dyn Route> {
+    fn division(&self) -> Option<&dyn Division> {
+        self.division.as_ref().map(|division| &**division as &dyn Division)
+    }
+
+    fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {
         let open = self.leader.as_ref().expect("it is asked for only if there is one");
-        open(conversation)
+        open(group, conversation)
     }
 
     fn servers(&self) -> Option<Servers> {

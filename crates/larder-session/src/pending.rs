@@ -3,10 +3,13 @@
 
 use crate::dump::Dump;
 use crate::resp::scan::Scanning;
+use crate::route::{Group, Passed};
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, Tags};
 use larder_protocol::{Parser, Store};
 use larder_store::{Engine, Lease, Refusal};
+use std::collections::VecDeque;
+use std::ops::Range;
 
 /// The work that a session has to finish before it parses the next request.
 ///
@@ -20,6 +23,7 @@ use larder_store::{Engine, Lease, Refusal};
 ///                             Sending ── all out ──▶ Nothing
 ///
 ///  Forwarded, from Nothing and back, or over Passing: requests that another node answers
+///  Scattered, from Nothing and back: requests that several nodes answer, this one among them
 ///  Dumping and Scanning, from Nothing and back: commands that show all items, or some
 ///  Watching, from Nothing: until the connection ends
 /// ```
@@ -34,6 +38,8 @@ pub(crate) enum Pending<E: Engine> {
     SwallowLine,
     /// Waits for the answers to requests that were forwarded.
     Forwarded(Box<Forwarded>),
+    /// Waits for the answers to requests that several groups have been sent.
+    Scattered(Box<Scattered<E>>),
     /// Forwards a value in pieces.
     Passing(Box<Passing>),
     /// Receives a value in pieces.
@@ -61,7 +67,7 @@ impl<E: Engine> Pending<E> {
             Self::Arriving(arriving) => arriving.head.capacity(),
             Self::Scanning(scanning) => scanning.reserved,
             Self::Nothing | Self::Swallow { .. } | Self::SwallowLine => 0,
-            Self::Forwarded(_) | Self::Passing(_) => 0,
+            Self::Forwarded(_) | Self::Scattered(_) | Self::Passing(_) => 0,
             Self::Sending(_) | Self::Dumping(_) | Self::Watching(_) => 0,
         }
     }
@@ -147,6 +153,15 @@ impl<L: Lease> Sending<L> {
         self.lease.len()
     }
 
+    /// Leaves out what ends the answer. False if the answer does not end with that.
+    pub(crate) fn leave_end_out(&mut self, end: &[u8]) -> bool {
+        let is_right = self.tail.ends_with(end);
+        if is_right {
+            self.tail.truncate(self.tail.len() - end.len());
+        }
+        is_right
+    }
+
     /// Copies as much as fits into the output. Returns true when everything is copied.
     pub(crate) fn proceed(&mut self, output_max: usize, output: &mut Vec<u8>) -> bool {
         while self.at < self.lease.len() {
@@ -171,6 +186,8 @@ pub(crate) struct Forwarded {
     pub(crate) len: usize,
     /// How many there are.
     pub(crate) requests: usize,
+    /// Where they went.
+    pub(crate) to: (Group, Passed),
     /// The state of the parser after them.
     pub(crate) parser: Parser,
     /// They may be sent again.
@@ -188,9 +205,64 @@ pub(crate) struct Forwarded {
 
 /// A store whose value is forwarded as it arrives.
 pub(crate) struct Passing {
+    pub(crate) to: (Group, Passed),
     pub(crate) left: u64,
     pub(crate) parser: Parser,
     pub(crate) then: Vec<u8>,
+}
+
+/// Requests that several groups answer. They stay in the input until all are answered.
+pub(crate) struct Scattered<E: Engine> {
+    /// What is not answered yet, in order.
+    pub(crate) parts: VecDeque<Part<E>>,
+    /// A value of this server's that is being written.
+    pub(crate) sending: Option<Box<Sending<E::Lease>>>,
+    /// The bytes of the input that all take.
+    pub(crate) len: usize,
+    pub(crate) answered: AnsweredCounts,
+    /// The rest of the first answer is to be asked for when there is room for it.
+    pub(crate) waits_for_room: bool,
+    /// The last one is a key of a line that ends there with an error.
+    pub(crate) swallows_line: bool,
+    /// They are requests of a transaction in RESP, or one that came as a line, and not in the input.
+    pub(crate) is_script: bool,
+}
+
+/// A request of those, or a key of a line of keys.
+pub(crate) struct Part<E: Engine> {
+    pub(crate) request: PartBytes,
+    pub(crate) state: PartState<E>,
+    /// What ends its answer, and is not shown because other parts of the same answer follow. An answer that does not
+    /// end with it is an error.
+    pub(crate) unshown: Vec<u8>,
+    /// It belongs to the same answer as the part before it: none is shown behind an error there.
+    pub(crate) continues: bool,
+    /// Nothing of it is shown.
+    pub(crate) is_dropped: bool,
+    /// It may be sent again when nobody knows whether it was carried out.
+    pub(crate) is_repeatable: bool,
+    /// What has come of its answer and is not shown yet.
+    pub(crate) answer: Vec<u8>,
+    pub(crate) is_begun: bool,
+}
+
+/// Where the bytes of a part are.
+pub(crate) enum PartBytes {
+    /// In the input.
+    At(Range<usize>),
+    /// Here: the key of a line, as a line of its own.
+    Own(Vec<u8>),
+}
+
+/// Where a part is answered.
+pub(crate) enum PartState<E: Engine> {
+    /// It is: this server has done that. A long value follows the answer so far.
+    Here(Option<Box<Sending<E::Lease>>>),
+    /// It could not be: the answer is an error.
+    Refused,
+    /// Nobody knows whether it was carried out.
+    Lost,
+    There(Group, Passed),
 }
 
 impl Forwarded {
@@ -198,6 +270,7 @@ impl Forwarded {
         Self {
             len: 0,
             requests: 0,
+            to: (Group::OWN, Passed::default()),
             parser,
             is_repeatable: true,
             has_output: false,

@@ -25,14 +25,14 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let (store, body_len) = (&body.store, body.body_len);
-        if Self::is_elsewhere(cx) {
+        if let Some(group) = Self::elsewhere(cx, store.key.decode(scratch)) {
             if self.is_forwarded {
                 return Step::end(0, Next::Abandon);
             }
             // A short one is forwarded when it has arrived.
             return match body_len <= BUFFERED_BODY_MAX {
                 true => Step::end(0, Next::Read { wanted: missing(body, input) }),
-                false => self.forward_body(cx, body, input),
+                false => self.forward_body(cx, group, body, input),
             };
         }
         if cx.settings.read_only {
@@ -119,6 +119,9 @@ impl<E: Engine> Session<E> {
             Pending::SwallowLine => self.resume_line(input),
             Pending::Forwarded(forwarded) => {
                 self.resume_forwarded(cx, forwarded, input, turn, output)
+            }
+            Pending::Scattered(scattered) => {
+                self.resume_scattered(cx, scattered, input, turn, output)
             }
             Pending::Passing(passing) => self.resume_passing(cx, passing, input, output),
             Pending::Arriving(arriving) => self.resume_arriving(cx, arriving, input, turn, output),
@@ -236,8 +239,8 @@ impl<E: Engine> Session<E> {
         let mut scratch = [0; KEY_LEN_MAX];
         let bytes = store.key.decode(&mut scratch);
         let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
-        if Self::is_elsewhere(cx) {
-            // This server led when the value began to arrive.
+        if Self::elsewhere(cx, bytes).is_some() {
+            // This server had the key when the value began to arrive.
             let mut then = Vec::new();
             reply::no_leader(&store.format, &mut then);
             cx.host.release(head_len);

@@ -4,7 +4,7 @@ use crate::Host;
 use crate::context::{Context, Next, Progress, Step, Turn};
 use crate::pending::Pending;
 use crate::resp::state;
-use crate::route::{Conversation, Route};
+use crate::route::{Conversation, Routes};
 use larder_operations::{AnsweredCounts, Tags};
 use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
 use larder_store::{Acknowledged, Delivery, Engine};
@@ -60,12 +60,12 @@ pub(crate) struct Aside<E: Engine> {
     /// The position that replicas have to acknowledge before the answers of the last turn are sent.
     held: Option<E::Position>,
     /// Where requests about items are forwarded to, if they are.
-    pub(crate) route: Option<Box<dyn Route>>,
+    pub(crate) routes: Routes,
 }
 
 impl<E: Engine> Default for Aside<E> {
     fn default() -> Self {
-        Self { fetches: Fetches::default(), held: None, route: None }
+        Self { fetches: Fetches::default(), held: None, routes: Routes::default() }
     }
 }
 
@@ -178,7 +178,7 @@ impl<E: Engine> Session<E> {
             Pending::Nothing => State::Waiting,
             Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
             Pending::Arriving(_) | Pending::Passing(_) => State::Receiving,
-            Pending::Forwarded(_) => State::Fetching,
+            Pending::Forwarded(_) | Pending::Scattered(_) => State::Fetching,
             Pending::Sending(_) => State::Sending,
             Pending::Dumping(_) | Pending::Scanning(_) => State::Dumping,
             Pending::Watching(_) => State::Watching,
@@ -189,6 +189,7 @@ impl<E: Engine> Session<E> {
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
             Pending::Sending(sending) => sending.len(),
+            Pending::Scattered(scattered) => scattered.leased_bytes(),
             _ => 0,
         }
     }
@@ -245,10 +246,10 @@ impl<E: Engine> Session<E> {
         let mut scratch = [0; KEY_LEN_MAX];
         let before = output.len();
         let left = cx.settings.requests_per_turn.max(1);
-        let mut turn = Turn { left, answered: AnsweredCounts::default() };
+        let mut turn = Turn { left, answered: AnsweredCounts::default(), keeps_answers: false };
         let (consumed, next) = self.take_turn(cx, input, &mut turn, output, &mut scratch);
-        let position =
-            if output.len() > before { cx.operations.engine.ack_position() } else { None };
+        let has_answered = output.len() > before || turn.keeps_answers;
+        let position = if has_answered { cx.operations.engine.ack_position() } else { None };
         cx.operations.engine.end_batch();
         match next {
             // All requests are answered, so nothing waits for what is still being read.
@@ -283,10 +284,10 @@ impl<E: Engine> Session<E> {
         self.aside.get_or_insert_default()
     }
 
-    /// Ends the way of requests to another node: the next ones are in another protocol.
-    pub(crate) fn leave_route(&mut self) {
+    /// Ends the ways of requests to other nodes: the next ones are in another protocol.
+    pub(crate) fn leave_routes(&mut self) {
         if let Some(aside) = &mut self.aside {
-            aside.route = None;
+            aside.routes = Routes::default();
         }
     }
 
@@ -326,7 +327,7 @@ impl<E: Engine> Session<E> {
         let Some(aside) = &mut self.aside else { return };
         aside.fetches.reads.retain(is_kept);
         aside.fetches.tags = aside.fetches.tags.take().filter(|_| keeps_tags);
-        if aside.fetches.is_empty() && aside.held.is_none() && aside.route.is_none() {
+        if aside.fetches.is_empty() && aside.held.is_none() && aside.routes.is_empty() {
             self.aside = None;
         }
     }

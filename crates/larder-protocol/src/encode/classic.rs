@@ -5,7 +5,7 @@
 
 use super::{NewItem, WireKey, push_block, push_expiry, push_value};
 use crate::number::{push, push_len};
-use crate::request::{Credentials, Exptime, StoreMode};
+use crate::request::{Credentials, Exptime, Get, ReplyFormat, StoreMode};
 
 /// `get`: the values of one key or more. Answered by a hit for each key that is found, in their
 /// order, and [`End`](crate::answer::Answer::End).
@@ -97,6 +97,20 @@ impl<'o> KeyLine<'o> {
         keys.into_iter().for_each(|key| self.push(key));
         self.end();
     }
+}
+
+/// A key of a line that was parsed, as a line of its own.
+pub fn one_of_line(get: &Get<'_>, out: &mut Vec<u8>) {
+    let with_cas = matches!(get.format, ReplyFormat::Classic(format) if format.with_cas);
+    let line = match (get.touch, with_cas) {
+        (None, false) => KeyLine::get(out),
+        (None, true) => KeyLine::gets(out),
+        (Some(expiry), false) => KeyLine::gat(expiry, out),
+        (Some(expiry), true) => KeyLine::gats(expiry, out),
+    };
+    line.out.push(b' ');
+    line.out.extend_from_slice(get.key.wire);
+    line.end();
 }
 
 /// `touch`: sets when an item expires.

@@ -267,6 +267,20 @@ impl<'b> Request<'b> {
             _ => Err(CommandError::Arity(row.name)),
         }
     }
+
+    /// The keys among its words, if it is a request of this row.
+    pub fn keys(&self, row: &Row) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        let (first, last, step) = row.keys;
+        let words = self.arguments.len() + 1;
+        let first = usize::from(first.unsigned_abs());
+        let last = match usize::from(last.unsigned_abs()) {
+            back if last < 0 => words.saturating_sub(back),
+            last => last,
+        };
+        let count = if first == 0 { 0 } else { (last + 1).saturating_sub(first) };
+        let step = usize::from(step.unsigned_abs()).max(1);
+        self.arguments.skip(first.saturating_sub(1)).take(count).step_by(step)
+    }
 }
 
 #[cfg(test)]

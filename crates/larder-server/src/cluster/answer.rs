@@ -9,7 +9,7 @@ use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
 use larder_session::{Context, Next, Session, Settings};
 use larder_store::Engine;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -42,13 +42,22 @@ pub(crate) struct Answerer<E: Engine> {
 /// A client's connection to the other member.
 struct Forwarded<E: Engine> {
     session: Session<E>,
-    unread: Vec<u8>,
+    /// Requests in order, as they were passed: those of each for themselves.
+    passed: VecDeque<Passed>,
     output: Vec<u8>,
-    /// The last request has not come as a whole.
-    is_partial: bool,
-    /// Some of the requests may have been carried out.
-    has_begun: bool,
+    /// The bytes of answers since the other member has asked for more.
+    sent: usize,
     state: State,
+}
+
+/// Requests that are answered together.
+#[derive(Default)]
+struct Passed {
+    unread: Vec<u8>,
+    /// All of them has come.
+    is_whole: bool,
+    /// It was looked whether this server answers them, and some may have been carried out.
+    has_begun: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,8 +68,9 @@ enum State {
     Waiting,
     /// The other member asks for more when it has room.
     Full,
-    /// The requests are refused until they are complete.
-    Refusing,
+    /// Nothing more is answered: the other member closes its client's connection, or sends the requests to another
+    /// server.
+    Over,
 }
 
 impl<E: Engine> Answerer<E> {
@@ -112,6 +122,7 @@ impl<E: Engine> Answerer<E> {
                     if let Some(conversation) = waiting {
                         let cache = (&mut *engine, &**counters);
                         self.answer(route, conversation, cache, &woken, &mut out);
+                        self.forget_if_over(route, &mut all);
                     }
                 }
             }
@@ -141,40 +152,33 @@ impl<E: Engine> Answerer<E> {
                     .ok_or_else(|| io::Error::other("there is no such protocol"))?;
                 let opened = Forwarded {
                     session: Session::forwarded(conversation),
-                    unread: Vec::new(),
+                    passed: VecDeque::new(),
                     output: Vec::new(),
-                    is_partial: false,
-                    has_begun: false,
+                    sent: 0,
                     state: State::Idle,
                 };
                 all.insert(route, opened);
             }
             Frame::Pass { route, more, bytes } => {
                 let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
-                let begins = !conversation.is_partial;
-                conversation.is_partial = more;
-                if begins {
-                    conversation.has_begun = false;
-                    if !self.group.is_serving() {
-                        conversation.state = State::Refusing;
-                    }
+                if conversation.passed.back().is_none_or(|last| last.is_whole) {
+                    conversation.passed.push_back(Passed::default());
                 }
-                if conversation.state == State::Refusing {
-                    if !more {
-                        conversation.state = State::Idle;
-                    }
-                    if begins {
-                        Frame::Answer { route, end: AnswerEnd::Moved, bytes: b"" }.write(out);
-                    }
-                    return Ok(());
+                if let Some(last) = conversation.passed.back_mut() {
+                    last.unread.extend_from_slice(bytes);
+                    last.is_whole = !more;
                 }
-                conversation.unread.extend_from_slice(bytes);
-                self.answer(route, conversation, cache, woken, out);
+                if conversation.state == State::Idle {
+                    self.answer(route, conversation, cache, woken, out);
+                    self.forget_if_over(route, all);
+                }
             }
             Frame::GoOn { route } => {
                 let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
+                conversation.sent = 0;
                 if conversation.state == State::Full {
                     self.answer(route, conversation, cache, woken, out);
+                    self.forget_if_over(route, all);
                 }
             }
             Frame::Shut { route } => {
@@ -187,6 +191,16 @@ impl<E: Engine> Answerer<E> {
         Ok(())
     }
 
+    /// Ends a conversation in which nothing more is answered: what comes of it later is dropped.
+    fn forget_if_over(&self, route: u64, all: &mut HashMap<u64, Forwarded<E>>) {
+        let is_over = |of: &Forwarded<E>| of.state == State::Over;
+        if all.get(&route).is_some_and(is_over)
+            && let Some(mut conversation) = all.remove(&route)
+        {
+            conversation.session.close(&*self.server);
+        }
+    }
+
     /// Answers what has come, as far as that goes.
     fn answer(
         &self,
@@ -196,16 +210,28 @@ impl<E: Engine> Answerer<E> {
         woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) {
-        let Forwarded { session, unread, output, is_partial, has_begun, state } = conversation;
+        let Forwarded { session, passed, output, sent, state } = conversation;
         let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
-        loop {
+        *state = State::Idle;
+        while let Some(Passed { unread, is_whole, has_begun }) = passed.front_mut() {
+            let had_begun = *has_begun;
+            if !had_begun && !self.group.is_serving() {
+                Frame::Answer { route, end: AnswerEnd::Moved, bytes: b"" }.write(out);
+                *state = State::Over;
+                return;
+            }
+            if !had_begun && *sent > OUTPUT_MAX {
+                Frame::Answer { route, end: AnswerEnd::More, bytes: b"" }.write(out);
+                *state = State::Full;
+                return;
+            }
+            *has_begun = true;
             let now = self.server.clock.moment();
             let operations = OpContext::new(engine, counters, &self.settings.limits, now);
             let (host, settings) = (&*self.server, &self.settings);
             let mut cx = Context { operations, host, settings, waker: &waker };
             let progress = session.receive(&mut cx, unread, output);
             unread.drain(..progress.consumed);
-            let had_begun = std::mem::replace(has_begun, true) && progress.next == Next::Abandon;
             let had_begun = had_begun || progress.consumed > 0 || !output.is_empty();
             let end = match progress.next {
                 _ if progress.hold => {
@@ -217,10 +243,7 @@ impl<E: Engine> Answerer<E> {
                     *state = State::Waiting;
                     return;
                 }
-                Next::Read { .. } if *is_partial => {
-                    *state = State::Idle;
-                    return;
-                }
+                Next::Read { .. } if !*is_whole => return,
                 // It was said that the requests are whole.
                 Next::Read { .. } if !unread.is_empty() => AnswerEnd::Close,
                 Next::Read { .. } => AnswerEnd::Done,
@@ -228,30 +251,37 @@ impl<E: Engine> Answerer<E> {
                 Next::Close => AnswerEnd::Close,
                 Next::Abandon => {
                     output.clear();
-                    unread.clear();
                     if had_begun { AnswerEnd::Close } else { AnswerEnd::Moved }
                 }
             };
-            *state = match end {
-                AnswerEnd::More => State::Full,
-                AnswerEnd::Moved if *is_partial => State::Refusing,
-                _ => State::Idle,
-            };
-            let mut pieces = output.chunks(PIECE_LEN).peekable();
-            while let Some(bytes) = pieces.next() {
-                let end = if pieces.peek().is_some() { AnswerEnd::Follows } else { end };
-                Frame::Answer { route, end, bytes }.write(out);
-            }
-            if output.is_empty() {
-                Frame::Answer { route, end, bytes: b"" }.write(out);
-            }
-            output.clear();
+            *sent += output.len();
+            send(route, output, end, out);
             // What idle conversations keep is not counted.
             output.shrink_to(KEPT_LEN_MAX);
-            unread.shrink_to(KEPT_LEN_MAX);
-            return;
+            *state = match end {
+                AnswerEnd::More => State::Full,
+                AnswerEnd::Moved | AnswerEnd::Close => State::Over,
+                AnswerEnd::Done | AnswerEnd::Follows => State::Idle,
+            };
+            if *state != State::Idle {
+                return;
+            }
+            passed.pop_front();
         }
     }
+}
+
+/// Sends answers in pieces.
+fn send(route: u64, output: &mut Vec<u8>, end: AnswerEnd, out: &mut Vec<u8>) {
+    let mut pieces = output.chunks(PIECE_LEN).peekable();
+    while let Some(bytes) = pieces.next() {
+        let end = if pieces.peek().is_some() { AnswerEnd::Follows } else { end };
+        Frame::Answer { route, end, bytes }.write(out);
+    }
+    if output.is_empty() {
+        Frame::Answer { route, end, bytes: b"" }.write(out);
+    }
+    output.clear();
 }
 
 /// The conversations whose wait for slower storage or acknowledgements is over.

@@ -7,8 +7,8 @@
 use super::group::Group;
 use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame, HelloMember, Purpose, Role};
-use larder_session::{Conversation, Route, Routed};
-use std::collections::HashMap;
+use larder_session::{Conversation, Passed, Route, Routed};
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +30,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 const SLICE: Duration = Duration::from_millis(100);
 /// Bytes that may wait to be sent before sessions have to wait with more of a long value.
 const OUTPUT_MAX: usize = 1 << 20;
+/// After so many bytes of answers more is asked for with the next requests.
+const ASKED_AGAIN_AFTER: usize = 16 << 10;
 /// The bytes of requests in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
-/// A longer buffer is not kept for the next answers.
-const KEPT_LEN_MAX: usize = 4 << 10;
 
 /// The numbers by which members tell each other of conversations.
 const CONVERSATIONS: [(Conversation, u8); 3] =
@@ -102,9 +102,12 @@ struct Output {
 /// What has come for a session.
 #[derive(Debug, Default)]
 struct RouteState {
-    answers: Vec<u8>,
-    /// What has become of its requests.
-    routed: Option<Routed>,
+    /// The requests that were passed and whose answers were not taken yet, in order.
+    passed: VecDeque<Answers>,
+    /// How often requests were passed.
+    passes: u64,
+    /// The bytes of answers that have come since more was asked for.
+    received: usize,
     waker: Option<Waker>,
     /// Since when its requests have waited for a leader, and when something last became of them.
     waits_since: Option<Instant>,
@@ -113,6 +116,15 @@ struct RouteState {
     route: Option<u64>,
     /// Rises when requests are sent: who waits for a leader does so for those of one round.
     round: u64,
+}
+
+/// The answers to requests that were passed together.
+#[derive(Debug)]
+struct Answers {
+    to: Passed,
+    bytes: Vec<u8>,
+    /// What has become of the requests.
+    routed: Option<Routed>,
 }
 
 /// A session's way to the leader.
@@ -137,15 +149,53 @@ impl RouteState {
             self.waits_since = None;
         }
         self.waker = Some(waker.clone());
-        self.routed = None;
     }
 
+    /// Whether nothing has become of some requests yet.
+    fn is_open(&self) -> bool {
+        self.passed.iter().any(|answers| answers.routed.is_none())
+    }
+
+    /// This becomes of all requests that are not answered.
     fn end(&mut self, routed: Routed) {
         self.ended_at = Some(Instant::now());
-        self.routed = Some(routed);
+        for answers in &mut self.passed {
+            if matches!(answers.routed, None | Some(Routed::More)) {
+                answers.routed = Some(routed);
+            }
+        }
+        self.wake();
+    }
+
+    /// Answers to the first requests that are not answered, and what has become of these.
+    fn answer(&mut self, bytes: &[u8], routed: Option<Routed>) {
+        let is_open = |answers: &Answers| answers.routed.is_none();
+        let Some(at) = self.passed.iter().position(is_open) else { return };
+        let Some(answers) = self.passed.get_mut(at) else { return };
+        answers.bytes.extend_from_slice(bytes);
+        answers.routed = routed;
+        self.received += bytes.len();
+        if routed.is_some() {
+            self.ended_at = Some(Instant::now());
+            // The others are taken after these.
+            if at == 0 {
+                self.wake();
+            }
+        }
+    }
+
+    fn wake(&self) {
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }
+    }
+
+    /// What has become of requests that were passed before, if it is no answer.
+    fn failure(&self) -> Option<Routed> {
+        let routed = self.passed.iter().filter_map(|answers| answers.routed);
+        routed
+            .into_iter()
+            .find(|routed| matches!(routed, Routed::Again | Routed::Lost | Routed::Nobody))
     }
 }
 
@@ -184,7 +234,8 @@ impl Forwarder {
         });
         for (whose, round, routed) in ended {
             let mut state = lock(&whose);
-            if state.round == round && state.routed.is_none() {
+            // Who waits for room has passed nothing yet.
+            if state.round == round && (state.is_open() || state.passed.is_empty()) {
                 state.end(routed);
             }
         }
@@ -311,7 +362,7 @@ impl Forwarder {
         let routes = std::mem::take(&mut *lock(&link.routes));
         for (number, whose) in routes {
             let mut state = lock(&whose);
-            if state.route == Some(number) && state.routed.is_none() {
+            if state.route == Some(number) {
                 state.end(Routed::Lost);
             }
         }
@@ -413,12 +464,11 @@ impl Link {
         if state.route != Some(route) {
             return;
         }
-        state.answers.extend_from_slice(bytes);
         match end {
-            AnswerEnd::Follows => (),
-            AnswerEnd::More => state.end(Routed::More),
-            AnswerEnd::Done => state.end(Routed::Done),
-            AnswerEnd::Close => state.end(Routed::Close),
+            AnswerEnd::Follows => state.answer(bytes, None),
+            AnswerEnd::More => state.answer(bytes, Some(Routed::More)),
+            AnswerEnd::Done => state.answer(bytes, Some(Routed::Done)),
+            AnswerEnd::Close => state.answer(bytes, Some(Routed::Close)),
             AnswerEnd::Moved => {
                 // The next leader answers, if there is one soon.
                 lock(&self.routes).remove(&route);
@@ -473,39 +523,38 @@ fn send(link: &Link, route: u64, bytes: &[u8], more: bool) {
 }
 
 impl Route for ToLeader {
-    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
-        {
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> Passed {
+        let (number, is_first) = {
             let mut state = lock(&self.state);
-            state.begin(waker);
-            state.answers.clear();
-            state.round += 1;
-        }
-        let Some((link, route)) = self.link() else {
-            let mut state = lock(&self.state);
-            if state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
-                return state.end(Routed::Nobody);
+            let is_answered =
+                |answers: &Answers| matches!(answers.routed, Some(Routed::Done | Routed::Close));
+            let (is_first, routed) = (state.passed.iter().all(is_answered), state.failure());
+            if is_first {
+                state.begin(waker);
+                state.round += 1;
             }
-            drop(state);
-            self.forwarder.wait(&self.state, Duration::ZERO);
-            return;
+            let to = Passed(state.passes);
+            state.passes += 1;
+            state.passed.push_back(Answers { to, bytes: Vec::new(), routed });
+            if routed.is_some() {
+                return to;
+            }
+            (to, is_first)
         };
-        self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
-        send(&link, route, bytes, more);
-        // The connection may have ended before it was known that something was to come on it.
-        if lock(&link.output).is_closed {
-            let mut state = lock(&self.state);
-            if state.routed.is_none() {
-                state.end(Routed::Lost);
-            }
+        if is_first {
+            self.pass_first(bytes, more);
+        } else if let Some((link, route)) = self.open_conversation() {
+            self.send(&link, route, bytes, more);
         }
+        // Otherwise those before it wait for a leader, and this becomes of it, too, what becomes of them.
+        number
     }
 
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
         lock(&self.state).waker = Some(waker.clone());
         // If it is not there any more, the session is told what has become of it.
-        let on = self.on.as_ref().filter(|(link, route)| lock(&link.routes).contains_key(route));
-        if let Some((link, route)) = on {
-            send(link, *route, bytes, more);
+        if let Some((link, route)) = self.open_conversation() {
+            send(&link, route, bytes, more);
         }
     }
 
@@ -530,29 +579,74 @@ impl Route for ToLeader {
         has_room
     }
 
-    fn take(&mut self, into: &mut Vec<u8>) -> Routed {
+    fn take(&mut self, of: Passed, into: &mut Vec<u8>) -> Routed {
         let mut state = lock(&self.state);
-        into.append(&mut state.answers);
-        if state.answers.capacity() > KEPT_LEN_MAX {
-            state.answers = Vec::new();
+        let Some(at) = state.passed.iter().position(|answers| answers.to == of) else {
+            return Routed::Lost;
+        };
+        let Some(answers) = state.passed.get_mut(at) else { return Routed::Lost };
+        into.append(&mut answers.bytes);
+        let routed = answers.routed.unwrap_or(Routed::Waiting);
+        if routed == Routed::More {
+            answers.routed = None;
+        } else if routed != Routed::Waiting {
+            state.passed.remove(at);
         }
-        let routed = state.routed.unwrap_or(Routed::Waiting);
-        match routed {
-            Routed::Waiting | Routed::Again | Routed::Lost => (),
-            Routed::More => (state.routed, state.waits_since) = (None, None),
-            Routed::Done | Routed::Close | Routed::Nobody => state.waits_since = None,
+        if !matches!(routed, Routed::Waiting | Routed::Again | Routed::Lost) {
+            state.waits_since = None;
         }
         routed
     }
 
     fn go_on(&mut self) {
+        lock(&self.state).received = 0;
         if let Some((link, route)) = &self.on {
             link.append(&Frame::GoOn { route: *route });
         }
     }
+
+    fn forget(&mut self) {
+        // What may still come belongs to no other requests.
+        self.leave();
+        lock(&self.state).passed.clear();
+    }
 }
 
 impl ToLeader {
+    /// Sends requests, none before which wait for their answers; or waits for a leader with them.
+    fn pass_first(&mut self, bytes: &[u8], more: bool) {
+        let Some((link, route)) = self.link() else {
+            let mut state = lock(&self.state);
+            if state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
+                return state.end(Routed::Nobody);
+            }
+            drop(state);
+            return self.forwarder.wait(&self.state, Duration::ZERO);
+        };
+        // Whoever answers stops when so much is under way that this server may not have room for it.
+        let received = lock(&self.state).received;
+        if received >= ASKED_AGAIN_AFTER {
+            lock(&self.state).received = 0;
+            link.append(&Frame::GoOn { route });
+        }
+        self.send(&link, route, bytes, more);
+    }
+
+    fn send(&self, link: &Link, route: u64, bytes: &[u8], more: bool) {
+        self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
+        send(link, route, bytes, more);
+        // The connection may have ended before it was known that something was to come on it.
+        if lock(&link.output).is_closed {
+            lock(&self.state).end(Routed::Lost);
+        }
+    }
+
+    /// The conversation that there is, unless the other side has ended it.
+    fn open_conversation(&self) -> Option<(Arc<Link>, u64)> {
+        let is_open = |(link, route): &&(Arc<Link>, u64)| lock(&link.routes).contains_key(route);
+        self.on.as_ref().filter(is_open).cloned()
+    }
+
     /// Ends the conversation where it was.
     fn leave(&mut self) {
         if let Some((link, route)) = self.on.take() {

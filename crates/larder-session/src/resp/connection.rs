@@ -1,8 +1,8 @@
 //! Commands about the connection and the server, and transactions.
 
+use super::batch::{Outcome, bulk_len_max};
 use super::scan::Scanning;
 use super::state::{State, Transaction};
-use super::turn::{Outcome, bulk_len_max};
 use crate::Host;
 use crate::context::Context;
 use crate::pending::Pending;
@@ -90,7 +90,7 @@ impl<E: Engine> Session<E> {
             Command::Reset => {
                 state.reset();
                 state.release(cx.host);
-                self.leave_route();
+                self.leave_routes();
                 reply::reset(output);
             }
             Command::Quit => {
@@ -102,7 +102,7 @@ impl<E: Engine> Session<E> {
                 let done = greet(cx, state, hello);
                 if done.is_ok() {
                     // It may be another protocol from here on.
-                    self.leave_route();
+                    self.leave_routes();
                     let follows = cx.host.replication().is_some_and(|of| of.link.is_some());
                     reply::hello(state.version, self.client, follows, output);
                 }

@@ -1,7 +1,7 @@
 //! Commands on one item.
 
+use super::batch::Outcome;
 use super::state::State;
-use super::turn::Outcome;
 use crate::Host;
 use crate::context::Context;
 use crate::events::RequestObserver;

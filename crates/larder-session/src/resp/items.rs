@@ -1,9 +1,9 @@
 //! Commands on several items, one after the other. A command that has to wait for an item, or for its
 //! output to be sent, goes on with the next key.
 
+use super::batch::Outcome;
 use super::item::{store, waits};
 use super::state::{Answered, FETCHES_MAX, State};
-use super::turn::Outcome;
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;

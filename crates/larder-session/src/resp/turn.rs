@@ -1,95 +1,22 @@
 //! Reads requests, and answers them in batches.
 
+use super::batch::{BATCH_MAX, BatchEnd, Outcome, Ready, What, bounds, gather};
+use super::scatter::Scatter;
 use super::state::{FETCHES_MAX, State};
 use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
 use crate::pending::{Forwarded, Pending};
 use crate::session::Session;
 use arrayvec::ArrayVec;
-use larder_operations::CommandClass;
 use larder_protocol::Parser;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
-    Bounds, Command, CommandError, KEY_LEN_MAX, ProtocolError, Read, Request, Verb, fast_get,
-    fast_set, read, split_line,
+    Command, CommandError, ProtocolError, Read, Request, Verb, read, split_line,
 };
 use larder_store::{Engine, HashedKey};
 
-// What the protocol lets through can be stored.
-const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
-
-/// The largest batch, for the reasons of memcached's protocol.
-const BATCH_MAX: usize = 32;
-/// The shortest limit of arguments in bytes, however small the largest item may be.
-const BULK_LEN_MIN: usize = 64 << 10;
-/// How much longer than the largest argument a request may be, in bytes.
-const REQUEST_LEN_EXTRA: usize = 64 << 20;
 /// The requests that are kept for `EXEC`, in bytes.
 const TRANSACTION_LEN_MAX: usize = 1 << 20;
-
-/// What has become of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It was answered.
-    Done,
-    /// It was answered in part, and goes on when the output was sent or others had their turns.
-    Paused,
-    /// It waits for [`State::waiting`].
-    Wait,
-    /// The connection is closed.
-    Close,
-}
-
-/// A request of a batch.
-struct Ready<'b> {
-    what: What<'b>,
-    /// The hash of its first key; 0 if there is none.
-    hash: u64,
-    /// Where the next request begins.
-    end: usize,
-}
-
-enum What<'b> {
-    /// A `GET`, and its bytes.
-    Get(&'b [u8], &'b [u8]),
-    /// The key and the value of a `SET` without options, and its bytes.
-    Set(&'b [u8], &'b [u8], &'b [u8]),
-    Request(Request<'b>),
-}
-
-impl What<'_> {
-    /// The class that the request is timed with. One with several keys counts once.
-    fn class(&self) -> CommandClass {
-        let verb = match self {
-            Self::Get(..) => return CommandClass::Get,
-            Self::Set(..) => return CommandClass::Store,
-            Self::Request(request) => request.row().map(|(_, verb)| verb),
-        };
-        match verb {
-            Ok(Verb::Get | Verb::GetRange | Verb::MGet | Verb::StrLen) => CommandClass::Get,
-            Ok(Verb::Exists | Verb::Type | Verb::Ttl | Verb::PTtl) => CommandClass::Get,
-            Ok(Verb::ExpireTime | Verb::PExpireTime) => CommandClass::Get,
-            Ok(Verb::Set | Verb::SetEx | Verb::PSetEx | Verb::SetNx) => CommandClass::Store,
-            Ok(Verb::GetSet | Verb::MSet | Verb::Append) => CommandClass::Store,
-            Ok(Verb::Del | Verb::Unlink | Verb::GetDel) => CommandClass::Delete,
-            Ok(Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy) => CommandClass::Count,
-            Ok(Verb::Expire | Verb::ExpireAt | Verb::PExpire | Verb::PExpireAt) => {
-                CommandClass::Touch
-            }
-            Ok(Verb::Persist | Verb::Touch | Verb::GetEx) => CommandClass::Touch,
-            _ => CommandClass::Other,
-        }
-    }
-}
-
-/// What follows the requests of a batch.
-enum BatchEnd<'b> {
-    Full,
-    Line { line: &'b [u8], consumed: usize },
-    Nothing { consumed: usize },
-    Incomplete { wanted: usize },
-    Fault(ProtocolError),
-}
 
 impl<E: Engine> Session<E> {
     /// Answers the next requests, as many as the turn may.
@@ -124,10 +51,12 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         let mut script = std::mem::take(&mut state.script);
         let requests = script.requests.get(script.at..).unwrap_or_default();
-        let origin = if script.is_transaction { Origin::Transaction } else { Origin::Client };
+        let origin = if script.is_transaction { Origin::Transaction } else { Origin::Line };
         let step = self.answer_requests(cx, state, requests, turn, output, origin);
-        if let Pending::Forwarded(forwarded) = &mut self.pending {
-            forwarded.is_script = true;
+        match &mut self.pending {
+            Pending::Forwarded(forwarded) => forwarded.is_script = true,
+            Pending::Scattered(scattered) => scattered.is_script = true,
+            _ => (),
         }
         script.at += step.consumed;
         // An inline request may be `EXEC`, which leaves a script of its own.
@@ -152,12 +81,22 @@ impl<E: Engine> Session<E> {
         let max = if state.needs_login() { 1 } else { turn.left.min(BATCH_MAX) };
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
-        if Self::is_elsewhere(cx) {
+        if cx.settings.forwards && cx.host.division().is_some() {
+            let is_script = origin != Origin::Client;
+            match self.scatter_resp(cx, state, input, &batch, turn, is_script) {
+                Scatter::Ends(step) => return step,
+                Scatter::Here(count) if count < batch.len() => {
+                    batch.truncate(count);
+                    batch_end = BatchEnd::Full;
+                }
+                Scatter::Here(_) => (),
+            }
+        } else if Self::is_elsewhere(cx) {
             if self.is_forwarded {
                 return Step::end(0, Next::Abandon);
             }
             // A transaction sees its own changes.
-            let reads_copy = origin == Origin::Client && Self::reads_copy(cx);
+            let reads_copy = origin != Origin::Transaction && Self::reads_copy(cx);
             let reads = if reads_copy { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.answered.keys > 0 {
                 // A request is answered in part, and whoever leads now would answer it from the beginning.
@@ -172,7 +111,7 @@ impl<E: Engine> Session<E> {
             } else if forwarded.has_requests() {
                 turn.left = turn.left.saturating_sub(batch.len());
                 // The conversation is that of the state.
-                return self.forward_as(cx, state.conversation(), input, forwarded);
+                return self.forward(cx, state.conversation(), input, forwarded);
             }
             if reads == 0 && batch.len() > 1 {
                 batch.truncate(1);
@@ -234,7 +173,7 @@ impl<E: Engine> Session<E> {
         Step::end(consumed, Next::Close)
     }
 
-    fn answer_ready<H: Host>(
+    pub(super) fn answer_ready<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
@@ -335,6 +274,8 @@ impl<E: Engine> Session<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Client,
+    /// They came as a line.
+    Line,
     /// They were kept until `EXEC`.
     Transaction,
 }
@@ -405,75 +346,4 @@ fn keep<E: Engine, H: Host>(
     transaction.has_failed = true;
     let why = if fits { CommandError::OutOfMemory } else { CommandError::TransactionTooLarge };
     reply::error(&why, output);
-}
-
-fn bounds<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &State) -> Bounds {
-    let bulk_len_max = bulk_len_max(cx);
-    let request_len_max = bulk_len_max + REQUEST_LEN_EXTRA;
-    Bounds { bulk_len_max, request_len_max, needs_login: state.needs_login() }
-}
-
-/// The longest argument in bytes.
-pub(super) fn bulk_len_max<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> usize {
-    cx.operations.limits.item_size_max.max(BULK_LEN_MIN)
-}
-
-/// Reads the next requests, and prefetches the memory that they will look up.
-fn gather<'b, E: Engine>(
-    engine: &mut E,
-    input: &'b [u8],
-    bounds: &Bounds,
-    max: usize,
-    batch: &mut ArrayVec<Ready<'b>, BATCH_MAX>,
-) -> BatchEnd<'b> {
-    let mut at = 0;
-    let batch_end = loop {
-        if batch.len() == max {
-            break BatchEnd::Full;
-        }
-        let rest = input.get(at..).unwrap_or_default();
-        if !bounds.needs_login
-            && let Some((key, len)) = fast_get(rest)
-            && (1..=KEY_LEN_MAX).contains(&key.len())
-        {
-            at += len;
-            let hash = engine.hash(key);
-            engine.announce(hash);
-            let raw = rest.get(..len).unwrap_or_default();
-            batch.push(Ready { what: What::Get(key, raw), hash, end: at });
-            continue;
-        }
-        if !bounds.needs_login
-            && let Some((key, value, len)) = fast_set(rest)
-            && (1..=KEY_LEN_MAX).contains(&key.len())
-            && value.len() <= bounds.bulk_len_max
-        {
-            at += len;
-            let hash = engine.hash(key);
-            engine.announce(hash);
-            let raw = rest.get(..len).unwrap_or_default();
-            batch.push(Ready { what: What::Set(key, value, raw), hash, end: at });
-            continue;
-        }
-        match read(rest, bounds) {
-            Read::Request { request, consumed } => {
-                at += consumed;
-                let hash = match { request.arguments }.next() {
-                    Some(key) if (1..=KEY_LEN_MAX).contains(&key.len()) => {
-                        let hash = engine.hash(key);
-                        engine.announce(hash);
-                        hash
-                    }
-                    _ => 0,
-                };
-                batch.push(Ready { what: What::Request(request), hash, end: at });
-            }
-            Read::Line { line, consumed } => break BatchEnd::Line { line, consumed },
-            Read::Nothing { consumed } => break BatchEnd::Nothing { consumed },
-            Read::Incomplete { wanted } => break BatchEnd::Incomplete { wanted },
-            Read::Fault(fault) => break BatchEnd::Fault(fault),
-        }
-    };
-    engine.prefetch_announced();
-    batch_end
 }

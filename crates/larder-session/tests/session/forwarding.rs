@@ -4,7 +4,7 @@
 use crate::common::{Kit, Peer, TestEngine, new_kit, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
 use larder_protocol::reply::Servers;
-use larder_session::{Route, Routed, Session};
+use larder_session::{Passed, Route, Routed, Session};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -19,86 +19,112 @@ binary_clients_are_told_of_the_servers }
 /// What becomes of requests, in turn.
 type Fates = Arc<Mutex<Vec<Routed>>>;
 
-/// The leader, in this process. Its answers come in parts of a few bytes.
+/// A kit that several have.
+type Shared<E> = Arc<Mutex<Kit<E>>>;
+
+/// The leader of a group, in this process. Its answers come in parts of a few bytes.
 struct Leader<E: TestEngine> {
-    kit: Arc<Mutex<Kit<E>>>,
+    kit: Shared<E>,
     peer: Peer<E>,
-    request: Vec<u8>,
-    is_complete: bool,
-    answer: Vec<u8>,
-    is_answered: bool,
-    may_go_on: bool,
-    /// Turns in which nothing has come yet.
-    delay: usize,
+    /// Requests in order, those of each [`Route::pass`] for themselves.
+    passed: Vec<Requests>,
+    passes: u64,
+    looks: usize,
+    is_stopped: bool,
     fates: Fates,
-    fate: Routed,
     part_len: usize,
 }
 
+struct Requests {
+    number: Passed,
+    request: Vec<u8>,
+    is_complete: bool,
+    answer: Option<Vec<u8>>,
+    fate: Routed,
+    /// Turns in which nothing has come yet.
+    delay: usize,
+}
+
 impl<E: TestEngine + Send + 'static> Route for Leader<E> {
-    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
-        assert!(!self.is_complete || self.is_answered, "one after the other");
-        if self.is_complete || self.request.is_empty() {
-            (self.is_complete, self.is_answered, self.may_go_on) = (false, false, true);
-            self.request.clear();
-            self.delay = 2;
-            self.fate = self.next_fate(more);
-        }
-        self.request.extend_from_slice(bytes);
-        self.is_complete = !more;
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> Passed {
+        assert!(self.passed.last().is_none_or(|last| last.is_complete), "one after the other");
+        let failed = self.passed.iter().find(|before| before.fate != Routed::Done);
+        let fate = failed.map_or_else(|| self.next_fate(more), |failed| failed.fate);
+        let number = Passed(self.passes);
+        let request = bytes.to_vec();
+        let (is_complete, answer, delay) = (!more, None, 2);
+        self.passed.push(Requests { number, request, is_complete, answer, fate, delay });
+        self.passes += 1;
         waker.wake_by_ref();
+        number
     }
 
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
-        assert!(!self.request.is_empty() && !self.is_complete, "it has begun, and has not ended");
-        self.request.extend_from_slice(bytes);
-        self.is_complete = !more;
+        let last = self.passed.last_mut().expect("it has begun");
+        assert!(!last.is_complete, "it has not ended");
+        last.request.extend_from_slice(bytes);
+        last.is_complete = !more;
         waker.wake_by_ref();
     }
 
     fn has_room(&mut self, waker: &Waker) -> bool {
         waker.wake_by_ref();
-        self.delay = (self.delay + 1) % 3;
-        self.delay > 0
+        self.looks += 1;
+        !self.looks.is_multiple_of(3)
     }
 
-    fn take(&mut self, into: &mut Vec<u8>) -> Routed {
-        if !self.is_complete {
-            return match self.fate {
-                Routed::Again | Routed::Nobody => self.fate,
-                _ => Routed::Waiting,
-            };
+    fn take(&mut self, of: Passed, into: &mut Vec<u8>) -> Routed {
+        let at = self.passed.iter().position(|one| one.number == of).expect("it was passed");
+        let before = self.passed[..at].iter().filter(|one| one.answer.is_none()).count();
+        if before == 0 || self.passed[at].fate == Routed::Done {
+            // Those before it are carried out first.
+            (0..=at).for_each(|at| self.carry_out(at));
         }
-        self.delay = self.delay.saturating_sub(1);
-        if self.delay > 0 || !self.may_go_on {
+        let one = &mut self.passed[at];
+        one.delay = one.delay.saturating_sub(1);
+        if one.fate != Routed::Done {
+            let is_over = one.is_complete || matches!(one.fate, Routed::Again | Routed::Nobody);
+            if one.delay > 0 || !is_over {
+                return Routed::Waiting;
+            }
+            let fate = one.fate;
+            self.passed.remove(at);
+            return fate;
+        }
+        let Some(answer) = &mut one.answer else { return Routed::Waiting };
+        if one.delay > 0 || self.is_stopped {
             return Routed::Waiting;
         }
-        if self.fate != Routed::Done {
-            self.is_answered = true;
-            return self.fate;
-        }
-        if !self.is_answered {
-            self.is_answered = true;
-            self.peer.send(&mut self.kit.lock().unwrap(), &self.request);
-            self.answer.append(&mut self.peer.received);
-            assert!(self.peer.unread.is_empty(), "whole requests are forwarded");
-        }
-        let len = self.part_len.min(self.answer.len());
-        into.extend(self.answer.drain(..len));
-        if !self.answer.is_empty() {
-            self.may_go_on = false;
+        into.extend(answer.drain(..self.part_len.min(answer.len())));
+        if !answer.is_empty() {
+            self.is_stopped = true;
             return Routed::More;
         }
+        self.passed.remove(at);
         if self.peer.is_closed { Routed::Close } else { Routed::Done }
     }
 
     fn go_on(&mut self) {
-        assert!(!self.may_go_on, "only when there is more");
-        self.may_go_on = true;
+        assert!(self.is_stopped, "only when there is more");
+        self.is_stopped = false;
+    }
+
+    fn forget(&mut self) {
+        assert!(!self.passed.iter().any(|one| one.answer.is_some()), "all is taken that is there");
+        self.passed.clear();
     }
 }
 
 impl<E: TestEngine> Leader<E> {
+    fn carry_out(&mut self, at: usize) {
+        let one = &mut self.passed[at];
+        if one.is_complete && one.answer.is_none() && one.fate == Routed::Done {
+            self.peer.send(&mut self.kit.lock().unwrap(), &one.request);
+            assert!(self.peer.unread.is_empty(), "whole requests are forwarded");
+            one.answer = Some(std::mem::take(&mut self.peer.received));
+        }
+    }
+
     fn next_fate(&self, is_long: bool) -> Routed {
         let fates = &mut self.fates.lock().unwrap();
         match fates.first() {
@@ -114,31 +140,41 @@ impl<E: TestEngine> Leader<E> {
 fn follower<E: TestEngine + Send + 'static>(
     fates: &[Routed],
     part_len: usize,
-) -> (Kit<E>, Arc<Mutex<Kit<E>>>) {
+) -> (Kit<E>, Shared<E>) {
+    let (kit, mut leaders) = member(1, false, fates, part_len);
+    (kit, leaders.remove(0))
+}
+
+/// A kit whose requests go to the leaders of this many groups, and these leaders. `are_one`: all have the same items.
+pub(super) fn member<E: TestEngine + Send + 'static>(
+    groups: usize,
+    are_one: bool,
+    fates: &[Routed],
+    part_len: usize,
+) -> (Kit<E>, Vec<Shared<E>>) {
     let mut kit = new_kit::<E>();
-    let leader = Arc::new(Mutex::new(new_kit::<E>()));
-    let at = Arc::clone(&leader);
+    let new = || Arc::new(Mutex::new(new_kit::<E>()));
+    let leaders: Vec<_> =
+        if are_one { vec![new(); groups] } else { (0..groups).map(|_| new()).collect() };
+    let at = leaders.clone();
     let fates: Fates = Arc::new(Mutex::new(fates.to_vec()));
     kit.settings.forwards = true;
     // What it waits for comes by itself.
     kit.complete = Some(|_| ());
-    kit.host.leader = Some(Box::new(move |conversation| {
+    kit.host.leader = Some(Box::new(move |group, conversation| {
         let peer = Peer { session: Session::forwarded(conversation), ..Peer::new() };
         Box::new(Leader {
-            kit: Arc::clone(&at),
+            kit: Arc::clone(&at[usize::from(group.0)]),
             peer,
-            request: Vec::new(),
-            is_complete: false,
-            answer: Vec::new(),
-            is_answered: false,
-            may_go_on: true,
-            delay: 0,
+            passed: Vec::new(),
+            passes: 0,
+            looks: 0,
+            is_stopped: false,
             fates: Arc::clone(&fates),
-            fate: Routed::Done,
             part_len,
         })
     }));
-    (kit, leader)
+    (kit, leaders)
 }
 
 fn same<E: TestEngine + Send + 'static>(
@@ -159,7 +195,7 @@ fn same<E: TestEngine + Send + 'static>(
     Ok(())
 }
 
-fn holds(stream: &[u8], what: &[u8]) -> bool {
+pub(super) fn holds(stream: &[u8], what: &[u8]) -> bool {
     stream.windows(what.len()).any(|bytes| bytes == what)
 }
 
@@ -281,8 +317,8 @@ fn a_long_value_is_refused_in_the_end<E: TestEngine + Send + 'static>() {
         for late in [false, true] {
             let (mut kit, _) = follower::<E>(&[], usize::MAX);
             let open = kit.host.leader.take().unwrap();
-            kit.host.leader = Some(Box::new(move |conversation| {
-                let inner = open(conversation);
+            kit.host.leader = Some(Box::new(move |group, conversation| {
+                let inner = open(group, conversation);
                 Box::new(Late { inner, fate, late, is_complete: false })
             }));
             let delivery = Delivery { pieces: vec![100_000], ..Delivery::at_once() };
@@ -303,24 +339,27 @@ struct Late {
 }
 
 impl Route for Late {
-    fn pass(&mut self, _: &[u8], more: bool, waker: &Waker) {
+    fn pass(&mut self, _: &[u8], more: bool, waker: &Waker) -> Passed {
         self.is_complete = !more;
         waker.wake_by_ref();
+        Passed(0)
     }
 
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
-        self.pass(bytes, more, waker);
+        let _ = self.pass(bytes, more, waker);
     }
 
     fn has_room(&mut self, waker: &Waker) -> bool {
         self.inner.has_room(waker)
     }
 
-    fn take(&mut self, _: &mut Vec<u8>) -> Routed {
+    fn take(&mut self, _: Passed, _: &mut Vec<u8>) -> Routed {
         if self.late && !self.is_complete { Routed::Waiting } else { self.fate }
     }
 
     fn go_on(&mut self) {}
+
+    fn forget(&mut self) {}
 }
 
 /// A request for many keys is half answered when another node begins to lead: it would answer from the beginning.

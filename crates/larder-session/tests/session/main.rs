@@ -26,6 +26,7 @@ mod meaning;
 mod pressure;
 mod read_only;
 mod resp;
+mod scattering;
 mod splits;
 mod streams;
 mod tags;

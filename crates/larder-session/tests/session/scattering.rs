@@ -1,0 +1,216 @@
+//! Sessions of a server whose keys several groups have: whatever the requests are and however they are cut, the answers
+//! are those that one server with all items gives.
+
+use crate::common::{Peer, TestEngine, new_kit, pattern, set, store, text};
+use crate::forwarding::{holds, member};
+use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
+use larder_session::{Division, Group, Routed, Session};
+use proptest::prelude::*;
+use std::cell::Cell;
+
+for_each_engine! { many_groups_answer_as_one nonsense_among_many_groups keys_that_move_are_found
+redis_is_scattered an_error_ends_a_line_of_keys all_groups_are_flushed a_group_without_a_leader
+forwarded_requests_are_answered_by_the_owner_alone }
+
+/// Keys divided by their last byte.
+struct ByLastByte {
+    groups: u16,
+    /// Each time that somebody asks after a key, this many keys have moved before.
+    moves: Cell<u64>,
+    is_moving: bool,
+}
+
+impl Division for ByLastByte {
+    fn group_of(&self, key: &[u8]) -> Group {
+        Group(u16::from(key.last().copied().unwrap_or_default()) % self.groups)
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        (0..self.groups).map(Group).collect()
+    }
+
+    fn version(&self) -> u64 {
+        // Every other time it has changed meanwhile.
+        if self.is_moving {
+            self.moves.set(self.moves.get() + 1);
+        }
+        self.moves.get() / 3
+    }
+}
+
+fn divided(groups: u16) -> Option<Box<dyn Division + Send>> {
+    Some(Box::new(ByLastByte { groups, moves: Cell::new(0), is_moving: groups % 2 == 1 }))
+}
+
+/// Whether the answers of `groups` groups, of which this server leads one if `leads`, are those of one server.
+fn same<E: TestEngine + Send + 'static>(
+    stream: &[u8],
+    delivery: &Delivery,
+    fates: &[Routed],
+    (groups, leads, part_len): (u16, bool, usize),
+) -> Result<(), TestCaseError> {
+    // A walk over items shows those that are here.
+    if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what)) {
+        return Ok(());
+    }
+    let direct = Delivery::at_once().run::<E>(stream);
+    let counts = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas "];
+    let shows_cas = counts.iter().any(|what| holds(stream, what));
+    if shows_cas && leads && groups > 1 {
+        return Ok(());
+    }
+    // Each group has CAS values of its own, so all are one where these are shown.
+    let (mut kit, _) = member::<E>(groups.into(), shows_cas, fates, part_len);
+    kit.host.leads = leads;
+    kit.host.division = divided(groups);
+    if leads && E::WAITS {
+        kit.complete = Some(E::complete_read);
+    }
+    let scattered = delivery.run_in(kit, Peer::new(), stream);
+    prop_assert_eq!(text(&scattered.0), text(&direct.0), "{:?} {:?} {}", delivery, fates, groups);
+    prop_assert_eq!(scattered.1, direct.1);
+    Ok(())
+}
+
+fn many_groups_answer_as_one<E: TestEngine + Send + 'static>() {
+    for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![7, 40], 3)] {
+        let delivery = Delivery { pieces, ..Delivery::at_once() };
+        for leads in [false, true] {
+            same::<E>(SAMPLER, &delivery, &[], (3, leads, part_len)).unwrap();
+        }
+    }
+    let parts = prop_oneof![1..100_usize, Just(usize::MAX), Just(100_000)];
+    let shape = (1..5_u16, any::<bool>(), parts);
+    check(200, (any_stream(200_000), any_delivery(), shape), |(stream, delivery, shape)| {
+        same::<E>(&stream.0, &delivery, &[], shape)
+    });
+}
+
+fn nonsense_among_many_groups<E: TestEngine + Send + 'static>() {
+    let shape = (1..5_u16, any::<bool>(), Just(usize::MAX));
+    check(200, (garbled_stream(1000), any_delivery(), shape), |(stream, delivery, shape)| {
+        same::<E>(&stream.0, &delivery, &[], shape)
+    });
+}
+
+/// Requests that their group has not answered go where their keys are next.
+fn keys_that_move_are_found<E: TestEngine + Send + 'static>() {
+    let fates = prop::collection::vec(prop_oneof![Just(Routed::Done), Just(Routed::Again)], 0..40);
+    let shape = (1..5_u16, any::<bool>(), Just(usize::MAX));
+    let all = (any_stream(1000), any_delivery(), fates, shape);
+    check(200, all, |(stream, delivery, fates, shape)| {
+        same::<E>(&stream.0, &delivery, &fates, shape)
+    });
+}
+
+/// Commands for several keys need them in one group, as in Redis's own clusters.
+fn redis_is_scattered<E: TestEngine + Send + 'static>() {
+    // `a`, `d` and `g` belong to one group; `b` and `c` to two others.
+    let stream = b"set a 5\r\nset b 6\r\nset c 7\r\nget a\r\nget b\r\nget c\r\nincr a\r\nping\r\n\
+        mget a d g a\r\nmset a 1 d 2 g 3\r\nmget g d a\r\ndel a d\r\nexists a d g g\r\n\
+        hello 3\r\nget none\r\nset b 1\r\nmulti\r\nincr b\r\necho hi\r\nget c\r\nexec\r\n\
+        *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nsetx\r\nget\r\n\
+        touch a d g\r\nunlink b\r\nset d 1\r\nset e 2\r\nflushall\r\nget d\r\nget e\r\nquit\r\n";
+    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), stream);
+    assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
+    for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![3, 50], 2)] {
+        for (fates, leads) in [(0, false), (0, true), (8, false), (8, true)] {
+            let (mut kit, _) = member::<E>(3, false, &vec![Routed::Again; fates], part_len);
+            kit.host.leads = leads;
+            kit.host.division = divided(3);
+            if leads && E::WAITS {
+                kit.complete = Some(E::complete_read);
+            }
+            let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
+            let scattered = delivery.run_in(kit, peer(), stream);
+            assert_eq!(
+                text(&scattered.0),
+                text(&direct.0),
+                "{pieces:?} {part_len} {fates} {leads}"
+            );
+        }
+    }
+    let (mut kit, _) = member::<E>(3, false, &[], usize::MAX);
+    kit.host.division = divided(3);
+    let stream = b"set a 5\r\nmget a b\r\nmset a 1 b 2\r\ndel b a\r\nget a\r\n";
+    let (said, is_closed) = Delivery::at_once().run_in(kit, peer(), stream);
+    let refused = "-CROSSSLOT Keys in request don't hash to the same slot\r\n".repeat(3);
+    assert_eq!(String::from_utf8_lossy(&said), format!("+OK\r\n{refused}$1\r\n5\r\n"));
+    assert!(!is_closed);
+}
+
+/// The group of some keys has no leader: the client takes the error for the end of the answer.
+fn an_error_ends_a_line_of_keys<E: TestEngine + Send + 'static>() {
+    let (mut kit, leaders) = member::<E>(2, false, &[Routed::Done, Routed::Nobody], usize::MAX);
+    kit.host.division = divided(2);
+    leaders[1].lock().unwrap().ask(&set("a", b"5"));
+    let keys = " a".repeat(60);
+    let stream = format!("get a b{keys}\r\nversion\r\nget a\r\nget b\r\n");
+    let (said, is_closed) = Delivery::at_once().run_in(kit, Peer::new(), stream.as_bytes());
+    let expected = "VALUE a 0 1\r\n5\r\nSERVER_ERROR no leader\r\nVERSION 1.6.45\r\nVALUE a 0 1\r\n5\r\nEND\r\n\
+         END\r\n";
+    assert_eq!(String::from_utf8_lossy(&said), expected);
+    assert!(!is_closed);
+}
+
+fn all_groups_are_flushed<E: TestEngine + Send + 'static>() {
+    for leads in [false, true] {
+        for (request, answer) in [("flush_all", "OK\r\n"), ("flush_all noreply", "")] {
+            let (mut kit, leaders) = member::<E>(3, false, &[], usize::MAX);
+            kit.host.division = divided(3);
+            kit.host.leads = leads;
+            if leads && E::WAITS {
+                kit.complete = Some(E::complete_read);
+            }
+            let sets: Vec<u8> = ["a", "b", "c"].iter().flat_map(|key| set(key, b"5")).collect();
+            let stream = [&sets, request.as_bytes(), b"\r\nget a b c\r\n"].concat();
+            let (said, _) = Delivery::at_once().run_in(kit, Peer::new(), &stream);
+            let expected = format!("{}{answer}END\r\n", "STORED\r\n".repeat(3));
+            assert_eq!(String::from_utf8_lossy(&said), expected);
+            let flushes = |at: usize| leaders[at].lock().unwrap().counters.thread.cmd_flush.get();
+            assert_eq!([flushes(0), flushes(1), flushes(2)], [u64::from(!leads), 1, 1]);
+        }
+    }
+}
+
+fn a_group_without_a_leader<E: TestEngine + Send + 'static>() {
+    let (mut kit, _) = member::<E>(2, false, &[Routed::Nobody; 20], usize::MAX);
+    kit.host.leads = true;
+    kit.host.division = divided(2);
+    if E::WAITS {
+        kit.complete = Some(E::complete_read);
+    }
+    // `a` belongs to the other group, `b` to this server.
+    let stream = [
+        &b"set b 0 0 1\r\n5\r\nset a 0 0 1\r\n5\r\nget b\r\nget a\r\nmg a v\r\nget b a b\r\nmn\r\n"
+            [..],
+        &store("set a 0 0 250000", &pattern(250_000)),
+        b"flush_all\r\ntouch a 0\r\nversion\r\n",
+    ]
+    .concat();
+    let (said, is_closed) = Delivery::at_once().run_in(kit, Peer::new(), &stream);
+    let no = "SERVER_ERROR no leader\r\n";
+    let b = "VALUE b 0 1\r\n5\r\n";
+    let expected =
+        format!("STORED\r\n{no}{b}END\r\n{no}{no}{b}{no}MN\r\n{no}{no}{no}VERSION 1.6.45\r\n");
+    assert_eq!(String::from_utf8_lossy(&said), expected);
+    assert!(!is_closed);
+}
+
+/// A server that is sent what another group has does not answer it, and does nothing of it.
+fn forwarded_requests_are_answered_by_the_owner_alone<E: TestEngine + Send + 'static>() {
+    for (request, is_own) in [("set b 0 0 1\r\n5\r\n", true), ("set a 0 0 1\r\n5\r\n", false)] {
+        let (mut kit, _) = member::<E>(2, false, &[], usize::MAX);
+        kit.host.leads = true;
+        kit.host.division = divided(2);
+        if E::WAITS {
+            kit.complete = Some(E::complete_read);
+        }
+        let session = Session::forwarded(larder_session::Conversation::Memcached);
+        let mut peer = Peer { session, ..Peer::new() };
+        peer.send(&mut kit, request.as_bytes());
+        assert_eq!(peer.is_closed, !is_own);
+        assert_eq!(text(&peer.received), if is_own { "STORED\\r\\n" } else { "" });
+    }
+}
