@@ -92,6 +92,7 @@ pub(super) enum BatchEnd<'b> {
     Fault(ProtocolError),
 }
 
+#[inline]
 pub(super) fn bounds<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &State) -> Bounds {
     let bulk_len_max = bulk_len_max(cx);
     let request_len_max = bulk_len_max + REQUEST_LEN_EXTRA;
@@ -99,11 +100,13 @@ pub(super) fn bounds<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &State) 
 }
 
 /// The longest argument in bytes.
+#[inline]
 pub(super) fn bulk_len_max<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> usize {
     cx.operations.limits.item_size_max.max(BULK_LEN_MIN)
 }
 
 /// Reads the next requests, and prefetches the memory that they will look up.
+#[inline(always)]
 pub(super) fn gather<'b, E: Engine>(
     engine: &mut E,
     input: &'b [u8],

@@ -23,6 +23,8 @@ pub(super) enum Scatter {
 impl<E: Engine> Session<E> {
     /// Sends the requests of a batch to the groups that have their keys, and answers those of this server's, unless it
     /// begins with some that are all answered here. `is_script`: they are not in the input of the connection.
+    #[cold]
+    #[inline(never)]
     pub(super) fn scatter_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -173,6 +173,7 @@ impl<E: Engine> Session<E> {
         Step::end(consumed, Next::Close)
     }
 
+    #[inline(always)]
     pub(super) fn answer_ready<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
