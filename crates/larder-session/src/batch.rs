@@ -88,19 +88,24 @@ impl Batch<'_> {
     fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
         let mut others = 0;
         for ready in self.ready.iter().take(done) {
-            let class = match ready.what {
-                What::Get(_) => continue,
-                What::Set(_) => Some(CommandClass::Store),
-                What::Other(index) => {
-                    self.others.get(index).and_then(|other| class_of(&other.request))
-                }
-            };
+            if let What::Get(_) = ready.what {
+                continue;
+            }
             others += 1;
-            if let Some(class) = class {
+            if let Some(class) = self.class(ready) {
                 answered.add(class, 1);
             }
         }
         others
+    }
+
+    /// The class that one of its requests is timed with: see [`class_of`].
+    pub(crate) fn class(&self, ready: &Ready<'_>) -> Option<CommandClass> {
+        match ready.what {
+            What::Get(_) => Some(CommandClass::Get),
+            What::Set(_) => Some(CommandClass::Store),
+            What::Other(index) => self.others.get(index).and_then(|other| class_of(&other.request)),
+        }
     }
 }
 

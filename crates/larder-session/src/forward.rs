@@ -75,10 +75,10 @@ fn count_reads(batch: &Batch<'_>) -> usize {
 }
 
 impl<E: Engine> Session<E> {
-    /// Whether another node answers some requests about items.
+    /// Whether another node answers requests about items of this server's group.
     #[inline]
     pub(crate) fn is_elsewhere<H: Host>(cx: &Context<'_, E, H>) -> bool {
-        cx.settings.forwards && (cx.host.owner() != Owner::Here || cx.host.division().is_some())
+        cx.settings.forwards && cx.host.owner() != Owner::Here
     }
 
     /// The group whose leader answers requests for a key, if that is not this server.
@@ -87,7 +87,7 @@ impl<E: Engine> Session<E> {
             return None;
         }
         let group = cx.host.division().map_or(Group::OWN, |division| division.group_of(key));
-        (group != Group::OWN || cx.host.owner() != Owner::Here).then_some(group)
+        (group != Group::OWN || Self::is_elsewhere(cx)).then_some(group)
     }
 
     /// Whether another node answers requests about items, and this one may answer look-ups from its copy.

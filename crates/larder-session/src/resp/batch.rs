@@ -92,7 +92,6 @@ pub(super) enum BatchEnd<'b> {
     Fault(ProtocolError),
 }
 
-#[inline]
 pub(super) fn bounds<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &State) -> Bounds {
     let bulk_len_max = bulk_len_max(cx);
     let request_len_max = bulk_len_max + REQUEST_LEN_EXTRA;
@@ -100,13 +99,11 @@ pub(super) fn bounds<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &State) 
 }
 
 /// The longest argument in bytes.
-#[inline]
 pub(super) fn bulk_len_max<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> usize {
     cx.operations.limits.item_size_max.max(BULK_LEN_MIN)
 }
 
 /// Reads the next requests, and prefetches the memory that they will look up.
-#[inline(always)]
 pub(super) fn gather<'b, E: Engine>(
     engine: &mut E,
     input: &'b [u8],
@@ -146,15 +143,7 @@ pub(super) fn gather<'b, E: Engine>(
         match read(rest, bounds) {
             Read::Request { request, consumed } => {
                 at += consumed;
-                let hash = match { request.arguments }.next() {
-                    Some(key) if (1..=KEY_LEN_MAX).contains(&key.len()) => {
-                        let hash = engine.hash(key);
-                        engine.announce(hash);
-                        hash
-                    }
-                    _ => 0,
-                };
-                batch.push(Ready { what: What::Request(request), hash, end: at });
+                batch.push(of_request(engine, request, at));
             }
             Read::Line { line, consumed } => break BatchEnd::Line { line, consumed },
             Read::Nothing { consumed } => break BatchEnd::Nothing { consumed },
@@ -164,4 +153,28 @@ pub(super) fn gather<'b, E: Engine>(
     };
     engine.prefetch_announced();
     batch_end
+}
+
+/// Reads one request, which is whole.
+pub(super) fn read_one<'b, E: Engine>(
+    engine: &mut E,
+    bytes: &'b [u8],
+    bounds: &Bounds,
+) -> Option<Ready<'b>> {
+    match read(bytes, bounds) {
+        Read::Request { request, consumed } => Some(of_request(engine, request, consumed)),
+        _ => None,
+    }
+}
+
+fn of_request<'b, E: Engine>(engine: &mut E, request: Request<'b>, end: usize) -> Ready<'b> {
+    let hash = match { request.arguments }.next() {
+        Some(key) if (1..=KEY_LEN_MAX).contains(&key.len()) => {
+            let hash = engine.hash(key);
+            engine.announce(hash);
+            hash
+        }
+        _ => 0,
+    };
+    Ready { what: What::Request(request), hash, end }
 }

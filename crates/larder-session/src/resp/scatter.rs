@@ -1,6 +1,6 @@
 //! Batches whose keys several groups have. How the answers are put in order is in `crate::scatter`.
 
-use super::batch::{BATCH_MAX, Outcome, Ready, What, bounds, gather};
+use super::batch::{BATCH_MAX, Outcome, Ready, What, bounds, read_one};
 use super::state::State;
 use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
@@ -84,7 +84,7 @@ impl<E: Engine> Session<E> {
             match *place {
                 Place::Apart => break,
                 Place::Here => {
-                    if self.answer_ready(cx, state, ready, &mut part.answer) != Outcome::Done {
+                    if self.answer_slowly(cx, state, ready, &mut part.answer) != Outcome::Done {
                         break;
                     }
                     turn.keeps_answers = true;
@@ -106,7 +106,7 @@ impl<E: Engine> Session<E> {
                     if cx.host.owner() == Owner::Here {
                         let here = here.insert(Vec::new());
                         // It waits for nothing.
-                        let _ = self.answer_ready(cx, state, ready, here);
+                        let _ = self.answer_slowly(cx, state, ready, here);
                         turn.keeps_answers = true;
                     }
                     let from = (state.conversation(), input);
@@ -128,9 +128,9 @@ impl<E: Engine> Session<E> {
         act: impl FnOnce(&mut Self, &mut Context<'_, E, H>, &mut State, &Ready<'_>) -> R,
     ) -> Option<R> {
         let mut state = self.resp.take()?;
-        let (mut batch, bounds) = (ArrayVec::new(), bounds(cx, &state));
-        gather(cx.operations.engine, bytes, &bounds, 1, &mut batch);
-        let result = batch.first().map(|ready| act(self, cx, &mut state, ready));
+        let bounds = bounds(cx, &state);
+        let ready = read_one(cx.operations.engine, bytes, &bounds);
+        let result = ready.map(|ready| act(self, cx, &mut state, &ready));
         self.resp = Some(state);
         result
     }
@@ -154,7 +154,7 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> bool {
         let outcome = self.with_resp_part(cx, bytes, |session, cx, state, ready| {
-            session.answer_ready(cx, state, ready, output)
+            session.answer_slowly(cx, state, ready, output)
         });
         outcome == Some(Outcome::Done)
     }

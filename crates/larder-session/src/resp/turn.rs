@@ -173,8 +173,7 @@ impl<E: Engine> Session<E> {
         Step::end(consumed, Next::Close)
     }
 
-    #[inline(always)]
-    pub(super) fn answer_ready<H: Host>(
+    fn answer_ready<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
@@ -200,6 +199,19 @@ impl<E: Engine> Session<E> {
                 let outcome = self.resp_fast_set(cx, state, key, value, output);
                 sampled(cx, key, outcome)
             }
+            _ => self.answer_slowly(cx, state, ready, output),
+        }
+    }
+
+    /// Answers a request as any other one, also if it is one of the most frequent.
+    pub(super) fn answer_slowly<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        ready: &Ready<'_>,
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        match &ready.what {
             What::Get(_, raw) | What::Set(_, _, raw) => match read(raw, &bounds(cx, state)) {
                 Read::Request { request, .. } => {
                     self.answer_request(cx, state, &request, ready.hash, output)

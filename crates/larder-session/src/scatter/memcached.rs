@@ -1,7 +1,7 @@
 //! Batches of memcached's protocol.
 
 use super::{Place, Places};
-use crate::batch::{Batch, BatchEnd, Ready, What, class_of, key_of};
+use crate::batch::{Batch, BatchEnd, Ready, What, key_of};
 use crate::context::{Context, Flow, Next, Step, Turn};
 use crate::forward::{changes, refuse};
 use crate::pending::{Part, PartBytes, PartState, Pending, Scattered};
@@ -9,7 +9,6 @@ use crate::route::{Conversation, Owner};
 use crate::session::Session;
 use crate::{Host, read_only};
 use arrayvec::ArrayVec;
-use larder_operations::CommandClass;
 use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, encode, reply};
 use larder_store::Engine;
 
@@ -92,13 +91,7 @@ impl<E: Engine> Session<E> {
             }
             scattered.len = ready.end;
             turn.left = turn.left.saturating_sub(1);
-            scattered.count(match ready.what {
-                What::Get(_) => Some(CommandClass::Get),
-                What::Set(_) => Some(CommandClass::Store),
-                What::Other(index) => {
-                    batch.others.get(index).and_then(|other| class_of(&other.request))
-                }
-            });
+            scattered.count(batch.class(ready));
         }
         self.pending = Pending::Scattered(scattered);
         Step::go_on(0)

@@ -268,7 +268,7 @@ impl<E: Engine> Session<E> {
             }
             Routed::Done => self.end_first(scattered, output),
             Routed::Close => {
-                output.append(&mut part.answer);
+                part.show_rest(output);
                 Headway::Close
             }
             Routed::Lost if !part.is_repeatable || part.is_begun => Headway::Close,
