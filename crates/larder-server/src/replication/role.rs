@@ -2,6 +2,7 @@
 
 use super::status::{FollowerStatus, LinkShown};
 use crate::cluster::Group;
+use crate::options::host_of;
 use crate::server::Server;
 use larder_protocol::reply::resp::{Follower, Link, LinkState, Replication};
 use larder_replica::Role;
@@ -79,7 +80,6 @@ fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
 
 /// The parts of `HOST:PORT` or `[V6]:PORT`; port 0 if there is none.
 fn host_and_port(address: &str) -> (String, u16) {
-    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    (host.to_owned(), port.parse().unwrap_or_default())
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    (host_of(address).to_owned(), port.unwrap_or_default())
 }
