@@ -2,6 +2,8 @@
 
 use crate::common::{Kit, classes};
 use crate::conversation::Conversation;
+use crate::forwarding::member;
+use crate::scattering::divided;
 use larder_session::{Next, Progress, Session, State};
 use larder_store::cache::Cache;
 use larder_store::journal::{AckMode, Journaled, JournaledCache, Journals};
@@ -189,6 +191,35 @@ fn modes_say_which_answers_are_held() {
                 assert!(answer.ends_with("\r\n"), "{request}");
             }
         }
+    }
+}
+
+/// The answer to a change waits for the answers of other groups before it is shown, and is held all the same.
+#[test]
+fn a_change_among_requests_of_other_groups_is_held() {
+    for mode in [AckMode::None, AckMode::Deletes] {
+        let (mut it, mut session) = (Followed::new(mode), Session::new());
+        let (kit, _) = member::<dashmap::Handle>(2, false, &[], usize::MAX);
+        let host = &mut it.kit.host;
+        (host.leader, host.leads, host.division) = (kit.host.leader, true, divided(2));
+        it.kit.settings.forwards = true;
+        // `a` belongs to the other group, `b` to this server.
+        let (mut said, mut progress) = it.ask(&mut session, "get a\r\ndelete b\r\nget a\r\n");
+        assert_eq!(progress.hold, mode == AckMode::Deletes);
+        for _ in 0..20 {
+            if progress.hold {
+                assert!(it.ask(&mut session, "").1.hold && !said.contains("NOT_FOUND"), "{said}");
+                it.acknowledge();
+            }
+            let rest = "get a\r\ndelete b\r\nget a\r\n".get(progress.consumed..).unwrap();
+            let more;
+            (more, progress) = it.ask(&mut session, rest);
+            said.push_str(&more);
+            if progress.consumed > 0 {
+                break;
+            }
+        }
+        assert_eq!(said, "END\r\nNOT_FOUND\r\nEND\r\n");
     }
 }
 

@@ -38,7 +38,7 @@ impl Division for ByLastByte {
     }
 }
 
-fn divided(groups: u16) -> Option<Box<dyn Division + Send>> {
+pub(super) fn divided(groups: u16) -> Option<Box<dyn Division + Send>> {
     Some(Box::new(ByLastByte { groups, moves: Cell::new(0), is_moving: groups % 2 == 1 }))
 }
 
