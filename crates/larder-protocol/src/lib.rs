@@ -32,6 +32,7 @@ mod request;
 pub mod resp;
 pub mod response;
 mod sasl;
+mod slot;
 mod tokens;
 pub mod watch;
 
@@ -39,3 +40,4 @@ pub use fast_get::FastGet;
 pub use fast_set::FastSet;
 pub use parser::Parser;
 pub use request::*;
+pub use slot::{SLOTS, slot};

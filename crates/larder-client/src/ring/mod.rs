@@ -21,7 +21,6 @@
 //! | `key_hash.rs`, `murmur3.rs` | hash functions of keys |
 //! | `continuum.rs` | ketama, in several clients' ways |
 //! | `rendezvous.rs`, `jump.rs` | other consistent hashing |
-//! | `slot.rs` | the slots of a cluster |
 
 mod continuum;
 mod jump;
@@ -29,12 +28,11 @@ mod key_hash;
 mod murmur3;
 mod node;
 mod rendezvous;
-mod slot;
 
 pub use key_hash::KeyHash;
+pub use larder_protocol::{SLOTS, slot};
 pub use murmur3::murmur3;
 pub use node::Node;
-pub use slot::{SLOTS, slot};
 
 use continuum::Continuum;
 use rendezvous::{Pymemcache, Rendezvous};
