@@ -7,7 +7,7 @@
 //! ```
 //! `greeting.rs` is how a connection begins, `sender.rs` and `applier.rs` are the two sides of the stream, and
 //! `frame/` is its format; `lineage.rs` is how members go on with a new leader. `group.rs` and `member.rs` are who leads
-//! a group of nodes that have the same items.
+//! a group of nodes that have the same items, and `slots.rs` which group has which keys.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -20,6 +20,7 @@ mod lineage;
 mod member;
 mod secret;
 mod sender;
+mod slots;
 
 pub use applier::*;
 pub use frame::*;
@@ -30,3 +31,4 @@ pub use lineage::Succession;
 pub use member::*;
 pub use secret::*;
 pub use sender::*;
+pub use slots::*;

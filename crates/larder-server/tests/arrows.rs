@@ -18,7 +18,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
     ("larder-gateway", &["larder-operations", "larder-store"]),
     ("larder-cache", &["larder-operations", "larder-store"]),
-    ("larder-replica", &["larder-store"]),
+    ("larder-replica", &["larder-protocol", "larder-store"]),
     ("larder-etcd", &["larder-replica"]),
     (
         "larder-server",
