@@ -99,10 +99,10 @@ fn view<'k>(
     nodes: impl Iterator<Item = &'k KeyValue>,
 ) -> Result<View, CoordinatorError> {
     let revision = record.map_or(0, |record| record.revision);
-    let malformed =
-        |key: &str| CoordinatorError(format!("the value of {key} in etcd is no record"));
     let record = record
-        .map(|record| read_record(&record.value).ok_or_else(|| malformed(&record.key)))
+        .map(|record| {
+            read_record(&record.value).ok_or_else(|| CoordinatorError::malformed(&record.key))
+        })
         .transpose()?;
     let live = live.filter_map(|one| Some((one.name().to_owned(), read_boot(&one.value)?)));
     let addresses =

@@ -7,13 +7,15 @@
 //! /larder/1/CLUSTER/settings/GROUP       what operators have set
 //! /larder/1/CLUSTER/hand-over/GROUP      that the leader is to hand over, for some seconds
 //! /larder/1/CLUSTER/discovery            the servers that clients are told of
+//! /larder/1/CLUSTER/map                  which group has which slots, and which are to move
 //! ```
 //! Values are JSON. Items never pass through etcd. `settings.rs` and `wire.rs` are how etcd is spoken to, `group.rs`
-//! and `presence.rs` what a member needs, `discovery.rs` the list for clients, and `records.rs` what values look like.
+//! and `presence.rs` what a member needs, `discovery.rs` the list for clients, `map.rs` the map of slots, and `records.rs` what values look like.
 #![forbid(unsafe_code)]
 
 mod discovery;
 mod group;
+mod map;
 mod presence;
 mod records;
 mod settings;
@@ -21,6 +23,7 @@ mod wire;
 
 pub use discovery::{Discovery, DiscoveryKeeper};
 pub use group::{EtcdGroup, HAND_OVER_SECS, groups};
+pub use map::{EtcdMap, LeaderView, MapView};
 pub use presence::{LEASE_SECS, Presence};
 pub use settings::{EtcdFiles, EtcdSettings, SettingsError};
 pub use wire::Etcd;

@@ -1,7 +1,10 @@
 //! What values look like.
 
-use larder_replica::{AckMode, Addresses, HandOverWish, Process, Record, Revision};
+use larder_replica::{
+    AckMode, Addresses, HandOverWish, Process, Record, Revision, SlotMap, SlotSet,
+};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A process, with its boot in hexadecimal: JSON's numbers are inexact above 2⁵³.
 #[derive(Deserialize, Serialize)]
@@ -34,6 +37,14 @@ struct HandOverJson {
     to: Option<String>,
 }
 
+/// Sets of slots, by the names of groups, as ranges.
+#[derive(Deserialize, Serialize)]
+struct MapJson {
+    slots: BTreeMap<String, String>,
+    #[serde(default)]
+    moves: BTreeMap<String, String>,
+}
+
 impl ProcessJson {
     fn of(process: &Process) -> Self {
         Self { node: process.node.clone(), boot: write_boot(process.boot) }
@@ -63,6 +74,22 @@ pub(crate) fn read_record(text: &[u8]) -> Option<Record> {
     let RecordJson { epoch, leader, in_sync } = serde_json::from_slice(text).ok()?;
     let in_sync = in_sync.into_iter().map(ProcessJson::read).collect::<Option<_>>()?;
     Some(Record { epoch, leader: leader.read()?, in_sync })
+}
+
+pub(crate) fn write_map(map: &SlotMap) -> Vec<u8> {
+    let written = |(group, slots): (&str, &SlotSet)| (group.to_owned(), slots.to_string());
+    let (slots, moves) =
+        (map.owners().map(written).collect(), map.targets().map(written).collect());
+    serde_json::to_vec(&MapJson { slots, moves }).unwrap_or_default()
+}
+
+pub(crate) fn read_map(text: &[u8]) -> Option<SlotMap> {
+    let MapJson { slots, moves } = serde_json::from_slice(text).ok()?;
+    let read = |sets: BTreeMap<String, String>| {
+        let read = |(group, slots): (String, String)| Some((group, slots.parse().ok()?));
+        sets.into_iter().map(read).collect::<Option<_>>()
+    };
+    SlotMap::new(read(slots)?, read(moves)?)
 }
 
 pub(crate) fn write_addresses(addresses: &Addresses) -> Vec<u8> {
@@ -109,6 +136,15 @@ mod tests {
         let wish = HandOverWish { number: 9, epoch: 7, to: Some("a".to_owned()) };
         let written = write_hand_over(7, Some("a".to_owned()));
         assert_eq!(read_hand_over(&written, 9), Some(wish));
+        let mut map = SlotMap::of_one("0");
+        map.plan_move("1", Some(3)).unwrap();
+        let written = write_map(&map);
+        assert_eq!(
+            String::from_utf8_lossy(&written),
+            r#"{"slots":{"0":"0-4095"},"moves":{"1":"4093-4095"}}"#
+        );
+        assert_eq!(read_map(&written), Some(map));
+        assert_eq!(read_map(br#"{"slots":{"0":"0-4094"}}"#), None);
         for nonsense in
             ["", "{}", "7", r#"{"epoch":1,"leader":{"node":"a","boot":"g"},"in_sync":[]}"#]
         {

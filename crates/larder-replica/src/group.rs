@@ -93,6 +93,14 @@ impl View {
 #[error("{0}")]
 pub struct CoordinatorError(pub String);
 
+impl CoordinatorError {
+    /// The value of a key can't be read.
+    #[must_use]
+    pub fn malformed(key: &str) -> Self {
+        Self(format!("the value of {key} is not what it should be"))
+    }
+}
+
 /// Keeps the records of groups: any store that can compare and swap, and whose reads show all that was written
 /// before they began.
 pub trait Coordinator {
