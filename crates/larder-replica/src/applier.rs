@@ -30,6 +30,9 @@ pub enum StreamError {
     /// A copy would remove items that are still needed.
     #[error("this server may be about to lead, and keeps its items")]
     CopyRefused,
+    /// All items were flushed, or changed faster than they were sent, so the move has to begin anew.
+    #[error("the move of slots has to begin anew")]
+    MoveUndone,
     /// What was changed here that the leader may not know is not in the journals any more.
     #[error("too much was changed here since the leader before: everything has to be copied")]
     TooMuchChanged,
@@ -64,6 +67,10 @@ pub struct Applier<E: Engine> {
     offsets: Option<Vec<u64>>,
     /// A copy or a repair is under way.
     is_copying: bool,
+    /// The items of some slots are taken over, beside others.
+    is_move: bool,
+    /// The other group answers nothing about these slots any more.
+    has_barrier: bool,
     /// The journals that the engine writes, if it writes any, and where the stream is in them.
     journals: Option<Arc<Journals>>,
     marks: Marks,
@@ -110,6 +117,8 @@ impl<E: Engine> Applier<E> {
             generation: 0,
             offsets: None,
             is_copying: false,
+            is_move: false,
+            has_barrier: false,
             journals: None,
             marks: Marks::default(),
             before: None,
@@ -127,6 +136,23 @@ impl<E: Engine> Applier<E> {
     /// The same, of an engine that writes these journals: it can go on with another leader of its group.
     pub fn of_member(engine: E, journals: Arc<Journals>) -> Self {
         Self { journals: Some(journals), ..Self::new(engine) }
+    }
+
+    /// An applier that takes over the items of some slots from the leader of another group. It is for one connection,
+    /// and keeps what else there is.
+    pub fn of_move(engine: E) -> Self {
+        Self { is_move: true, ..Self::new(engine) }
+    }
+
+    /// Whether everything is there, and the other group answers nothing about these slots any more.
+    #[must_use]
+    pub fn has_barrier(&self) -> bool {
+        self.has_barrier
+    }
+
+    /// The handle to the cache.
+    pub fn engine(&mut self) -> &mut E {
+        &mut self.engine
     }
 
     /// Where a stream can go on; `None` if it has to begin with a copy.
@@ -227,6 +253,19 @@ impl<E: Engine> Applier<E> {
         self.receive_asking(bytes, now, &mut || true)
     }
 
+    /// Takes over what has arrived of a move; `may` is asked within the batch that stores it, whether that may still be.
+    ///
+    /// # Errors
+    /// As [`Applier::receive`].
+    pub fn take_over(
+        &mut self,
+        bytes: &[u8],
+        now: Now,
+        may: impl FnOnce() -> bool,
+    ) -> Result<(), StreamError> {
+        self.receive_in_batch(bytes, now, may, &mut || true)
+    }
+
     /// The same; `may_copy` is asked before a copy begins, for which all items are removed.
     ///
     /// # Errors
@@ -237,11 +276,25 @@ impl<E: Engine> Applier<E> {
         now: Now,
         may_copy: &mut dyn FnMut() -> bool,
     ) -> Result<(), StreamError> {
+        self.receive_in_batch(bytes, now, || true, may_copy)
+    }
+
+    fn receive_in_batch(
+        &mut self,
+        bytes: &[u8],
+        now: Now,
+        may: impl FnOnce() -> bool,
+        may_copy: &mut dyn FnMut() -> bool,
+    ) -> Result<(), StreamError> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
         let mut at = 0;
         self.engine.begin_batch(now);
+        let may = may();
         let result = loop {
+            if !may {
+                break Err(StreamError::MoveUndone);
+            }
             match Frame::read(all.get(at..).unwrap_or_default(), FRAME_LEN_MAX) {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error.into()),
@@ -302,6 +355,17 @@ impl<E: Engine> Applier<E> {
             }
         }
         match frame {
+            Frame::CopyBegins { generation } if self.is_move => {
+                // After the first one the keys of some changes are lost.
+                if self.is_copying || self.offsets.is_some() {
+                    return Err(StreamError::MoveUndone);
+                }
+                self.begin_copy(generation);
+            }
+            Frame::Flush { .. } if self.is_move => return Err(StreamError::MoveUndone),
+            Frame::Barrier if self.is_move && self.has_copy() => {
+                (self.has_barrier, self.has_news) = (true, true);
+            }
             Frame::CopyBegins { generation } => {
                 self.counts.copies += 1;
                 self.begin_copy(generation);
@@ -343,6 +407,8 @@ impl<E: Engine> Applier<E> {
             | Frame::Proof(_)
             | Frame::Welcome { .. }
             | Frame::Ack { .. }
+            | Frame::GiveUp
+            | Frame::Barrier
             | Frame::Open { .. }
             | Frame::Pass { .. }
             | Frame::GoOn { .. }

@@ -22,6 +22,9 @@ pub enum GreetingError {
     /// The peer is no member of this group.
     #[error("it belongs to another group")]
     Group,
+    /// The peer is no member of this cluster.
+    #[error("it belongs to another cluster")]
+    Cluster,
     /// The leader refuses.
     #[error("it refuses: {0}")]
     Refused(String),
@@ -35,8 +38,10 @@ pub enum GreetingError {
 pub struct Admitted {
     /// Its name.
     pub name: String,
-    /// Who it is, if it is a member of the group.
+    /// Who it is, if it is a member of a group of the cluster.
     pub member: Option<Process>,
+    /// The cluster and group that it is a member of, if it is one.
+    pub group: Option<String>,
     /// What it asks for.
     pub purpose: Purpose,
 }
@@ -87,6 +92,7 @@ impl LeaderGreeting {
                     GreetingError::Version(_) => format!("this leader speaks version {VERSION}"),
                     GreetingError::Secret => "the cluster secrets differ".to_owned(),
                     GreetingError::Group => "this node belongs to another group".to_owned(),
+                    GreetingError::Cluster => "this node belongs to another cluster".to_owned(),
                     _ => "this is no follower".to_owned(),
                 };
                 Frame::Refused(&reason).write(out);
@@ -105,14 +111,7 @@ impl LeaderGreeting {
                 Err(GreetingError::Version(version))
             }
             (Frame::Hello { nonce, name, member, purpose, .. }, None, secret) => {
-                if member.as_ref().is_some_and(|of| self.group.as_deref() != Some(of.group)) {
-                    return Err(GreetingError::Group);
-                }
-                if purpose == Purpose::Forward && member.is_none() {
-                    return Err(GreetingError::Unexpected);
-                }
-                let member = member.map(|of| Process { node: name.to_owned(), boot: of.boot });
-                let admitted = Admitted { name: name.to_owned(), member, purpose };
+                let admitted = self.admit(name, member.as_ref(), purpose)?;
                 let Some(secret) = secret else { return Ok(Some(admitted)) };
                 let proof = secret.proof(Side::Leader, &nonce, &self.nonce);
                 Frame::Challenge { nonce: self.nonce, proof }.write(out);
@@ -126,6 +125,38 @@ impl LeaderGreeting {
             _ => Err(GreetingError::Unexpected),
         }
     }
+}
+
+impl LeaderGreeting {
+    /// Whether a peer may have what it asks for.
+    fn admit(
+        &self,
+        name: &str,
+        member: Option<&HelloMember<'_>>,
+        purpose: Purpose,
+    ) -> Result<Admitted, GreetingError> {
+        let own = self.group.as_deref().unwrap_or_default();
+        let is_of_group = member.is_none_or(|of| own == of.group);
+        let is_of_cluster = member.is_none_or(|of| cluster(own) == cluster(of.group));
+        match &purpose {
+            Purpose::Follow(_) if !is_of_group => return Err(GreetingError::Group),
+            Purpose::Forward | Purpose::Move(_) if member.is_none() => {
+                return Err(GreetingError::Unexpected);
+            }
+            Purpose::Forward | Purpose::Move(_) if !is_of_cluster => {
+                return Err(GreetingError::Cluster);
+            }
+            _ => (),
+        }
+        let group = member.map(|of| of.group.to_owned());
+        let member = member.map(|of| Process { node: name.to_owned(), boot: of.boot });
+        Ok(Admitted { name: name.to_owned(), member, group, purpose })
+    }
+}
+
+/// The cluster in the names of a cluster and a group.
+fn cluster(group: &str) -> &str {
+    group.split('/').next().unwrap_or_default()
 }
 
 /// The follower's side.
@@ -183,6 +214,7 @@ impl FollowerGreeting {
 mod tests {
     use super::*;
     use crate::frame::GREETING_LEN_MAX;
+    use crate::slots::SlotSet;
 
     const WELCOMED: Welcomed = Welcomed { boot: 77, epoch: 5 };
     const ONE: Option<&[u8]> = Some(b"a secret of the cluster");
@@ -226,7 +258,8 @@ mod tests {
     #[test]
     fn those_who_share_a_secret_or_have_none_meet() {
         let member = Some(Process { node: "f".to_owned(), boot: 9 });
-        let admitted = Admitted { name: "f".to_owned(), member, purpose: Purpose::Follow(None) };
+        let (group, purpose) = (Some("demo/0".to_owned()), Purpose::Follow(None));
+        let admitted = Admitted { name: "f".to_owned(), member, group, purpose };
         let met = (Ok(Some(admitted)), Ok(Some(WELCOMED)));
         assert_eq!(meet(None, None), met);
         assert_eq!(meet(ONE, ONE), met);
@@ -260,6 +293,16 @@ mod tests {
         assert_eq!(other, Err(GreetingError::Group));
         let stranger = refused(hello(VERSION, None, Purpose::Forward));
         assert_eq!(stranger, Err(GreetingError::Unexpected));
+        let moves = || Purpose::Move(SlotSet::all());
+        let stranger = refused(hello(VERSION, None, moves()));
+        assert_eq!(stranger, Err(GreetingError::Unexpected));
+        // Other groups of the cluster send requests, and take slots over.
+        for purpose in [Purpose::Forward, moves()] {
+            let admitted = refused(hello(VERSION, Some("demo/1"), purpose.clone()));
+            assert_eq!(admitted.unwrap().unwrap().group.as_deref(), Some("demo/1"));
+            let other = refused(hello(VERSION, Some("demos/0"), purpose));
+            assert_eq!(other, Err(GreetingError::Cluster));
+        }
         // Anybody who knows the secret may have a copy.
         assert!(refused(hello(VERSION, None, follow())).is_ok());
     }

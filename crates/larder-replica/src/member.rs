@@ -121,6 +121,10 @@ pub struct Member {
     unanswered: Vec<(Revision, Record)>,
     /// The epoch in which this member began to lead with nothing.
     began_empty: Option<u32>,
+    /// The epoch in which this member began to lead, while it does.
+    leads_since: Option<u32>,
+    /// This leader's epoch is to be this one at least.
+    least_epoch: u32,
     /// Members that have all items, as their leader knows, and up to which time they have all changes.
     ready: BTreeMap<Process, Millis>,
     /// When the last beat was sent that a member has promised upon.
@@ -163,6 +167,8 @@ impl Member {
             proof: None,
             unanswered: Vec::new(),
             began_empty: None,
+            leads_since: None,
+            least_epoch: 0,
             ready: BTreeMap::new(),
             promises: BTreeMap::new(),
             promised_until: 0,
@@ -193,7 +199,8 @@ impl Member {
         match &self.view.record {
             None => Role::Alone,
             Some(record) if record.leader == self.settings.me => {
-                let begins_empty = self.began_empty == Some(record.epoch);
+                let begins_empty =
+                    self.began_empty.is_some_and(|epoch| self.leads_since == Some(epoch));
                 Role::Leader { epoch: record.epoch, begins_empty }
             }
             Some(record) => Role::Follower { leader: record.leader.clone(), epoch: record.epoch },
@@ -202,6 +209,22 @@ impl Member {
 
     fn leads(&self) -> bool {
         self.view.record.as_ref().is_some_and(|record| record.leader == self.settings.me)
+    }
+
+    /// The epoch in which this member began to lead, if it does. Its epoch may have risen since.
+    #[must_use]
+    pub fn leads_since(&self) -> Option<u32> {
+        self.leads_since
+    }
+
+    /// Has this leader go on in this epoch at least, so that no CAS value that it gives is one of an earlier epoch of
+    /// another group. False if it does not lead, or there is no such epoch.
+    pub fn raise_epoch(&mut self, least: u32) -> bool {
+        let can_be = self.leads() && least <= EPOCH_MAX;
+        if can_be {
+            self.least_epoch = self.least_epoch.max(least);
+        }
+        can_be
     }
 
     /// When the coordinator was last seen to name this member as the leader.
@@ -293,8 +316,9 @@ impl Member {
                 std::iter::once(me).chain(ready.map(|(process, _)| process)).cloned().collect();
             let is_same = in_sync.len() == record.in_sync.len()
                 && in_sync.iter().all(|process| record.in_sync.contains(process));
-            return (!is_same || !self.unanswered.is_empty())
-                .then(|| Record { in_sync, ..record.clone() });
+            let epoch = record.epoch.max(self.least_epoch);
+            let is_wanted = !is_same || epoch != record.epoch || !self.unanswered.is_empty();
+            return is_wanted.then(|| Record { epoch, in_sync, leader: me.clone() });
         }
         if record.epoch < EPOCH_MAX && self.may_stand(record, now) {
             let (epoch, leader) = (record.epoch + 1, me.clone());
@@ -363,6 +387,8 @@ impl Member {
         self.dead_since = if is_dead { self.dead_since.or(Some(now)) } else { None };
         // Otherwise somebody has named it, who wants its items whatever is missing.
         let is_own = self.unanswered.iter().any(|(_, own)| Some(own) == view.record.as_ref());
+        let epoch = |record: Option<&Record>| record.map(|record| record.epoch);
+        let goes_on = led && (is_own || epoch(before) == epoch(view.record.as_ref()));
         self.unanswered.retain(|(revision, _)| *revision == view.revision);
         self.view = view;
         if self.view.record.is_some() {
@@ -370,9 +396,13 @@ impl Member {
         }
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
             self.proof = None;
+            (self.leads_since, self.least_epoch) = (None, 0);
             self.next_look = self.asked + FOLLOWER_LOOKS;
             return;
         };
+        if !goes_on {
+            (self.leads_since, self.least_epoch) = (Some(record.epoch), 0);
+        }
         if !led && is_own && !had_items && !was_unclean {
             self.began_empty = Some(record.epoch);
         }

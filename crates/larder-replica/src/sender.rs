@@ -13,6 +13,7 @@ use crate::frame::{
 };
 use crate::keys::Keys;
 use crate::lineage::Succession;
+use crate::slots::SlotSet;
 use larder_store::journal::{Journals, Overrun, Reader};
 use larder_store::{
     Access, Begun, Delivery, Engine, Expiry, HashedKey, Item, Lease, Lookup, Now, Value, WalkState,
@@ -94,6 +95,8 @@ pub struct Sender<E: Engine> {
     /// The repair that is under way.
     repair: Option<Repair>,
     keys: Keys,
+    /// Only items of these slots are sent.
+    slots: Option<SlotSet>,
     /// When the oldest of `keys` was changed, in milliseconds.
     oldest: u64,
     large: Option<Large<E::Lease>>,
@@ -186,6 +189,7 @@ impl<E: Engine> Sender<E> {
             walk_items: WALK_ITEMS,
             repair: None,
             keys: Keys::default(),
+            slots: None,
             oldest: 0,
             large: None,
             fetches: Vec::new(),
@@ -204,6 +208,21 @@ impl<E: Engine> Sender<E> {
             _ => (),
         }
         sender
+    }
+
+    /// A sender of all items of some slots, to a group that is to have them.
+    pub fn of_slots(engine: E, journals: Arc<Journals>, slots: SlotSet) -> Self {
+        Self { slots: Some(slots), ..Self::new(engine, journals, 0, None, None) }
+    }
+
+    /// Whether everything was sent that was changed before these offsets of the journals.
+    #[must_use]
+    pub fn has_sent(&self, ends: &[u64]) -> bool {
+        let has_read = |(at, end): (usize, &u64)| {
+            *end == 0 || self.readers.get(at).is_some_and(|reader| reader.offset() >= *end)
+        };
+        let is_under_way = self.walk.is_some() || self.large.is_some() || !self.keys.is_done();
+        self.has_begun && !is_under_way && ends.iter().enumerate().all(has_read)
     }
 
     fn go_on(&mut self, position: &Position) {
@@ -379,7 +398,7 @@ impl<E: Engine> Sender<E> {
 
     /// Takes the next keys that the follower has named, and those from the journals.
     fn take_keys(&mut self, now: Now) -> Result<(), Overrun> {
-        let Self { engine, journals, readers, next, repair, keys, counts, .. } = self;
+        let Self { engine, journals, readers, next, repair, keys, slots, counts, .. } = self;
         keys.clear();
         if let Some(Repair { named, has_named_all, .. }) = repair {
             // The journals go on meanwhile.
@@ -401,6 +420,9 @@ impl<E: Engine> Sender<E> {
             while keys.len() < KEYS_MAX
                 && let Some(entry) = reader.take()?
             {
+                if slots.as_ref().is_some_and(|slots| !slots.has_key(entry.key)) {
+                    continue;
+                }
                 oldest = oldest.max(entry.age(now.in_millis()));
                 let hash = engine.hash(entry.key);
                 if !keys.push(entry.key, hash) {
@@ -453,11 +475,14 @@ impl<E: Engine> Sender<E> {
         waker: &Waker,
         out: &mut Vec<u8>,
     ) -> WalkState {
-        let Self { engine, keys, walk, walk_items, .. } = self;
+        let Self { engine, keys, slots, walk, walk_items, .. } = self;
         let Some(walk) = walk else { return WalkState::End };
         let before = batch.len(out);
         let mut later: Vec<Vec<u8>> = Vec::new();
         let state = engine.walk_on(walk, *walk_items, waker, |key, item| {
+            if slots.as_ref().is_some_and(|slots| !slots.has_key(key)) {
+                return;
+            }
             if whole(&item.value).is_none() || batch.len(out) > 2 * BATCH_LEN {
                 // It is looked up later, by itself.
                 later.push(key.to_vec());

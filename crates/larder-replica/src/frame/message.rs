@@ -5,9 +5,10 @@ use super::fields::{
 };
 use super::named::Named;
 use super::state::Batch;
+use crate::slots::SlotSet;
 
 /// The version of this format. Both sides have to have the same.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The longest frame that is sent or accepted, without its head, in bytes.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
@@ -115,6 +116,11 @@ pub enum Frame<'b> {
         /// The follower does not stand for election for a while after this beat.
         promises: bool,
     },
+    /// The other group is ready to have the slots that are moved to it: this leader is to answer nothing about them from
+    /// here on.
+    GiveUp,
+    /// This leader answers nothing about the slots that are moved, and has sent everything that it had.
+    Barrier,
     /// A conversation begins whose requests are forwarded.
     Open {
         /// Its number on this connection.
@@ -168,6 +174,8 @@ pub enum Purpose {
     Follow(Option<Position>),
     /// To have requests of its clients answered.
     Forward,
+    /// To be sent all items of these slots and their changes, and then to be given the slots.
+    Move(SlotSet),
 }
 
 /// What follows a part of an answer.
@@ -205,6 +213,10 @@ impl Frame<'_> {
                         write_position(out, position);
                     }
                     Purpose::Forward => out.push(2),
+                    Purpose::Move(slots) => {
+                        out.push(3);
+                        out.extend(slots.to_bytes());
+                    }
                 }
             }),
             Self::Challenge { nonce, proof } => write(out, 2, |out| {
@@ -268,6 +280,8 @@ impl Frame<'_> {
             Self::Named(named) => named.write(out),
             Self::Mark => write(out, 21, |_| ()),
             Self::Settled { ends } => write(out, 22, |out| write_offsets(out, ends)),
+            Self::GiveUp => write(out, 23, |_| ()),
+            Self::Barrier => write(out, 24, |_| ()),
         }
     }
 
@@ -297,7 +311,9 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
             purpose: match fields.array()? {
                 [0] => Purpose::Follow(None),
                 [1] => Purpose::Follow(Some(fields.position()?)),
-                [_] => Purpose::Forward,
+                [2] => Purpose::Forward,
+                [3] => Purpose::Move(SlotSet::from_bytes(&fields.array()?)),
+                [_] => return None,
             },
         },
         2 => Frame::Challenge { nonce: fields.array()?, proof: fields.array()? },
@@ -347,6 +363,8 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         20 => Frame::Named(Named::read(&mut fields)?),
         21 => Frame::Mark,
         22 => Frame::Settled { ends: fields.offsets()? },
+        23 => Frame::GiveUp,
+        24 => Frame::Barrier,
         _ => return None,
     };
     (fields.len() == 0).then_some(frame)
@@ -398,6 +416,15 @@ mod tests {
             Frame::Named(Named { is_last: false, keys: b"\x01\0a\x02\0bc" }),
             Frame::Mark,
             Frame::Settled { ends: vec![6, 7] },
+            Frame::GiveUp,
+            Frame::Barrier,
+            Frame::Hello {
+                version: VERSION,
+                nonce: [8; 32],
+                name: "c",
+                member: Some(HelloMember { group: "demo/1", boot: 6 }),
+                purpose: Purpose::Move([0, 7, 4095].into_iter().collect()),
+            },
         ]
     }
 
@@ -443,7 +470,7 @@ mod tests {
             }
             random = random.wrapping_add(1);
             if let Some(kind) = body.first_mut() {
-                *kind %= 24;
+                *kind %= 26;
             }
             let mut bytes = Vec::new();
             let Some((kind, fields)) = body.split_first() else { continue };
