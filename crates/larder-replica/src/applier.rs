@@ -138,8 +138,7 @@ impl<E: Engine> Applier<E> {
         Self { journals: Some(journals), ..Self::new(engine) }
     }
 
-    /// An applier that takes over the items of some slots from the leader of another group. It is for one connection,
-    /// and keeps what else there is.
+    /// An applier that takes over items of some slots from the leaders of other groups, and keeps what else there is.
     pub fn of_move(engine: E) -> Self {
         Self { is_move: true, ..Self::new(engine) }
     }
@@ -239,6 +238,9 @@ impl<E: Engine> Applier<E> {
         self.behind_millis = None;
         self.has_news = false;
         self.outbox.clear();
+        if self.is_move {
+            (self.offsets, self.is_copying, self.has_barrier) = (None, false, false);
+        }
         if self.boot != boot {
             self.before = self.end_stream().or(self.before.take());
             self.boot = boot;

@@ -9,7 +9,8 @@ use larder_protocol::reply::resp::Replication;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
-    Conversation, Group, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer, WatchRefusal,
+    Conversation, Division, Group, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer,
+    WatchRefusal,
 };
 use larder_store::LimitRefused;
 use std::ops::RangeInclusive;
@@ -46,8 +47,12 @@ impl Host for Server {
         }
     }
 
-    fn open_route(&self, _: Group, conversation: Conversation) -> Box<dyn Route> {
-        self.forwarder.open(conversation)
+    fn division(&self) -> Option<&dyn Division> {
+        self.group.as_ref()?.topology.division()
+    }
+
+    fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {
+        self.ways.to(group).open(conversation)
     }
 
     fn servers(&self) -> Option<Servers> {

@@ -2,7 +2,7 @@
 
 use crate::auth::{PasswordFile, TokenFile};
 use crate::clock::Clock;
-use crate::cluster::{Forwarder, Group};
+use crate::cluster::{Group, Ways};
 use crate::connections::Connections;
 use crate::controls::Controls;
 use crate::gate::Gate;
@@ -68,8 +68,8 @@ pub struct Server {
     pub(crate) replication: ReplicationStatus,
     /// The group that it is a member of (`--cluster`).
     pub(crate) group: Option<Arc<Group>>,
-    /// The way of requests to the leader of the group.
-    pub(crate) forwarder: Forwarder,
+    /// The ways of requests to the leaders of groups.
+    pub(crate) ways: Ways,
     /// Warns of peers that were refused as followers.
     pub(crate) refused_follower_log: SeldomWarning,
     pub(crate) verbosity: Verbosity,
@@ -148,7 +148,7 @@ impl Server {
             replication: ReplicationStatus::new(
                 options.follow.is_some() || options.cluster.is_some(),
             ),
-            forwarder: Forwarder::default(),
+            ways: Ways::default(),
             group: Group::of(&options).map(Arc::new),
             refused_follower_log: SeldomWarning::default(),
             accept_log: SeldomWarning::default(),

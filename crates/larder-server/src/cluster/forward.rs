@@ -1,4 +1,4 @@
-//! The way of requests to the leader: one connection for all of this server's clients.
+//! The way of requests to the leader of a group: one connection for all of this server's clients.
 //!
 //! Sessions append what they forward to the output of the connection, and are woken when their answers have come. One
 //! thread connects, one writes and one reads. While there is no connection, sessions wait for one, or until this
@@ -6,12 +6,12 @@
 
 use super::group::Group;
 use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
-use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame, HelloMember, Purpose, Role};
-use larder_session::{Conversation, Passed, Route, Routed};
-use std::collections::{HashMap, VecDeque};
+use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame, HelloMember, Process, Purpose, Role};
+use larder_session::{Conversation, Group as Number, Passed, Route, Routed};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -51,6 +51,102 @@ pub(super) fn conversation_of(number: u8) -> Option<Conversation> {
     of.map(|(conversation, _)| *conversation)
 }
 
+/// The ways to the leaders of all groups.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    own: Forwarder,
+    others: Mutex<BTreeMap<Number, Forwarder>>,
+}
+
+impl Ways {
+    /// The way to the leader of a group.
+    pub(crate) fn to(&self, group: Number) -> Forwarder {
+        if group == Number::OWN {
+            return self.own.clone();
+        }
+        lock(&self.others).entry(group).or_default().clone()
+    }
+
+    /// Batches of requests that were forwarded so far.
+    pub(crate) fn forwarded(&self) -> u64 {
+        self.sum(|shared| &shared.forwarded)
+    }
+
+    /// Connections to leaders so far.
+    pub(crate) fn connections(&self) -> u64 {
+        self.sum(|shared| &shared.connections)
+    }
+
+    fn sum(&self, of: impl Fn(&Shared) -> &AtomicU64) -> u64 {
+        let others = lock(&self.others);
+        let all = std::iter::once(&self.own).chain(others.values());
+        all.map(|way| of(&way.0).load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Who leads a group, as the thread that connects has to know it.
+pub(crate) trait Leading: Send {
+    /// The leader, if it is another server, and where it is.
+    fn leader(&self) -> Option<(Process, Option<String>)>;
+
+    /// Whether this server answers.
+    fn is_here(&self) -> bool;
+
+    /// A connection has ended, or requests were not answered because their keys are elsewhere.
+    fn note_failure(&self);
+
+    /// Waits until there may be another leader, or for this time.
+    fn wait(&self, time: Duration);
+}
+
+/// Of this server's own group.
+pub(crate) struct OwnGroup(pub(crate) Arc<Group>);
+
+impl Leading for OwnGroup {
+    fn leader(&self) -> Option<(Process, Option<String>)> {
+        let Role::Follower { leader, .. } = self.0.role() else { return None };
+        let address = self.0.see(|member| member.view().addresses.get(&leader.node).cloned());
+        Some((leader, address.map(|address| address.members)))
+    }
+
+    fn is_here(&self) -> bool {
+        self.0.is_serving()
+    }
+
+    fn note_failure(&self) {
+        self.0.topology.look_soon();
+    }
+
+    fn wait(&self, time: Duration) {
+        self.0.wait(time);
+    }
+}
+
+/// Of another group.
+pub(crate) struct OtherGroup {
+    pub(crate) own: Arc<Group>,
+    pub(crate) name: String,
+}
+
+impl Leading for OtherGroup {
+    fn leader(&self) -> Option<(Process, Option<String>)> {
+        let seen = self.own.topology.leader(&self.name)?;
+        Some((seen.record.leader, seen.address))
+    }
+
+    fn is_here(&self) -> bool {
+        false
+    }
+
+    fn note_failure(&self) {
+        self.own.topology.look_soon();
+    }
+
+    fn wait(&self, time: Duration) {
+        self.own.topology.wait(time);
+    }
+}
+
 /// What sessions and threads share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forwarder(Arc<Shared>);
@@ -62,6 +158,8 @@ struct Shared {
     forwarded: AtomicU64,
     connections: AtomicU64,
     next_route: AtomicU64,
+    /// Requests were not answered where they were sent to: their keys, or the leader, are elsewhere.
+    has_moved: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +223,40 @@ struct Answers {
     bytes: Vec<u8>,
     /// What has become of the requests.
     routed: Option<Routed>,
+}
+
+/// Who this server is, for leaders of groups of its cluster.
+#[derive(Clone)]
+pub(crate) struct HelloMe {
+    pub(crate) process: Process,
+    /// The names of its cluster and group.
+    pub(crate) group: String,
+}
+
+fn connect(
+    leader: &Process,
+    address: Option<&str>,
+    me: &HelloMe,
+    credentials: &Credentials,
+    stop: &Stop,
+) -> io::Result<(Arc<Link>, Vec<u8>)> {
+    let address = address.ok_or_else(|| io::Error::other("it has told no address"))?;
+    let member = Some(HelloMember { group: &me.group, boot: me.process.boot });
+    let target = Target { address, node: Some(&leader.node) };
+    let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
+    let Dialed { stream, welcomed, rest } = dialed;
+    if welcomed.boot != leader.boot {
+        return Err(io::Error::other("another process answers there"));
+    }
+    stream.set_read_timeout(Some(SLICE))?;
+    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    let link = Link {
+        stream,
+        output: Mutex::default(),
+        has_output: Condvar::new(),
+        routes: Mutex::default(),
+    };
+    Ok((Arc::new(link), rest))
 }
 
 /// A session's way to the leader.
@@ -210,16 +342,6 @@ impl Forwarder {
         })
     }
 
-    /// Batches of requests that were forwarded so far.
-    pub(crate) fn forwarded(&self) -> u64 {
-        self.0.forwarded.load(Ordering::Relaxed)
-    }
-
-    /// Connections to leaders so far.
-    pub(crate) fn connections(&self) -> u64 {
-        self.0.connections.load(Ordering::Relaxed)
-    }
-
     /// This server leads, and answers what waits.
     pub(crate) fn note_leading(&self) {
         self.end_waits(|_| Some(Routed::Again));
@@ -242,32 +364,41 @@ impl Forwarder {
     }
 
     /// Connects to whoever leads, until the end.
-    pub(crate) fn run(&self, group: &Group, credentials: &Credentials, stop: &Arc<Stop>) {
+    pub(crate) fn run(
+        &self,
+        group: &dyn Leading,
+        me: &HelloMe,
+        credentials: &Credentials,
+        stop: &Arc<Stop>,
+    ) {
         let mut threads: Vec<std::thread::JoinHandle<()>> = Vec::new();
         let mut led = None;
         while !stop.is_set() {
-            let role = group.role();
-            let leader = match &role {
-                Role::Follower { leader, .. } => Some(leader.clone()),
-                Role::Alone | Role::Leader { .. } => None,
-            };
+            let leader = group.leader();
+            let process = leader.as_ref().map(|(process, _)| process.clone());
             let is_up = lock(&self.0.state).link.is_some();
-            if is_up && led != leader {
+            if is_up && led != process {
                 self.close();
             }
-            let is_wanted = !is_up || led != leader;
-            if let Some(leader) = leader.filter(|_| is_wanted) {
-                match self.connect(group, &leader, credentials, stop) {
+            let is_wanted = !is_up || led != process;
+            if let Some((process, address)) = leader.filter(|_| is_wanted) {
+                match connect(&process, address.as_deref(), me, credentials, stop) {
                     Ok(link) => {
                         threads.retain(|thread| !thread.is_finished());
                         self.begin(&link, &mut threads, stop);
-                        led = Some(leader);
+                        led = Some(process);
                     }
-                    Err(error) => tracing::debug!("no requests go to {}: {error}", leader.node),
+                    Err(error) => {
+                        tracing::debug!("no requests go to {}: {error}", process.node);
+                        group.note_failure();
+                    }
                 }
             }
-            if group.is_serving() {
+            if group.is_here() {
                 self.note_leading();
+            }
+            if self.0.has_moved.swap(false, Ordering::AcqRel) {
+                group.note_failure();
             }
             let (is_up, now) = (lock(&self.0.state).link.is_some(), Instant::now());
             self.end_waits(|wait| match wait {
@@ -275,40 +406,12 @@ impl Forwarder {
                 wait if is_up && now >= wait.again_at => Some(Routed::Again),
                 _ => None,
             });
-            group.wait_for_change(&role, TICK);
+            group.wait(TICK);
         }
         self.close();
         for thread in threads {
             let _ = thread.join();
         }
-    }
-
-    fn connect(
-        &self,
-        group: &Group,
-        leader: &larder_replica::Process,
-        credentials: &Credentials,
-        stop: &Stop,
-    ) -> io::Result<(Arc<Link>, Vec<u8>)> {
-        let address = group.see(|member| member.view().addresses.get(&leader.node).cloned());
-        let address = address.ok_or_else(|| io::Error::other("it has told no address"))?;
-        let (me, name) = (group.me(), group.full_name());
-        let member = Some(HelloMember { group: &name, boot: me.boot });
-        let target = Target { address: &address.members, node: Some(&leader.node) };
-        let dialed = dial(target, credentials, &me.node, member, Purpose::Forward, stop)?;
-        let Dialed { stream, welcomed, rest } = dialed;
-        if welcomed.boot != leader.boot {
-            return Err(io::Error::other("another process answers there"));
-        }
-        stream.set_read_timeout(Some(SLICE))?;
-        stream.set_write_timeout(Some(SILENCE_MAX))?;
-        let link = Link {
-            stream,
-            output: Mutex::default(),
-            has_output: Condvar::new(),
-            routes: Mutex::default(),
-        };
-        Ok((Arc::new(link), rest))
     }
 
     /// Starts the threads of a connection.
@@ -473,6 +576,7 @@ impl Link {
                 // The next leader answers, if there is one soon.
                 lock(&self.routes).remove(&route);
                 drop(state);
+                forwarder.0.has_moved.store(true, Ordering::Release);
                 forwarder.wait(&whose, AGAIN);
             }
         }

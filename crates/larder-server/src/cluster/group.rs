@@ -1,5 +1,6 @@
 //! What all threads of a member know of its group.
 
+use super::topology::Topology;
 use crate::options::{self, Options};
 use larder_etcd::{Discovery, GroupName};
 use larder_replica::{
@@ -42,6 +43,8 @@ const HAND_OVER_LOOKS: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) name: GroupName,
+    /// Which group has which keys.
+    pub(crate) topology: Topology,
     /// Which changes wait for acknowledgements, unless operators have set that for the group.
     ack: AckMode,
     member: Mutex<Member>,
@@ -51,7 +54,7 @@ pub(crate) struct Group {
     /// How far the copy may be behind for look-ups, and until when it is not further.
     read_lag: Millis,
     reads_until: AtomicU64,
-    /// The epoch in which this server is ready to lead: it follows nobody any more.
+    /// The epoch in which this server began to lead and was ready to: it follows nobody any more.
     ready_epoch: AtomicU32,
     /// How this server came to lead.
     succession: Mutex<Option<Arc<Succession>>>,
@@ -83,6 +86,7 @@ impl Group {
         let unclean_after = options.unclean_after.map(|secs| secs.saturating_mul(1000));
         let member = Member::new(MemberSettings { me, in_doubt, unclean_after });
         Some(Self {
+            topology: Topology::new(&options.group),
             name: GroupName { cluster, group: options.group.clone() },
             ack: options.ack.into(),
             member: Mutex::new(member),
@@ -111,7 +115,7 @@ impl Group {
 
     /// Whether look-ups may be answered from the copy that this server has of another one's items.
     pub(crate) fn reads_copy(&self) -> bool {
-        boot_millis() < self.reads_until.load(Ordering::Acquire)
+        boot_millis() < self.reads_until.load(Ordering::Acquire) && self.topology.is_current()
     }
 
     /// The copy has all changes up to this time; `None`: it is not complete.
@@ -132,7 +136,7 @@ impl Group {
 
     fn publish(&self, member: &Member) {
         let ready = self.ready_epoch.load(Ordering::Acquire);
-        let is_ready = matches!(member.role(), Role::Leader { epoch, .. } if epoch == ready);
+        let is_ready = member.leads_since() == Some(ready);
         let until = if is_ready { member.serves_until() } else { 0 };
         self.serves_until.store(until, Ordering::Release);
         let Some(acks) = self.acks() else { return };
@@ -251,6 +255,15 @@ impl Group {
         look(&self.lock())
     }
 
+    /// The boots of the other processes in sync.
+    pub(crate) fn followers_in_sync(&self) -> Vec<u64> {
+        self.see(|member| {
+            let record = member.view().record.iter();
+            let others = record.flat_map(|record| &record.in_sync);
+            others.filter(|process| *process != member.me()).map(|process| process.boot).collect()
+        })
+    }
+
     /// The names of the nodes in sync.
     pub(crate) fn in_sync(&self) -> Vec<String> {
         self.see(|member| {
@@ -290,7 +303,7 @@ impl Group {
         self.succession.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// This server follows nobody any more, and may lead in this epoch.
+    /// This server follows nobody any more, and may lead as it does since this epoch.
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         self.ready_epoch.store(epoch, Ordering::Release);
@@ -298,18 +311,20 @@ impl Group {
         self.with(|member, _| member.note_copy());
     }
 
-    /// Whether this server leads in this epoch, as far as it knows.
-    pub(crate) fn leads_in(&self, epoch: u32) -> bool {
-        matches!(self.role(), Role::Leader { epoch: now, .. } if now == epoch)
+    /// The epoch in which this server began to lead, if it does, ready or not.
+    pub(crate) fn leads_since(&self) -> Option<u32> {
+        self.see(Member::leads_since)
     }
 
-    /// The epoch in which this server is ready to lead, if it leads.
+    /// The same, if it is ready to lead.
+    pub(crate) fn leadership(&self) -> Option<u32> {
+        let ready = self.ready_epoch.load(Ordering::Acquire);
+        self.leads_since().filter(|since| *since == ready)
+    }
+
+    /// The epoch in which this server leads, if it is ready to.
     pub(crate) fn leading_epoch(&self) -> Option<u32> {
-        match self.role() {
-            Role::Leader { epoch, .. } if epoch == self.ready_epoch.load(Ordering::Acquire) => {
-                Some(epoch)
-            }
-            _ => None,
-        }
+        let Role::Leader { epoch, .. } = self.role() else { return None };
+        self.leadership().map(|_| epoch)
     }
 }

@@ -6,17 +6,20 @@
 //!                               │ role, and until when this server may answer
 //!        sessions ◀─────────────┤
 //!           │ requests          ▼
-//!           └──▶ forward.rs ──▶ the leader: answer.rs
+//!           └──▶ forward.rs ──▶ the leader: answer.rs, or those of the groups that have other keys (topology.rs)
 //! ```
 
 mod answer;
 mod coordinate;
 mod forward;
 mod group;
+mod map;
+mod topology;
 
 pub(crate) use answer::Answerer;
 pub(crate) use coordinate::Coordination;
 pub use coordinate::read_settings;
-pub(crate) use forward::Forwarder;
+pub(crate) use forward::{HelloMe, OwnGroup, Ways};
 pub use group::addresses;
 pub(crate) use group::{Group, boot_millis};
+pub(crate) use map::{Giver, MapKeeper};

@@ -437,11 +437,12 @@ impl Options {
         if self.cluster.is_some() { self.threads } else { 0 }
     }
 
-    /// The handles that write to the cache: those, and the one of the thread that follows a leader.
+    /// The handles that write to the cache: those, and the ones of the threads that follow a leader and take slots over.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();
-        self.handles() + self.answerers() + usize::from(follows)
+        let takes = self.cluster.is_some();
+        self.handles() + self.answerers() + usize::from(follows) + usize::from(takes)
     }
 
     /// The name of this node in its cluster.

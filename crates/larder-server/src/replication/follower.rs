@@ -91,15 +91,23 @@ impl Follower {
             match &role {
                 Role::Alone => (),
                 Role::Leader { epoch, begins_empty } => {
-                    if group.leading_epoch() != Some(*epoch) {
+                    let since = group.leads_since();
+                    if group.leadership().is_none()
+                        && let Some(since) = since
+                    {
+                        // Keys may have moved to or from this group meanwhile, which its last leader knew.
+                        let goes_on = || group.leads_since() == Some(since);
+                        if !group.topology.wait_for_map(Instant::now(), &self.stop, goes_on) {
+                            continue;
+                        }
                         let succession = applier.succeed().filter(|_| !begins_empty);
                         cache.set_cas_epoch(*epoch);
                         if *begins_empty {
                             applier.flush(self.server.clock.moment().into());
                         }
                         has_led = true;
-                        group.note_ready(*epoch, succession);
-                        self.server.forwarder.note_leading();
+                        group.note_ready(since, succession);
+                        self.server.ways.to(larder_session::Group::OWN).note_leading();
                         if let Some(link) = &self.server.replication.link {
                             link.note_lost("");
                         }

@@ -34,8 +34,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 struct FollowingMember<'g> {
     process: Process,
     group: &'g Group,
-    /// This server's epoch when it connected.
-    epoch: u32,
+    /// Since which epoch this server led when it connected.
+    leadership: u32,
 }
 
 /// The group that this server is a member of, and what answers requests of other members.
@@ -44,22 +44,22 @@ struct Membership<C: Cache> {
     answerer: Answerer<Journaled<C::Engine>>,
 }
 
-/// A peer that was admitted, and this server's epoch.
+/// A peer that was admitted, and since which epoch this server leads.
 struct Greeted {
     stream: PeerStream,
     admitted: Admitted,
-    epoch: u32,
+    leadership: u32,
 }
 
 /// What all connections share.
 pub(super) struct Leader<C: Cache> {
-    server: Arc<Server>,
-    cache: JournaledCache<C>,
+    pub(super) server: Arc<Server>,
+    pub(super) cache: JournaledCache<C>,
     credentials: Credentials,
     boot: u64,
     /// The group that this server is a member of, if it is one.
     membership: Option<Membership<C>>,
-    stop: Arc<Stop>,
+    pub(super) stop: Arc<Stop>,
     greeting: AtomicUsize,
 }
 
@@ -122,11 +122,11 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 .refused_follower_log
                 .warn(|| format!("a follower at {address} is refused: {reason}"));
         };
-        let Greeted { stream, admitted: Admitted { name, member, purpose }, epoch } = match greeted
-        {
+        let Greeted { stream, admitted, leadership } = match greeted {
             Ok(greeted) => greeted,
             Err(error) => return refuse(&error),
         };
+        let Admitted { name, member, group: peers_group, purpose } = admitted;
         let position = match (purpose, &self.membership) {
             (Purpose::Follow(position), _) => position,
             (Purpose::Forward, Some(membership)) => {
@@ -136,7 +136,18 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 }
                 return;
             }
-            (Purpose::Forward, None) => return refuse(&"it forwards requests"),
+            (Purpose::Move(slots), Some(Membership { group, .. })) => {
+                let to = peers_group.as_deref().and_then(|names| names.split('/').nth(1));
+                let to = to.unwrap_or_default();
+                tracing::info!("{name} takes {} slots over for group {to}", slots.len());
+                if let Err(error) = self.give(group, (to, slots), &stream, leadership) {
+                    tracing::warn!("{name} does not take the slots over: {error}");
+                }
+                return;
+            }
+            (Purpose::Forward | Purpose::Move(_), None) => {
+                return refuse(&"it is no member of this cluster");
+            }
         };
         let journals = self.cache.journals();
         let status = Arc::new(FollowerStatus::new(name, address.to_owned()));
@@ -157,7 +168,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         };
         tracing::info!("the follower {} at {address} {how}", status.name);
         let member = member.zip(self.group());
-        let member = member.map(|(process, group)| FollowingMember { process, group, epoch });
+        let member = member.map(|(process, group)| FollowingMember { process, group, leadership });
         let ended = self.stream(sender, journals, &stream, &status, member.as_ref());
         self.server.replication.remove(&status);
         if let Some(FollowingMember { process, group, .. }) = &member {
@@ -188,6 +199,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 continue;
             };
             check_certificate(&frame, &stream)?;
+            let leadership = group.and_then(Group::leadership);
             let epoch = group.and_then(Group::leading_epoch);
             let welcomed = Welcomed { boot: self.boot, epoch: epoch.unwrap_or_default() };
             let admitted = greeting.receive(frame, welcomed, &mut out);
@@ -196,14 +208,15 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 &admitted,
                 Ok(Some(Admitted { member: Some(_), purpose: Purpose::Follow(_), .. }))
             );
-            if follows && epoch.is_none() {
+            if follows && leadership.is_none() {
                 refuse_peer(&stream, "this node does not lead its group")?;
                 return Err(io::Error::other("this server does not lead its group"));
             }
             (&stream).write_all(&out)?;
             out.clear();
             if let Some(admitted) = admitted.map_err(io::Error::other)? {
-                return Ok(Greeted { stream, admitted, epoch: welcomed.epoch });
+                let leadership = leadership.unwrap_or_default();
+                return Ok(Greeted { stream, admitted, leadership });
             }
         }
     }
@@ -245,13 +258,13 @@ impl<C: Cache + Send + Sync> Leader<C> {
         member: Option<&FollowingMember<'_>>,
         named: &mpsc::Receiver<NamedKeys>,
     ) -> io::Result<()> {
-        let alarm = Arc::new(Alarm { bell: Arc::clone(journals.bell()), has_rung: false.into() });
+        let alarm = Arc::new(Alarm::new(journals.bell()));
         let waker = Waker::from(Arc::clone(&alarm));
         let clock = self.server.clock;
         let (mut out, mut beats) = (Vec::new(), Beats::default());
         let mut sent_bytes = 0;
         while !self.stop.is_set() {
-            if member.is_some_and(|member| !member.group.leads_in(member.epoch)) {
+            if member.is_some_and(|member| member.group.leads_since() != Some(member.leadership)) {
                 return Err(io::Error::other("this server does not lead any more"));
             }
             for NamedKeys { keys, is_last } in named.try_iter() {
@@ -286,8 +299,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
                     journals.bell().wait(beats.left(), || sender.has_more() || self.stop.is_set());
                 }
                 Step::Waiting => {
-                    let has_rung = || alarm.has_rung.swap(false, Ordering::AcqRel);
-                    journals.bell().wait(beats.left(), has_rung);
+                    journals.bell().wait(beats.left(), || alarm.take());
                 }
             }
         }
@@ -307,7 +319,7 @@ fn check_certificate(frame: &Frame<'_>, stream: &PeerStream) -> io::Result<()> {
 }
 
 /// Tells a peer why it is refused.
-fn refuse_peer(mut stream: &PeerStream, reason: &str) -> io::Result<()> {
+pub(super) fn refuse_peer(mut stream: &PeerStream, reason: &str) -> io::Result<()> {
     let mut out = Vec::new();
     Frame::Refused(reason).write(&mut out);
     stream.write_all(&out)
@@ -328,14 +340,14 @@ fn note<E: Engine>(sender: &Sender<E>, status: &FollowerStatus, clock: &Clock, s
 
 /// When the next beat is due.
 #[derive(Default)]
-struct Beats {
+pub(super) struct Beats {
     last: Option<Instant>,
     number: u64,
 }
 
 impl Beats {
     /// The number of the beat that is due now, if one is.
-    fn due(&mut self) -> Option<u64> {
+    pub(super) fn due(&mut self) -> Option<u64> {
         let is_due = self.last.is_none_or(|last| last.elapsed() >= BEAT);
         is_due.then(|| {
             self.last = Some(Instant::now());
@@ -345,16 +357,27 @@ impl Beats {
     }
 
     /// The time to the next one.
-    fn left(&self) -> Duration {
+    pub(super) fn left(&self) -> Duration {
         self.last.map_or(Duration::ZERO, |last| BEAT.saturating_sub(last.elapsed()))
     }
 }
 
 /// Rings the bell of the journals, and remembers that it has.
 #[derive(Debug)]
-struct Alarm {
+pub(super) struct Alarm {
     bell: Arc<Bell>,
     has_rung: AtomicBool,
+}
+
+impl Alarm {
+    pub(super) fn new(bell: &Arc<Bell>) -> Self {
+        Self { bell: Arc::clone(bell), has_rung: false.into() }
+    }
+
+    /// Whether it has rung since the last call.
+    pub(super) fn take(&self) -> bool {
+        self.has_rung.swap(false, Ordering::AcqRel)
+    }
 }
 
 impl Wake for Alarm {

@@ -6,16 +6,18 @@
 //! cache of its own, and one that reads what the follower acknowledges. A follower has one thread.
 
 mod follower;
+mod giving;
 mod leader;
 mod role;
 mod status;
+mod taking;
 
-use crate::cluster::Coordination;
+use crate::cluster::{Coordination, HelloMe, MapKeeper, OwnGroup};
 pub use crate::peers::Credentials;
 use crate::peers::Stop;
 use crate::server::Server;
 use larder_etcd::EtcdSettings;
-use larder_replica::Addresses;
+use larder_replica::{Addresses, Applier};
 use larder_store::cache::Cache;
 use larder_store::journal::JournaledCache;
 pub(crate) use status::{FollowerStatus, LinkShown, ReplicationStatus};
@@ -78,11 +80,28 @@ impl Replication {
             let (coordination, stop) = (coordination(), Arc::clone(&self.stop));
             self.spawn(name, move || task(&coordination, &stop))?;
         }
-        let (forwarding, stop) = (Arc::clone(&group), Arc::clone(&self.stop));
-        let (forwarder, of_forwarder) = (server.forwarder.clone(), credentials.clone());
-        self.spawn("forwarder", move || {
-            forwarder.run(&forwarding, &of_forwarder, &stop);
-        })?;
+        let (way, me) = (
+            server.ways.to(larder_session::Group::OWN),
+            HelloMe { process: group.me(), group: group.full_name() },
+        );
+        let (own, of_way, stop) = (Arc::clone(&group), credentials.clone(), Arc::clone(&self.stop));
+        self.spawn("forwarder", move || way.run(&OwnGroup(own), &me, &of_way, &stop))?;
+        if let Some(keeper) = MapKeeper::new(etcd, &group).map(Arc::new) {
+            let (of_map, server, stop) =
+                (Arc::clone(&keeper), Arc::clone(server), Arc::clone(&self.stop));
+            let of_keeper = credentials.clone();
+            let cache = cache.clone();
+            let taker = taking::Taker {
+                server: Arc::clone(&server),
+                group: Arc::clone(&group),
+                keeper,
+                credentials: credentials.clone(),
+                stop: Arc::clone(&stop),
+                applier: Applier::of_move(cache.engine()),
+            };
+            self.spawn("map", move || of_map.keep(&server.ways, &of_keeper, &stop))?;
+            self.spawn("mover", move || taker.run(&cache))?;
+        }
         let (server, cache, stop) = (Arc::clone(server), cache.clone(), Arc::clone(&self.stop));
         self.spawn("follower", move || {
             let follower = follower::Follower::new(server, credentials, stop);

@@ -105,14 +105,14 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::counter(
         "forwarded",
-        Server(|s| s.server.forwarder.forwarded().into()),
-        "Batches of requests that were forwarded to the leader.",
+        Server(|s| s.server.ways.forwarded().into()),
+        "Batches of requests that were forwarded to leaders.",
     )
     .metric("larder_cluster_forwarded_total", &[])
     .shown(MEMBER),
     Row::counter(
         "forwarding_connections",
-        Server(|s| s.server.forwarder.connections().into()),
+        Server(|s| s.server.ways.connections().into()),
         "Connections to leaders for that, so far.",
     )
     .shown(MEMBER),

@@ -1,0 +1,185 @@
+//! Reads and replaces the map in etcd, one after the other, so that what is known here never goes back.
+
+use super::forward::{HelloMe, OtherGroup, Ways};
+use super::group::Group;
+use crate::peers::{Credentials, Stop};
+use larder_etcd::{Etcd, EtcdMap, EtcdSettings};
+use larder_replica::{CoordinatorError, Move, Process, Revision, SlotMap};
+use larder_session::Group as Number;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the map is looked at.
+const LOOKS: Duration = Duration::from_millis(500);
+/// How soon again, if etcd did not answer.
+const RETRY: Duration = Duration::from_millis(100);
+/// How often it is tried to finish a move, and how soon again.
+const TRIES: u32 = 10;
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
+/// The map in etcd.
+#[derive(Debug)]
+pub(crate) struct MapKeeper {
+    etcd: Mutex<EtcdMap>,
+    group: Arc<Group>,
+}
+
+/// The leader that gives slots up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Giver {
+    pub(crate) process: Process,
+    pub(crate) epoch: u32,
+}
+
+impl MapKeeper {
+    /// For the cluster of this group; `None` if the settings are wrong.
+    pub(crate) fn new(settings: &EtcdSettings, group: &Arc<Group>) -> Option<Self> {
+        // They were right when the server started.
+        let etcd = Etcd::new(settings).ok()?;
+        let etcd = EtcdMap::new(etcd, group.name.cluster.clone());
+        Some(Self { etcd: Mutex::new(etcd), group: Arc::clone(group) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EtcdMap> {
+        self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what is known of the cluster up to date, and connections to the leaders of its groups, until the end.
+    pub(crate) fn keep(&self, ways: &Ways, credentials: &Credentials, stop: &Arc<Stop>) {
+        let mut connected: BTreeMap<Number, JoinHandle<()>> = BTreeMap::new();
+        while !stop.is_set() {
+            let is_known = self.look().is_ok() && self.take_back().is_ok();
+            for (number, name) in self.group.topology.others() {
+                if !connected.contains_key(&number)
+                    && let Some(thread) = self.connect(number, name, ways, credentials, stop)
+                {
+                    connected.insert(number, thread);
+                    // Nobody has asked for its leader yet.
+                    self.group.topology.look_soon();
+                }
+            }
+            if is_known {
+                self.group.topology.wait_until_wanted(LOOKS);
+            } else {
+                stop.wait(RETRY);
+            }
+        }
+        for thread in connected.into_values() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Starts the thread that connects to the leader of another group.
+    fn connect(
+        &self,
+        number: Number,
+        name: String,
+        ways: &Ways,
+        credentials: &Credentials,
+        stop: &Arc<Stop>,
+    ) -> Option<JoinHandle<()>> {
+        let (way, own) = (ways.to(number), Arc::clone(&self.group));
+        let me = HelloMe { process: own.me(), group: own.full_name() };
+        let (credentials, stop) = (credentials.clone(), Arc::clone(stop));
+        let thread = std::thread::Builder::new().name("forwarder".to_owned());
+        let run = move || way.run(&OtherGroup { own, name }, &me, &credentials, &stop);
+        thread.spawn(run).ok()
+    }
+
+    /// Looks at the map and the leaders. If there is no map, this server makes one if it leads.
+    pub(crate) fn look(&self) -> Result<(), CoordinatorError> {
+        let topology = &self.group.topology;
+        let others: Vec<String> = topology.others().into_iter().map(|(_, name)| name).collect();
+        let mut etcd = self.lock();
+        let asked = Instant::now();
+        let view = etcd.look(&others)?;
+        let has_map = view.map.is_some();
+        if !has_map && self.group.leads_since().is_some() {
+            // If it was there before, it has been lost.
+            let map = topology.map().0.unwrap_or_else(|| SlotMap::of_one(&self.group.name.group));
+            if let Some(revision) = etcd.swap(0, &map, None)? {
+                topology.note_map(map, revision);
+            }
+        }
+        topology.note(asked, view);
+        if !has_map {
+            topology.look_soon();
+        }
+        Ok(())
+    }
+
+    /// Has slots answered for again that were given up for a move that was not finished: replaces the map by the same
+    /// one, so that nobody can finish it any more.
+    fn take_back(&self) -> Result<(), CoordinatorError> {
+        let topology = &self.group.topology;
+        if !topology.has_given_in_vain(self.group.leads_since()) {
+            return Ok(());
+        }
+        let mut etcd = self.lock();
+        if let (Some(map), revision) = topology.map() {
+            match etcd.swap(revision, &map, None)? {
+                Some(revision) => topology.take_back(map, revision),
+                None => topology.look_soon(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says in the map that a move is done, if the map is still the one of this revision, and the leader that has given
+    /// the slots up still leads.
+    ///
+    /// # Errors
+    /// Why it is not done, or not known to be.
+    pub(crate) fn finish(
+        &self,
+        done: &Move,
+        revision: Revision,
+        giver: &Giver,
+    ) -> Result<(), CoordinatorError> {
+        let mut etcd = self.lock();
+        let mut last = CoordinatorError("etcd did not say whether the map is replaced".to_owned());
+        for _ in 0..TRIES {
+            match self.try_to_finish(&mut etcd, done, revision, giver) {
+                Ok(Some(ended)) => return ended,
+                Ok(None) => (),
+                Err(error) => last = error,
+            }
+            std::thread::sleep(TRY_AGAIN);
+        }
+        Err(last)
+    }
+
+    /// What has become of it; `None` if it may be tried again.
+    fn try_to_finish(
+        &self,
+        etcd: &mut EtcdMap,
+        done: &Move,
+        revision: Revision,
+        giver: &Giver,
+    ) -> Result<Option<Result<(), CoordinatorError>>, CoordinatorError> {
+        let refused = |why: &str| Ok(Some(Err(CoordinatorError(why.to_owned()))));
+        let view = etcd.look(std::slice::from_ref(&done.from))?;
+        let Some(mut map) = view.map else { return refused("the map is gone") };
+        if view.revision != revision {
+            if map.slots_of(&done.to).includes(&done.slots) {
+                self.group.topology.note_map(map, view.revision);
+                return Ok(Some(Ok(())));
+            }
+            return refused("the map has changed meanwhile");
+        }
+        let leader = view.leaders.get(&done.from).filter(|leader| {
+            leader.record.leader == giver.process && leader.record.epoch == giver.epoch
+        });
+        let Some(leader) = leader else {
+            return refused("the leader that gave them up is replaced");
+        };
+        map.finish(done);
+        let swapped = etcd.swap(revision, &map, Some((&done.from, leader.revision)))?;
+        Ok(swapped.map(|revision| {
+            self.group.topology.note_map(map, revision);
+            Ok(())
+        }))
+    }
+}

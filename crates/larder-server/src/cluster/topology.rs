@@ -1,0 +1,346 @@
+//! What this server knows of the whole cluster: which group has which keys, and who leads the other groups.
+
+use crate::peers::Stop;
+use larder_etcd::{LeaderView, MapView};
+use larder_protocol::{SLOTS, slot};
+use larder_replica::{Move, Revision, SlotMap, SlotSet};
+use larder_session::{Division, Group as Number};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A map that was read so long ago may not be the one that there is.
+const CURRENT: Duration = Duration::from_millis(1500);
+/// How often waiters look whether the server ends.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// The cluster as it was last seen.
+#[derive(Debug)]
+pub(crate) struct Topology {
+    /// For each slot the number of the group that has it.
+    owners: Box<[AtomicU16]>,
+    /// Other groups have keys, or are to get some.
+    is_divided: AtomicBool,
+    /// Rises when slots get to other groups.
+    version: AtomicU64,
+    known: Mutex<Known>,
+    /// Something is known anew, or is to be looked at.
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The groups by their numbers here: this server's own is the first.
+    names: Vec<String>,
+    map: Option<SlotMap>,
+    revision: Revision,
+    leaders: BTreeMap<String, LeaderView>,
+    /// Those that have slots or are to get some.
+    groups: Vec<Number>,
+    /// Slots that this leader has given up though the map does not say so yet.
+    given: Option<Given>,
+    /// When the question was sent whose answer this is.
+    looked: Option<Instant>,
+    is_wanted: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Given {
+    slots: SlotSet,
+    to: String,
+    /// The leadership in which they were given up.
+    leads_since: u32,
+    /// The other group may still take them over.
+    is_open: bool,
+}
+
+impl Topology {
+    /// For a member of the group of this name.
+    pub(crate) fn new(own: &str) -> Self {
+        Self {
+            owners: (0..SLOTS).map(|_| AtomicU16::new(Number::OWN.0)).collect(),
+            is_divided: AtomicBool::new(false),
+            version: AtomicU64::new(0),
+            known: Mutex::new(Known {
+                names: vec![own.to_owned()],
+                map: None,
+                revision: 0,
+                leaders: BTreeMap::new(),
+                groups: vec![Number::OWN],
+                given: None,
+                looked: None,
+                is_wanted: true,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How keys are divided among groups, if they are.
+    pub(crate) fn division(&self) -> Option<&dyn Division> {
+        self.is_divided.load(Ordering::Acquire).then_some(self)
+    }
+
+    /// Whether this server's group has a key.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.owner(slot(key)) == Number::OWN
+    }
+
+    fn owner(&self, slot: u16) -> Number {
+        let owner = self.owners.get(usize::from(slot));
+        owner.map_or(Number::OWN, |owner| Number(owner.load(Ordering::Acquire)))
+    }
+
+    /// Whether this server's group has one of these slots.
+    pub(crate) fn has_one_of(&self, slots: &SlotSet) -> bool {
+        slots.iter().any(|slot| self.owner(slot) == Number::OWN)
+    }
+
+    /// Whether the map is one of late. Where keys are not divided it need not be.
+    pub(crate) fn is_current(&self) -> bool {
+        !self.is_divided.load(Ordering::Acquire)
+            || self.known().looked.is_some_and(|looked| looked.elapsed() < CURRENT)
+    }
+
+    /// The map, and its number.
+    pub(crate) fn map(&self) -> (Option<SlotMap>, Revision) {
+        let known = self.known();
+        (known.map.clone(), known.revision)
+    }
+
+    /// The next move, if there is one.
+    pub(crate) fn next_move(&self) -> Option<Move> {
+        self.known().map.as_ref()?.next_move()
+    }
+
+    /// Who leads another group.
+    pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
+        self.known().leaders.get(group).cloned()
+    }
+
+    /// The other groups, by their numbers here.
+    pub(crate) fn others(&self) -> Vec<(Number, String)> {
+        let numbers = 0..self.known().names.len();
+        numbers
+            .zip(&self.known().names)
+            .skip(1)
+            .map(|(n, name)| (number(n), name.clone()))
+            .collect()
+    }
+
+    /// Takes in the map and the leaders as they are, for which it was asked at this time.
+    pub(crate) fn note(&self, asked: Instant, view: MapView) {
+        let mut known = self.known();
+        known.leaders = view.leaders;
+        known.looked = Some(asked);
+        if view.map.is_some() {
+            (known.map, known.revision) = (view.map, view.revision);
+        }
+        self.publish(&mut known);
+        drop(known);
+        self.changed.notify_all();
+    }
+
+    /// The map is this one from here on, by a swap of this server's.
+    pub(crate) fn note_map(&self, map: SlotMap, revision: Revision) {
+        let mut known = self.known();
+        (known.map, known.revision) = (Some(map), revision);
+        self.publish(&mut known);
+        drop(known);
+        self.changed.notify_all();
+    }
+
+    /// This leader answers nothing about these slots from here on. Whether it has them.
+    pub(crate) fn give_up(&self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
+        let mut known = self.known();
+        let own = known.names.first().cloned().unwrap_or_default();
+        let has_all = known.map.as_ref().is_some_and(|map| map.slots_of(&own).includes(slots));
+        if has_all && known.given.is_none() {
+            let (slots, to) = (slots.clone(), to.to_owned());
+            known.given = Some(Given { slots, to, leads_since, is_open: true });
+            self.publish(&mut known);
+            return true;
+        }
+        false
+    }
+
+    /// The other group has taken the slots over that were given up, or will not.
+    pub(crate) fn end_giving(&self) {
+        if let Some(given) = &mut self.known().given {
+            given.is_open = false;
+        }
+        self.look_soon();
+    }
+
+    /// Whether slots were given up that the other group has not taken over: the map has to be replaced before they can be
+    /// answered for again. `leads_since`: the leadership of this server. If it is another one, nobody can get them any
+    /// more.
+    pub(crate) fn has_given_in_vain(&self, leads_since: Option<u32>) -> bool {
+        let mut known = self.known();
+        if known.given.as_ref().is_some_and(|given| leads_since != Some(given.leads_since)) {
+            known.given = None;
+            self.publish(&mut known);
+        }
+        known.given.as_ref().is_some_and(|given| !given.is_open)
+    }
+
+    /// The slots that the map says to be this group's, also if they were given up.
+    pub(crate) fn own_slots(&self) -> SlotSet {
+        let known = self.known();
+        match (&known.map, known.names.first()) {
+            (Some(map), Some(own)) => map.slots_of(own),
+            _ => SlotSet::all(),
+        }
+    }
+
+    /// Nobody can get the slots any more that were given up.
+    pub(crate) fn take_back(&self, map: SlotMap, revision: Revision) {
+        self.known().given = None;
+        self.note_map(map, revision);
+    }
+
+    fn publish(&self, known: &mut Known) {
+        let Known { names, map, groups, given, .. } = known;
+        let Some(map) = map else { return };
+        let own = names.first().cloned().unwrap_or_default();
+        if given.as_ref().is_some_and(|given| map.slots_of(&own).common(&given.slots).is_empty()) {
+            *given = None;
+        }
+        let mut number_of = |name: &str| {
+            let found = names.iter().position(|known| known == name);
+            number(found.unwrap_or_else(|| {
+                names.push(name.to_owned());
+                names.len() - 1
+            }))
+        };
+        let mut has_changed = false;
+        let mut set = |slot: u16, owner: Number| {
+            let was =
+                self.owners.get(usize::from(slot)).map(|of| of.swap(owner.0, Ordering::AcqRel));
+            has_changed |= was != Some(owner.0);
+        };
+        *groups = Vec::new();
+        for (name, slots) in map.owners() {
+            let owner = number_of(name);
+            groups.push(owner);
+            let given = given.as_ref().filter(|_| owner == Number::OWN);
+            let to = given.map(|given| (&given.slots, number_of(&given.to)));
+            for slot in slots.iter() {
+                let to = to.filter(|(slots, _)| slots.contains(slot));
+                set(slot, to.map_or(owner, |(_, to)| to));
+            }
+        }
+        groups.extend(map.targets().map(|(name, _)| number_of(name)));
+        groups.sort_unstable();
+        groups.dedup();
+        let is_divided = *groups != [Number::OWN];
+        let was_divided = self.is_divided.swap(is_divided, Ordering::AcqRel);
+        if has_changed || was_divided != is_divided {
+            self.version.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Has the map looked at at once.
+    pub(crate) fn look_soon(&self) {
+        self.known().is_wanted = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the map is to be looked at, or for this time.
+    pub(crate) fn wait_until_wanted(&self, time: Duration) {
+        let waited = self.changed.wait_timeout_while(self.known(), time, |known| !known.is_wanted);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_wanted = false;
+    }
+
+    /// Waits until there is a map for which was asked after this time. False if the server ends, or `goes_on` says so.
+    pub(crate) fn wait_for_map(
+        &self,
+        after: Instant,
+        stop: &Stop,
+        goes_on: impl Fn() -> bool,
+    ) -> bool {
+        let is_old = |known: &mut Known| {
+            known.map.is_none() || known.looked.is_none_or(|looked| looked < after)
+        };
+        while !stop.is_set() && goes_on() {
+            self.look_soon();
+            let (mut known, _) = self
+                .changed
+                .wait_timeout_while(self.known(), SLICE, is_old)
+                .unwrap_or_else(PoisonError::into_inner);
+            if !is_old(&mut known) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits until something is known anew, or for this time.
+    pub(crate) fn wait(&self, time: Duration) {
+        let _ = self.changed.wait_timeout(self.known(), time);
+    }
+}
+
+/// There are at most as many groups as slots, and as many that are to get some.
+fn number(position: usize) -> Number {
+    Number(u16::try_from(position).unwrap_or(u16::MAX))
+}
+
+impl Division for Topology {
+    fn group_of(&self, key: &[u8]) -> Number {
+        self.owner(slot(key))
+    }
+
+    fn groups(&self) -> Vec<Number> {
+        self.known().groups.clone()
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(map: &SlotMap, revision: Revision) -> MapView {
+        MapView { map: Some(map.clone()), revision, ..MapView::default() }
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_answered_for_until_it_is_taken_back() {
+        let topology = Topology::new("0");
+        let mut map = SlotMap::of_one("0");
+        topology.note(Instant::now(), view(&map, 1));
+        assert!(topology.division().is_none());
+        map.plan_move("1", Some(100)).unwrap();
+        topology.note(Instant::now(), view(&map, 2));
+        let division = topology.division().expect("all groups are flushed from here on");
+        assert_eq!(division.groups(), [Number(0), Number(1)]);
+        let next = topology.next_move().unwrap();
+        let before = division.version();
+        assert!(topology.give_up(&next.slots, "1", 7));
+        assert!(!topology.give_up(&next.slots, "1", 7), "once");
+        assert!(division.version() > before && !topology.has_one_of(&next.slots));
+        // A map that was read before is none that gives them back.
+        topology.note(Instant::now(), view(&map, 2));
+        assert!(!topology.has_one_of(&next.slots) && !topology.has_given_in_vain(Some(7)));
+        topology.end_giving();
+        assert!(!topology.has_one_of(&next.slots) && topology.has_given_in_vain(Some(7)));
+        topology.take_back(map.clone(), 3);
+        assert!(topology.has_one_of(&next.slots) && !topology.has_given_in_vain(Some(7)));
+        // Another leadership has nothing given up.
+        assert!(topology.give_up(&next.slots, "1", 7));
+        assert!(!topology.has_given_in_vain(Some(8)) && topology.has_one_of(&next.slots));
+        assert!(topology.give_up(&next.slots, "1", 8));
+        topology.end_giving();
+        map.finish(&next);
+        topology.note(Instant::now(), view(&map, 4));
+        assert!(!topology.has_given_in_vain(Some(8)) && !topology.has_one_of(&next.slots));
+    }
+}

@@ -1,0 +1,294 @@
+//! Takes slots over from another group: follows its leader with a filter, has it give the slots up, and says in the map
+//! that they are here.
+//!
+//! One thread of a leader does this, and removes the items of slots that are elsewhere. So nothing is removed that has
+//! just come.
+
+use crate::cluster::{Giver, Group, MapKeeper, boot_millis};
+use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
+use crate::server::Server;
+use larder_replica::{Applier, Frame, HelloMember, Move, Process, Purpose, Revision};
+use larder_store::cache::CacheControl;
+use larder_store::{Change, Engine, HashedKey, Now, WalkState};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether there is something to do, and how soon again after a move has failed.
+const LOOKS: Duration = Duration::from_millis(500);
+/// All nodes know of a move before slots are given up: they look at the map more often than this.
+const KNOWN_AFTER: Duration = Duration::from_secs(2);
+/// How long the other leader may take to give slots up.
+const GIVE_MAX: Duration = Duration::from_secs(2);
+/// How long followers may take to have what has come.
+const FOLLOWERS_MAX: Duration = Duration::from_secs(1);
+/// A leader that says nothing for this long is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How long a read waits before it looks whether the move goes on.
+const SLICE: Duration = Duration::from_millis(20);
+/// How often it is looked whether something is done.
+const TICK: Duration = Duration::from_millis(2);
+const READ_LEN: usize = 256 << 10;
+/// Bytes that are taken over, and items that are removed, before it is waited for followers.
+const BYTES_AHEAD: usize = 4 << 20;
+const ITEMS_AHEAD: usize = 1000;
+/// Items that are looked at in one batch.
+const WALK_ITEMS: usize = 256;
+
+pub(super) struct Taker<E: Engine> {
+    pub(super) server: Arc<Server>,
+    pub(super) group: Arc<Group>,
+    pub(super) keeper: Arc<MapKeeper>,
+    pub(super) credentials: Credentials,
+    pub(super) stop: Arc<Stop>,
+    pub(super) applier: Applier<E>,
+}
+
+fn fail(why: &str) -> io::Error {
+    io::Error::other(why.to_owned())
+}
+
+impl<E: Engine> Taker<E> {
+    /// Does what there is to do while this server leads, until the end.
+    pub(super) fn run(mut self, cache: &impl CacheControl) {
+        let (mut seen, mut cleaned, mut last_error) = (None, None, String::new());
+        while !self.stop.is_set() {
+            self.group.topology.wait(LOOKS);
+            let Some(leadership) = self.group.leadership() else { continue };
+            let wanted = self.group.topology.next_move();
+            let wanted = wanted.filter(|wanted| wanted.to == self.group.name.group);
+            let Some(wanted) = wanted else {
+                (seen, last_error) = (None, String::new());
+                let state = (leadership, self.group.topology.own_slots());
+                if cleaned.as_ref() != Some(&state) && self.remove_foreign(leadership) {
+                    cleaned = Some(state);
+                }
+                continue;
+            };
+            let known_since = match &seen {
+                Some((of, since)) if *of == wanted => *since,
+                _ => Instant::now(),
+            };
+            seen = Some((wanted.clone(), known_since));
+            cleaned = None;
+            match self.take(&wanted, leadership, known_since, cache) {
+                Ok(()) => {
+                    let count = wanted.slots.len();
+                    tracing::info!("{count} slots of group {} are here now", wanted.from);
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    if error != last_error {
+                        let (count, from) = (wanted.slots.len(), &wanted.from);
+                        tracing::warn!("{count} slots of group {from} are not here yet: {error}");
+                        last_error = error;
+                    }
+                    self.stop.wait(LOOKS);
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        self.server.clock.moment().into()
+    }
+
+    /// Takes slots over.
+    fn take(
+        &mut self,
+        wanted: &Move,
+        leadership: u32,
+        known_since: Instant,
+        cache: &impl CacheControl,
+    ) -> io::Result<()> {
+        self.keeper.look().map_err(io::Error::other)?;
+        let leader = self.group.topology.leader(&wanted.from);
+        let leader = leader.ok_or_else(|| fail("nobody leads that group"))?;
+        let address = leader.address.ok_or_else(|| fail("its leader has told no address"))?;
+        let journals = self.group.journals().ok_or_else(|| fail("there are no journals"))?;
+        if journals.flush_pends(self.server.clock.now()) {
+            return Err(fail("a flush is still to come"));
+        }
+        if !self.remove_foreign(leadership) {
+            return Err(fail("this server does not lead any more"));
+        }
+        let generation = self.applier.engine().flush_generation();
+        let process = leader.record.leader;
+        let (dialed, epoch) = self.dial(&process, &address, wanted)?;
+        self.raise_epoch(epoch, cache)?;
+        tracing::info!("{} slots of group {} are taken over", wanted.slots.len(), wanted.from);
+        self.applier.begin(process.boot);
+        let revision = self.follow(&dialed, wanted, leadership, known_since)?;
+        // After the barrier nothing comes: a flush that is later than that removes what has come, too.
+        if self.applier.engine().flush_generation() != generation {
+            return Err(fail("all items were flushed meanwhile"));
+        }
+        if !self.wait_for_followers(leadership) {
+            return Err(fail("the followers did not get the items in time"));
+        }
+        let giver = Giver { process, epoch };
+        self.keeper.finish(wanted, revision, &giver).map_err(io::Error::other)
+    }
+
+    fn dial(&self, leader: &Process, address: &str, wanted: &Move) -> io::Result<(Dialed, u32)> {
+        let (me, name) = (self.group.me(), self.group.full_name());
+        let member = Some(HelloMember { group: &name, boot: me.boot });
+        let target = Target { address, node: Some(&leader.node) };
+        let purpose = Purpose::Move(wanted.slots.clone());
+        let dialed = dial(target, &self.credentials, &me.node, member, purpose, &self.stop)?;
+        let welcomed = dialed.welcomed;
+        if welcomed.boot != leader.boot || welcomed.epoch == 0 {
+            return Err(fail("it does not lead that group any more"));
+        }
+        Ok((dialed, welcomed.epoch))
+    }
+
+    /// Has this leader's epoch be a later one than that of the other group, so that no CAS value is given twice.
+    fn raise_epoch(&self, other: u32, cache: &impl CacheControl) -> io::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let epoch = self.group.leading_epoch();
+            let epoch = epoch.ok_or_else(|| fail("this server does not lead any more"))?;
+            if epoch > other {
+                cache.set_cas_epoch(epoch);
+                return Ok(());
+            }
+            if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
+                return Err(fail("the group has had as many epochs as it can have"));
+            }
+            if begun.elapsed() > GIVE_MAX {
+                return Err(fail("the epoch was not raised in time"));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Takes over what the other leader sends, until it has given the slots up and has sent everything. The number of
+    /// the map from before it was asked for that.
+    fn follow(
+        &mut self,
+        dialed: &Dialed,
+        wanted: &Move,
+        leadership: u32,
+        known_since: Instant,
+    ) -> io::Result<Revision> {
+        let mut stream: &PeerStream = &dialed.stream;
+        stream.set_read_timeout(Some(SLICE))?;
+        stream.set_write_timeout(Some(SILENCE_MAX))?;
+        let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
+        let mut asked: Option<(Instant, Revision)> = None;
+        self.take_over(&dialed.rest, wanted, leadership)?;
+        loop {
+            match stream.read(&mut bytes) {
+                Ok(0) => return Err(fail("the other leader has closed the connection")),
+                Ok(len) => {
+                    heard = Instant::now();
+                    self.take_over(bytes.get(..len).unwrap_or_default(), wanted, leadership)?;
+                    ahead += len;
+                    if ahead > BYTES_AHEAD {
+                        ahead = 0;
+                        // Who is too slow leaves those in sync.
+                        self.wait_for_followers(leadership);
+                    }
+                }
+                Err(error) if is_silence(&error) => (),
+                Err(error) => return Err(error),
+            }
+            if heard.elapsed() > SILENCE_MAX {
+                return Err(fail("the other leader is silent"));
+            }
+            if self.stop.is_set() || self.group.leadership() != Some(leadership) {
+                return Err(fail("this server does not lead any more"));
+            }
+            let mut out = Vec::new();
+            self.applier.acknowledge(false, &mut out);
+            match asked {
+                Some((_, revision)) if self.applier.has_barrier() => return Ok(revision),
+                Some((asked, _)) if asked.elapsed() > GIVE_MAX => {
+                    return Err(fail("the other leader did not give them up in time"));
+                }
+                Some(_) => (),
+                None if self.applier.has_copy() && known_since.elapsed() > KNOWN_AFTER => {
+                    self.keeper.look().map_err(io::Error::other)?;
+                    if self.group.topology.next_move().as_ref() != Some(wanted) {
+                        return Err(fail("they are not to move here any more"));
+                    }
+                    asked = Some((Instant::now(), self.group.topology.map().1));
+                    Frame::GiveUp.write(&mut out);
+                }
+                None => (),
+            }
+            stream.write_all(&out)?;
+        }
+    }
+
+    fn take_over(&mut self, bytes: &[u8], wanted: &Move, leadership: u32) -> io::Result<()> {
+        let now = self.now();
+        let Self { group, applier, .. } = self;
+        let may =
+            || group.leadership() == Some(leadership) && !group.topology.has_one_of(&wanted.slots);
+        applier.take_over(bytes, now, may).map_err(io::Error::other)
+    }
+
+    /// Waits until the followers in sync have all that was changed so far; whether they do in time.
+    fn wait_for_followers(&self, leadership: u32) -> bool {
+        let Some(journals) = self.group.journals() else { return true };
+        let (ends, begun) = (journals.ends(), Instant::now());
+        loop {
+            let have = |boot| journals.acks().has_passed(boot, &ends);
+            if self.group.followers_in_sync().into_iter().all(have) {
+                return true;
+            }
+            let goes_on = self.group.leadership() == Some(leadership) && !self.stop.is_set();
+            if !goes_on || begun.elapsed() > FOLLOWERS_MAX {
+                return false;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Removes all items of slots that are elsewhere; false if this server does not lead any more.
+    fn remove_foreign(&mut self, leadership: u32) -> bool {
+        let mut walk = self.applier.engine().walk();
+        let (mut removed, mut ahead, begun) = (0, 0, boot_millis());
+        loop {
+            let now = self.now();
+            let engine = self.applier.engine();
+            engine.begin_batch(now);
+            // Within the batch, for which a server waits that is to follow.
+            if self.group.leadership() != Some(leadership) || self.stop.is_set() {
+                engine.end_batch();
+                return false;
+            }
+            let own = self.group.topology.own_slots();
+            let mut foreign: Vec<Vec<u8>> = Vec::new();
+            let walked = engine.walk_on(&mut walk, WALK_ITEMS, Waker::noop(), |key, _| {
+                if !own.has_key(key) {
+                    foreign.push(key.to_vec());
+                }
+            });
+            for key in &foreign {
+                let key = HashedKey { bytes: key, hash: engine.hash(key) };
+                let _ = engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
+            }
+            engine.end_batch();
+            removed += foreign.len();
+            ahead += foreign.len();
+            if ahead > ITEMS_AHEAD {
+                ahead = 0;
+                self.wait_for_followers(leadership);
+            }
+            match walked {
+                WalkState::More => (),
+                WalkState::Waiting => std::thread::sleep(TICK),
+                WalkState::End => break,
+            }
+        }
+        if removed > 0 {
+            let millis = boot_millis().saturating_sub(begun);
+            tracing::info!("{removed} items of other groups' slots are removed, in {millis} ms");
+        }
+        true
+    }
+}
