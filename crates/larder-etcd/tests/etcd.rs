@@ -1,71 +1,14 @@
 //! What is asked of etcd, with a real one (Debian's `etcd-server`). Without it, these tests do nothing.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "common/etcd_server.rs"]
+mod etcd_server;
+
+use etcd_server::{TIMEOUT, named, start};
 use larder_etcd::{DiscoveryKeeper, Etcd, EtcdGroup, EtcdMap, EtcdSettings, GroupName, Presence};
 use larder_replica::{Addresses, Coordinator, Process, Record, SlotMap};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
-
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-struct Server {
-    child: Child,
-    url: String,
-    _data: TempDir,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// An etcd on ports that were free a moment ago; `None` if it is not installed.
-fn start() -> Option<Server> {
-    Command::new("etcd").arg("--version").stdout(Stdio::null()).status().ok()?;
-    for _ in 0..20 {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (clients, peers) = (free(), free());
-        let data = TempDir::new().unwrap();
-        let url = format!("http://127.0.0.1:{clients}");
-        let peer_url = format!("http://127.0.0.1:{peers}");
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(data.path());
-        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
-        command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
-        command.args(["--initial-cluster", &format!("default={peer_url}")]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let mut server = Server { child, url, _data: data };
-        let begun = Instant::now();
-        while server.child.try_wait().unwrap().is_none() {
-            if server.group("ready").look().is_ok() {
-                return Some(server);
-            }
-            assert!(begun.elapsed() < TIMEOUT, "etcd does not answer");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-    panic!("etcd does not start");
-}
-
-impl Server {
-    fn client(&self) -> Etcd {
-        // The first server is not there, and the second one is asked.
-        let urls = vec!["http://127.0.0.1:1".to_owned(), self.url.clone()];
-        Etcd::new(&EtcdSettings { urls, ..EtcdSettings::default() }).unwrap()
-    }
-
-    fn group(&self, name: &str) -> EtcdGroup {
-        EtcdGroup::new(self.client(), named(name))
-    }
-}
-
-fn named(group: &str) -> GroupName {
-    GroupName { cluster: "demo".to_owned(), group: group.to_owned() }
-}
 
 fn process(node: &str, boot: u64) -> Process {
     Process { node: node.to_owned(), boot }

@@ -1,0 +1,77 @@
+//! Shows the groups of a cluster, as etcd has them.
+
+use super::options::{Where, message, slot_count};
+use larder_etcd::{EtcdMap, groups};
+use larder_replica::{Process, SlotMap, View};
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+pub(super) fn status(at: &Where, out: &mut impl Write) -> Result<(), String> {
+    let mut groups = groups(&mut at.etcd()?, &at.cluster).map_err(message)?;
+    if groups.is_empty() {
+        return Err(format!("there is no cluster {} in etcd", at.cluster));
+    }
+    let map = EtcdMap::new(at.etcd()?, at.cluster.clone()).look(&[]).map_err(message)?.map;
+    if let Some(map) = &map {
+        // Slots of a group that etcd does not know otherwise are shown, too.
+        for (name, _) in map.owners().chain(map.targets()) {
+            groups.entry(name.to_owned()).or_default();
+        }
+    }
+    for (name, view) in &groups {
+        show(name, view, map.as_ref(), out).map_err(message)?;
+    }
+    Ok(())
+}
+
+fn show(name: &str, view: &View, map: Option<&SlotMap>, out: &mut impl Write) -> io::Result<()> {
+    let record = view.record.as_ref();
+    match record {
+        None => writeln!(out, "group {name}: no leader yet")?,
+        Some(record) => {
+            let (leader, epoch) = (&record.leader, record.epoch);
+            let away = if view.is_live(leader) { "" } else { ", but is away" };
+            writeln!(out, "group {name}: {} leads in epoch {epoch}{away}", leader.node)?;
+        }
+    }
+    if let Some(map) = map {
+        show_slots(name, map, out)?;
+    }
+    if let Some(ack) = view.wishes.ack {
+        writeln!(out, "  --ack {} for all nodes", ack.name())?;
+    }
+    let in_sync = record.map(|record| &record.in_sync[..]).unwrap_or_default();
+    let nodes: BTreeSet<&String> =
+        view.addresses.keys().chain(in_sync.iter().map(|process| &process.node)).collect();
+    let width = nodes.iter().map(|node| node.len()).max().unwrap_or_default();
+    for node in nodes {
+        let process = view.live.get(node).map(|boot| Process { node: node.clone(), boot: *boot });
+        let state = match process {
+            None => "away",
+            Some(process) if record.is_some_and(|record| record.leader == process) => "leader",
+            Some(process) if in_sync.contains(&process) => "in sync",
+            Some(_) => "not in sync",
+        };
+        let addresses = view.addresses.get(node).cloned().unwrap_or_default();
+        let clients = addresses.clients.unwrap_or_else(|| "-".to_owned());
+        writeln!(
+            out,
+            "  {node:width$}  {state:11}  clients {clients}  members {}",
+            addresses.members
+        )?;
+    }
+    Ok(())
+}
+
+fn show_slots(name: &str, map: &SlotMap, out: &mut impl Write) -> io::Result<()> {
+    let slots = map.slots_of(name);
+    if slots.is_empty() {
+        writeln!(out, "  no slots")?;
+    } else {
+        writeln!(out, "  slots {slots} ({})", slots.len())?;
+    }
+    match map.targets().find(|(group, _)| *group == name) {
+        Some((_, slots)) => writeln!(out, "  to get {}", slot_count(slots.len())),
+        None => Ok(()),
+    }
+}
