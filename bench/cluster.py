@@ -80,7 +80,7 @@ class Asker(threading.Thread):
 def losses(etcd, count, how):
     """Seconds without an answer at the other nodes, and requests that failed, each time that a leader is lost."""
     gaps, errors = [], []
-    with Group(etcd, 3, "--group", how) as group:
+    with Group(etcd, 3, "--cluster", how) as group:
         for _ in range(count):
             leader = group.wait_until_in_sync()
             askers = [Asker(node) for node in group.followers()]
@@ -92,7 +92,7 @@ def losses(etcd, count, how):
             elif how == PAUSE:
                 leader.signal(signal.SIGSTOP)
             else:
-                command = [LARDER, "cluster", how, "--cluster", "demo", "--group", how, "--etcd", etcd.url]
+                command = [LARDER, "cluster", how, "--cluster", how, "--etcd", etcd.url]
                 subprocess.run(command, check=True, **QUIET)
             time.sleep(SECS[how])
             for asker in askers:
@@ -112,7 +112,7 @@ def acks(etcd):
     """Seconds of each change that all nodes have to acknowledge, one after the other, by the node that is asked."""
     found = {}
     for mode in ("none", "writes"):
-        with Group(etcd, 3, "--group", f"acks{mode}", "--ack", mode) as group:
+        with Group(etcd, 3, "--cluster", f"acks{mode}", "--ack", mode) as group:
             for who, node in (("leader", group.leader()), ("follower", group.followers()[0])):
                 with node.connect() as stream:
                     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -77,8 +77,9 @@ class Node(Server):
 
     def __init__(self, etcd, name, *options, **more):
         self.name = name
+        cluster = [] if "--cluster" in options else ["--cluster", "demo"]
         options = [
-            "--cluster", "demo", "--node", name, "--etcd", etcd.url,
+            *cluster, "--node", name, "--etcd", etcd.url,
             "--replicate-on", "127.0.0.1:0", "-m", "64", "-v", *options,
         ]  # fmt: skip
         super().__init__(LARDERD, options=options, **more)
@@ -108,12 +109,12 @@ class Node(Server):
 class Group:
     """Nodes of one group, for a `with` block. They may be killed and started again in it."""
 
-    def __init__(self, etcd, count=3, *options, **more):
+    def __init__(self, etcd, count=3, *options, prefix="n", **more):
         self.etcd, self.options, self.more = etcd, options, more
         self.nodes = {}
         try:
             for number in range(1, count + 1):
-                self.start(f"n{number}")
+                self.start(f"{prefix}{number}")
             self.wait_until_in_sync()
         except BaseException:
             self.stop()

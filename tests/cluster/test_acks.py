@@ -76,7 +76,7 @@ class Recorder:
 @pytest.mark.parametrize("ack", ["deletes", "writes"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_what_was_answered_is_there(etcd, ack, how):
-    with Group(etcd, 3, "--group", f"{ack}{how}", "--ack", ack) as group:
+    with Group(etcd, 3, "--cluster", f"{ack}{how}", "--ack", ack) as group:
         recorders = [Recorder(group, f"c{number}", ack == "deletes") for number in range(4)]
         for _ in range(3):
             leader = group.wait_until_in_sync()
@@ -108,7 +108,7 @@ def test_what_was_answered_is_there(etcd, ack, how):
 
 
 def test_a_member_that_stands_still_is_waited_for_and_then_left(etcd):
-    with Group(etcd, 3, "--group", "waits", "--ack", "writes") as group:
+    with Group(etcd, 3, "--cluster", "waits", "--ack", "writes") as group:
         leader, still = group.leader(), group.followers()[0]
         assert client(leader).set("a", "1")
         still.signal(signal.SIGSTOP)
@@ -155,7 +155,7 @@ def test_what_nobody_can_confirm_is_not_answered():
 
 def test_acknowledged_changes_are_quick(etcd):
     """A change waits for a way through the network, and not for a timer."""
-    with Group(etcd, 3, "--group", "quick", "--ack", "writes") as group:
+    with Group(etcd, 3, "--cluster", "quick", "--ack", "writes") as group:
         for node in group:
             through = client(node)
             times = []

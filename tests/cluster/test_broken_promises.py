@@ -53,7 +53,7 @@ def test_the_rest_of_a_value_is_never_taken_for_requests():
 def test_a_member_in_the_middle_of_a_copy_does_not_lead(etcd):
     """The follower is stopped for less than a second, in which its leader writes more than the journals hold, and the
     leader is killed as soon as the follower begins another copy."""
-    options = ("--group", "copy", "--ack", "writes", "--journal-size", "1")
+    options = ("--cluster", "copy", "--ack", "writes", "--journal-size", "1")
     with Group(etcd, 2, *options) as group:
         leader, follower = group.leader(), group.followers()[0]
         value = b"v" * 4000
@@ -94,7 +94,7 @@ def test_a_member_in_the_middle_of_a_copy_does_not_lead(etcd):
 
 
 def test_what_comes_in_slowly_is_not_stored_by_a_leader_that_has_been_replaced(etcd):
-    with Group(etcd, 2, "--group", "slow", http=True) as group:
+    with Group(etcd, 2, "--cluster", "slow", http=True) as group:
         old, new = group.leader(), group.followers()[0]
         host, port = old.http_address.split(":")
         with socket.create_connection((host, int(port)), 30) as sock:

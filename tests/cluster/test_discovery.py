@@ -19,7 +19,7 @@ UNKNOWN_COMMAND = 0x81
 
 @pytest.fixture(scope="module")
 def group():
-    with Etcd() as etcd, Group(etcd, 2, "--group", "discovery") as group:
+    with Etcd() as etcd, Group(etcd, 2, "--cluster", "discovery") as group:
         for node in group:
             wait_until(lambda: servers_of(listed(node)) == addresses(group), "all servers in the list")
         yield group

@@ -24,7 +24,7 @@ def etcd():
 
 
 def test_clients_go_on_when_the_leader_is_killed(etcd):
-    with Group(etcd, 3, "--group", "killed") as group:
+    with Group(etcd, 3, "--cluster", "killed") as group:
         for number in range(3):
             leader, followers = group.leader(), group.followers()
             epoch = int(leader.seen()["epoch"])
@@ -50,7 +50,7 @@ def test_clients_go_on_when_the_leader_is_killed(etcd):
 
 
 def test_clients_go_on_when_the_leader_stands_still(etcd):
-    with Group(etcd, 3, "--group", "still") as group:
+    with Group(etcd, 3, "--cluster", "still") as group:
         leader, followers = group.leader(), group.followers()
         with Client(followers[0], "a") as a, Client(followers[1], "b") as b:
             leader.signal(signal.SIGSTOP)
@@ -115,7 +115,7 @@ def test_a_node_alone_needs_no_etcd_once_it_leads():
 
 
 def test_all_start_again(etcd):
-    with Group(etcd, 3, "--group", "again") as group:
+    with Group(etcd, 3, "--cluster", "again") as group:
         client(group.leader()).set("a", "1")
         epoch = int(group.leader().seen()["epoch"])
         for node in list(group):
@@ -131,7 +131,7 @@ def test_all_start_again(etcd):
 
 
 def test_a_node_alone_starts_again(etcd):
-    with Group(etcd, 1, "--group", "alone") as group:
+    with Group(etcd, 1, "--cluster", "alone") as group:
         client(group.leader()).set("a", "1")
         group.kill(group.leader())
         group.start("n1")
@@ -139,7 +139,7 @@ def test_a_node_alone_starts_again(etcd):
 
 
 def test_a_rolling_restart_keeps_all_items(etcd):
-    with Group(etcd, 3, "--group", "rolling") as group:
+    with Group(etcd, 3, "--cluster", "rolling") as group:
         many = {f"m{number}": b"v%d" % number for number in range(3000)}
         client(group.leader()).set_many(many)
         with_large = b"x" * 900_000
@@ -156,7 +156,7 @@ def test_a_rolling_restart_keeps_all_items(etcd):
 
 
 def test_a_member_that_lacks_items_does_not_lead(etcd):
-    with Group(etcd, 2, "--group", "lacking") as group:
+    with Group(etcd, 2, "--cluster", "lacking") as group:
         leader, follower = group.leader(), group.followers()[0]
         client(leader).set("a", "1")
         # The follower is away, so the leader is alone in sync; then the leader is away, too.
@@ -173,7 +173,7 @@ def test_a_member_that_lacks_items_does_not_lead(etcd):
 
 
 def test_unless_that_is_allowed(etcd):
-    with Group(etcd, 2, "--group", "unclean", "--unclean-after", "2") as group:
+    with Group(etcd, 2, "--cluster", "unclean", "--unclean-after", "2") as group:
         leader, follower = group.leader(), group.followers()[0]
         group.kill(follower)
         wait_until(lambda: leader.seen()["in_sync"] == leader.name, "one member in sync")
@@ -190,7 +190,7 @@ def test_unless_that_is_allowed(etcd):
 def test_a_planned_end_is_noticed_by_nobody_else(etcd, end):
     """The leader hands over before it ends: no request of other nodes' clients fails, and nothing is lost, though
     nothing has to be acknowledged."""
-    with Group(etcd, 3, "--group", f"planned{end}", "--ack", "none") as group:
+    with Group(etcd, 3, "--cluster", f"planned{end}", "--ack", "none") as group:
         for _ in range(4):
             leader, followers = group.leader(), group.followers()
             epoch = int(leader.seen()["epoch"])

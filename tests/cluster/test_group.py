@@ -21,7 +21,7 @@ def etcd():
 
 
 def test_any_node_answers_for_all_keys(etcd, engine):
-    cluster = ("--group", engine)
+    cluster = ("--cluster", engine)
     with Group(etcd, 3, *cluster, engine=engine) as group:
         for number, node in enumerate(group):
             client(node).set(f"k{number}", f"{number}" * 1000)
@@ -38,7 +38,7 @@ def test_any_node_answers_for_all_keys(etcd, engine):
 
 
 def test_values_of_all_sizes_are_forwarded(etcd):
-    with Group(etcd, 2, "--group", "sizes", "-I", "8m") as group:
+    with Group(etcd, 2, "--cluster", "sizes", "-I", "8m") as group:
         through, leader = client(group.followers()[0]), client(group.leader())
         for size in [0, 1, 1000, 60_000, 70_000, 500_000, 1_048_000, 5_000_000]:
             value = bytes(number * 7 % 251 for number in range(1000)) * (size // 1000 + 1)
@@ -62,7 +62,7 @@ def test_values_of_all_sizes_are_forwarded(etcd):
 
 
 def test_other_protocols(etcd):
-    with Group(etcd, 2, "--group", "protocols", resp=True, http=True, grpc=True) as group:
+    with Group(etcd, 2, "--cluster", "protocols", resp=True, http=True, grpc=True) as group:
         follower, leader = group.followers()[0], group.leader()
         for protocol in (2, 3):
             by_redis = redis.Redis(port=follower.resp_port, protocol=protocol)
@@ -79,7 +79,7 @@ def test_other_protocols(etcd):
 
 
 def test_clients_are_told_of_all_servers(etcd):
-    with Group(etcd, 3, "--group", "discovery") as group:
+    with Group(etcd, 3, "--cluster", "discovery") as group:
         ports = {f"127.0.0.1|127.0.0.1|{node.port}" for node in group}
 
         def told(node):
@@ -101,10 +101,10 @@ def test_clients_are_told_of_all_servers(etcd):
 def test_strangers_are_refused(etcd, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("a secret of the cluster\n")
-    options = ("--group", "secret", "--cluster-secret", str(secret))
+    options = ("--cluster", "secret", "--cluster-secret", str(secret))
     with Group(etcd, 2, *options) as group:
         client(group.followers()[0]).set("a", "1")
-        with Node(etcd, "stranger", "--group", "secret") as stranger:
+        with Node(etcd, "stranger", "--cluster", "secret") as stranger:
             wait_until(lambda: stranger.seen()["role"] == "follower", "the record")
             time.sleep(1)
             assert stranger.stats("replication")["has_copy"] == "0"
@@ -158,7 +158,7 @@ def test_without_a_leader_nothing_hangs():
 
 
 def test_clients_that_go_leave_nothing(etcd):
-    with Group(etcd, 2, "--group", "leaving") as group:
+    with Group(etcd, 2, "--cluster", "leaving") as group:
         leader, follower = group.leader(), group.followers()[0]
         rss = leader.rss()
         for _ in range(30):

@@ -64,7 +64,7 @@ def members_port(node):
 def test_a_group_works_over_tls_and_survives_its_leader(etcd, tmp_path):
     authority = Authority(tmp_path)
     large = os.urandom(600_000)
-    with SecureGroup(etcd, authority, "--group", "secure") as group:
+    with SecureGroup(etcd, authority, "--cluster", "secure") as group:
         leader, followers = group.leader(), group.followers()
         assert client(followers[0]).set("large", large)
         assert client(followers[1]).get("large") == large
@@ -74,8 +74,8 @@ def test_a_group_works_over_tls_and_survives_its_leader(etcd, tmp_path):
         # A certificate is good for its own name alone.
         port = members_port(leader)
         files = authority.issue("stolen", "DNS:n2")
-        assert b"certificate" in greeted(files, port, b"n3", b"demo/secure")
-        assert b"certificate" not in greeted(files, port, b"n2", b"demo/secure")
+        assert b"certificate" in greeted(files, port, b"n3", b"secure/0")
+        assert b"certificate" not in greeted(files, port, b"n2", b"secure/0")
         wait_until(lambda: "certificate is not for the node n3" in leader.output(), "a warning")
 
         with Client(followers[0], "a") as a, Client(followers[1], "b") as b:

@@ -18,18 +18,17 @@ def etcd():
         yield etcd
 
 
-def larder(etcd, task, group, *words):
+def larder(etcd, task, cluster, *words):
     """Runs `larder cluster`; whether it succeeded, and what it said."""
     command = [
-        str(LARDERD.with_name("larder")), "cluster", task, "--cluster", "demo", "--etcd", etcd.url,
-        *(["--group", group] if group else []), *words,
+        str(LARDERD.with_name("larder")), "cluster", task, "--cluster", cluster, "--etcd", etcd.url, *words,
     ]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return ended.returncode == 0, (ended.stdout + ended.stderr).strip()
 
 
 def test_another_node_leads_without_an_error_and_without_a_copy(etcd):
-    with Group(etcd, 3, "--group", "over") as group:
+    with Group(etcd, 3, "--cluster", "over") as group:
         old, others = group.leader(), group.followers()
         assert larder(etcd, "hand-over", "over", old.name) == (True, f"{old.name} leads already")
         assert larder(etcd, "hand-over", "over", "nobody") == (
@@ -53,7 +52,7 @@ def test_another_node_leads_without_an_error_and_without_a_copy(etcd):
 
 
 def test_which_changes_wait_is_set_for_the_group(etcd):
-    with Group(etcd, 2, "--group", "set", "--ack", "none") as group:
+    with Group(etcd, 2, "--cluster", "set", "--ack", "none") as group:
         leader = group.leader()
         assert client(leader).set("a", "1")
         assert leader.seen()["held"] == "0"
@@ -72,7 +71,7 @@ def test_which_changes_wait_is_set_for_the_group(etcd):
 
 
 def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
-    with Group(etcd, 2, "--group", "unclean") as group:
+    with Group(etcd, 2, "--cluster", "unclean") as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("old", "1")
         wait_for_same_keys(group)
@@ -101,7 +100,7 @@ def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
 
 
 def test_a_node_is_ready_when_it_has_all_items(etcd):
-    with Group(etcd, 2, "--group", "ready") as group:
+    with Group(etcd, 2, "--cluster", "ready") as group:
         for node in group:
             assert larder(etcd, "ready", "ready", node.name) == (True, f"{node.name} has all items")
         follower = group.followers()[0]
@@ -109,4 +108,4 @@ def test_a_node_is_ready_when_it_has_all_items(etcd):
         wait_until(lambda: len(group.leader().seen()["in_sync"].split()) == 1, "the leader alone")
         assert not larder(etcd, "ready", "ready", follower.name)[0]
         assert not larder(etcd, "ready", "ready", "nobody")[0]
-    assert larder(etcd, "ready", "none", "n1") == (False, "larder: cluster demo has no group none with a leader")
+    assert larder(etcd, "ready", "none", "n1") == (False, "larder: cluster none has no group 0 with a leader")

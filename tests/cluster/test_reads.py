@@ -25,7 +25,7 @@ def gets(node):
 
 
 def test_followers_answer_look_ups_themselves(etcd):
-    with Group(etcd, 3, "--group", "reads", "--read-lag", "1", resp=True, http=True) as group:
+    with Group(etcd, 3, "--cluster", "reads", "--read-lag", "1", resp=True, http=True) as group:
         leader, (follower, _) = group.leader(), group.followers()
         assert client(follower).set("a", "1"), "changes go to the leader"
         wait_for_same_keys(group)
@@ -45,7 +45,7 @@ def test_followers_answer_look_ups_themselves(etcd):
 
 
 def test_a_copy_that_is_too_old_is_not_shown(etcd):
-    with Group(etcd, 2, "--group", "old", "--read-lag", "1") as group:
+    with Group(etcd, 2, "--cluster", "old", "--read-lag", "1") as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("a", "1")
         wait_for_same_keys(group)
@@ -67,7 +67,7 @@ def test_a_copy_that_is_too_old_is_not_shown(etcd):
 
 def test_nothing_is_read_from_a_node_that_is_behind(etcd):
     """A node that is copying shows nothing."""
-    with Group(etcd, 2, "--group", "copies", "--read-lag", "5", "--journal-size", "1") as group:
+    with Group(etcd, 2, "--cluster", "copies", "--read-lag", "5", "--journal-size", "1") as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("kept", "1")
         wait_for_same_keys(group)

@@ -79,7 +79,7 @@ def check(group, repaired, before):
 
 @pytest.mark.parametrize("ack", ["none", "writes"])
 def test_the_other_node_does_not_copy_when_a_leader_is_killed(etcd, ack):
-    with Group(etcd, 3, "--group", f"repair-{ack}", "--ack", ack) as group:
+    with Group(etcd, 3, "--cluster", f"repair-{ack}", "--ack", ack) as group:
         leader, others = group.leader(), group.followers()
         before = {node.name: copies(node) for node in others}
         loads = [Load(node, seed) for seed, node in enumerate((leader, leader, *others), 1)]
@@ -93,7 +93,7 @@ def test_the_other_node_does_not_copy_when_a_leader_is_killed(etcd, ack):
 
 
 def test_a_leader_that_was_replaced_gets_no_copy(etcd):
-    with Group(etcd, 2, "--group", "replaced", "--ack", "none") as group:
+    with Group(etcd, 2, "--cluster", "replaced", "--ack", "none") as group:
         old, new = group.leader(), group.followers()[0]
         before = copies(old)
         loads = [Load(old, 1), Load(old, 3)]
@@ -111,7 +111,7 @@ def test_a_leader_that_was_replaced_gets_no_copy(etcd):
 
 def test_a_flush_that_only_the_lost_leader_had_planned_is_none(etcd):
     """The old leader comes back with a flush still to come, which the new one knows nothing of."""
-    with Group(etcd, 2, "--group", "planned") as group:
+    with Group(etcd, 2, "--cluster", "planned") as group:
         old, new = group.leader(), group.followers()[0]
         assert ask(old, b"flush_all 6\r\n", b"\r\n") == b"OK\r\n"
         old.signal(signal.SIGSTOP)

@@ -31,7 +31,7 @@ def test_without_a_leader():
 
 
 def test_members_say_who_leads():
-    with Etcd() as etcd, Group(etcd, 3, "--group", "roles", resp=True) as group:
+    with Etcd() as etcd, Group(etcd, 3, "--cluster", "roles", resp=True) as group:
         for node in group:
             client(node).set(node.name, "1")
         wait_for_same_keys(group)

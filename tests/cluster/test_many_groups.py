@@ -1,0 +1,196 @@
+"""Keys are divided among groups, and move from one to another with their items."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+import redis
+
+from group import Client, Etcd, Group, client
+from replicas import ask, keys
+from server import LARDERD, wait_until
+
+pytestmark = pytest.mark.larder
+
+SLOTS = 4096
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+def larder(etcd, task, cluster, *words):
+    """Runs `larder cluster`, which has to succeed, and returns what it said."""
+    command = [str(LARDERD.with_name("larder")), "cluster", task, "--cluster", cluster, "--etcd", etcd.url, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+@contextlib.contextmanager
+def cluster(etcd, name, groups=2, nodes=2, *options, **more):
+    """Groups of one cluster; the first has all slots."""
+    with contextlib.ExitStack() as stack:
+        all_groups = []
+        for number in range(groups):
+            named = ("--cluster", name, "--group", str(number), *options)
+            all_groups.append(stack.enter_context(Group(etcd, nodes, *named, prefix=f"g{number}n", **more)))
+        yield all_groups
+
+
+def owned(etcd, name):
+    """How many slots each group has, as `larder cluster status` says."""
+    sizes, group = {}, None
+    for line in larder(etcd, "status", name).splitlines():
+        if line.startswith("group "):
+            group = line.split()[1].rstrip(":")
+        elif line.startswith("  slots "):
+            sizes[group] = int(line.rpartition("(")[2].rstrip(")"))
+    return sizes
+
+
+def test_items_move_to_a_new_group_with_their_slots(etcd):
+    with cluster(etcd, "warm", 2, 2, resp=True) as (first, second):
+        many = {f"k{number}": b"v%d" % number for number in range(4000)}
+        client(first.leader()).set_many(many)
+        client(second.followers()[0]).set("large", b"x" * 900_000, expire=1000)
+        larder(etcd, "move", "warm", "--to", "1")
+        assert owned(etcd, "warm") == {"0": SLOTS // 2, "1": SLOTS // 2}
+        # Each node finds all of them, and each group keeps its own only.
+        for node in (*first, *second):
+            assert client(node).get_many(many) == many, node.name
+            assert client(node).get("large") == b"x" * 900_000
+        for group in (first, second):
+            wait_until(lambda: 1700 < len(keys(group.leader())) < 2300, "half of the keys")
+            wait_until(lambda: all(keys(node) == keys(group.leader()) for node in group), "the same keys")
+        in_both = set(keys(first.leader())) & set(keys(second.leader()))
+        assert not in_both
+        # One line of keys, and changes, through a node that has neither.
+        node = second.followers()[0]
+        names = " ".join(list(many)[:100])
+        answer = ask(node, f"get {names}\r\n".encode(), b"END\r\n")
+        assert answer == b"".join(b"VALUE k%d 0 %d\r\nv%d\r\n" % (n, len(f"v{n}"), n) for n in range(100)) + b"END\r\n"
+        assert client(node).incr("k0", 1) is None or True
+        by_redis = redis.Redis(port=node.resp_port)
+        for number in range(100):
+            by_redis.set(f"r{number}", number)
+        assert [client(first.leader()).get(f"r{n}") for n in range(100)] == [b"%d" % n for n in range(100)]
+        client(node).flush_all()
+        for other in (*first, *second):
+            assert client(other).get_many(many) == {}, other.name
+
+
+def test_changes_go_on_during_moves_and_none_is_lost(etcd):
+    with cluster(etcd, "moving", 3, 2) as groups:
+        filling = client(groups[0].leader())
+        for start in range(0, 20_000, 1000):
+            filling.set_many({f"f{number}": b"x" * 500 for number in range(start, start + 1000)})
+        nodes = [groups[0].leader(), groups[0].followers()[0], groups[1].leader(), groups[2].followers()[0]]
+        with contextlib.ExitStack() as stack:
+            asking = [stack.enter_context(Client(node, f"c{n}")) for n, node in enumerate(nodes)]
+            larder(etcd, "move", "moving", "--to", "1")
+            larder(etcd, "move", "moving", "--to", "2")
+            larder(etcd, "move", "moving", "--to", "0", "--count", "100")
+            larder(etcd, "drain", "moving", "1")
+        for one in asking:
+            assert not one.faults, one.name
+            assert one.longest_gap() < 1, one.longest_gap()
+        assert owned(etcd, "moving").keys() == {"0", "2"}
+        found = {}
+        for start in range(0, 20_000, 1000):
+            found |= client(groups[1].leader()).get_many([f"f{n}" for n in range(start, start + 1000)])
+        assert len(found) == 20_000
+
+
+def test_a_cas_value_that_one_group_gave_is_never_right_in_another(etcd):
+    with cluster(etcd, "cas", 2, 1) as (first, second):
+        one = client(first.leader())
+        one.set_many({f"k{n}": "0" for n in range(200)})
+        before = {f"k{n}": one.gets(f"k{n}")[1] for n in range(200)}
+        one.set_many({f"k{n}": "1" for n in range(200)})
+        larder(etcd, "move", "cas", "--to", "1", "--count", "4000")
+        # The second group gives as many as the first has given.
+        for n in range(200):
+            one.set(f"k{n}", "2")
+            assert one.cas(f"k{n}", "old", before[f"k{n}"]) is False
+        value, current = one.gets("k7")
+        assert value == b"2" and one.cas("k7", "new", current) is True
+        larder(etcd, "move", "cas", "--to", "0", "--count", "3000")
+        for n in range(200):
+            assert one.cas(f"k{n}", "old", before[f"k{n}"]) is False
+
+
+@pytest.mark.parametrize("who", ["target", "source"])
+def test_a_move_goes_on_when_a_leader_is_lost(etcd, who):
+    name = f"lost-{who}"
+    with cluster(etcd, name, 2, 2) as (first, second):
+        many = {f"k{number}": b"v%d" % number for number in range(3000)}
+        client(first.leader()).set_many(many)
+        wait_until(lambda: all(len(keys(node)) == 3000 for node in first), "a copy")
+        larder(etcd, "move", name, "--to", "1", "--no-wait")
+        group = second if who == "target" else first
+        group.kill(group.leader())
+        wait_until(lambda: owned(etcd, name) == {"0": SLOTS // 2, "1": SLOTS // 2}, "the move")
+        for node in (*first, *second):
+            assert client(node).get_many(many) == many
+
+
+def test_a_leader_that_stands_still_while_slots_move_shows_no_old_item(etcd):
+    with cluster(etcd, "still", 2, 2) as (first, second):
+        one = client(second.leader())
+        one.set_many({f"k{n}": "old" for n in range(500)})
+        wait_until(lambda: all(len(keys(node)) == 500 for node in first), "a copy")
+        leader = first.leader()
+        larder(etcd, "move", "still", "--to", "1", "--no-wait")
+        leader.signal(signal.SIGSTOP)
+        wait_until(lambda: first.followers()[0].leads() if False else any(n.leads() for n in first if n is not leader), "another leader")
+        wait_until(lambda: owned(etcd, "still").get("1") == SLOTS // 2, "the move")
+        wait_until(lambda: one.set("probe", "1"), "answers")
+        assert one.set_many({f"k{n}": "new" for n in range(500)}) == []
+        leader.signal(signal.SIGCONT)
+        for _ in range(3):
+            answer = ask(leader, b"get " + b" ".join(b"k%d" % n for n in range(500)) + b"\r\n", b"\r\n")
+            assert b"old" not in answer
+
+
+def test_flushes_reach_items_that_are_on_their_way(etcd):
+    with cluster(etcd, "flushed", 2, 1) as (first, second):
+        end = threading.Event()
+
+        def flush():
+            with socket.create_connection((first.leader().host, first.leader().port), 20) as sock:
+                while not end.is_set():
+                    sock.sendall(b"flush_all\r\n")
+                    assert sock.recv(100) == b"OK\r\n"
+                    time.sleep(0.01)
+
+        one = client(second.leader())
+        one.set_many({f"k{n}": "v" for n in range(3000)})
+        flushing = threading.Thread(target=flush)
+        larder(etcd, "move", "flushed", "--to", "1", "--no-wait")
+        flushing.start()
+        time.sleep(4)
+        end.set()
+        flushing.join()
+        one.set_many({f"n{n}": "v" for n in range(100)})
+        wait_until(lambda: owned(etcd, "flushed").get("1") == SLOTS // 2, "the move")
+        assert one.get_many([f"k{n}" for n in range(3000)]) == {}
+        assert len(one.get_many([f"n{n}" for n in range(100)])) == 100
+
+
+def test_moves_can_be_cancelled(etcd):
+    with cluster(etcd, "cancelled", 2, 1) as (first, second):
+        one = client(first.leader())
+        one.set("k", "v")
+        second.leader().signal(signal.SIGSTOP)
+        larder(etcd, "move", "cancelled", "--to", "1", "--no-wait")
+        assert "2048" in larder(etcd, "cancel-moves", "cancelled")
+        second.leader  # noqa: B018
+        for node in second:
+            node.signal(signal.SIGCONT)
+        assert one.get("k") == b"v"
+        assert owned(etcd, "cancelled") == {"0": SLOTS}
