@@ -60,7 +60,7 @@ def test_which_changes_wait_is_set_for_the_group(etcd):
         wait_until(lambda: all(node.seen()["ack"] == "writes" for node in group), "the same everywhere")
         # A node that has no core for a second is not waited for.
         wait_until(lambda: client(leader).set("a", "2") and leader.seen()["held"] != "0", "an answer that waits")
-        assert "--ack writes for all nodes" in larder(etcd, "status", None)[1]
+        assert "--ack writes for all nodes" in larder(etcd, "status", "set")[1]
         assert larder(etcd, "hand-over", "set")[0]
         wait_until(lambda: group.leader() is not leader, "the next leader")
         group.wait_until_in_sync()
@@ -86,7 +86,7 @@ def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
         group.kill(leader)
         follower.signal(signal.SIGCONT)
         away = f"group unclean: {leader.name} leads in epoch 1, but is away"
-        wait_until(lambda: away in larder(etcd, "status", None)[1], "the end of the lease")
+        wait_until(lambda: away in larder(etcd, "status", "unclean")[1], "the end of the lease")
         assert ask(follower, b"mg old v\r\n", b"\r\n") == b"SERVER_ERROR no leader\r\n"
         done, said = larder(etcd, "promote", "unclean", follower.name)
         assert not done and "--unclean" in said

@@ -59,6 +59,9 @@ pub trait ServerView: Send + Sync + 'static {
     /// answered from a copy.
     fn answers(&self, is_look_up: bool) -> bool;
 
+    /// Whether this server's group has a key, or without one all keys: other groups of its cluster may have some.
+    fn has(&self, key: Option<&[u8]>) -> bool;
+
     /// Whether clients may have keys listed.
     fn dumps_allowed(&self) -> bool;
 

@@ -94,10 +94,12 @@ impl<C: Cache> CacheItems<C> {
         })
     }
 
-    /// Whether the request that is answered ends, because another server answers such requests. It is to be asked within
-    /// a batch: a leader that is replaced follows only when the batch has ended.
-    fn ends(&self, is_look_up: bool) -> bool {
-        !self.view.answers(is_look_up) && ended::note(Ended::Moved)
+    /// Whether the request that is answered ends, because another server answers such requests, or those for this key
+    /// (for all keys, if none is given). It is to be asked within a batch: a leader that is replaced follows only when
+    /// the batch has ended.
+    fn ends(&self, key: Option<&[u8]>, is_look_up: bool) -> bool {
+        let is_here = self.view.answers(is_look_up) && self.view.has(key);
+        !is_here && ended::note(Ended::Moved)
     }
 
     /// Repeats an operation on one key until it does not wait for slower storage, and then waits until its
@@ -116,7 +118,7 @@ impl<C: Cache> CacheItems<C> {
         let (result, position) = poll_fn(|task| {
             loop {
                 let attempt = |cx: &mut OpContext<'_, C::Engine>| {
-                    if self.ends(is_look_up) {
+                    if self.ends(Some(key), is_look_up) {
                         return Attempt::Waits;
                     }
                     attempt(cx, key, task.waker(), &mut fetches, &mut run)
@@ -395,7 +397,7 @@ impl<C: Cache> Items for CacheItems<C> {
 
     fn drop_tag(&self, name: &[u8]) -> Option<bool> {
         self.with_context(|cx| {
-            let is_done = !self.ends(false) && cx.engine.has_tags();
+            let is_done = !self.ends(None, false) && cx.engine.has_tags();
             is_done.then(|| cx.drop_tag(name))
         })
     }
@@ -403,7 +405,7 @@ impl<C: Cache> Items for CacheItems<C> {
     fn flush(&self, at: Expiry) {
         self.counters.thread.cmd_flush.add(1);
         self.with_context(|cx| {
-            if !self.ends(false) {
+            if !self.ends(None, false) {
                 cx.flush(at);
             }
         });

@@ -193,7 +193,7 @@ pub enum PlanError {
     #[error("{0} slots are still to move to {1}: wait until they have, or cancel that")]
     UnderWay(usize, String),
     /// There are not as many.
-    #[error("other groups have {0} slots, and keep one each")]
+    #[error("other groups can give {0} slots: each keeps one")]
     TooMany(usize),
     /// The group has enough, or none that could move.
     #[error("there is nothing to move")]

@@ -106,6 +106,14 @@ impl ServerView for Server {
         }
     }
 
+    fn has(&self, key: Option<&[u8]>) -> bool {
+        let Some(group) = &self.group else { return true };
+        match key {
+            Some(key) => group.topology.has(key),
+            None => group.topology.division().is_none(),
+        }
+    }
+
     fn dumps_allowed(&self) -> bool {
         Host::dumps_allowed(self)
     }

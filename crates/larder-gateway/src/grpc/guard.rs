@@ -66,7 +66,7 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
 
 /// The answer to a request that another server answers.
 pub(super) fn moved() -> Status {
-    Status::unavailable("This server does not lead its group: send requests to its leader.")
+    Status::unavailable("Another server has the item: send requests to the leader of its group.")
 }
 
 fn refuse(status: &Status) -> Response {

@@ -79,7 +79,7 @@ impl Problem {
     }
 
     pub(super) fn moved() -> Self {
-        let detail = "This server does not lead its group: send requests to its leader.";
+        let detail = "Another server has the item: send requests to the leader of its group.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 

@@ -24,6 +24,9 @@ pub(crate) struct Topology {
     is_divided: AtomicBool,
     /// Rises when slots get to other groups.
     version: AtomicU64,
+    /// Slots that this leader has taken over, and those that it has given to others.
+    taken: AtomicU64,
+    given: AtomicU64,
     known: Mutex<Known>,
     /// Something is known anew, or is to be looked at.
     changed: Condvar,
@@ -62,6 +65,8 @@ impl Topology {
             owners: (0..SLOTS).map(|_| AtomicU16::new(Number::OWN.0)).collect(),
             is_divided: AtomicBool::new(false),
             version: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            given: AtomicU64::new(0),
             known: Mutex::new(Known {
                 names: vec![own.to_owned()],
                 map: None,
@@ -115,6 +120,28 @@ impl Topology {
     /// The next move, if there is one.
     pub(crate) fn next_move(&self) -> Option<Move> {
         self.known().map.as_ref()?.next_move()
+    }
+
+    /// How many slots are to move.
+    pub(crate) fn slots_moving(&self) -> usize {
+        let known = self.known();
+        let targets = known.map.iter().flat_map(SlotMap::targets);
+        targets.map(|(_, slots)| slots.len()).sum()
+    }
+
+    /// This leader has taken so many slots over.
+    pub(crate) fn note_taken(&self, slots: usize) {
+        self.taken.fetch_add(slots as u64, Ordering::Relaxed);
+    }
+
+    /// Slots that this server has taken over so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Slots that this server has given to other groups so far.
+    pub(crate) fn given(&self) -> u64 {
+        self.given.load(Ordering::Relaxed)
     }
 
     /// Who leads another group.
@@ -208,7 +235,8 @@ impl Topology {
         let Some(map) = map else { return };
         let own = names.first().cloned().unwrap_or_default();
         if given.as_ref().is_some_and(|given| map.slots_of(&own).common(&given.slots).is_empty()) {
-            *given = None;
+            let count = given.take().map_or(0, |given| given.slots.len());
+            self.given.fetch_add(count as u64, Ordering::Relaxed);
         }
         let mut number_of = |name: &str| {
             let found = names.iter().position(|known| known == name);

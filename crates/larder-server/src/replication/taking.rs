@@ -75,6 +75,7 @@ impl<E: Engine> Taker<E> {
             match self.take(&wanted, leadership, known_since, cache) {
                 Ok(()) => {
                     let count = wanted.slots.len();
+                    self.group.topology.note_taken(count);
                     tracing::info!("{count} slots of group {} are here now", wanted.from);
                 }
                 Err(error) => {

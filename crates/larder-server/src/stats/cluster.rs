@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::gauge(
         "epoch",
         Server(|s| number(s, |group| epoch(&group.role()))),
-        "Rises with each leader of the group.",
+        "Rises with each leader of the group, and when keys come from another one.",
     )
     .metric("larder_cluster_epoch", &[])
     .shown(MEMBER),
@@ -67,6 +67,34 @@ pub(super) const ROWS: &[Row] = &[
         "The time since etcd was last asked whether this node leads, and said so; 0 on others.",
     )
     .unit(Seconds)
+    .shown(MEMBER),
+    Row::gauge(
+        "slots",
+        Server(|s| number(s, |group| group.topology.own_slots().len() as u64)),
+        "Of the 4096 slots of keys, how many this node's group has.",
+    )
+    .metric("larder_cluster_slots", &[])
+    .shown(MEMBER),
+    Row::gauge(
+        "slots_moving",
+        Server(|s| number(s, |group| group.topology.slots_moving() as u64)),
+        "Slots that are still to move from one group to another, in the whole cluster.",
+    )
+    .metric("larder_cluster_slots_moving", &[])
+    .shown(MEMBER),
+    Row::counter(
+        "slots_taken",
+        Server(|s| number(s, |group| group.topology.taken())),
+        "Slots that this node has taken over from other groups, with their items.",
+    )
+    .metric("larder_cluster_slots_taken_total", &[])
+    .shown(MEMBER),
+    Row::counter(
+        "slots_given",
+        Server(|s| number(s, |group| group.topology.given())),
+        "Slots that this node has given to other groups.",
+    )
+    .metric("larder_cluster_slots_given_total", &[])
     .shown(MEMBER),
     Row::counter(
         "elections",
