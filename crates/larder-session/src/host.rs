@@ -148,7 +148,7 @@ pub trait Division {
     /// The group that has a key.
     fn group_of(&self, key: &[u8]) -> Group;
 
-    /// All groups, in order; this server's own is among them.
+    /// The groups that have keys or are about to get some, in order: those that all items are removed from.
     fn groups(&self) -> Vec<Group>;
 
     /// Rises when keys get to other groups.
