@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How often the map is looked at.
 const LOOKS: Duration = Duration::from_millis(500);
-/// How soon again, if etcd did not answer.
+/// How soon again, if etcd did not answer, or has no map yet.
 const RETRY: Duration = Duration::from_millis(100);
 /// How often it is tried to finish a move, and how soon again.
 const TRIES: u32 = 10;
@@ -51,6 +51,7 @@ impl MapKeeper {
         let mut connected: BTreeMap<Number, JoinHandle<()>> = BTreeMap::new();
         while !stop.is_set() {
             let is_known = self.look().is_ok() && self.take_back().is_ok();
+            let is_known = is_known && self.group.topology.map().0.is_some();
             for (number, name) in self.group.topology.others() {
                 if !connected.contains_key(&number)
                     && let Some(thread) = self.connect(number, name, ways, credentials, stop)
@@ -104,9 +105,6 @@ impl MapKeeper {
             }
         }
         topology.note(asked, view);
-        if !has_map {
-            topology.look_soon();
-        }
         Ok(())
     }
 

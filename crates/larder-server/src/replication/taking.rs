@@ -7,7 +7,7 @@
 use crate::cluster::{Giver, Group, MapKeeper, boot_millis};
 use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
 use crate::server::Server;
-use larder_replica::{Applier, Frame, HelloMember, Move, Process, Purpose, Revision};
+use larder_replica::{Applier, Frame, HelloMember, Move, Process, Purpose, Revision, SlotSet};
 use larder_store::cache::CacheControl;
 use larder_store::{Change, Engine, HashedKey, Now, WalkState};
 use std::io::{self, Read, Write};
@@ -251,6 +251,9 @@ impl<E: Engine> Taker<E> {
 
     /// Removes all items of slots that are elsewhere; false if this server does not lead any more.
     fn remove_foreign(&mut self, leadership: u32) -> bool {
+        if self.group.topology.own_slots() == SlotSet::all() {
+            return self.group.leadership() == Some(leadership);
+        }
         let mut walk = self.applier.engine().walk();
         let (mut removed, mut ahead, begun) = (0, 0, boot_millis());
         loop {
