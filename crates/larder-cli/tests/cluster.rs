@@ -85,12 +85,12 @@ impl Others for Server {
     }
 
     fn set_map(&self, map: &SlotMap) {
-        let revision = self.map().look(&[]).unwrap().revision;
-        self.map().swap(revision, map, None).unwrap().expect("nobody else changes it");
+        let revision = self.map().look().unwrap().revision;
+        self.map().swap(revision, map, &[]).unwrap().expect("nobody else changes it");
     }
 
     fn read_map(&self) -> SlotMap {
-        self.map().look(&[]).unwrap().map.unwrap()
+        self.map().look().unwrap().map.unwrap()
     }
 
     fn finish_next_move(&self) {

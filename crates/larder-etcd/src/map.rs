@@ -13,7 +13,7 @@ pub struct EtcdMap {
     cluster: String,
 }
 
-/// The map, and some groups, as they were at one time.
+/// The map, and the groups, as they were at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapView {
     /// The map, if there is one.
@@ -46,35 +46,28 @@ impl EtcdMap {
         format!("{}{what}", cluster_key(&self.cluster))
     }
 
-    /// The map, and who leads these groups.
+    /// The map, and who leads the groups. A record that can't be read is left out.
     ///
     /// # Errors
     /// [`CoordinatorError`].
-    pub fn look(&mut self, groups: &[String]) -> Result<MapView, CoordinatorError> {
-        let of_groups = groups.iter().flat_map(|group| {
-            let record = Range::One(self.key(&format!("groups/{group}")));
-            [record, Range::Under(self.key(&format!("nodes/{group}/")))]
-        });
-        let ranges: Vec<Range> =
-            std::iter::once(Range::One(self.key("map"))).chain(of_groups).collect();
+    pub fn look(&mut self) -> Result<MapView, CoordinatorError> {
+        let under = |kind| Range::Under(self.key(kind));
+        let ranges = [Range::One(self.key("map")), under("groups/"), under("nodes/")];
         let mut answers = self.etcd.read(&ranges)?.into_iter();
-        let map = answers.next().unwrap_or_default().pop();
+        let mut next = || answers.next().unwrap_or_default();
+        let (map, records, nodes) = (next().pop(), next(), next());
         let revision = map.as_ref().map_or(0, |map| map.revision);
         let map = map
             .map(|map| read_map(&map.value).ok_or_else(|| CoordinatorError::malformed(&map.key)))
             .transpose()?;
-        let mut leaders = BTreeMap::new();
-        for group in groups {
-            let (record, nodes) = (answers.next(), answers.next().unwrap_or_default());
-            if let Some(record) = record.and_then(|mut record| record.pop()) {
-                leaders.insert(group.clone(), leader(&record, &nodes)?);
-            }
-        }
-        Ok(MapView { map, revision, leaders })
+        let leaders = records
+            .iter()
+            .filter_map(|record| Some((record.name().to_owned(), leader(record, &nodes)?)));
+        Ok(MapView { map, revision, leaders: leaders.collect() })
     }
 
-    /// Replaces the map if its number is still `revision` (0: if there is none), and if the record of a group still has
-    /// this number, where one is given. The map's new number; `None` if something has changed.
+    /// Replaces the map if its number is still `revision` (0: if there is none), and if the records of these groups still
+    /// have these numbers. The map's new number; `None` if something has changed.
     ///
     /// # Errors
     /// [`CoordinatorError`]: whether it was replaced is not known.
@@ -82,18 +75,20 @@ impl EtcdMap {
         &mut self,
         revision: Revision,
         map: &SlotMap,
-        record: Option<(&str, Revision)>,
+        records: &[(&str, Revision)],
     ) -> Result<Option<Revision>, CoordinatorError> {
-        let record = record.map(|(group, number)| (self.key(&format!("groups/{group}")), number));
-        self.etcd.replace_while(&self.key("map"), revision, &write_map(map), record)
+        let key = |group: &str| self.key(&format!("groups/{group}"));
+        let records: Vec<(String, Revision)> =
+            records.iter().map(|(group, number)| (key(group), *number)).collect();
+        self.etcd.replace_while(&self.key("map"), revision, &write_map(map), &records)
     }
 }
 
-fn leader(record: &KeyValue, nodes: &[KeyValue]) -> Result<LeaderView, CoordinatorError> {
-    let revision = record.revision;
-    let record =
-        read_record(&record.value).ok_or_else(|| CoordinatorError::malformed(&record.key))?;
-    let node = nodes.iter().find(|node| node.name() == record.leader.node);
+fn leader(record: &KeyValue, nodes: &[KeyValue]) -> Option<LeaderView> {
+    let (group, revision) = (record.name(), record.revision);
+    let record = read_record(&record.value)?;
+    let is_leader = |node: &&KeyValue| node.folder() == group && node.name() == record.leader.node;
+    let node = nodes.iter().find(is_leader);
     let address = node.and_then(|node| read_addresses(&node.value)).map(|of| of.members);
-    Ok(LeaderView { record, revision, address })
+    Some(LeaderView { record, revision, address })
 }

@@ -171,24 +171,24 @@ impl Etcd {
         revision: u64,
         value: &[u8],
     ) -> Result<Option<u64>, CoordinatorError> {
-        self.replace_while(key, revision, value, None)
+        self.replace_while(key, revision, value, &[])
     }
 
-    /// The same, if another key has a revision, too.
+    /// The same, if other keys have these revisions, too.
     pub(crate) fn replace_while(
         &mut self,
         key: &str,
         revision: u64,
         value: &[u8],
-        other: Option<(String, u64)>,
+        others: &[(String, u64)],
     ) -> Result<Option<u64>, CoordinatorError> {
         let has_revision = |key: &str, revision: u64| {
             let (key, revision) = (BASE64.encode(key), revision.to_string());
             json!({"target": "MOD", "result": "EQUAL", "key": key, "mod_revision": revision})
         };
-        let other = other.map(|(key, revision)| has_revision(&key, revision));
+        let others = others.iter().map(|(key, revision)| has_revision(key, *revision));
         let compare: Vec<Value> =
-            std::iter::once(has_revision(key, revision)).chain(other).collect();
+            std::iter::once(has_revision(key, revision)).chain(others).collect();
         let key = BASE64.encode(key);
         let put = json!([{"requestPut": {"key": key, "value": BASE64.encode(value)}}]);
         let answer = self.call("/v3/kv/txn", &json!({"compare": compare, "success": put}))?;

@@ -150,28 +150,28 @@ fn all_groups_of_a_cluster_are_shown() {
 fn the_map_is_replaced_only_as_it_was_read_and_while_the_same_one_leads() {
     let Some(server) = start() else { return };
     let mut cluster = EtcdMap::new(server.client(), "demo".to_owned());
-    let none = cluster.look(&["0".to_owned()]).unwrap();
+    let none = cluster.look().unwrap();
     assert_eq!((none.map, none.revision, none.leaders.len()), (None, 0, 0));
     let mut map = SlotMap::of_one("0");
-    assert!(cluster.swap(0, &map, None).unwrap().is_some());
-    assert_eq!(cluster.swap(0, &map, None), Ok(None), "another one was first");
+    assert!(cluster.swap(0, &map, &[]).unwrap().is_some());
+    assert_eq!(cluster.swap(0, &map, &[]), Ok(None), "another one was first");
     map.plan_move("1", None).unwrap();
     let mut group = server.group("0");
     let (a, b) = (process("a", 1), process("b", 2));
     group.swap(0, &record(1, &a)).unwrap();
     let name = GroupName { cluster: "demo".to_owned(), group: "0".to_owned() };
     Presence::new(server.client(), &name, &a, addresses(70)).renew().unwrap();
-    let seen = cluster.look(&["0".to_owned(), "1".to_owned()]).unwrap();
+    let seen = cluster.look().unwrap();
     assert_eq!(seen.map, Some(SlotMap::of_one("0")));
     let leader = &seen.leaders["0"];
     assert_eq!((&leader.record, leader.address.as_deref()), (&record(1, &a), Some("127.0.0.1:71")));
     assert!(!seen.leaders.contains_key("1"));
     group.swap(leader.revision, &record(2, &b)).unwrap();
-    let while_a_leads = Some(("0", leader.revision));
-    assert_eq!(cluster.swap(seen.revision, &map, while_a_leads), Ok(None), "another one leads");
-    let leader = cluster.look(&["0".to_owned()]).unwrap().leaders["0"].clone();
-    let while_b_leads = Some(("0", leader.revision));
-    let revision = cluster.swap(seen.revision, &map, while_b_leads).unwrap().unwrap();
-    let seen = cluster.look(&[]).unwrap();
+    let while_a_leads = [("0", leader.revision)];
+    assert_eq!(cluster.swap(seen.revision, &map, &while_a_leads), Ok(None), "another one leads");
+    let leader = cluster.look().unwrap().leaders["0"].clone();
+    let while_b_leads = [("0", leader.revision)];
+    let revision = cluster.swap(seen.revision, &map, &while_b_leads).unwrap().unwrap();
+    let seen = cluster.look().unwrap();
     assert_eq!((seen.map, seen.revision), (Some(map), revision));
 }

@@ -8,7 +8,7 @@ use crate::stats::{Page, samples};
 use larder_gateway::{Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
-use larder_session::{Host, Owner, pass_on};
+use larder_session::{Division, Group, Host, Owner, pass_on};
 use larder_store::Now;
 use larder_store::cache::Cache;
 use std::io;
@@ -109,7 +109,7 @@ impl ServerView for Server {
     fn has(&self, key: Option<&[u8]>) -> bool {
         let Some(group) = &self.group else { return true };
         match key {
-            Some(key) => group.topology.has(key),
+            Some(key) => group.topology.group_of(key) == Group::OWN,
             None => group.topology.division().is_none(),
         }
     }

@@ -151,14 +151,14 @@ impl Cluster {
         change: impl Fn(&mut SlotMap) -> Result<T, String>,
     ) -> Result<(SlotMap, T), String> {
         for _ in 0..SWAPS_MAX {
-            let seen = self.map.look(&[]).map_err(message)?;
+            let seen = self.map.look().map_err(message)?;
             let old = seen.map.ok_or_else(|| self.no_map())?;
             let mut new = old.clone();
             let changed = change(&mut new)?;
             if new == old {
                 return Ok((new, changed));
             }
-            let swapped = self.map.swap(seen.revision, &new, None).map_err(|error| {
+            let swapped = self.map.swap(seen.revision, &new, &[]).map_err(|error| {
                 format!("{error}. It may have taken effect: look at the status of the cluster")
             })?;
             if swapped.is_some() {
@@ -172,7 +172,7 @@ impl Cluster {
     fn wait_for_moves(&mut self, map: &SlotMap, out: &mut impl Write) -> Result<SlotMap, String> {
         let mut watch = MoveWatch::new(map, Instant::now());
         loop {
-            match self.map.look(&[]) {
+            match self.map.look() {
                 Err(error) => watch.handle_failure(Instant::now(), &error.to_string())?,
                 Ok(seen) => {
                     let map = seen.map.ok_or_else(|| self.no_map())?;

@@ -11,7 +11,7 @@ pub(super) fn status(at: &Where, out: &mut impl Write) -> Result<(), String> {
     if groups.is_empty() {
         return Err(format!("there is no cluster {} in etcd", at.cluster));
     }
-    let map = EtcdMap::new(at.etcd()?, at.cluster.clone()).look(&[]).map_err(message)?.map;
+    let map = EtcdMap::new(at.etcd()?, at.cluster.clone()).look().map_err(message)?.map;
     if let Some(map) = &map {
         // Slots of a group that etcd does not know otherwise are shown, too.
         for (name, _) in map.owners().chain(map.targets()) {

@@ -24,6 +24,8 @@ const RESENT_WITHIN: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_millis(20);
 /// How often it is looked whether they have waited for too long, and whether there is a leader.
 const TICK: Duration = Duration::from_millis(20);
+/// How soon it is connected again to a leader that has not accepted.
+const CONNECT_AGAIN: Duration = Duration::from_millis(20);
 /// A leader that says nothing for this long is gone: it says something ten times a second.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// How long a read waits before it looks whether the connection is to end.
@@ -372,7 +374,7 @@ impl Forwarder {
         stop: &Arc<Stop>,
     ) {
         let mut threads: Vec<std::thread::JoinHandle<()>> = Vec::new();
-        let mut led = None;
+        let (mut led, mut failed): (_, Option<(Process, Instant)>) = (None, None);
         while !stop.is_set() {
             let leader = group.leader();
             let process = leader.as_ref().map(|(process, _)| process.clone());
@@ -380,7 +382,10 @@ impl Forwarder {
             if is_up && led != process {
                 self.close();
             }
-            let is_wanted = !is_up || led != process;
+            let has_failed = failed.as_ref().is_some_and(|(of, at)| {
+                process.as_ref() == Some(of) && at.elapsed() < CONNECT_AGAIN
+            });
+            let is_wanted = (!is_up || led != process) && !has_failed;
             if let Some((process, address)) = leader.filter(|_| is_wanted) {
                 match connect(&process, address.as_deref(), me, credentials, stop) {
                     Ok(link) => {
@@ -390,6 +395,7 @@ impl Forwarder {
                     }
                     Err(error) => {
                         tracing::debug!("no requests go to {}: {error}", process.node);
+                        failed = Some((process, Instant::now()));
                         group.note_failure();
                     }
                 }

@@ -115,7 +115,8 @@ impl Group {
 
     /// Whether look-ups may be answered from the copy that this server has of another one's items.
     pub(crate) fn reads_copy(&self) -> bool {
-        boot_millis() < self.reads_until.load(Ordering::Acquire) && self.topology.is_current()
+        boot_millis() < self.reads_until.load(Ordering::Acquire)
+            && self.topology.is_current(Duration::from_millis(self.read_lag))
     }
 
     /// The copy has all changes up to this time; `None`: it is not complete.
@@ -255,13 +256,20 @@ impl Group {
         look(&self.lock())
     }
 
-    /// The boots of the other processes in sync.
-    pub(crate) fn followers_in_sync(&self) -> Vec<u64> {
-        self.see(|member| {
+    /// Whether all others that may lead next, or that answers wait for, have this much of the journals.
+    pub(crate) fn all_have_passed(&self, journals: &Journals, ends: &[u64]) -> bool {
+        let in_sync: Vec<u64> = self.see(|member| {
             let record = member.view().record.iter();
             let others = record.flat_map(|record| &record.in_sync);
             others.filter(|process| *process != member.me()).map(|process| process.boot).collect()
-        })
+        });
+        let acks = journals.acks();
+        in_sync.into_iter().all(|boot| acks.has_passed(boot, ends)) && acks.all_have_passed(ends)
+    }
+
+    /// Whether this server leads as it does since this epoch, and neither hands over nor is in doubt.
+    pub(crate) fn leads_on(&self, leadership: u32) -> bool {
+        self.leadership() == Some(leadership) && self.is_serving()
     }
 
     /// The names of the nodes in sync.

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 const LOOKS: Duration = Duration::from_millis(500);
 /// How soon again, if etcd did not answer, or has no map yet.
 const RETRY: Duration = Duration::from_millis(100);
-/// How often it is tried to finish a move, and how soon again.
-const TRIES: u32 = 10;
+/// The shortest time between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long it is tried to finish a move, and how soon again.
+const TRY_MAX: Duration = Duration::from_secs(3);
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 /// The map in etcd.
@@ -32,6 +34,25 @@ pub(crate) struct Giver {
     pub(crate) process: Process,
     pub(crate) epoch: u32,
 }
+
+/// Why a move is not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    Refused(&'static str),
+    /// It may be all the same.
+    Unknown,
+}
+
+impl std::fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Refused(why) => why,
+            Self::Unknown => "etcd did not say whether the map is replaced",
+        })
+    }
+}
+
+impl std::error::Error for Unfinished {}
 
 impl MapKeeper {
     /// For the cluster of this group; `None` if the settings are wrong.
@@ -62,6 +83,7 @@ impl MapKeeper {
                 }
             }
             if is_known {
+                stop.wait(PAUSE);
                 self.group.topology.wait_until_wanted(LOOKS);
             } else {
                 stop.wait(RETRY);
@@ -92,15 +114,14 @@ impl MapKeeper {
     /// Looks at the map and the leaders. If there is no map, this server makes one if it leads.
     pub(crate) fn look(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
-        let others: Vec<String> = topology.others().into_iter().map(|(_, name)| name).collect();
         let mut etcd = self.lock();
         let asked = Instant::now();
-        let view = etcd.look(&others)?;
+        let view = etcd.look()?;
         let has_map = view.map.is_some();
         if !has_map && self.group.leads_since().is_some() {
             // If it was there before, it has been lost.
             let map = topology.map().0.unwrap_or_else(|| SlotMap::of_one(&self.group.name.group));
-            if let Some(revision) = etcd.swap(0, &map, None)? {
+            if let Some(revision) = etcd.swap(0, &map, &[])? {
                 topology.note_map(map, revision);
             }
         }
@@ -117,7 +138,7 @@ impl MapKeeper {
         }
         let mut etcd = self.lock();
         if let (Some(map), revision) = topology.map() {
-            match etcd.swap(revision, &map, None)? {
+            match etcd.swap(revision, &map, &[])? {
                 Some(revision) => topology.take_back(map, revision),
                 None => topology.look_soon(),
             }
@@ -125,56 +146,72 @@ impl MapKeeper {
         Ok(())
     }
 
-    /// Says in the map that a move is done, if the map is still the one of this revision, and the leader that has given
-    /// the slots up still leads.
+    /// Replaces the map by the same one, so that nothing can come of a swap that was not answered.
+    pub(crate) fn end_swaps(&self) -> Result<(), CoordinatorError> {
+        let mut etcd = self.lock();
+        let view = etcd.look()?;
+        let changed = || CoordinatorError("the map has changed meanwhile".to_owned());
+        let map = view.map.ok_or_else(changed)?;
+        let revision = etcd.swap(view.revision, &map, &[])?.ok_or_else(changed)?;
+        self.group.topology.note_map(map, revision);
+        Ok(())
+    }
+
+    /// Says in the map that a move is done, if the map is still the one of this revision, the leader that has given the
+    /// slots up still leads, and so does this one, in this epoch.
     ///
     /// # Errors
-    /// Why it is not done, or not known to be.
+    /// Why it is not done; [`Unfinished::Unknown`] if it may be all the same.
     pub(crate) fn finish(
         &self,
         done: &Move,
         revision: Revision,
         giver: &Giver,
-    ) -> Result<(), CoordinatorError> {
-        let mut etcd = self.lock();
-        let mut last = CoordinatorError("etcd did not say whether the map is replaced".to_owned());
-        for _ in 0..TRIES {
-            match self.try_to_finish(&mut etcd, done, revision, giver) {
-                Ok(Some(ended)) => return ended,
+        epoch: u32,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<(), Unfinished> {
+        let (begun, mut is_unknown) = (Instant::now(), false);
+        while goes_on() && begun.elapsed() < TRY_MAX {
+            match self.try_to_finish(done, revision, giver, epoch) {
+                Ok(Some(ended)) => return ended.map_err(Unfinished::Refused),
                 Ok(None) => (),
-                Err(error) => last = error,
+                Err(_) => is_unknown = true,
             }
             std::thread::sleep(TRY_AGAIN);
         }
-        Err(last)
+        Err(if is_unknown { Unfinished::Unknown } else { Unfinished::Refused("it took too long") })
     }
 
     /// What has become of it; `None` if it may be tried again.
     fn try_to_finish(
         &self,
-        etcd: &mut EtcdMap,
         done: &Move,
         revision: Revision,
         giver: &Giver,
-    ) -> Result<Option<Result<(), CoordinatorError>>, CoordinatorError> {
-        let refused = |why: &str| Ok(Some(Err(CoordinatorError(why.to_owned()))));
-        let view = etcd.look(std::slice::from_ref(&done.from))?;
-        let Some(mut map) = view.map else { return refused("the map is gone") };
+        epoch: u32,
+    ) -> Result<Option<Result<(), &'static str>>, CoordinatorError> {
+        let mut etcd = self.lock();
+        let view = etcd.look()?;
+        let Some(mut map) = view.map else { return Ok(Some(Err("the map is gone"))) };
         if view.revision != revision {
             if map.slots_of(&done.to).includes(&done.slots) {
                 self.group.topology.note_map(map, view.revision);
                 return Ok(Some(Ok(())));
             }
-            return refused("the map has changed meanwhile");
+            return Ok(Some(Err("the map has changed meanwhile")));
         }
-        let leader = view.leaders.get(&done.from).filter(|leader| {
-            leader.record.leader == giver.process && leader.record.epoch == giver.epoch
-        });
-        let Some(leader) = leader else {
-            return refused("the leader that gave them up is replaced");
+        let leads = |group: &str, process: &Process, epoch| {
+            let leader = view.leaders.get(group)?;
+            let is_same = leader.record.leader == *process && leader.record.epoch == epoch;
+            is_same.then_some(leader.revision)
+        };
+        let from = leads(&done.from, &giver.process, giver.epoch);
+        let to = leads(&done.to, &self.group.me(), epoch);
+        let (Some(from), Some(to)) = (from, to) else {
+            return Ok(Some(Err("one of the two leaders is replaced")));
         };
         map.finish(done);
-        let swapped = etcd.swap(revision, &map, Some((&done.from, leader.revision)))?;
+        let swapped = etcd.swap(revision, &map, &[(&done.from, from), (&done.to, to)])?;
         Ok(swapped.map(|revision| {
             self.group.topology.note_map(map, revision);
             Ok(())

@@ -22,4 +22,4 @@ pub use coordinate::read_settings;
 pub(crate) use forward::{HelloMe, OwnGroup, Ways};
 pub use group::addresses;
 pub(crate) use group::{Group, boot_millis};
-pub(crate) use map::{Giver, MapKeeper};
+pub(crate) use map::{Giver, MapKeeper, Unfinished};

@@ -28,8 +28,10 @@ pub(crate) struct Topology {
     taken: AtomicU64,
     given: AtomicU64,
     known: Mutex<Known>,
-    /// Something is known anew, or is to be looked at.
+    /// Something is known anew.
     changed: Condvar,
+    /// The map is to be looked at.
+    wanted: Condvar,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl Topology {
                 is_wanted: true,
             }),
             changed: Condvar::new(),
+            wanted: Condvar::new(),
         }
     }
 
@@ -90,11 +93,6 @@ impl Topology {
         self.is_divided.load(Ordering::Acquire).then_some(self)
     }
 
-    /// Whether this server's group has a key.
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.owner(slot(key)) == Number::OWN
-    }
-
     fn owner(&self, slot: u16) -> Number {
         let owner = self.owners.get(usize::from(slot));
         owner.map_or(Number::OWN, |owner| Number(owner.load(Ordering::Acquire)))
@@ -105,10 +103,10 @@ impl Topology {
         slots.iter().any(|slot| self.owner(slot) == Number::OWN)
     }
 
-    /// Whether the map is one of late. Where keys are not divided it need not be.
-    pub(crate) fn is_current(&self) -> bool {
-        !self.is_divided.load(Ordering::Acquire)
-            || self.known().looked.is_some_and(|looked| looked.elapsed() < CURRENT)
+    /// Whether the map was looked at within this time, and [`CURRENT`].
+    pub(crate) fn is_current(&self, within: Duration) -> bool {
+        let looked = self.known().looked;
+        looked.is_some_and(|looked| looked.elapsed() < within.min(CURRENT))
     }
 
     /// The map, and its number.
@@ -146,7 +144,11 @@ impl Topology {
 
     /// Who leads another group.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
-        self.known().leaders.get(group).cloned()
+        let known = self.known();
+        // One without slots may have ended.
+        let mut named = known.map.iter().flat_map(|map| map.owners().chain(map.targets()));
+        let is_named = named.any(|(name, _)| name == group);
+        known.leaders.get(group).filter(|_| is_named).cloned()
     }
 
     /// The other groups, by their numbers here.
@@ -163,8 +165,8 @@ impl Topology {
     pub(crate) fn note(&self, asked: Instant, view: MapView) {
         let mut known = self.known();
         known.leaders = view.leaders;
-        known.looked = Some(asked);
         if view.map.is_some() {
+            known.looked = Some(asked);
             (known.map, known.revision) = (view.map, view.revision);
         }
         self.publish(&mut known);
@@ -208,7 +210,9 @@ impl Topology {
     /// more.
     pub(crate) fn has_given_in_vain(&self, leads_since: Option<u32>) -> bool {
         let mut known = self.known();
-        if known.given.as_ref().is_some_and(|given| leads_since != Some(given.leads_since)) {
+        // Whoever has asked may know of no later leadership yet.
+        let is_later = |given: &Given| leads_since.is_none_or(|since| since > given.leads_since);
+        if known.given.as_ref().is_some_and(is_later) {
             known.given = None;
             self.publish(&mut known);
         }
@@ -245,12 +249,7 @@ impl Topology {
                 names.len() - 1
             }))
         };
-        let mut has_changed = false;
-        let mut set = |slot: u16, owner: Number| {
-            let was =
-                self.owners.get(usize::from(slot)).map(|of| of.swap(owner.0, Ordering::AcqRel));
-            has_changed |= was != Some(owner.0);
-        };
+        let mut owners = vec![Number::OWN; usize::from(SLOTS)];
         *groups = Vec::new();
         for (name, slots) in map.owners() {
             let owner = number_of(name);
@@ -259,15 +258,25 @@ impl Topology {
             let to = given.map(|given| (&given.slots, number_of(&given.to)));
             for slot in slots.iter() {
                 let to = to.filter(|(slots, _)| slots.contains(slot));
-                set(slot, to.map_or(owner, |(_, to)| to));
+                if let Some(of) = owners.get_mut(usize::from(slot)) {
+                    *of = to.map_or(owner, |(_, to)| to);
+                }
             }
         }
         groups.extend(map.targets().map(|(name, _)| number_of(name)));
         groups.sort_unstable();
         groups.dedup();
         let is_divided = *groups != [Number::OWN];
-        let was_divided = self.is_divided.swap(is_divided, Ordering::AcqRel);
-        if has_changed || was_divided != is_divided {
+        let mut both = self.owners.iter().zip(&owners);
+        let has_changed = both.any(|(was, is)| was.load(Ordering::Relaxed) != is.0);
+        if has_changed || self.is_divided.load(Ordering::Relaxed) != is_divided {
+            // Whoever reads meanwhile finds another version afterwards.
+            self.version.fetch_add(1, Ordering::AcqRel);
+            self.owners
+                .iter()
+                .zip(&owners)
+                .for_each(|(was, is)| was.store(is.0, Ordering::Release));
+            self.is_divided.store(is_divided, Ordering::Release);
             self.version.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -275,12 +284,13 @@ impl Topology {
     /// Has the map looked at at once.
     pub(crate) fn look_soon(&self) {
         self.known().is_wanted = true;
-        self.changed.notify_all();
+        self.wanted.notify_all();
     }
 
     /// Waits until the map is to be looked at, or for this time.
     pub(crate) fn wait_until_wanted(&self, time: Duration) {
-        let waited = self.changed.wait_timeout_while(self.known(), time, |known| !known.is_wanted);
+        let is_idle = |known: &mut Known| !known.is_wanted;
+        let waited = self.wanted.wait_timeout_while(self.known(), time, is_idle);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_wanted = false;
     }
 
@@ -328,7 +338,14 @@ impl Division for Topology {
     }
 
     fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        loop {
+            let version = self.version.load(Ordering::Acquire);
+            if version.is_multiple_of(2) {
+                return version;
+            }
+            // Slots get to other groups at this moment.
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -46,7 +46,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         if self.cache.journals().flush_pends(self.server.clock.now()) {
             return refuse("a flush is still to come");
         }
-        let has_asked = AtomicBool::new(false);
+        let (has_asked, mut has_given) = (AtomicBool::new(false), false);
         let bell = self.cache.journals().bell();
         let ended = std::thread::scope(|scope| {
             let reader = std::thread::Builder::new().name("acks".to_owned());
@@ -55,11 +55,14 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
             })?;
-            let sent = self.send_slots(group, &wanted, stream, leadership, &has_asked);
+            let sent =
+                self.send_slots(group, &wanted, stream, leadership, (&has_asked, &mut has_given));
             let _ = stream.shutdown(Shutdown::Both);
             reader.join().unwrap_or(Ok(())).and(sent)
         });
-        group.topology.end_giving();
+        if has_given {
+            group.topology.end_giving();
+        }
         ended
     }
 
@@ -69,7 +72,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
         wanted: &Move,
         mut stream: &PeerStream,
         leadership: u32,
-        has_asked: &AtomicBool,
+        (has_asked, has_given): (&AtomicBool, &mut bool),
     ) -> io::Result<()> {
         let journals = self.cache.journals();
         let (engine, slots) = (self.cache.inner().engine(), wanted.slots.clone());
@@ -90,8 +93,11 @@ impl<C: Cache + Send + Sync> Leader<C> {
             drop(sender.take_reached());
             if given.is_none() && has_asked.load(Ordering::Acquire) {
                 if !group.topology.give_up(&wanted.slots, &wanted.to, leadership) {
-                    return Err(io::Error::other("the slots are not this group's"));
+                    return Err(io::Error::other(
+                        "the slots are given up already, or another group's",
+                    ));
                 }
+                *has_given = true;
                 given = Some(Instant::now());
             }
             // Whatever was about to be answered is in the journals when its batch has ended.

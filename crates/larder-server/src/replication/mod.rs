@@ -98,6 +98,7 @@ impl Replication {
                 credentials: credentials.clone(),
                 stop: Arc::clone(&stop),
                 applier: Applier::of_move(cache.engine()),
+                state: taking::TakerState::default(),
             };
             self.spawn("map", move || of_map.keep(&server.ways, &of_keeper, &stop))?;
             self.spawn("mover", move || taker.run(&cache))?;

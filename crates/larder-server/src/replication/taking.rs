@@ -4,10 +4,12 @@
 //! One thread of a leader does this, and removes the items of slots that are elsewhere. So nothing is removed that has
 //! just come.
 
-use crate::cluster::{Giver, Group, MapKeeper, boot_millis};
+use crate::cluster::{Giver, Group, MapKeeper, Unfinished, boot_millis};
 use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
 use crate::server::Server;
-use larder_replica::{Applier, Frame, HelloMember, Move, Process, Purpose, Revision, SlotSet};
+use larder_replica::{
+    Applier, EPOCH_MAX, Frame, HelloMember, Move, Process, Purpose, Revision, SlotSet,
+};
 use larder_store::cache::CacheControl;
 use larder_store::{Change, Engine, HashedKey, Now, WalkState};
 use std::io::{self, Read, Write};
@@ -22,7 +24,11 @@ const KNOWN_AFTER: Duration = Duration::from_secs(2);
 /// How long the other leader may take to give slots up.
 const GIVE_MAX: Duration = Duration::from_secs(2);
 /// How long followers may take to have what has come.
-const FOLLOWERS_MAX: Duration = Duration::from_secs(1);
+const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
+/// A flush is carried out by all groups within this time, or fails.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
+/// So many epochs are left for leaders when an epoch is raised.
+const EPOCHS_LEFT: u32 = 1000;
 /// A leader that says nothing for this long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long a read waits before it looks whether the move goes on.
@@ -43,6 +49,16 @@ pub(super) struct Taker<E: Engine> {
     pub(super) credentials: Credentials,
     pub(super) stop: Arc<Stop>,
     pub(super) applier: Applier<E>,
+    pub(super) state: TakerState,
+}
+
+/// What it knows from before.
+#[derive(Default)]
+pub(super) struct TakerState {
+    /// The number of flushes that it has seen, in which leadership, and when that changed.
+    flushes: Option<(u64, u32, Instant)>,
+    /// It is not known what became of the last move.
+    is_unsettled: bool,
 }
 
 fn fail(why: &str) -> io::Error {
@@ -56,6 +72,7 @@ impl<E: Engine> Taker<E> {
         while !self.stop.is_set() {
             self.group.topology.wait(LOOKS);
             let Some(leadership) = self.group.leadership() else { continue };
+            self.note_flushes(leadership);
             let wanted = self.group.topology.next_move();
             let wanted = wanted.filter(|wanted| wanted.to == self.group.name.group);
             let Some(wanted) = wanted else {
@@ -91,6 +108,14 @@ impl<E: Engine> Taker<E> {
         }
     }
 
+    /// Notes whether all items were flushed, of late as far as this leader knows.
+    fn note_flushes(&mut self, leadership: u32) {
+        let flushes = self.applier.engine().flush_generation();
+        if self.state.flushes.is_none_or(|(seen, of, _)| (seen, of) != (flushes, leadership)) {
+            self.state.flushes = Some((flushes, leadership, Instant::now()));
+        }
+    }
+
     fn now(&self) -> Now {
         self.server.clock.moment().into()
     }
@@ -103,7 +128,18 @@ impl<E: Engine> Taker<E> {
         known_since: Instant,
         cache: &impl CacheControl,
     ) -> io::Result<()> {
+        // A flush may have been carried out here, and not yet by the other group.
+        let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSHED_WITHIN);
+        let (generation, ..) =
+            generation.ok_or_else(|| fail("all items were flushed, or this leader is new"))?;
+        if self.state.is_unsettled {
+            self.keeper.end_swaps().map_err(io::Error::other)?;
+            self.state.is_unsettled = false;
+        }
         self.keeper.look().map_err(io::Error::other)?;
+        if self.group.topology.next_move().as_ref() != Some(wanted) {
+            return Err(fail("they are not to move here any more"));
+        }
         let leader = self.group.topology.leader(&wanted.from);
         let leader = leader.ok_or_else(|| fail("nobody leads that group"))?;
         let address = leader.address.ok_or_else(|| fail("its leader has told no address"))?;
@@ -114,10 +150,12 @@ impl<E: Engine> Taker<E> {
         if !self.remove_foreign(leadership) {
             return Err(fail("this server does not lead any more"));
         }
-        let generation = self.applier.engine().flush_generation();
         let process = leader.record.leader;
         let (dialed, epoch) = self.dial(&process, &address, wanted)?;
-        self.raise_epoch(epoch, cache)?;
+        if epoch != leader.record.epoch || epoch > EPOCH_MAX - EPOCHS_LEFT {
+            return Err(fail("its epoch is not the one that etcd has, or too late"));
+        }
+        let own_epoch = self.raise_epoch(epoch, cache)?;
         tracing::info!("{} slots of group {} are taken over", wanted.slots.len(), wanted.from);
         self.applier.begin(process.boot);
         let revision = self.follow(&dialed, wanted, leadership, known_since)?;
@@ -129,7 +167,10 @@ impl<E: Engine> Taker<E> {
             return Err(fail("the followers did not get the items in time"));
         }
         let giver = Giver { process, epoch };
-        self.keeper.finish(wanted, revision, &giver).map_err(io::Error::other)
+        let goes_on = || self.group.leads_on(leadership) && !self.stop.is_set();
+        let finished = self.keeper.finish(wanted, revision, &giver, own_epoch, goes_on);
+        self.state.is_unsettled = finished == Err(Unfinished::Unknown);
+        finished.map_err(io::Error::other)
     }
 
     fn dial(&self, leader: &Process, address: &str, wanted: &Move) -> io::Result<(Dialed, u32)> {
@@ -146,14 +187,14 @@ impl<E: Engine> Taker<E> {
     }
 
     /// Has this leader's epoch be a later one than that of the other group, so that no CAS value is given twice.
-    fn raise_epoch(&self, other: u32, cache: &impl CacheControl) -> io::Result<()> {
+    fn raise_epoch(&self, other: u32, cache: &impl CacheControl) -> io::Result<u32> {
         let begun = Instant::now();
         loop {
             let epoch = self.group.leading_epoch();
             let epoch = epoch.ok_or_else(|| fail("this server does not lead any more"))?;
             if epoch > other {
                 cache.set_cas_epoch(epoch);
-                return Ok(());
+                return Ok(epoch);
             }
             if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
                 return Err(fail("the group has had as many epochs as it can have"));
@@ -199,7 +240,7 @@ impl<E: Engine> Taker<E> {
             if heard.elapsed() > SILENCE_MAX {
                 return Err(fail("the other leader is silent"));
             }
-            if self.stop.is_set() || self.group.leadership() != Some(leadership) {
+            if self.stop.is_set() || !self.group.leads_on(leadership) {
                 return Err(fail("this server does not lead any more"));
             }
             let mut out = Vec::new();
@@ -227,8 +268,7 @@ impl<E: Engine> Taker<E> {
     fn take_over(&mut self, bytes: &[u8], wanted: &Move, leadership: u32) -> io::Result<()> {
         let now = self.now();
         let Self { group, applier, .. } = self;
-        let may =
-            || group.leadership() == Some(leadership) && !group.topology.has_one_of(&wanted.slots);
+        let may = || group.leads_on(leadership) && !group.topology.has_one_of(&wanted.slots);
         applier.take_over(bytes, now, may).map_err(io::Error::other)
     }
 
@@ -237,11 +277,10 @@ impl<E: Engine> Taker<E> {
         let Some(journals) = self.group.journals() else { return true };
         let (ends, begun) = (journals.ends(), Instant::now());
         loop {
-            let have = |boot| journals.acks().has_passed(boot, &ends);
-            if self.group.followers_in_sync().into_iter().all(have) {
+            if self.group.all_have_passed(journals, &ends) {
                 return true;
             }
-            let goes_on = self.group.leadership() == Some(leadership) && !self.stop.is_set();
+            let goes_on = self.group.leads_on(leadership) && !self.stop.is_set();
             if !goes_on || begun.elapsed() > FOLLOWERS_MAX {
                 return false;
             }
@@ -252,7 +291,7 @@ impl<E: Engine> Taker<E> {
     /// Removes all items of slots that are elsewhere; false if this server does not lead any more.
     fn remove_foreign(&mut self, leadership: u32) -> bool {
         if self.group.topology.own_slots() == SlotSet::all() {
-            return self.group.leadership() == Some(leadership);
+            return self.group.leads_on(leadership);
         }
         let mut walk = self.applier.engine().walk();
         let (mut removed, mut ahead, begun) = (0, 0, boot_millis());
@@ -261,7 +300,7 @@ impl<E: Engine> Taker<E> {
             let engine = self.applier.engine();
             engine.begin_batch(now);
             // Within the batch, for which a server waits that is to follow.
-            if self.group.leadership() != Some(leadership) || self.stop.is_set() {
+            if !self.group.leads_on(leadership) || self.stop.is_set() {
                 engine.end_batch();
                 return false;
             }

@@ -239,6 +239,13 @@ impl Acknowledgements {
         })
     }
 
+    /// Whether all that answers wait for have that.
+    #[must_use]
+    pub fn all_have_passed(&self, offsets: &[u64]) -> bool {
+        let followers: Vec<u64> = self.lock().followers.keys().copied().collect();
+        followers.into_iter().all(|follower| self.has_passed(follower, offsets))
+    }
+
     /// This cache is no leader's any more: what waits is never acknowledged, and nobody's acknowledgement counts.
     pub fn abandon(&self) {
         let mut state = self.lock();
