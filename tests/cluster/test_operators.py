@@ -85,7 +85,7 @@ def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
         assert client(leader).set("lost", "1")
         group.kill(leader)
         follower.signal(signal.SIGCONT)
-        away = f"group unclean: {leader.name} leads in epoch 1, but is away"
+        away = f"group 0: {leader.name} leads in epoch 1, but is away"
         wait_until(lambda: away in larder(etcd, "status", "unclean")[1], "the end of the lease")
         assert ask(follower, b"mg old v\r\n", b"\r\n") == b"SERVER_ERROR no leader\r\n"
         done, said = larder(etcd, "promote", "unclean", follower.name)

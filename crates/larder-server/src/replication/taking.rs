@@ -21,9 +21,13 @@ use std::time::{Duration, Instant};
 const LOOKS: Duration = Duration::from_millis(500);
 /// All nodes know of a move before slots are given up: they look at the map more often than this.
 const KNOWN_AFTER: Duration = Duration::from_secs(2);
-/// How long the other leader may take to give slots up.
-const GIVE_MAX: Duration = Duration::from_secs(2);
-/// How long followers may take to have what has come.
+/// How long an epoch may take to be raised.
+const RAISE_MAX: Duration = Duration::from_secs(2);
+/// How long the other leader may take to give slots up, and then the followers to have everything: requests wait
+/// meanwhile, for a second at most.
+const GIVE_MAX: Duration = Duration::from_millis(400);
+const HELD_MAX: Duration = Duration::from_millis(400);
+/// How long followers may take to have what has come before that.
 const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
 /// A flush is carried out by all groups within this time, or fails.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
@@ -163,7 +167,7 @@ impl<E: Engine> Taker<E> {
         if self.applier.engine().flush_generation() != generation {
             return Err(fail("all items were flushed meanwhile"));
         }
-        if !self.wait_for_followers(leadership) {
+        if !self.wait_for_followers(leadership, HELD_MAX) {
             return Err(fail("the followers did not get the items in time"));
         }
         let giver = Giver { process, epoch };
@@ -199,7 +203,7 @@ impl<E: Engine> Taker<E> {
             if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
                 return Err(fail("the group has had as many epochs as it can have"));
             }
-            if begun.elapsed() > GIVE_MAX {
+            if begun.elapsed() > RAISE_MAX {
                 return Err(fail("the epoch was not raised in time"));
             }
             std::thread::sleep(TICK);
@@ -231,7 +235,7 @@ impl<E: Engine> Taker<E> {
                     if ahead > BYTES_AHEAD {
                         ahead = 0;
                         // Who is too slow leaves those in sync.
-                        self.wait_for_followers(leadership);
+                        self.wait_for_followers(leadership, FOLLOWERS_MAX);
                     }
                 }
                 Err(error) if is_silence(&error) => (),
@@ -252,6 +256,9 @@ impl<E: Engine> Taker<E> {
                 }
                 Some(_) => (),
                 None if self.applier.has_copy() && known_since.elapsed() > KNOWN_AFTER => {
+                    if !self.wait_for_followers(leadership, FOLLOWERS_MAX) {
+                        continue;
+                    }
                     self.keeper.look().map_err(io::Error::other)?;
                     if self.group.topology.next_move().as_ref() != Some(wanted) {
                         return Err(fail("they are not to move here any more"));
@@ -273,7 +280,7 @@ impl<E: Engine> Taker<E> {
     }
 
     /// Waits until the followers in sync have all that was changed so far; whether they do in time.
-    fn wait_for_followers(&self, leadership: u32) -> bool {
+    fn wait_for_followers(&self, leadership: u32, time: Duration) -> bool {
         let Some(journals) = self.group.journals() else { return true };
         let (ends, begun) = (journals.ends(), Instant::now());
         loop {
@@ -281,7 +288,7 @@ impl<E: Engine> Taker<E> {
                 return true;
             }
             let goes_on = self.group.leads_on(leadership) && !self.stop.is_set();
-            if !goes_on || begun.elapsed() > FOLLOWERS_MAX {
+            if !goes_on || begun.elapsed() > time {
                 return false;
             }
             std::thread::sleep(TICK);
@@ -320,7 +327,7 @@ impl<E: Engine> Taker<E> {
             ahead += foreign.len();
             if ahead > ITEMS_AHEAD {
                 ahead = 0;
-                self.wait_for_followers(leadership);
+                self.wait_for_followers(leadership, FOLLOWERS_MAX);
             }
             match walked {
                 WalkState::More => (),
