@@ -91,8 +91,8 @@ pub(crate) trait Leading: Send {
     /// The leader, if it is another server, and where it is.
     fn leader(&self) -> Option<(Process, Option<String>)>;
 
-    /// Whether this server answers.
-    fn is_here(&self) -> bool;
+    /// Whether requests wait in vain for a leader: this server answers, or the group has no keys any more.
+    fn is_in_vain(&self) -> bool;
 
     /// A connection has ended, or requests were not answered because their keys are elsewhere.
     fn note_failure(&self);
@@ -111,7 +111,7 @@ impl Leading for OwnGroup {
         Some((leader, address.map(|address| address.members)))
     }
 
-    fn is_here(&self) -> bool {
+    fn is_in_vain(&self) -> bool {
         self.0.is_serving()
     }
 
@@ -136,8 +136,8 @@ impl Leading for OtherGroup {
         Some((seen.record.leader, seen.address))
     }
 
-    fn is_here(&self) -> bool {
-        false
+    fn is_in_vain(&self) -> bool {
+        !self.own.topology.knows(&self.name)
     }
 
     fn note_failure(&self) {
@@ -400,7 +400,7 @@ impl Forwarder {
                     }
                 }
             }
-            if group.is_here() {
+            if group.is_in_vain() {
                 self.note_leading();
             }
             if self.0.has_moved.swap(false, Ordering::AcqRel) {

@@ -60,6 +60,13 @@ struct Given {
     is_open: bool,
 }
 
+impl Known {
+    fn names_group(&self, group: &str) -> bool {
+        let mut named = self.map.iter().flat_map(|map| map.owners().chain(map.targets()));
+        named.any(|(name, _)| name == group)
+    }
+}
+
 impl Topology {
     /// For a member of the group of this name.
     pub(crate) fn new(own: &str) -> Self {
@@ -142,13 +149,16 @@ impl Topology {
         self.given.load(Ordering::Relaxed)
     }
 
+    /// Whether a group has slots, or is to get some.
+    pub(crate) fn knows(&self, group: &str) -> bool {
+        self.known().names_group(group)
+    }
+
     /// Who leads another group.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
-        let known = self.known();
         // One without slots may have ended.
-        let mut named = known.map.iter().flat_map(|map| map.owners().chain(map.targets()));
-        let is_named = named.any(|(name, _)| name == group);
-        known.leaders.get(group).filter(|_| is_named).cloned()
+        let known = self.known();
+        known.leaders.get(group).filter(|_| known.names_group(group)).cloned()
     }
 
     /// The other groups, by their numbers here.
