@@ -106,6 +106,6 @@ def test_what_comes_in_slowly_is_not_stored_by_a_leader_that_has_been_replaced(e
             sock.sendall(b"67890")
             said = sock.recv(1000)
         assert said.startswith(b"HTTP/1.1 503 "), said
-        assert b"does not lead its group" in said
+        assert b"send requests to the leader of its group" in said
         assert client(new).get("slow") is None
         assert keys(old) == keys(new) == []
