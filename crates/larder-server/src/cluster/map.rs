@@ -4,7 +4,7 @@ use super::forward::{HelloMe, OtherGroup, Ways};
 use super::group::Group;
 use crate::peers::{Credentials, Stop};
 use larder_etcd::{Etcd, EtcdMap, EtcdSettings};
-use larder_replica::{CoordinatorError, Move, Process, Revision, SlotMap};
+use larder_replica::{CoordinatorError, Ending, Move, Process, Revision, SlotMap, Taken};
 use larder_session::Group as Number;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -192,26 +192,22 @@ impl MapKeeper {
     ) -> Result<Option<Result<(), &'static str>>, CoordinatorError> {
         let mut etcd = self.lock();
         let view = etcd.look()?;
-        let Some(mut map) = view.map else { return Ok(Some(Err("the map is gone"))) };
-        if view.revision != revision {
-            if map.slots_of(&done.to).includes(&done.slots) {
+        let Some(map) = view.map else { return Ok(Some(Err("the map is gone"))) };
+        let me = self.group.me();
+        let (giver, taker) = ((&giver.process, giver.epoch), (&me, epoch));
+        let taken = Taken { done, asked: revision, giver, taker };
+        let record_of =
+            |group: &str| view.leaders.get(group).map(|leader| (&leader.record, leader.revision));
+        let (map, records) = match taken.ending((&map, view.revision), record_of) {
+            Ending::Replace(map, records) => (map, records),
+            Ending::Refused(why) => return Ok(Some(Err(why))),
+            Ending::Done => {
                 self.group.topology.note_map(map, view.revision);
                 return Ok(Some(Ok(())));
             }
-            return Ok(Some(Err("the map has changed meanwhile")));
-        }
-        let leads = |group: &str, process: &Process, epoch| {
-            let leader = view.leaders.get(group)?;
-            let is_same = leader.record.leader == *process && leader.record.epoch == epoch;
-            is_same.then_some(leader.revision)
         };
-        let from = leads(&done.from, &giver.process, giver.epoch);
-        let to = leads(&done.to, &self.group.me(), epoch);
-        let (Some(from), Some(to)) = (from, to) else {
-            return Ok(Some(Err("one of the two leaders is replaced")));
-        };
-        map.finish(done);
-        let swapped = etcd.swap(revision, &map, &[(&done.from, from), (&done.to, to)])?;
+        let records = records.each_ref().map(|(group, revision)| (group.as_str(), *revision));
+        let swapped = etcd.swap(revision, &map, &records)?;
         Ok(swapped.map(|revision| {
             self.group.topology.note_map(map, revision);
             Ok(())

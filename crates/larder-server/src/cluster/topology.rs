@@ -3,7 +3,7 @@
 use crate::peers::Stop;
 use larder_etcd::{LeaderView, MapView};
 use larder_protocol::{SLOTS, slot};
-use larder_replica::{Move, Revision, SlotMap, SlotSet};
+use larder_replica::{Move, Ownership, Revision, SlotMap, SlotSet};
 use larder_session::{Division, Group as Number};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -38,31 +38,20 @@ pub(crate) struct Topology {
 struct Known {
     /// The groups by their numbers here: this server's own is the first.
     names: Vec<String>,
-    map: Option<SlotMap>,
-    revision: Revision,
+    /// What the map says, and what this leader has given up.
+    ownership: Ownership,
     leaders: BTreeMap<String, LeaderView>,
     /// Those that have slots or are to get some.
     groups: Vec<Number>,
-    /// Slots that this leader has given up though the map does not say so yet.
-    given: Option<Given>,
     /// When the question was sent whose answer this is.
     looked: Option<Instant>,
     is_wanted: bool,
 }
 
-#[derive(Clone, Debug)]
-struct Given {
-    slots: SlotSet,
-    to: String,
-    /// The leadership in which they were given up.
-    leads_since: u32,
-    /// The other group may still take them over.
-    is_open: bool,
-}
-
 impl Known {
     fn names_group(&self, group: &str) -> bool {
-        let mut named = self.map.iter().flat_map(|map| map.owners().chain(map.targets()));
+        let mut named =
+            self.ownership.map().into_iter().flat_map(|map| map.owners().chain(map.targets()));
         named.any(|(name, _)| name == group)
     }
 }
@@ -78,11 +67,9 @@ impl Topology {
             given: AtomicU64::new(0),
             known: Mutex::new(Known {
                 names: vec![own.to_owned()],
-                map: None,
-                revision: 0,
+                ownership: Ownership::new(own),
                 leaders: BTreeMap::new(),
                 groups: vec![Number::OWN],
-                given: None,
                 looked: None,
                 is_wanted: true,
             }),
@@ -118,19 +105,19 @@ impl Topology {
 
     /// The map, and its number.
     pub(crate) fn map(&self) -> (Option<SlotMap>, Revision) {
-        let known = self.known();
-        (known.map.clone(), known.revision)
+        let ownership = &self.known().ownership;
+        (ownership.map().cloned(), ownership.revision())
     }
 
     /// The next move, if there is one.
     pub(crate) fn next_move(&self) -> Option<Move> {
-        self.known().map.as_ref()?.next_move()
+        self.known().ownership.map()?.next_move()
     }
 
     /// How many slots are to move.
     pub(crate) fn slots_moving(&self) -> usize {
         let known = self.known();
-        let targets = known.map.iter().flat_map(SlotMap::targets);
+        let targets = known.ownership.map().into_iter().flat_map(SlotMap::targets);
         targets.map(|(_, slots)| slots.len()).sum()
     }
 
@@ -175,9 +162,9 @@ impl Topology {
     pub(crate) fn note(&self, asked: Instant, view: MapView) {
         let mut known = self.known();
         known.leaders = view.leaders;
-        if view.map.is_some() {
+        if let Some(map) = view.map {
             known.looked = Some(asked);
-            (known.map, known.revision) = (view.map, view.revision);
+            self.count_given(known.ownership.note_map(map, view.revision));
         }
         self.publish(&mut known);
         drop(known);
@@ -187,7 +174,7 @@ impl Topology {
     /// The map is this one from here on, by a swap of this server's.
     pub(crate) fn note_map(&self, map: SlotMap, revision: Revision) {
         let mut known = self.known();
-        (known.map, known.revision) = (Some(map), revision);
+        self.count_given(known.ownership.note_map(map, revision));
         self.publish(&mut known);
         drop(known);
         self.changed.notify_all();
@@ -196,22 +183,16 @@ impl Topology {
     /// This leader answers nothing about these slots from here on. Whether it has them.
     pub(crate) fn give_up(&self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
         let mut known = self.known();
-        let own = known.names.first().cloned().unwrap_or_default();
-        let has_all = known.map.as_ref().is_some_and(|map| map.slots_of(&own).includes(slots));
-        if has_all && known.given.is_none() {
-            let (slots, to) = (slots.clone(), to.to_owned());
-            known.given = Some(Given { slots, to, leads_since, is_open: true });
+        let can = known.ownership.give_up(slots, to, leads_since);
+        if can {
             self.publish(&mut known);
-            return true;
         }
-        false
+        can
     }
 
     /// The other group has taken the slots over that were given up, or will not.
     pub(crate) fn end_giving(&self) {
-        if let Some(given) = &mut self.known().given {
-            given.is_open = false;
-        }
+        self.known().ownership.end_giving();
         self.look_soon();
     }
 
@@ -220,38 +201,33 @@ impl Topology {
     /// more.
     pub(crate) fn has_given_in_vain(&self, leads_since: Option<u32>) -> bool {
         let mut known = self.known();
-        // Whoever has asked may know of no later leadership yet.
-        let is_later = |given: &Given| leads_since.is_none_or(|since| since > given.leads_since);
-        if known.given.as_ref().is_some_and(is_later) {
-            known.given = None;
+        if known.ownership.forget_earlier(leads_since) {
             self.publish(&mut known);
         }
-        known.given.as_ref().is_some_and(|given| !given.is_open)
+        known.ownership.has_given_in_vain()
     }
 
     /// The slots that the map says to be this group's, also if they were given up.
     pub(crate) fn own_slots(&self) -> SlotSet {
-        let known = self.known();
-        match (&known.map, known.names.first()) {
-            (Some(map), Some(own)) => map.slots_of(own),
-            _ => SlotSet::all(),
-        }
+        self.known().ownership.slots()
     }
 
     /// Nobody can get the slots any more that were given up.
     pub(crate) fn take_back(&self, map: SlotMap, revision: Revision) {
-        self.known().given = None;
-        self.note_map(map, revision);
+        let mut known = self.known();
+        known.ownership.take_back(map, revision);
+        self.publish(&mut known);
+        drop(known);
+        self.changed.notify_all();
+    }
+
+    fn count_given(&self, slots: usize) {
+        self.given.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
     fn publish(&self, known: &mut Known) {
-        let Known { names, map, groups, given, .. } = known;
-        let Some(map) = map else { return };
-        let own = names.first().cloned().unwrap_or_default();
-        if given.as_ref().is_some_and(|given| map.slots_of(&own).common(&given.slots).is_empty()) {
-            let count = given.take().map_or(0, |given| given.slots.len());
-            self.given.fetch_add(count as u64, Ordering::Relaxed);
-        }
+        let Known { names, ownership, groups, .. } = known;
+        let Some(map) = ownership.map() else { return };
         let mut number_of = |name: &str| {
             let found = names.iter().position(|known| known == name);
             number(found.unwrap_or_else(|| {
@@ -264,8 +240,8 @@ impl Topology {
         for (name, slots) in map.owners() {
             let owner = number_of(name);
             groups.push(owner);
-            let given = given.as_ref().filter(|_| owner == Number::OWN);
-            let to = given.map(|given| (&given.slots, number_of(&given.to)));
+            let given = ownership.given().filter(|_| owner == Number::OWN);
+            let to = given.map(|(slots, to)| (slots, number_of(to)));
             for slot in slots.iter() {
                 let to = to.filter(|(slots, _)| slots.contains(slot));
                 if let Some(of) = owners.get_mut(usize::from(slot)) {
@@ -312,7 +288,7 @@ impl Topology {
         goes_on: impl Fn() -> bool,
     ) -> bool {
         let is_old = |known: &mut Known| {
-            known.map.is_none() || known.looked.is_none_or(|looked| looked < after)
+            known.ownership.map().is_none() || known.looked.is_none_or(|looked| looked < after)
         };
         while !stop.is_set() && goes_on() {
             self.look_soon();
