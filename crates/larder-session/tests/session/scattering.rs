@@ -54,7 +54,7 @@ fn same<E: TestEngine + Send + 'static>(
         return Ok(());
     }
     let direct = Delivery::at_once().run::<E>(stream);
-    let counts = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas "];
+    let counts = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas ", b"me "];
     let shows_cas = counts.iter().any(|what| holds(stream, what));
     if shows_cas && leads && groups > 1 {
         return Ok(());
