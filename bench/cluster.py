@@ -1,4 +1,4 @@
-"""How long clients wait when a group loses its leader, how far followers are behind, and what copies cost."""
+"""How long clients wait when a group loses its leader or keys move, how far followers are behind, and what copies cost."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from statistics import median
 
 from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, on_core, run, stats_of
@@ -25,6 +25,8 @@ REQUESTS = 60_000
 CHANGES = 20_000
 COPY_ITEMS, COPY_LEN = 400_000, 1024
 LAG_SECS = 10
+# A fourth group: items of this length, look-ups of each connection a second, and for how long, in seconds.
+FOURTH_LEN, FOURTH_RATE, FOURTH_SECS, FOURTH_ROUNDS = 1000, 250, 12, 3
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 LARDERD = [ROOT / "target/release/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-p"]
 
@@ -48,6 +50,7 @@ def measure_here():
             "lag": lag(),
             "copy": copy(),
             "cost": cost(),
+            "fourth": fourth(etcd),
         }
 
 
@@ -106,6 +109,52 @@ def losses(etcd, count, how):
             elif how == PAUSE:
                 leader.signal(signal.SIGCONT)
     return {"secs": gaps, "errors": errors}
+
+
+def fourth(etcd):
+    """Look-ups before a fourth group gets its share of the keys, and meanwhile: the share that is found, and latencies in
+    µs; the share of the items that moved, and how long that took, in seconds."""
+    name, found = "fourth", []
+
+    def larder(task, *words):
+        command = [LARDER, "cluster", task, "--cluster", name, "--etcd", etcd.url, *words]
+        subprocess.run(command, check=True, **QUIET)
+
+    with ExitStack() as stack:
+        groups = []
+        for number in range(4):
+            options = ("--cluster", name, "--group", str(number), "-m", "256", "-t", "1")
+            groups.append(stack.enter_context(Group(etcd, 2, *options, prefix=f"g{number}n")))
+        port = groups[0].leader().port
+        larder("move", "--to", "1")
+        larder("move", "--to", "2")
+        run(load(port, "-d", FOURTH_LEN, "--key-pattern", "P:P", "-n", "allkeys", "--pipeline", 16), **QUIET)
+        for _ in range(FOURTH_ROUNDS):
+            before = look_ups(port)
+            begun, took = time.monotonic(), []
+
+            def move():
+                larder("move", "--to", "3")
+                took.append(time.monotonic() - begun)
+
+            moving = threading.Thread(target=move)
+            moving.start()
+            meanwhile = look_ups(port)
+            moving.join()
+            moved = int(groups[3].leader().stats()["curr_items"]) / KEYS
+            found.append({"before": before, "meanwhile": meanwhile, "moved": moved, "secs": took[0]})
+            larder("drain", "3")
+    return found
+
+
+def look_ups(port):
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--ratio", "0:1", "--key-pattern", "R:R", "--rate-limiting", FOURTH_RATE, "--test-time", FOURTH_SECS]
+        run([*load(port, *options), "--json-out-file", f"{folder}/found"], **QUIET)
+        with open(f"{folder}/found") as file:
+            gets = json.load(file)["median"]["commands"]["get"]
+    assert not (gets["never_answered"] or gets["never_sent"]), gets
+    return {"hits": gets["hits"] / gets["requests"], "errors": gets["errors"], "micros": gets["latency"]}
 
 
 def acks(etcd):
@@ -244,6 +293,11 @@ def cpu_of(pid):
         all_of_it += took
         workers += took if "(larder-" in name else 0
     return workers, all_of_it
+
+
+def beside_moves(found, figure):
+    """The median over rounds of what `figure` says of look-ups during a move, as a share of those before."""
+    return median(figure(one["meanwhile"]) / figure(one["before"]) for one in found["fourth"])
 
 
 def ratio(found, followers, of):

@@ -517,7 +517,16 @@ def cluster(found):
              f"{1000 * lag['secs']['max']:.3g} ms at most. "
              f"A new follower got {spread(found['copy'])} MB a second of values of 1 KiB. etcd {found['etcd']}.\n")
     rows = [[what, aim, got, VERDICT[met]] for what, aim, got, met in of_cluster(found)]
-    return "\n".join([lost, acks, cost, other, table(["what", "target", "measured", "met"], rows)])
+    return "\n".join([lost, acks, cost, of_fourth(found), other, table(["what", "target", "measured", "met"], rows)])
+
+
+def of_fourth(found):
+    rows = []
+    for when in ("before", "meanwhile"):
+        rounds = [one[when] for one in found["fourth"]]
+        micros = [spread([of["micros"][name] for of in rounds]) for name in ("p50", "p99", "max")]
+        rows.append([when, spread([100 * of["hits"] for of in rounds]), *micros, sum(of["errors"] for of in rounds)])
+    return table(["look-ups while a fourth group gets its share", "found, %", "p50, µs", "p99, µs", "max, µs", "failed"], rows)
 
 
 OTHERS = (
@@ -775,6 +784,12 @@ def of_cluster(found):
     yield at_most("deletes that two followers acknowledge, p99", 2, deletes, " ms")
     yield at_most("lag of two followers at half load, p99", 50, [1000 * found["lag"]["secs"]["p99"]], " ms")
     yield at_least("MB/s of values of 1 KiB in a copy", 300, copies, "")
+    moved = [100 * one["moved"] for one in found["fourth"]]
+    shown = "; ".join(f"{share:.1f}" for share in moved)
+    yield "items that move to a fourth group", "25 % ± 2.5", f"{shown} %", all(abs(share - 25) <= 2.5 for share in moved)
+    found_again = groups.beside_moves(found, lambda of: of["hits"])
+    yield at_least("share of look-ups that find something meanwhile ÷ before", 0.99, [found_again])
+    yield at_most("p99 of look-ups meanwhile ÷ before", 2, [groups.beside_moves(found, lambda of: of["micros"]["p99"])])
 
 
 TARGETS = {

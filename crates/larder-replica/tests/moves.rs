@@ -848,6 +848,13 @@ impl World {
     }
 }
 
+/// How many moves a seed finishes; `None` if it fails, or does not do the same twice.
+fn run(seed: u64) -> Option<u64> {
+    let twice = || (World::new(seed).run(), World::new(seed).run());
+    let (first, second) = std::panic::catch_unwind(twice).ok()?;
+    (first == second).then_some(first.1)
+}
+
 #[test]
 fn slots_move_and_nothing_is_lost() {
     let number = |variable: &str| -> Option<u64> {
@@ -857,14 +864,24 @@ fn slots_move_and_nothing_is_lost() {
         Some(seed) => vec![seed],
         None => (1..=number("LARDER_SEEDS").unwrap_or(SEEDS)).collect(),
     };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = seeds.len().div_ceil(threads).max(1);
     let (mut failed, mut moves) = (Vec::new(), 0);
-    for seed in &seeds {
-        let twice = || (World::new(*seed).run(), World::new(*seed).run());
-        match std::panic::catch_unwind(twice) {
-            Ok((first, second)) if first == second => moves += first.1,
-            _ => failed.push(*seed),
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = seeds
+            .chunks(share)
+            .map(|seeds| {
+                scope
+                    .spawn(move || seeds.iter().map(|seed| (*seed, run(*seed))).collect::<Vec<_>>())
+            })
+            .collect();
+        for (seed, finished) in runs.into_iter().flat_map(|run| run.join().unwrap()) {
+            match finished {
+                Some(finished) => moves += finished,
+                None => failed.push(seed),
+            }
         }
-    }
+    });
     let few = &failed[..failed.len().min(5)];
     assert!(
         failed.is_empty(),
