@@ -123,7 +123,13 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 .warn(|| format!("a follower at {address} is refused: {reason}"));
         };
         let Greeted { stream, admitted, leadership } = match greeted {
-            Ok(greeted) => greeted,
+            Ok(Some(greeted)) => greeted,
+            Ok(None) => {
+                // It has seen that this server leads before this server was ready to, or does not know yet that it
+                // does not any more, and asks again by itself.
+                tracing::debug!("a follower at {address} is refused: this server does not lead");
+                return;
+            }
             Err(error) => return refuse(&error),
         };
         let Admitted { name, member, group: peers_group, purpose } = admitted;
@@ -182,7 +188,8 @@ impl<C: Cache + Send + Sync> Leader<C> {
         }
     }
 
-    fn greet(&self, socket: TcpStream) -> io::Result<Greeted> {
+    /// What a peer has asked for; `None` if it is to follow, and this server does not lead its group.
+    fn greet(&self, socket: TcpStream) -> io::Result<Option<Greeted>> {
         let limit = GreetingLimit::new(GREETING_TIME, &self.stop);
         socket.set_nonblocking(false)?;
         socket.set_nodelay(true)?;
@@ -210,13 +217,13 @@ impl<C: Cache + Send + Sync> Leader<C> {
             );
             if follows && leadership.is_none() {
                 refuse_peer(&stream, "this node does not lead its group")?;
-                return Err(io::Error::other("this server does not lead its group"));
+                return Ok(None);
             }
             (&stream).write_all(&out)?;
             out.clear();
             if let Some(admitted) = admitted.map_err(io::Error::other)? {
                 let leadership = leadership.unwrap_or_default();
-                return Ok(Greeted { stream, admitted, leadership });
+                return Ok(Some(Greeted { stream, admitted, leadership }));
             }
         }
     }
