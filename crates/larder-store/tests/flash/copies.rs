@@ -123,9 +123,8 @@ fn an_item_that_was_changed_in_memory_is_written_as_it_is() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
-    // On a busy machine the device's thread may fall behind, and items are dropped.
     let after = gauges(&cache);
-    assert!(found + after.dropped > 1_900, "{found}: {after:?}");
+    assert!(found > 1_900, "{found}: {after:?}");
     assert!(recached > 1_500 && after.get_extstore - reads > 1_500, "they were on flash");
     now.fetch_add(600, std::sync::atomic::Ordering::Relaxed);
     for i in changed.step_by(4) {
