@@ -62,20 +62,13 @@ impl Ownership {
         self.map.as_ref().map_or_else(SlotSet::all, |map| map.slots_of(&self.group))
     }
 
-    /// Slots that were given up, and to whom, as long as the map says that they are this group's.
+    /// The group that is asked for a slot: that of the map, or the one to which this leader has given the slot up. `None` if
+    /// there is no map: this group has all slots.
     #[must_use]
-    pub fn given(&self) -> Option<(&SlotSet, &str)> {
-        self.given.as_ref().map(|given| (&given.slots, given.to.as_str()))
-    }
-
-    /// Whether this leader answers for a slot.
-    #[must_use]
-    pub fn answers_for(&self, slot: u16) -> bool {
-        let is_given = self.given.as_ref().is_some_and(|given| given.slots.contains(slot));
-        let has = |map: &SlotMap| {
-            map.owners().any(|(group, slots)| group == self.group && slots.contains(slot))
-        };
-        !is_given && self.map.as_ref().is_none_or(has)
+    pub fn owner_of(&self, slot: u16) -> Option<&str> {
+        let owner = self.map.as_ref()?.owner_of(slot)?;
+        let is_given = |given: &&Given| owner == self.group && given.slots.contains(slot);
+        Some(self.given.as_ref().filter(is_given).map_or(owner, |given| given.to.as_str()))
     }
 
     /// Takes in the map as it is, which is no older than the one before. How many slots are another group's now that were

@@ -240,6 +240,12 @@ impl SlotMap {
         self.slots.iter().map(|(group, slots)| (group.as_str(), slots))
     }
 
+    /// The group that has a slot; every slot below [`SLOTS`] has one.
+    #[must_use]
+    pub fn owner_of(&self, slot: u16) -> Option<&str> {
+        self.owners().find_map(|(group, slots)| slots.contains(slot).then_some(group))
+    }
+
     /// The groups that are to get slots.
     pub fn targets(&self) -> impl Iterator<Item = (&str, &SlotSet)> {
         self.moves.iter().map(|(group, slots)| (group.as_str(), slots))

@@ -332,10 +332,15 @@ impl World {
         is_ready && self.time < node.serves_until
     }
 
+    /// Whether a node's group has a slot, as far as it knows.
+    fn has(&self, n: usize, slot: u16) -> bool {
+        let ownership = &self.nodes[n].ownership;
+        ownership.owner_of(slot).is_none_or(|owner| owner == ownership.group())
+    }
+
     fn answers(&self, n: usize, slot: u16) -> bool {
-        let node = &self.nodes[n];
-        node.leads_since.is_some_and(|since| self.leads_on(n, since))
-            && node.ownership.answers_for(slot)
+        let leads = self.nodes[n].leads_since.is_some_and(|since| self.leads_on(n, since));
+        leads && self.has(n, slot)
     }
 
     fn check(&self) {
@@ -657,9 +662,7 @@ impl World {
             return self.ask(n, Question::Look, Purpose::Ask);
         }
         let slots = &taking.wanted.slots;
-        let has_one = WATCHED
-            .iter()
-            .any(|slot| slots.contains(*slot) && self.nodes[n].ownership.answers_for(*slot));
+        let has_one = WATCHED.iter().any(|slot| slots.contains(*slot) && self.has(n, *slot));
         match self.links[link].sent.pop_front() {
             Some(_) if has_one => self.leave(n),
             Some(Message::Item(i, value)) => self.change(n, i, value),

@@ -235,20 +235,9 @@ impl Topology {
                 names.len() - 1
             }))
         };
-        let mut owners = vec![Number::OWN; usize::from(SLOTS)];
-        *groups = Vec::new();
-        for (name, slots) in map.owners() {
-            let owner = number_of(name);
-            groups.push(owner);
-            let given = ownership.given().filter(|_| owner == Number::OWN);
-            let to = given.map(|(slots, to)| (slots, number_of(to)));
-            for slot in slots.iter() {
-                let to = to.filter(|(slots, _)| slots.contains(slot));
-                if let Some(of) = owners.get_mut(usize::from(slot)) {
-                    *of = to.map_or(owner, |(_, to)| to);
-                }
-            }
-        }
+        *groups = map.owners().map(|(name, _)| number_of(name)).collect();
+        let owner_of = |slot| ownership.owner_of(slot).map_or(Number::OWN, &mut number_of);
+        let owners: Vec<Number> = (0..SLOTS).map(owner_of).collect();
         groups.extend(map.targets().map(|(name, _)| number_of(name)));
         groups.sort_unstable();
         groups.dedup();
