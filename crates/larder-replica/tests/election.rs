@@ -29,16 +29,17 @@
 //! | a leader that hands over counts on the promise of whom it names | 34 |
 //! | a hand-over that fails never ends | 4 |
 //! | a leader hands over to one that is not in sync any more | 4 |
-#![allow(clippy::disallowed_methods, reason = "tests read the environment")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
+
+mod seeds;
 
 use larder_replica::{
     Command, InDoubt, Member, MemberSettings, Millis, PROMISE_TIME, PROOF_TIME, Process, Record,
     Revision, Role, View,
 };
+use seeds::{Random, run_seeds};
 use std::collections::BTreeMap;
 
-const SEEDS: u64 = 2000;
 const NODES: usize = 3;
 /// How long there are faults, how soon after them there has to be a leader, and how soon all have the same items, in
 /// milliseconds.
@@ -49,18 +50,6 @@ const STEP: u64 = 10;
 /// How long a node waits for the coordinator.
 const PATIENCE: u64 = 600;
 const LEASE: u64 = 2000;
-
-/// SplitMix64 (Steele et al. 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
 
 enum Answer {
     Looked(View),
@@ -128,7 +117,7 @@ impl Node {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let random = Random::new(seed);
         let nodes = (0..NODES).map(|number| Node {
             name: format!("n{number}"),
             pace: 990 + random.below(21),
@@ -507,35 +496,7 @@ impl World {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
-}
-
 #[test]
 fn elections_keep_their_promises() {
-    let seeds: Vec<u64> = match number("LARDER_SEED") {
-        Some(seed) => vec![seed],
-        None => (1..=number("LARDER_SEEDS").unwrap_or(SEEDS)).collect(),
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = seeds.len().div_ceil(threads).max(1);
-    let failed: Vec<u64> = std::thread::scope(|scope| {
-        let fails = |seed: &u64| {
-            let twice = || (World::new(*seed).run(), World::new(*seed).run());
-            !std::panic::catch_unwind(twice).is_ok_and(|(first, second)| first == second)
-        };
-        let runs: Vec<_> = seeds
-            .chunks(share)
-            .map(|seeds| scope.spawn(move || seeds.iter().copied().filter(fails).collect()))
-            .collect();
-        runs.into_iter().flat_map(|run| -> Vec<u64> { run.join().unwrap() }).collect()
-    });
-    let few = &failed[..failed.len().min(5)];
-    assert!(
-        failed.is_empty(),
-        "{} of {} seeds failed, {few:?} among them: LARDER_SEED={} runs the first again",
-        failed.len(),
-        seeds.len(),
-        few[0]
-    );
+    run_seeds(|seed| World::new(seed).run());
 }

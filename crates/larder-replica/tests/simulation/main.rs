@@ -38,23 +38,18 @@
 //! | a position is told before all keys are named | 9 |
 //!
 //! What it comes to too rarely is in `tests/rare.rs`.
-#![allow(clippy::disallowed_methods, reason = "tests read the environment")]
 #![allow(clippy::print_stdout, reason = "a seed that runs alone says what it did")]
 
 mod hooked;
+#[path = "../seeds/mod.rs"]
+mod seeds;
 mod world;
 
 use larder_store::cache::Cache;
 use larder_store::{SizeClasses, dashmap, delayed, segment};
+use seeds::{only_seed, run_seeds};
 use std::rc::Rc;
 use world::{Complete, World};
-
-/// Seeds that are tried unless the environment says otherwise.
-const SEEDS: u64 = 2000;
-
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
-}
 
 fn classes() -> SizeClasses {
     SizeClasses::new(vec![1 << 10, 1 << 20], 56)
@@ -114,40 +109,14 @@ fn trace(seed: u64) -> String {
 
 #[test]
 fn copies_keep_their_promises() {
-    let seeds: Vec<u64> = match number("LARDER_SEED") {
-        Some(seed) => {
-            println!("{}", trace(seed));
-            vec![seed]
-        }
-        None => (1..=number("LARDER_SEEDS").unwrap_or(SEEDS)).collect(),
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = seeds.len().div_ceil(threads).max(1);
-    let failed: Vec<u64> = std::thread::scope(|scope| {
-        let runs: Vec<_> = seeds
-            .chunks(share)
-            .map(|seeds| {
-                scope.spawn(|| {
-                    let fails = |seed: &u64| {
-                        let twice = || (simulate(*seed), simulate(*seed));
-                        let result = std::panic::catch_unwind(twice);
-                        hooked::set_hook(None);
-                        !result.is_ok_and(|(first, second)| first == second)
-                    };
-                    seeds.iter().copied().filter(fails).collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        runs.into_iter().flat_map(|run| run.join().unwrap()).collect()
+    if let Some(seed) = only_seed() {
+        println!("{}", trace(seed));
+    }
+    run_seeds(|seed| {
+        // The one of a seed that has failed.
+        hooked::set_hook(None);
+        simulate(seed)
     });
-    let few = &failed[..failed.len().min(5)];
-    assert!(
-        failed.is_empty(),
-        "{} of {} seeds failed, {few:?} among them: LARDER_SEED={} runs the first again",
-        failed.len(),
-        seeds.len(),
-        few[0]
-    );
 }
 
 /// One seed of each engine, here and in another process.

@@ -5,6 +5,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 
 use crate::hooked::{Hooked, HookedCache, Role, set_hook};
+use crate::seeds::Random;
 use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Sender, Step, StreamError, Succession};
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::journal::{Journaled, JournaledCache, Journals};
@@ -39,25 +40,8 @@ const PACES: u64 = 20;
 const SHORT_SECS: u32 = 3;
 const LONG_SECS: u32 = 100_000;
 
-/// SplitMix64 (Steele et al. 2014).
-struct Random(Cell<u64>);
-
-impl Random {
-    fn next(&self) -> u64 {
-        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let mixed = self.0.get();
-        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn one_in(&self, of: u64) -> bool {
-        self.below(of) == 0
-    }
+fn one_in(random: &Random, of: u64) -> bool {
+    random.below(of) == 0
 }
 
 /// A process that leads, or may come to lead.
@@ -124,8 +108,8 @@ pub(crate) struct World<C: Cache> {
 
 impl<C: Cache> World<C> {
     pub(crate) fn new(seed: u64, make: Make<C>, complete: Complete) -> Rc<Self> {
-        let random = Random(Cell::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
-        let journals_len = if random.one_in(2) { JOURNALS_LEN } else { 0 };
+        let random = Random::new(seed);
+        let journals_len = if one_in(&random, 2) { JOURNALS_LEN } else { 0 };
         let process = |clock| Rc::new(Process::new(make(1), random.next(), clock, journals_len));
         let leader = RefCell::new(process(0));
         let followers = (1..=FOLLOWERS).map(|clock| Follower::new(process(clock))).collect();
@@ -175,7 +159,7 @@ impl<C: Cache> World<C> {
 
     /// What others do between two steps of one.
     fn interrupt(&self, role: Role) {
-        if self.depth.get() >= 2 || !self.random.one_in(6) {
+        if self.depth.get() >= 2 || !one_in(&self.random, 6) {
             return;
         }
         self.depth.set(self.depth.get() + 1);
@@ -207,7 +191,7 @@ impl<C: Cache> World<C> {
                 let followers = &mut self.followers.borrow_mut();
                 followers[follower].stands_still = !followers[follower].stands_still;
             }
-            93 if self.random.one_in(2) => {
+            93 if one_in(&self.random, 2) => {
                 self.disconnect(follower);
                 let follower = &mut self.followers.borrow_mut()[follower];
                 *follower = self.begin_anew(follower.process.clock);
@@ -252,7 +236,7 @@ impl<C: Cache> World<C> {
         }
         let old = self.leader();
         (0..FOLLOWERS).for_each(|number| self.disconnect(number));
-        let mut before = if self.random.one_in(2) {
+        let mut before = if one_in(&self.random, 2) {
             let mut before = Follower::new(Rc::clone(&old));
             before.applier.note_led(old.boot, self.now(&old));
             before
@@ -264,7 +248,7 @@ impl<C: Cache> World<C> {
         self.note(before.process.boot);
         *self.leader.borrow_mut() = before.process;
         self.leaders.set(self.leaders.get() + 1);
-        if self.random.one_in(2) {
+        if one_in(&self.random, 2) {
             (0..FOLLOWERS).for_each(|number| self.connect(number));
         }
     }
@@ -336,7 +320,7 @@ impl<C: Cache> World<C> {
 
     /// A part of what is on its way may still arrive.
     fn disconnect(&self, number: usize) {
-        if self.random.one_in(2) {
+        if one_in(&self.random, 2) {
             self.deliver(number, false);
         }
         self.leader().links.borrow_mut()[number] = None;
@@ -350,7 +334,7 @@ impl<C: Cache> World<C> {
             if link.sent.is_empty() {
                 link.sent_since = self.time.get();
             }
-            if self.random.one_in(8) {
+            if one_in(&self.random, 8) {
                 link.beats += 1;
                 let behind_millis = link.sender.behind_millis(self.now(&leader)).try_into().ok();
                 Frame::Beat { number: link.beats, behind_millis, sent: self.time.get() }
