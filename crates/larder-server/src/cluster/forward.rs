@@ -206,6 +206,8 @@ struct RouteState {
     passed: VecDeque<Answers>,
     /// How often requests were passed.
     passes: u64,
+    /// The requests that the session has found to be without an answer: it waits for one.
+    awaited: Option<Passed>,
     /// The bytes of answers that have come since more was asked for.
     received: usize,
     waker: Option<Waker>,
@@ -310,9 +312,11 @@ impl RouteState {
         answers.routed = routed;
         self.received += bytes.len();
         if routed.is_some() {
+            let is_awaited = self.awaited == Some(answers.to);
             self.ended_at = Some(Instant::now());
-            // The others are taken after these.
-            if at == 0 {
+            // Others are taken after the first ones, unless the first ones came from another group and are
+            // behind these in the client's order.
+            if at == 0 || is_awaited {
                 self.wake();
             }
         }
@@ -702,6 +706,7 @@ impl Route for ToLeader {
         } else if routed != Routed::Waiting {
             state.passed.remove(at);
         }
+        state.awaited = (routed == Routed::Waiting).then_some(of);
         if !matches!(routed, Routed::Waiting | Routed::Again | Routed::Lost) {
             state.waits_since = None;
         }
@@ -769,5 +774,45 @@ impl ToLeader {
 impl Drop for ToLeader {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Requests whose key has moved are sent behind those that the new group has already, though the client sent them
+    /// before.
+    #[test]
+    fn a_session_is_woken_for_the_answer_that_it_waits_for() {
+        let forwarder = Forwarder::default();
+        let (state, on) = (Arc::default(), None);
+        let mut way = ToLeader { forwarder, conversation: Conversation::Memcached, state, on };
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let woken = || wakes.0.swap(0, Ordering::Relaxed) > 0;
+        let (behind, first) =
+            (way.pass(b"get b", false, &waker), way.pass(b"get a", false, &waker));
+        let answer = |way: &ToLeader| lock(&way.state).answer(b"END", Some(Routed::Done));
+        let mut answers = Vec::new();
+        assert_eq!(way.take(first, &mut answers), Routed::Waiting);
+        answer(&way);
+        woken();
+        assert_eq!(way.take(first, &mut answers), Routed::Waiting);
+        answer(&way);
+        assert!(woken());
+        assert_eq!(way.take(first, &mut answers), Routed::Done);
+        assert_eq!(way.take(behind, &mut answers), Routed::Done);
     }
 }
