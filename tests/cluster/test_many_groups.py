@@ -105,6 +105,38 @@ def test_changes_go_on_during_moves_and_none_is_lost(etcd):
         assert len(found) == 20_000
 
 
+def test_pipelines_are_answered_while_their_keys_move(etcd):
+    with cluster(etcd, "deep", 3, 1) as groups:
+        end, answered = threading.Event(), []
+
+        def ask_on(node, name):
+            with socket.create_connection((node.host, node.port), 20) as sock:
+                count, number = 0, 0
+                while not end.is_set():
+                    keys = [f"{name}{(number + n) % 997}" for n in range(16)]
+                    number += 16
+                    sock.sendall("".join(f"set {key} 0 0 1\r\nv\r\n" for key in keys).encode())
+                    answers = b""
+                    while len(answers) < len(b"STORED\r\n") * 16:
+                        answers += sock.recv(4096) or b"closed"
+                    assert answers == b"STORED\r\n" * 16, answers
+                    count += 1
+                answered.append(count)
+
+        nodes = [group.leader() for group in groups] * 3
+        asking = [threading.Thread(target=ask_on, args=(node, f"c{n}-")) for n, node in enumerate(nodes)]
+        for thread in asking:
+            thread.start()
+        larder(etcd, "move", "deep", "--to", "1")
+        larder(etcd, "move", "deep", "--to", "2")
+        larder(etcd, "drain", "deep", "1")
+        larder(etcd, "move", "deep", "--to", "1")
+        end.set()
+        for thread in asking:
+            thread.join()
+        assert len(answered) == len(asking), "each client has had all its answers"
+
+
 def test_a_cas_value_that_one_group_gave_is_never_right_in_another(etcd):
     with cluster(etcd, "cas", 2, 1) as (first, second):
         one = client(first.leader())
