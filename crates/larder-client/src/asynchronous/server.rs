@@ -106,9 +106,9 @@ impl Server {
         now: Instant,
     ) -> Result<O::Output, Error> {
         let called = match admitted {
-            Ok(admission) => {
+            Ok(mut admission) => {
                 let deadline = now + self.settings.timeout;
-                let called = self.transact(&admission, operation, deadline).await;
+                let called = self.transact(&mut admission, operation, deadline).await;
                 admission.note(called.as_ref().err());
                 called
             }
@@ -126,7 +126,7 @@ impl Server {
     /// Its output, and when the reply was read.
     async fn transact<O: Operation>(
         &self,
-        admission: &Admission<'_>,
+        admission: &mut Admission<'_>,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<(O::Output, Instant), Error> {
@@ -145,7 +145,7 @@ impl Server {
     async fn call_alone<O: Operation>(
         &self,
         pool: &Pool,
-        admission: &Admission<'_>,
+        admission: &mut Admission<'_>,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<O::Output, Error> {

@@ -155,14 +155,15 @@ impl Server {
         now: Instant,
     ) -> Result<Begun<'s>, Error> {
         let deadline = now + self.settings.timeout;
-        let begun =
-            admitted.and_then(|admission| match self.start(&admission, operation, deadline) {
+        let begun = admitted.and_then(|mut admission| {
+            match self.start(&mut admission, operation, deadline) {
                 Ok(attempt) => Ok(Begun { at: now, admission, attempt, deadline }),
                 Err(error) => {
                     admission.note(Some(&error));
                     Err(error)
                 }
-            });
+            }
+        });
         begun.inspect_err(|error| {
             self.recorder.called(operation.command(), now.elapsed(), Some(error));
         })
@@ -170,7 +171,7 @@ impl Server {
 
     fn start<O: Operation>(
         &self,
-        admission: &Admission<'_>,
+        admission: &mut Admission<'_>,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<Attempt<'_>, Error> {

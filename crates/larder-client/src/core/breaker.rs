@@ -59,12 +59,7 @@ impl Breaker {
 
     /// Whether a call would be let through.
     pub(crate) fn is_available(&self, now: Instant) -> bool {
-        self.pause(now).is_none()
-    }
-
-    /// How long no call is let through.
-    pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
-        self.closed_until.filter(|until| now < *until).map(|until| until - now)
+        self.closed_until.is_none_or(|until| until <= now)
     }
 
     /// Notes that a call was answered.

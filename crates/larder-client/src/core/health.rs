@@ -72,18 +72,22 @@ impl State {
 }
 
 impl Admission<'_> {
-    /// Asks again, before a connection is opened for a call that may have waited.
+    /// Asks again, before a connection is opened for a call that may have waited. If the server was left alone meanwhile
+    /// and the pause is over, this call is the one that tries.
     ///
     /// # Errors
     /// Others have found out meanwhile that the server fails.
-    pub(crate) fn confirm(&self, now: Instant) -> Result<(), Error> {
+    pub(crate) fn confirm(&mut self, now: Instant) -> Result<(), Error> {
         if self.call == Admitted::Probe || !self.health.is_troubled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let state = self.health.state();
-        match state.breaker.pause(now) {
-            Some(retry_in) => Err(state.unavailable(retry_in).echo()),
-            None => Ok(()),
+        let mut state = self.health.state();
+        match state.breaker.admit(now) {
+            Ok(call) => {
+                self.call = call;
+                Ok(())
+            }
+            Err(retry_in) => Err(state.unavailable(retry_in).echo()),
         }
     }
 
@@ -145,5 +149,20 @@ mod tests {
         let probe = health.admit(later).unwrap();
         probe.note(None);
         assert!(health.admit(later).is_ok() && health.admit(later).is_ok());
+    }
+    #[test]
+    fn one_of_the_calls_that_waited_for_longer_than_a_pause_tries() {
+        let health = Health::new(None, Arc::new(ServerRecorder::new("cache")));
+        let start = Instant::now();
+        let mut waiting: Vec<_> = (0..10).map(|_| health.admit(start).unwrap()).collect();
+        let fault = Error::definite(ErrorKind::Timeout);
+        (0..5).for_each(|_| health.admit(start).unwrap().note(Some(&fault)));
+        let later = start + Duration::from_secs(1);
+        assert!(waiting[0].confirm(start).is_err(), "the pause is not over");
+        assert!(waiting[1].confirm(later).is_ok());
+        assert!(waiting[2..].iter_mut().all(|call| call.confirm(later).is_err()));
+        // It fails too, so there is a pause again.
+        waiting.swap_remove(1).note(Some(&fault));
+        assert!(waiting.iter_mut().all(|call| call.confirm(Instant::now()).is_err()));
     }
 }
