@@ -366,8 +366,14 @@ impl Member {
             self.next_look = if answer.is_some() { 0 } else { now + RETRY };
             return;
         };
+        let is_handed_over = record.leader != self.settings.me;
         let view = View { record: Some(record), revision, ..self.view.clone() };
         self.see(now, view);
+        if is_handed_over {
+            // Who is alive was seen before that. If the next leader has only just started, it would be taken for one
+            // whose place another process of its node has taken.
+            (self.has_looked, self.next_look) = (false, 0);
+        }
     }
 
     /// Takes in the group as it is now.

@@ -500,3 +500,27 @@ impl World {
 fn elections_keep_their_promises() {
     run_seeds(|seed| World::new(seed).run());
 }
+
+/// A leader that has handed over to a process that it has not seen alive yet, but its predecessor.
+#[test]
+fn who_has_handed_over_does_not_stand_before_it_has_looked() {
+    let process = |node: &str, boot| Process { node: node.to_owned(), boot };
+    let (me, next) = (process("a", 1), process("b", 3));
+    let settings = MemberSettings { me: me.clone(), in_doubt: InDoubt::Stop, unclean_after: None };
+    let mut member = Member::new(settings);
+    let live = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+    assert_eq!(member.next(0), Some(Command::Look));
+    member.looked(1, Some(View { live, ..View::default() }));
+    let swap = |member: &mut Member, now| {
+        let Some(Command::Swap(revision, record)) = member.next(now) else { panic!("no swap") };
+        member.swapped(now, Some(Some(revision + 1)));
+        record
+    };
+    assert_eq!(swap(&mut member, 2).leader, me);
+    member.note_ack(&next, Some(10), Some(10));
+    assert_eq!(swap(&mut member, 10).in_sync, [me, next.clone()]);
+    assert_eq!(member.begin_hand_over(11, None), std::slice::from_ref(&next));
+    member.hand_over_to(next.clone());
+    assert_eq!(swap(&mut member, 12).leader, next);
+    assert_eq!(member.next(13), Some(Command::Look));
+}
