@@ -12,10 +12,12 @@ import time
 from contextlib import ExitStack, contextmanager
 from statistics import median
 
-from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, on_core, run, stats_of
+from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, free_port, on_core, run, stats_of
 
 KILLS, PAUSES, HAND_OVERS = 50, 10, 50
 KILL, PAUSE, HAND_OVER = "kill", "pause", "hand-over"
+# Requests a second of the load beside them, at both of the other nodes together, and for how many seconds of it.
+LOAD_RATE, LOAD_SECS = 50_000, 2
 # How long the answers are watched after each loss, in seconds.
 SECS = {KILL: 1, PAUSE: 6, HAND_OVER: 0.5}
 ROUNDS = 10
@@ -23,7 +25,7 @@ CONNECTIONS = 16
 KEYS = 100_000
 REQUESTS = 60_000
 CHANGES = 20_000
-COPY_ITEMS, COPY_LEN = 400_000, 1024
+COPIES, COPY_ITEMS, COPY_LEN = 5, 400_000, 1024
 LAG_SECS = 10
 # A fourth group: items of this length, look-ups of each connection a second, and for how long, in seconds.
 FOURTH_LEN, FOURTH_RATE, FOURTH_SECS, FOURTH_ROUNDS = 1000, 250, 6, 3
@@ -44,12 +46,15 @@ def measure_here():
         return {
             "etcd": subprocess.run(["etcd", "--version"], capture_output=True, text=True).stdout.split()[2],
             "kill": losses(etcd, KILLS, KILL),
+            "kill_loaded": losses(etcd, KILLS, KILL, LOAD_RATE),
             "pause": losses(etcd, PAUSES, PAUSE),
             "hand_over": losses(etcd, HAND_OVERS, HAND_OVER),
             "acks": acks(etcd),
             "lag": lag(),
             "copy": copy(),
-            "cost": cost(),
+            "cost": in_turn([0, 1, 2], cost),
+            "redis_cost": in_turn([0, 1, 2], redis_cost),
+            "redis_copy": redis_copy(),
             "fourth": fourth(etcd),
         }
 
@@ -80,35 +85,56 @@ class Asker(threading.Thread):
                 stream = None
 
 
-def losses(etcd, count, how):
-    """Seconds without an answer at the other nodes, and requests that failed, each time that a leader is lost."""
-    gaps, errors = [], []
+def losses(etcd, count, how, rate=0):
+    """Seconds without an answer at the other nodes, and requests that failed, each time that a leader is lost; and how
+    many requests of a load of this rate were answered in a second."""
+    gaps, errors, answered = [], [], []
     with Group(etcd, 3, "--cluster", how) as group:
         for _ in range(count):
             leader = group.wait_until_in_sync()
-            askers = [Asker(node) for node in group.followers()]
-            for asker in askers:
-                asker.start()
-            time.sleep(0.5)
-            if how == KILL:
-                group.kill(leader)
-            elif how == PAUSE:
-                leader.signal(signal.SIGSTOP)
-            else:
-                command = [LARDER, "cluster", how, "--cluster", how, "--etcd", etcd.url]
-                subprocess.run(command, check=True, **QUIET)
-            time.sleep(SECS[how])
-            for asker in askers:
-                asker.goes_on = False
-            for asker in askers:
-                asker.join()
+            others = group.followers()
+            with beside([node.port for node in others], rate) as loads:
+                askers = [Asker(node) for node in others]
+                for asker in askers:
+                    asker.start()
+                time.sleep(0.5)
+                if how == KILL:
+                    group.kill(leader)
+                elif how == PAUSE:
+                    leader.signal(signal.SIGSTOP)
+                else:
+                    command = [LARDER, "cluster", how, "--cluster", how, "--etcd", etcd.url]
+                    subprocess.run(command, check=True, **QUIET)
+                time.sleep(SECS[how])
+                for asker in askers:
+                    asker.goes_on = False
+                for asker in askers:
+                    asker.join()
             gaps += [asker.gap for asker in askers]
             errors += [asker.errors for asker in askers]
+            answered.append(sum(loads))
             if how == KILL:
                 group.start(leader.name)
             elif how == PAUSE:
                 leader.signal(signal.SIGCONT)
-    return {"secs": gaps, "errors": errors}
+    return {"secs": gaps, "errors": errors, "answered": answered}
+
+
+@contextmanager
+def beside(ports, rate):
+    """A load of so many requests a second, one in ten of them a set, that is divided among these ports. Yields a list to
+    which it adds at the end, for each port, how many were answered in a second."""
+    answered = []
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--rate", rate // len(ports), "--test-time", LOAD_SECS, "--ratio", "1:9", "--reconnect-on-error"]
+        started = [subprocess.Popen([*load(port, *options), "--json-out-file", f"{folder}/{port}"], **QUIET)
+                   for port in ports if rate]
+        yield answered
+        for port, process in zip(ports, started):
+            assert process.wait() == 0, f"the load at port {port} failed"
+            with open(f"{folder}/{port}") as file:
+                commands = json.load(file)["median"]["commands"].values()
+            answered.append(sum(one["requests"] for one in commands) / LOAD_SECS)
 
 
 def fourth(etcd):
@@ -150,7 +176,7 @@ def fourth(etcd):
 
 def look_ups(port):
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--ratio", "0:1", "--key-pattern", "R:R", "--rate-limiting", FOURTH_RATE, "--test-time", FOURTH_SECS]
+        options = ["--ratio", "0:1", "--rate-limiting", FOURTH_RATE, "--test-time", FOURTH_SECS]
         run([*load(port, *options), "--json-out-file", f"{folder}/found"], **QUIET)
         with open(f"{folder}/found") as file:
             gets = json.load(file)["median"]["commands"]["get"]
@@ -227,8 +253,10 @@ def wait_for_copies(started):
 
 
 def load(port, *options):
+    """Each connection has keys of its own choice: the same ones at the same time would be sent to followers as one."""
     return on_core(LOAD_CORE, [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", port, "-t", 1, "-c",
-                               CONNECTIONS, "--key-minimum", 1, "--key-maximum", KEYS, "-d", 100, "--ratio", "1:0", *options])
+                               CONNECTIONS, "--key-minimum", 1, "--key-maximum", KEYS, "--key-pattern", "R:R",
+                               "--distinct-client-seed", "-d", 100, "--ratio", "1:0", *options])
 
 
 def lag():
@@ -247,15 +275,20 @@ def lag():
         return {"rate": rate, "secs": percentiles(seen)}
 
 
+def fill(port, *options):
+    command = [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", port, "-t", 1, "-c", 4, "--key-minimum", 1,
+               "--key-maximum", COPY_ITEMS, "-d", COPY_LEN, "--ratio", "1:0", "--key-pattern", "P:P", "-n", "allkeys",
+               "--pipeline", 16, *options]
+    run(on_core(LOAD_CORE, command), **QUIET)
+
+
 def copy():
     """MB of values a second that a new follower got."""
     found = []
     with servers(0) as (leader, started):
-        run(on_core(LOAD_CORE, [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", leader["TCP"], "-t", 1,
-                                "-c", 4, "--key-minimum", 1, "--key-maximum", COPY_ITEMS, "-d", COPY_LEN, "--ratio", "1:0",
-                                "--key-pattern", "P:P", "-n", "allkeys", "--pipeline", 16]), **QUIET)
+        fill(leader["TCP"])
         with tempfile.TemporaryDirectory() as folder:
-            for number in range(5):
+            for _ in range(COPIES):
                 extra = []
                 begun = time.monotonic()
                 start(folder + "/", extra, LOAD_CORE, 1024, "--follow", f"127.0.0.1:{leader['REPLICATION']}")
@@ -268,31 +301,93 @@ def copy():
     return found
 
 
-def cost():
-    """Microseconds of CPU time of the leader's worker, and of the whole leader, for each set: with as many followers.
-    The kinds take turns."""
-    found = {0: [], 1: [], 2: []}
+def in_turn(kinds, measure):
+    """What is measured of each kind, by its name, in each round. The kinds take turns."""
+    found = {str(kind): [] for kind in kinds}
     for number in range(ROUNDS):
-        for followers in [*found][number % 3:] + [*found][:number % 3]:
-            with servers(followers) as (leader, started):
-                wait_for_copies(started)
-                pid = started[0][0].pid
-                before = cpu_of(pid)
-                run(load(leader["TCP"], "--pipeline", 10, "-n", REQUESTS), **QUIET)
-                took = [late - early for early, late in zip(before, cpu_of(pid))]
-                found[followers].append([1e6 * secs / (REQUESTS * CONNECTIONS) for secs in took])
-    return {str(followers): rounds for followers, rounds in found.items()}
+        first = number % len(kinds)
+        for kind in kinds[first:] + kinds[:first]:
+            found[str(kind)].append(measure(kind))
+    return found
 
 
-def cpu_of(pid):
-    """Seconds of CPU time of the workers, and of all threads."""
+def cost(followers):
+    """Microseconds of CPU time of the leader's worker, and of the whole leader, for each set."""
+    with servers(followers) as (leader, started):
+        wait_for_copies(started)
+        return cost_of_sets(started[0][0].pid, leader["TCP"], "(larder-")
+
+
+def redis_cost(replicas):
+    """The same of the main thread of a Redis with so many replicas, and of all of its threads."""
+    with redis(SERVER_CORE) as (master, port), ExitStack() as stack:
+        for _ in range(replicas):
+            _, replica = stack.enter_context(redis(LOAD_CORE, "--replicaof", "127.0.0.1", port))
+            wait_for_replica(replica)
+        return cost_of_sets(master.pid, port, "(redis-server", "-P", "resp")
+
+
+def cost_of_sets(pid, port, worker, *options):
+    before = cpu_of(pid, worker)
+    run(load(port, "--pipeline", 10, "-n", REQUESTS, *options), **QUIET)
+    took = [late - early for early, late in zip(before, cpu_of(pid, worker))]
+    return [1e6 * secs / (REQUESTS * CONNECTIONS) for secs in took]
+
+
+def redis_copy():
+    """MB of values a second that a new replica of Redis got, without a file in between."""
+    found = []
+    with redis(SERVER_CORE, "--repl-diskless-sync-delay", 0) as (_, port):
+        fill(port, "-P", "resp")
+        for _ in range(COPIES):
+            begun = time.monotonic()
+            with redis(LOAD_CORE, "--repl-diskless-load", "on-empty-db", "--replicaof", "127.0.0.1", port) as (_, replica):
+                wait_for_replica(replica)
+                found.append(COPY_ITEMS * COPY_LEN / 1e6 / (time.monotonic() - begun))
+    return found
+
+
+@contextmanager
+def redis(core, *options):
+    """A Redis on its core that writes no files; its process and its port."""
+    port = free_port()
+    command = ["redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", *options]
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(on_core(core, command), cwd=folder, **QUIET)
+        try:
+            while not redis_says(port, b"PING").startswith(b"+PONG"):
+                assert process.poll() is None, command
+                time.sleep(0.01)
+            yield process, port
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def wait_for_replica(port):
+    while b"master_link_status:up" not in redis_says(port, b"INFO replication"):
+        time.sleep(0.01)
+
+
+def redis_says(port, command):
+    """The answer to a command; nothing as long as it can't be asked."""
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as stream:
+            stream.sendall(command + b"\r\n")
+            return stream.recv(65536)
+    except ConnectionError:
+        return b""
+
+
+def cpu_of(pid, worker):
+    """Seconds of CPU time of the threads whose name begins like this, and of all threads."""
     ticks, workers, all_of_it = os.sysconf("SC_CLK_TCK"), 0, 0
     for task in os.listdir(f"/proc/{pid}/task"):
         name, _, rest = open(f"/proc/{pid}/task/{task}/stat").read().rpartition(")")
         fields = rest.split()
         took = (int(fields[11]) + int(fields[12])) / ticks
         all_of_it += took
-        workers += took if "(larder-" in name else 0
+        workers += took if worker in name else 0
     return workers, all_of_it
 
 
@@ -301,9 +396,9 @@ def beside_moves(found, figure):
     return median(figure(one["meanwhile"]) / figure(one["before"]) for one in found["fourth"])
 
 
-def ratio(found, followers, of):
+def ratio(costs, followers, of):
     """The median of the ratios of rounds to those without followers."""
-    pairs = zip(found["cost"][followers], found["cost"]["0"])
+    pairs = zip(costs[followers], costs["0"])
     return median(mine[of] / other[of] for mine, other in pairs)
 
 

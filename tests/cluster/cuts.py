@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -24,6 +25,7 @@ from test_acks import Recorder  # noqa: E402
 NET = "10.77.0."
 HUB, ETCD = 254, 10
 PORT, MEMBERS, ETCD_PORT = 11211, 11311, 2379
+SLOTS = 4096
 # How soon clients of other nodes have to be answered. docs/cluster.md says 3 seconds; the machine may have other
 # things to do.
 SILENT_SECS = 8
@@ -87,7 +89,7 @@ class Machine:
 
 
 class Node(Machine):
-    """A member of the group. Clients are in the namespace of the bridge."""
+    """A member of a group. Clients are in the namespace of the bridge."""
 
     port = PORT
 
@@ -134,9 +136,12 @@ class Net:
         url = f"http://{NET}{ETCD}:{ETCD_PORT}"
         command = ["etcd", "--data-dir", f"{folder}/etcd", "--listen-client-urls", url, "--advertise-client-urls", url]
         self.etcd = Machine(ETCD, command, f"{folder}/etcd.log")
-        self.nodes = [Node(number, folder, *self.options) for number in (1, 2, 3)]
+        self.nodes = self.start(folder)
         self.wait_until_in_sync()
         return self
+
+    def start(self, folder):
+        return [Node(number, folder, *self.options) for number in (1, 2, 3)]
 
     def __exit__(self, kind, *_):
         for machine in [*self.nodes, self.etcd]:
@@ -159,6 +164,39 @@ class Net:
 
     def others(self, leader):
         return [node for node in self if node is not leader]
+
+
+class TwoGroups(Net):
+    """The bridge, etcd and two groups of two nodes."""
+
+    def start(self, folder):
+        """The first group is there before the second one, so it has all slots."""
+        self.groups = []
+        for group, numbers in ((0, (1, 2)), (1, (3, 4))):
+            self.groups.append([Node(number, folder, "--group", group, *self.options) for number in numbers])
+            self.leader(group)
+        return [node for group in self.groups for node in group]
+
+    def wait_until_in_sync(self):
+        wait_until(lambda: all(len(node.seen()["in_sync"].split()) == 2 for node in self), "all in sync")
+
+    def leader(self, group):
+        wait_until(lambda: any(node.leads() for node in self.groups[group]), "a leader")
+        return next(node for node in self.groups[group] if node.leads())
+
+    def larder(self, task, *words):
+        command = [LARDERD.with_name("larder"), "cluster", task, "--cluster", "demo", "--etcd", f"http://{self.etcd.host}:{ETCD_PORT}"]
+        done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def begin_move(self):
+        self.larder("move", "--to", "1", "--no-wait")
+
+    def moved(self):
+        """How many slots the second group has."""
+        owned = self.larder("status").partition("group 1:")[2].partition("  slots ")[2].partition("\n")[0]
+        return int(owned.rpartition("(")[2].rstrip(")") or 0)
 
 
 class Recorded:
@@ -301,6 +339,68 @@ def a_follower_behind_a_slow_link_is_left():
         net.wait_until_in_sync()
 
 
+@contextmanager
+def slots_move(besides=None):
+    """Two groups, half of whose slots move from the first to the second one, while something is cut in the `with` block
+    that starts the move. In the end they have moved, each node finds the items, and nothing that was answered is lost.
+    Clients do not use the leader of the group `besides`."""
+    with TwoGroups("--ack", "writes") as net:
+        cut = [] if besides is None else [net.leader(besides)]
+        used = [node for node in net if node not in cut]
+        many = {f"k{number}": b"v%d" % number * 200 for number in range(4000)}
+        assert client(used[0]).set_many(many) == []
+        with Recorded(used) as recorded:
+            yield net
+            wait_until(lambda: net.moved() == SLOTS // 2, "half of the slots")
+        net.wait_until_in_sync()
+        for node in net:
+            assert client(node).get_many(many) == many, node.name
+        recorded.check(net)
+
+
+def who_gives_slots_is_cut_off():
+    with slots_move() as net:
+        cut_off_during_move(net, net.leader(0))
+
+
+def who_takes_slots_is_cut_off():
+    with slots_move() as net:
+        cut_off_during_move(net, net.leader(1))
+
+
+def cut_off_during_move(net, leader):
+    net.begin_move()
+    leader.cut()
+    time.sleep(7)
+    leader.mend()
+
+
+def who_takes_slots_can_not_reach_who_gives_them():
+    """Both go on leading: slots move once the taker is heard again."""
+    with slots_move(besides=1) as net:
+        giver, taker = net.leader(0), net.leader(1)
+        taker.silence(giver)
+        net.begin_move()
+        time.sleep(5)
+        assert net.moved() == 0
+        assert giver.leads() and taker.leads()
+        taker.unsilence(giver)
+
+
+def who_takes_slots_can_not_ask_etcd():
+    """Both go on leading, and the map stays as it is meanwhile, whether slots had moved before or not."""
+    with slots_move() as net:
+        giver, taker = net.leader(0), net.leader(1)
+        net.begin_move()
+        taker.silence(net.etcd)
+        time.sleep(2)
+        before = net.moved()
+        time.sleep(3)
+        assert net.moved() == before
+        assert giver.leads() and taker.leads()
+        taker.unsilence(net.etcd)
+
+
 SCENARIOS = [
     a_follower_behind_a_slow_link_is_left,
     a_leader_that_is_cut_off_is_replaced,
@@ -308,6 +408,10 @@ SCENARIOS = [
     a_leader_that_reaches_nobody_but_hears_all_is_replaced,
     a_follower_that_the_leader_can_not_reach_is_left,
     two_cuts_one_after_the_other,
+    who_gives_slots_is_cut_off,
+    who_takes_slots_is_cut_off,
+    who_takes_slots_can_not_reach_who_gives_them,
+    who_takes_slots_can_not_ask_etcd,
 ]
 
 if __name__ == "__main__":

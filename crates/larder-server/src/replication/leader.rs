@@ -27,6 +27,8 @@ const GREETINGS_MAX: usize = 32;
 const GREETING_TIME: Duration = Duration::from_secs(5);
 /// How often the leader says that it is alive.
 const BEAT: Duration = Duration::from_millis(100);
+/// How long changes for which nobody waits gather while others go on.
+const REST: Duration = Duration::from_millis(1);
 /// A follower that accepts or acknowledges nothing for this long is disconnected.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
@@ -269,8 +271,9 @@ impl<C: Cache + Send + Sync> Leader<C> {
         let waker = Waker::from(Arc::clone(&alarm));
         let clock = self.server.clock;
         let (mut out, mut beats) = (Vec::new(), Beats::default());
-        let mut sent_bytes = 0;
+        let (mut sent_bytes, mut rested_after) = (0, 0);
         while !self.stop.is_set() {
+            let heard = journals.bell().rings();
             if member.is_some_and(|member| member.group.leads_since() != Some(member.leadership)) {
                 return Err(io::Error::other("this server does not lead any more"));
             }
@@ -302,6 +305,10 @@ impl<C: Cache + Send + Sync> Leader<C> {
             note(&sender, status, &clock, sent_bytes);
             match step {
                 Step::More => (),
+                Step::Idle if sender.batch() != rested_after => {
+                    rested_after = sender.batch();
+                    journals.bell().rest(REST, heard);
+                }
                 Step::Idle => {
                     journals.bell().wait(beats.left(), || sender.has_more() || self.stop.is_set());
                 }

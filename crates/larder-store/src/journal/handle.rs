@@ -24,8 +24,9 @@ pub struct Journaled<E> {
     /// The time of the batch, and the term in which it began.
     now: Now,
     term: u64,
-    /// Something was written in this batch.
+    /// Something was written in this batch, and some of it waits for acknowledgements.
     has_written: bool,
+    is_waited_for: bool,
     /// Where the last change of this batch that waits for acknowledgements ends, and the flushes before it.
     waits_for: Option<(u64, u64)>,
 }
@@ -49,6 +50,7 @@ impl<E> Journaled<E> {
             now: Now::default(),
             term: 0,
             has_written: false,
+            is_waited_for: false,
             waits_for: None,
         }
     }
@@ -70,6 +72,7 @@ impl<E> Journaled<E> {
             self.journal.append(kind, key.bytes, self.now.in_millis());
             self.has_written = true;
             if self.journals.acks().waits_for(kind) {
+                self.is_waited_for = true;
                 let before = self.waits_for.map_or(0, |(_, generation)| generation);
                 self.waits_for = Some((self.journal.end(), before));
             }
@@ -151,7 +154,11 @@ impl<E: Engine> Engine for Journaled<E> {
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch.wrapping_add(1), Ordering::Release);
         if std::mem::take(&mut self.has_written) {
-            self.journals.bell().ring();
+            if std::mem::take(&mut self.is_waited_for) {
+                self.journals.bell().ring();
+            } else {
+                self.journals.bell().ring_softly();
+            }
         }
     }
 
