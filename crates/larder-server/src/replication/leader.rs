@@ -302,15 +302,19 @@ impl<C: Cache + Send + Sync> Leader<C> {
             stream.write_all(&out)?;
             sent_bytes += out.len() as u64;
             out.clear();
-            note(&sender, status, &clock, sent_bytes);
+            let rests = matches!(step, Step::Idle) && sender.batch() != rested_after;
+            // What is written while it rests is sent afterwards.
+            let rest = if rests { REST } else { Duration::ZERO };
+            note(&sender, status, &clock, sent_bytes, rest);
             match step {
                 Step::More => (),
-                Step::Idle if sender.batch() != rested_after => {
+                Step::Idle if rests => {
                     rested_after = sender.batch();
                     journals.bell().rest(REST, heard);
                 }
                 Step::Idle => {
-                    journals.bell().wait(beats.left(), || sender.has_more() || self.stop.is_set());
+                    let has_rung = || journals.bell().rings() != heard || self.stop.is_set();
+                    journals.bell().wait(beats.left(), || sender.has_more() || has_rung());
                 }
                 Step::Waiting => {
                     journals.bell().wait(beats.left(), || alarm.take());
@@ -339,14 +343,21 @@ pub(super) fn refuse_peer(mut stream: &PeerStream, reason: &str) -> io::Result<(
     stream.write_all(&out)
 }
 
-fn note<E: Engine>(sender: &Sender<E>, status: &FollowerStatus, clock: &Clock, sent_bytes: u64) {
+/// Notes what a sender has done, and how long it is going to rest.
+fn note<E: Engine>(
+    sender: &Sender<E>,
+    status: &FollowerStatus,
+    clock: &Clock,
+    sent_bytes: u64,
+    rest: Duration,
+) {
     let now: Now = clock.moment().into();
     let shown = FollowerShown {
         counts: sender.counts(),
         is_copying: sender.is_copying(),
         lag_bytes: sender.lag_bytes(),
         lag_keys: sender.lag_keys(),
-        lag: Duration::from_millis(sender.behind_millis(now)),
+        lag: Duration::from_millis(sender.behind_millis(now)) + rest,
         sent_bytes,
     };
     status.note(shown, sender.batch());

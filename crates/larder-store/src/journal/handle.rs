@@ -27,6 +27,8 @@ pub struct Journaled<E> {
     /// Something was written in this batch, and some of it waits for acknowledgements.
     has_written: bool,
     is_waited_for: bool,
+    /// The end of the journal when it last woke those that rest.
+    told_until: u64,
     /// Where the last change of this batch that waits for acknowledgements ends, and the flushes before it.
     waits_for: Option<(u64, u64)>,
 }
@@ -41,16 +43,19 @@ pub struct Position<P> {
 impl<E> Journaled<E> {
     pub(super) fn new(engine: E, journals: Arc<Journals>) -> Self {
         let (number, Journal { ring, batches }) = journals.take();
+        let journal = Writer::continuing(ring);
+        let told_until = journal.end();
         Self {
             engine,
             journals,
             number,
-            journal: Writer::continuing(ring),
+            journal,
             batches,
             now: Now::default(),
             term: 0,
             has_written: false,
             is_waited_for: false,
+            told_until,
             waits_for: None,
         }
     }
@@ -154,7 +159,11 @@ impl<E: Engine> Engine for Journaled<E> {
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch.wrapping_add(1), Ordering::Release);
         if std::mem::take(&mut self.has_written) {
-            if std::mem::take(&mut self.is_waited_for) {
+            // A reader that rests must not be overrun meanwhile.
+            let end = self.journal.end();
+            let is_much = end - self.told_until >= self.journal.capacity() / 4;
+            if std::mem::take(&mut self.is_waited_for) || is_much {
+                self.told_until = end;
                 self.journals.bell().ring();
             } else {
                 self.journals.bell().ring_softly();

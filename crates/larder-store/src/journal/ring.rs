@@ -145,6 +145,11 @@ impl Writer {
         &self.ring
     }
 
+    /// How many words there are for entries.
+    pub(super) fn capacity(&self) -> u64 {
+        self.ring.words.len() as u64
+    }
+
     /// Where the last entry ends.
     pub(super) fn end(&self) -> u64 {
         self.at

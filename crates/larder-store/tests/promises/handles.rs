@@ -6,6 +6,7 @@ use larder_store::journal::{JournaledCache, Journals};
 use larder_store::segment::Cache;
 use larder_store::{Change, Engine, HashedKey, NewCas};
 use std::sync::Arc;
+use std::time::Duration;
 
 const HANDLES: u64 = 1000;
 
@@ -166,4 +167,33 @@ fn journals_do_not_grow_with_dropped_handles() {
     }
     assert_eq!(journals.from(0).len(), 2);
     drop(stays);
+}
+
+/// Changes for which nobody waits do not wake who rests, but for those that would otherwise be written over.
+#[test]
+fn who_rests_is_woken_before_much_of_a_journal_is_written() {
+    const WORDS: u64 = 1 << 13;
+    let journals = Journals::new(1 << 16, 1);
+    let cache = JournaledCache::new(cache(64 * MIB), Arc::clone(&journals));
+    let mut engine = cache.engine();
+    let heard = journals.bell().rings();
+    let resting = Arc::clone(&journals);
+    let rests = std::thread::spawn(move || resting.bell().rest(Duration::from_secs(3600), heard));
+    let (mut last_end, mut last_rings, mut quiet_batches) = (0, heard, 0);
+    for i in 0..20 * WORDS / 3 {
+        engine.begin_batch(START);
+        let key = [i.to_le_bytes(); 2].concat();
+        let key = HashedKey { bytes: &key, hash: engine.hash(&key) };
+        engine.update(key, &mut None, |_| (Change::Remove, ())).unwrap();
+        engine.end_batch();
+        let (end, rings): (u64, _) = (journals.ends().iter().sum(), journals.bell().rings());
+        if rings == last_rings {
+            quiet_batches += 1;
+            assert!(end - last_end < WORDS / 4, "{} of {WORDS} words", end - last_end);
+        } else {
+            (last_end, last_rings) = (end, rings);
+        }
+    }
+    rests.join().unwrap();
+    assert!(quiet_batches > 19 * WORDS / 3, "{quiet_batches}");
 }
