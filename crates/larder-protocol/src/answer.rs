@@ -93,6 +93,38 @@ pub enum Answer<'b> {
     },
 }
 
+/// Why a request was refused, as far as clients act on it. Servers say more than these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// What was to be counted is no number.
+    NotANumber,
+    /// The item would be larger than the server allows.
+    TooLarge,
+    /// There is no memory for the item, or for the answer. Nothing was changed.
+    OutOfMemory,
+    /// Anything else.
+    Otherwise,
+}
+
+impl Refused {
+    /// What the line of an [`Answer::Error`] says, in memcached's words, in upper or lower case.
+    #[must_use]
+    pub fn of(line: &[u8]) -> Self {
+        let starts_with = |known: &[u8]| {
+            line.get(..known.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(known))
+        };
+        if line.ends_with(b"cannot increment or decrement non-numeric value") {
+            Self::NotANumber
+        } else if starts_with(b"SERVER_ERROR object too large") {
+            Self::TooLarge
+        } else if starts_with(b"SERVER_ERROR out of memory") {
+            Self::OutOfMemory
+        } else {
+            Self::Otherwise
+        }
+    }
+}
+
 /// What an answer says beside its outcome and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned<'b> {

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::item::{Counted, Item, Stored};
 use crate::metrics::Command;
 use bytes::Bytes;
-use larder_protocol::answer::{Answer, Flag, Returned};
+use larder_protocol::answer::{Answer, Flag, Refused, Returned};
 use larder_protocol::encode::{NewItem, WireKey, classic, meta};
 use larder_protocol::{Exptime, StoreMode, VALUE_LEN_MAX};
 use std::io;
@@ -80,7 +80,9 @@ impl Failure {
                 Self { kind, is_fatal, is_definite: true }
             }
             Some(Answer::Error { client: false, line }) => {
-                let is_definite = UNDONE.iter().any(|known| starts_with(line, known));
+                // Others don't say that nothing was changed: a proxy's, as that a server behind it has not answered
+                // in time.
+                let is_definite = Refused::of(line) != Refused::Otherwise;
                 let kind = ErrorKind::Server(shown(line).into());
                 Self { kind, is_fatal, is_definite }
             }
@@ -91,14 +93,6 @@ impl Failure {
 
 /// What a server says to those for whom it has no connection, before it closes theirs.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections";
-/// Errors of servers which say that nothing was changed. A proxy has others, as that a server behind it did not answer
-/// in time.
-const UNDONE: [&[u8]; 2] = [b"SERVER_ERROR out of memory", b"SERVER_ERROR object too large"];
-
-fn starts_with(line: &[u8], known: &[u8]) -> bool {
-    line.get(..known.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(known))
-}
-
 /// The output of a reply that has one answer.
 pub(crate) fn one<T>(
     reply: &Bytes,
@@ -501,7 +495,7 @@ impl Count<'_> {
                 digits.parse().ok().map(Counted::Number)
             }
             Answer::NotFound { .. } => Some(Counted::NotFound),
-            Answer::Error { client: true, line } if is_not_a_number(line) => {
+            Answer::Error { client: true, line } if Refused::of(line) == Refused::NotANumber => {
                 Some(Counted::NotANumber)
             }
             _ => None,
@@ -555,11 +549,6 @@ impl Operation for Count<'_> {
     fn take(&mut self, reply: &Bytes) -> Result<Option<Counted>, Failure> {
         one(reply, Self::known)
     }
-}
-
-/// memcached's words for counting what is no number.
-fn is_not_a_number(line: &[u8]) -> bool {
-    line.ends_with(b"cannot increment or decrement non-numeric value")
 }
 
 /// A flush of all items.

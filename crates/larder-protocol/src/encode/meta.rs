@@ -160,10 +160,24 @@ pub fn set(
     options: &SetOptions,
     out: &mut Vec<u8>,
 ) {
+    set_head(key, value.len(), flags, options, out);
+    push_block(value, out);
+}
+
+/// The line of `ms`: the value, which has `value_len` bytes, and [`VALUE_END`](super::VALUE_END) are to follow.
+#[expect(clippy::inline_always, reason = "most options are constants of the caller")]
+#[inline(always)]
+pub fn set_head(
+    key: MetaKey<'_>,
+    value_len: usize,
+    flags: SetFlags,
+    options: &SetOptions,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b"ms ");
     key.push(out);
     out.push(b' ');
-    push_len(value.len(), b"", out);
+    push_len(value_len, b"", out);
     base64_flag(key, out);
     flags.0.push(out);
     let mode: &[u8] = match options.mode {
@@ -181,7 +195,6 @@ pub fn set(
     expiry(b" N", options.vivify, out);
     number(b" O", options.opaque, out);
     out.extend_from_slice(b"\r\n");
-    push_block(value, out);
 }
 
 /// What else `md` can say.

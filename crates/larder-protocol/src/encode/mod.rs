@@ -34,6 +34,9 @@ pub use key::{BASE64_KEY_LEN_MAX, InvalidKey, MetaKey, NumberedKeys, WireKey};
 use crate::number::push_len;
 use crate::request::{Exptime, RELATIVE_SECS_MAX};
 
+/// What follows a value.
+pub const VALUE_END: &[u8] = b"\r\n";
+
 /// What a store sends beside its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewItem<'v> {
@@ -104,7 +107,7 @@ fn push_value(value: &[u8], out: &mut Vec<u8>) {
 #[inline]
 fn push_block(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(VALUE_END);
 }
 
 #[cfg(test)]
