@@ -93,19 +93,29 @@ def test_a_member_in_the_middle_of_a_copy_does_not_lead(etcd):
         assert client(follower).set("a", "1")
 
 
-def test_what_comes_in_slowly_is_not_stored_by_a_leader_that_has_been_replaced(etcd):
-    with Group(etcd, 2, "--cluster", "slow", http=True) as group:
+@pytest.mark.parametrize("length", [10, 500_000])
+def test_what_comes_in_slowly_is_not_stored_by_a_leader_that_has_been_replaced(etcd, length):
+    name = f"slow{length}"
+    with Group(etcd, 2, "--cluster", name, http=True) as group:
         old, new = group.leader(), group.followers()[0]
         host, port = old.http_address.split(":")
+        value = b"1234567890" * (length // 10)
         with socket.create_connection((host, int(port)), 30) as sock:
-            sock.sendall(f"PUT /v1/keys/slow HTTP/1.1\r\nHost: {host}\r\nContent-Length: 10\r\n\r\n12345".encode())
+            head = f"PUT /v1/keys/slow HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n"
+            sock.sendall(head.encode() + value[:5])
             time.sleep(0.3)
-            assert larder(etcd, "hand-over", "slow")[0]
+            assert larder(etcd, "hand-over", name)[0]
             wait_until(new.leads, "another leader")
             group.wait_until_in_sync()
-            sock.sendall(b"67890")
+            sock.sendall(value[5:])
             said = sock.recv(1000)
-        assert said.startswith(b"HTTP/1.1 503 "), said
-        assert b"send requests to the leader of its group" in said
-        assert client(new).get("slow") is None
-        assert keys(old) == keys(new) == []
+        if length == 10:
+            assert said.startswith(b"HTTP/1.1 201 "), said
+            assert client(new).get("slow") == value
+            wait_until(lambda: keys(old) == keys(new) == [b"slow"], "the copy")
+        else:
+            # It was received into the cache of the old leader.
+            assert said.startswith(b"HTTP/1.1 503 "), said
+            assert b"send requests to the leader of its group" in said
+            assert client(new).get("slow") is None
+            assert keys(old) == keys(new) == []

@@ -1,5 +1,5 @@
-//! Requests that end without their own answer, whatever their handlers would say: their changes may be lost, or this
-//! server has been replaced as the leader of its group while they came in.
+//! Requests that end without their own answer, whatever their handlers would say: their changes may be lost, or the
+//! server that has the item does not answer.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -9,10 +9,10 @@ use std::task::Poll;
 /// Why a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It has changed something of which nobody knows whether it will last: a follower had to acknowledge the change,
-    /// and none could.
+    /// It has changed something of which nobody knows whether it will last: another server had to confirm the change,
+    /// and none has.
     Lost,
-    /// Another server answers requests about items, and this one has not carried it out, or a part of it.
+    /// Another server has the item, and could not be asked: the request, or a part of it, was not carried out.
     Moved,
 }
 

@@ -1,9 +1,7 @@
 //! The items of a cache as handlers of requests see them, whichever engine the cache has.
 
 use bytes::Bytes;
-use larder_operations::{
-    ArithmeticOutcome, Count, Expire, Expired, Remove, Removed, Store, Stored, Tags,
-};
+use larder_operations::{ArithmeticOutcome, Count, Expired, Remove, Removed, Store, Stored, Tags};
 use larder_store::{Access, Expiry, Refusal};
 use std::any::Any;
 use std::pin::Pin;
@@ -14,7 +12,8 @@ pub(crate) type Answer<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
 /// A value that arrives in pieces: the engine's own type.
 pub(crate) type Upload = Box<dyn Any + Send>;
 
-/// Operations on items, on the gateway's thread. What they mean is said in `larder-operations`.
+/// Operations on items, on the gateway's thread. What they mean is said in `larder-operations`. Items that another server
+/// of the cluster has are asked for there.
 pub(crate) trait Items: Send + Sync + 'static {
     /// Looks a key up.
     fn get<'a>(&'a self, key: &'a [u8], access: Access) -> Answer<'a, Looked>;
@@ -37,9 +36,9 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn count<'a>(&'a self, key: &'a [u8], op: Count<'static>) -> Answer<'a, ArithmeticOutcome>;
 
     /// Sets the expiry of an item.
-    fn expire<'a>(&'a self, key: &'a [u8], op: Expire) -> Answer<'a, Expired>;
+    fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> Answer<'a, Expired>;
 
-    /// Some items, from where another page ended, or from the beginning if `place` is 0. About `items` are looked
+    /// Some items of this server, from where another page ended, or from the beginning if `place` is 0. About `items` are looked
     /// at. `None`: the engine can't go on in the middle.
     fn page<'a>(&'a self, place: u64, items: usize) -> Answer<'a, Option<Page>>;
 
@@ -52,17 +51,17 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Drops a tag; `None` if the engine has no tags, and false if there can be no item with it.
     fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
-    /// Removes all items, now or later.
-    fn flush(&self, at: Expiry);
+    /// Removes all items of all groups, now or later.
+    fn flush(&self, at: Expiry) -> Answer<'_, ()>;
 
     /// The length in bytes from which a value is to be uploaded in pieces.
     fn upload_len_min(&self) -> usize;
 
-    /// Begins the upload of a value of `len` bytes.
+    /// Begins the upload of a value of `len` bytes for this key.
     ///
     /// # Errors
     /// [`Refusal::TooLarge`]; [`Refusal::OutOfMemory`] while other uploads hold what they may hold together.
-    fn begin_upload(&self, len: usize) -> Result<Upload, Refusal>;
+    fn begin_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
     /// Whether uploads of all interfaces hold so much memory that slow peers have to give theirs up.
     fn lacks_memory(&self) -> bool;
@@ -109,6 +108,8 @@ pub(crate) enum Looked {
     Busy,
     /// There is no memory to read the item from slower storage.
     OutOfMemory,
+    /// Another server has the item, and does not answer.
+    Elsewhere,
 }
 
 #[cfg(feature = "grpc")]

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  web/, a thread of its own
-//!     ├─ http/ ─┬─▶ Items (items.rs) ─▶ worker.rs ─▶ larder-operations
-//!     ├─ grpc/ ─┘
+//!     ├─ http/ ─┬─▶ Items (items.rs) ─▶ worker.rs ─┬─▶ larder-operations
+//!     ├─ grpc/ ─┘                                  └─▶ elsewhere.rs: other servers of the cluster
 //!     ├─────────▶ ServerView (server_view.rs): the server that the process is
 //!     │
 //!  metrics/, another one
@@ -14,6 +14,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+#[cfg(feature = "http")]
+mod elsewhere;
 #[cfg(feature = "http")]
 mod ended;
 #[cfg(feature = "grpc")]
@@ -31,7 +33,7 @@ mod web_counts;
 mod worker;
 
 pub use metrics::MetricsServer;
-pub use server_view::{Kind, Login, Rights, Sample, ServerView};
+pub use server_view::{Asked, Asking, Group, Kind, Login, Rights, Sample, ServerView};
 #[cfg(feature = "http")]
 pub use web::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
 pub use web_counts::WebCounts;

@@ -4,6 +4,7 @@ use crate::web_counts::WebCounts;
 use larder_operations::{EventQueue, Latencies, Limits, Observer};
 use larder_store::Now;
 use std::sync::Arc;
+use std::task::Waker;
 
 /// What a server shows of itself. It is asked on the gateway's thread, while workers go on.
 pub trait ServerView: Send + Sync + 'static {
@@ -55,12 +56,18 @@ pub trait ServerView: Send + Sync + 'static {
     /// Whether clients may only read, because the items are a copy of another server's.
     fn read_only(&self) -> bool;
 
-    /// Whether this server answers requests about items at the moment, and not another one, or nobody. Look-ups may be
-    /// answered from a copy.
+    /// Whether this server answers requests about items of its group at the moment, and not another one, or nobody.
+    /// Look-ups may be answered from a copy.
     fn answers(&self, is_look_up: bool) -> bool;
 
-    /// Whether this server's group has a key, or without one all keys: other groups of its cluster may have some.
-    fn has(&self, key: Option<&[u8]>) -> bool;
+    /// The group that has a key.
+    fn group_of(&self, key: &[u8]) -> Group;
+
+    /// All groups that have items, or are to get some.
+    fn groups(&self) -> Vec<Group>;
+
+    /// The way of a request to the server that answers for a group, which is another one.
+    fn open(&self, group: Group) -> Box<dyn Asking>;
 
     /// Whether clients may have keys listed.
     fn dumps_allowed(&self) -> bool;
@@ -77,6 +84,49 @@ pub trait ServerView: Send + Sync + 'static {
 
     /// Gives back what was reserved.
     fn release(&self, bytes: usize);
+}
+
+/// Servers that have the same items, as this server numbers them. Without a cluster there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group(pub u16);
+
+impl Group {
+    /// The group of this server.
+    pub const OWN: Self = Self(0);
+}
+
+/// The way of one request, in memcached's protocol, to another server. Dropping it gives the answer up.
+pub trait Asking: Send {
+    /// Whether more may be sent of a request whose beginning was. If not, `waker` is called when it may, or when something
+    /// has become of the request.
+    fn has_room(&mut self, waker: &Waker) -> bool;
+
+    /// Sends the next bytes of the request. `more`: its rest follows. `waker` is called when something has become of
+    /// the request.
+    fn send(&mut self, bytes: &[u8], more: bool, waker: &Waker);
+
+    /// Appends what has come of the answer, and says what has become of the request.
+    fn take(&mut self, into: &mut Vec<u8>) -> Asked;
+
+    /// Asks for the rest of the answer.
+    fn go_on(&mut self);
+}
+
+/// What has become of a request to another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It is not answered yet.
+    Waiting,
+    /// There is a part of the answer; the rest comes after [`Asking::go_on`].
+    More,
+    /// It is answered.
+    Answered,
+    /// It was not carried out, and may be repeated: its item may be elsewhere now, or here.
+    Again,
+    /// It may have been carried out, and no answer will come.
+    Lost,
+    /// Nobody answers for that group at the moment.
+    Nobody,
 }
 
 /// How a client says who it is.

@@ -3,14 +3,18 @@
 //! The handle belongs to the gateway's thread. It is made for a request and dropped about a second after
 //! the last one, so that a gateway that nobody uses holds no memory of the cache and is never woken.
 
+use crate::elsewhere::{self, Get, Has, Remote, Touch};
 use crate::ended::{self, Ended};
 use crate::items::{Answer, Found, Items, Listed, Looked, Page, Upload};
-use crate::server_view::ServerView;
+use crate::server_view::{Asked, Group, ServerView};
 use bytes::Bytes;
+use futures_util::future::join_all;
+use futures_util::task::AtomicWaker;
 use larder_operations::{
     AnsweredCounts, ArithmeticOutcome, CommandClass, Count, Counters, Expire, Expired, ItemView,
     Look, OpContext, Remove, Removed, Store, Stored, Tags,
 };
+use larder_protocol::encode::{MetaKey, VALUE_END};
 use larder_store::cache::Cache;
 use larder_store::{
     Access, Acknowledged, Begun, Delivery, Engine, Expiry, HashedKey, Lease, Lookup, Refusal,
@@ -18,10 +22,11 @@ use larder_store::{
 };
 use std::any::Any;
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::collections::VecDeque;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -33,6 +38,10 @@ const ITEMS_PER_STEP: usize = 256;
 /// Large values that are being sent may hold this share of memory, and those that are being received, too:
 /// what slow peers hold is missing for the clients of other protocols.
 const HELD_SHARE: u64 = 16;
+/// For how long a request is sent again that was not carried out where its item was thought to be.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How many bytes of a value are sent to another server at once.
+const PIECE_LEN: usize = 256 << 10;
 
 thread_local! {
     /// The [`Worker`] of the gateway's thread, while there is one.
@@ -94,43 +103,104 @@ impl<C: Cache> CacheItems<C> {
         })
     }
 
-    /// Whether the request that is answered ends, because another server answers such requests, or those for this key
-    /// (for all keys, if none is given). It is to be asked within a batch: a leader that is replaced follows only when
-    /// the batch has ended.
-    fn ends(&self, key: Option<&[u8]>, is_look_up: bool) -> bool {
-        let is_here = self.view.answers(is_look_up) && self.view.has(key);
-        !is_here && ended::note(Ended::Moved)
+    /// Whether this server answers a request about items of a group. It is to be asked within a batch: a leader that is
+    /// replaced follows only when the batch has ended.
+    fn is_here(&self, group: Group, looks_up: bool) -> bool {
+        group == Group::OWN && self.view.answers(looks_up)
     }
 
-    /// Repeats an operation on one key until it does not wait for slower storage, and then waits until its
-    /// change is acknowledged where it has to be. `run` returns `None` for an outcome that is pending. A request
-    /// of a `class` is timed.
+    /// Does an operation where its item is: here by `run`, which returns `None` for an outcome that is pending.
+    /// `received`: the value of a store, if it is not in `op`. A request of a `class` is timed.
+    async fn try_wherever<O: Remote>(
+        &self,
+        class: Option<CommandClass>,
+        key: &[u8],
+        (op, received): (&O, Option<&[u8]>),
+        mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<O::Outcome> + Send,
+    ) -> Result<O::Outcome, NotDone> {
+        let begun = Instant::now();
+        let _active = Held::new(&self.active, 1);
+        let is_here = || self.is_here(self.view.group_of(key), O::LOOKS_UP);
+        let outcome = loop {
+            if is_here() {
+                match self.until_done(Some(key), is_here, &mut run).await {
+                    Some(outcome) => break outcome,
+                    None => continue,
+                }
+            }
+            let wire_key = MetaKey::new(key).map_err(|_| NotDone::Elsewhere)?;
+            let mut head = Vec::new();
+            op.write(wire_key, received.map(<[u8]>::len), self.view.now(), &mut head);
+            let asked = self.ask(self.view.group_of(key), &head, received).await;
+            let may_repeat = begun.elapsed() < WAIT_MAX;
+            match asked {
+                Told::Reply(reply) => match elsewhere::outcome(op, &reply) {
+                    Some(outcome) => break outcome,
+                    None if O::LOOKS_UP => return Err(NotDone::Elsewhere),
+                    None => return end(Ended::Lost).await,
+                },
+                Told::Again if may_repeat => (),
+                Told::Lost if O::LOOKS_UP && may_repeat => (),
+                Told::Lost if !O::LOOKS_UP => return end(Ended::Lost).await,
+                Told::Busy => return Err(NotDone::Busy),
+                Told::Again | Told::Lost | Told::Nobody => return Err(NotDone::Elsewhere),
+            }
+        };
+        self.record(class, begun);
+        Ok(outcome)
+    }
+
+    /// Records how long a request has taken.
+    fn record(&self, class: Option<CommandClass>, begun: Instant) {
+        if let Some(class) = class {
+            let mut answered = AnsweredCounts::default();
+            answered.add(class, 1);
+            self.counters.latencies.record(&answered, begun.elapsed());
+        }
+    }
+
+    /// The same; the request ends if nobody answers.
+    async fn wherever<O: Remote>(
+        &self,
+        class: Option<CommandClass>,
+        key: &[u8],
+        what: (&O, Option<&[u8]>),
+        run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<O::Outcome> + Send,
+    ) -> O::Outcome {
+        match self.try_wherever(class, key, what, run).await {
+            Ok(outcome) => outcome,
+            Err(_) => end(Ended::Moved).await,
+        }
+    }
+
+    /// Repeats an operation of this server's until it does not wait for slower storage, and then waits until its change
+    /// is acknowledged where it has to be. `None` if it `is_here` no more.
     async fn until_done<R: Send>(
         &self,
-        class: impl Into<Option<CommandClass>>,
-        key: &[u8],
+        key: Option<&[u8]>,
+        is_here: impl Fn() -> bool + Send,
         mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<R> + Send,
-    ) -> R {
-        let (class, begun) = (class.into(), Instant::now());
-        let is_look_up = matches!(class, None | Some(CommandClass::Get));
-        let _active = Held::new(&self.active, 1);
+    ) -> Option<R> {
         let mut fetches = Vec::new();
-        let (result, position) = poll_fn(|task| {
+        let attempted = poll_fn(|task| {
             loop {
                 let attempt = |cx: &mut OpContext<'_, C::Engine>| {
-                    if self.ends(Some(key), is_look_up) {
-                        return Attempt::Waits;
+                    if !is_here() {
+                        return Attempt::Elsewhere;
                     }
                     attempt(cx, key, task.waker(), &mut fetches, &mut run)
                 };
                 match self.with_context(attempt) {
-                    Attempt::Done(result, position) => return Poll::Ready((result, position)),
+                    Attempt::Done(result, position) => {
+                        return Poll::Ready(Some((result, position)));
+                    }
                     Attempt::Again => (),
                     Attempt::Waits => return Poll::Pending,
+                    Attempt::Elsewhere => return Poll::Ready(None),
                 }
             }
-        })
-        .await;
+        });
+        let (result, position) = attempted.await?;
         if let Some(position) = position {
             let acknowledged = poll_fn(move |task| {
                 let is_acknowledged =
@@ -141,15 +211,87 @@ impl<C: Cache> CacheItems<C> {
                 }
             });
             if acknowledged.await == Acknowledged::Never {
-                ended::note(Ended::Lost);
+                return end(Ended::Lost).await;
             }
         }
-        if let Some(class) = class {
-            let mut answered = AnsweredCounts::default();
-            answered.add(class, 1);
-            self.counters.latencies.record(&answered, begun.elapsed());
+        Some(result)
+    }
+
+    /// Sends a request to the server that answers for a group, with the value behind it if there is one, and waits for
+    /// the reply.
+    async fn ask(&self, group: Group, head: &[u8], value: Option<&[u8]>) -> Told {
+        let relay = Arc::new(Relay::default());
+        let waker = Waker::from(Arc::clone(&relay));
+        let (mut way, mut reply, mut held) = (self.view.open(group), Vec::new(), None);
+        let mut unsent = value_pieces(value);
+        // Whoever has sent something is told if this server leads from here on; whoever waits for room is not.
+        way.send(head, value.is_some(), &waker);
+        loop {
+            let next = poll_fn(|task| {
+                relay.0.register(task.waker());
+                match way.take(&mut reply) {
+                    Asked::Waiting if unsent.is_empty() => Poll::Pending,
+                    Asked::Waiting if way.has_room(&waker) => Poll::Ready(Asked::Waiting),
+                    Asked::Waiting => Poll::Pending,
+                    asked => Poll::Ready(asked),
+                }
+            });
+            match next.await {
+                Asked::Waiting => {
+                    if let Some(piece) = unsent.pop_front() {
+                        way.send(piece, !unsent.is_empty(), &waker);
+                    }
+                }
+                Asked::More => {
+                    let len = elsewhere::reply_len(&reply);
+                    if held.is_none() {
+                        held = self.hold(&self.leased, len);
+                        if held.is_none() {
+                            return Told::Busy;
+                        }
+                        reply.reserve_exact(len.saturating_sub(reply.len()));
+                    }
+                    way.go_on();
+                }
+                Asked::Answered => {
+                    if held.is_none() && reply.len() >= self.upload_len_min() {
+                        held = self.hold(&self.leased, reply.len());
+                        if held.is_none() {
+                            return Told::Busy;
+                        }
+                    }
+                    return Told::Reply(Bytes::from_owner(Reply { bytes: reply, _held: held }));
+                }
+                Asked::Again => return Told::Again,
+                Asked::Lost => return Told::Lost,
+                Asked::Nobody => return Told::Nobody,
+            }
         }
-        result
+    }
+
+    /// Has the servers of a group remove all items.
+    async fn flush_group(&self, group: Group, at: Expiry) -> Result<(), Ended> {
+        let begun = Instant::now();
+        loop {
+            let is_here = || self.is_here(group, false);
+            if is_here() {
+                let flush = |cx: &mut OpContext<'_, C::Engine>, _: HashedKey<'_>| {
+                    cx.flush(at);
+                    Some(())
+                };
+                match self.until_done(None, is_here, flush).await {
+                    Some(()) => return Ok(()),
+                    None => continue,
+                }
+            }
+            let request = elsewhere::flush(at, self.view.now());
+            match self.ask(group, &request, None).await {
+                Told::Reply(reply) if elsewhere::has_flushed(&reply) => return Ok(()),
+                Told::Again | Told::Lost if begun.elapsed() < WAIT_MAX => (),
+                Told::Reply(_) | Told::Lost => return Err(Ended::Lost),
+                Told::Again | Told::Nobody | Told::Busy => return Err(Ended::Moved),
+            }
+        }
     }
 
     /// Looks at items step by step, with a batch for each, so that memory can be used again in between.
@@ -219,15 +361,72 @@ enum Attempt<R, P> {
     Again,
     /// It can be repeated when the waker is called.
     Waits,
+    /// Another server answers it.
+    Elsewhere,
 }
 
+/// Why an operation was not done.
+enum NotDone {
+    /// Another server has the item, and does not answer, or can't be asked for such a key.
+    Elsewhere,
+    /// Too many large values are being sent already.
+    Busy,
+}
+
+/// What has become of a request to another server.
+enum Told {
+    /// Its whole reply.
+    Reply(Bytes),
+    /// The reply is so long that it is not taken while others are being sent.
+    Busy,
+    Again,
+    Lost,
+    Nobody,
+}
+
+/// A value as it is sent to another server, behind its line.
+fn value_pieces(value: Option<&[u8]>) -> VecDeque<&[u8]> {
+    let Some(value) = value else { return VecDeque::new() };
+    value.chunks(PIECE_LEN).chain([VALUE_END]).collect()
+}
+
+/// Ends the request that is answered.
+async fn end<R>(ended: Ended) -> R {
+    ended::note(ended);
+    pending().await
+}
+
+/// Wakes the task that waits now, whichever that is.
+#[derive(Default)]
+struct Relay(AtomicWaker);
+
+impl Wake for Relay {
+    fn wake(self: Arc<Self>) {
+        self.0.wake();
+    }
+}
+
+/// The reply of another server, with its memory if that is counted.
+struct Reply {
+    bytes: Vec<u8>,
+    _held: Option<Held>,
+}
+
+impl AsRef<[u8]> for Reply {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Attempts an operation, which is about the item of a key if there is one.
 fn attempt<E: Engine, R>(
     cx: &mut OpContext<'_, E>,
-    key: &[u8],
+    bytes: Option<&[u8]>,
     waker: &Waker,
     fetches: &mut Vec<E::Fetch>,
     run: &mut impl FnMut(&mut OpContext<'_, E>, HashedKey<'_>) -> Option<R>,
 ) -> Attempt<R, E::Position> {
+    let key = bytes.unwrap_or_default();
     let key = HashedKey { bytes: key, hash: cx.engine.hash(key) };
     let mut waits = false;
     fetches.retain(|fetch| {
@@ -239,7 +438,9 @@ fn attempt<E: Engine, R>(
         return Attempt::Waits;
     }
     if let Some(result) = run(cx, key) {
-        cx.sample(key);
+        if bytes.is_some() {
+            cx.sample(key);
+        }
         return Attempt::Done(result, cx.engine.ack_position());
     }
     let wanted = Wanted { hash: key.hash, is_ahead: false };
@@ -292,10 +493,24 @@ impl Drop for Held {
     }
 }
 
-/// A value that is being received.
-struct HeldUpload<C: Cache> {
-    upload: <C::Engine as Engine>::Upload,
+/// A value that is being received, with its memory.
+struct Receiving<C: Cache> {
+    value: Received<<C::Engine as Engine>::Upload>,
     _held: Held,
+}
+
+enum Received<U> {
+    /// Into this server's cache.
+    Here(U),
+    /// For another server.
+    Elsewhere(Vec<u8>),
+}
+
+/// Has a value of another server's taken into this one's cache.
+fn uploaded<E: Engine>(engine: &mut E, value: &[u8]) -> Result<E::Upload, Refusal> {
+    let mut upload = engine.upload(value.len())?;
+    value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;
+    Ok(upload)
 }
 
 /// A part of a large value that is contiguous in memory.
@@ -325,20 +540,31 @@ fn pieces<L: Lease + Send + 'static>(lease: &L, held: &Arc<Held>) -> Vec<Bytes> 
 
 impl<C: Cache> Items for CacheItems<C> {
     fn get<'a>(&'a self, key: &'a [u8], access: Access) -> Answer<'a, Looked> {
-        let op = Look { untracked: access == Access::Untracked, ..Look::default() };
-        Box::pin(self.until_done(CommandClass::Get, key, move |cx, key| {
-            match cx.look(key, &op, false, |item| self.found(item)) {
+        let look = Look { untracked: access == Access::Untracked, ..Look::default() };
+        Box::pin(async move {
+            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| match cx.look(
+                key,
+                &look,
+                false,
+                |item| self.found(item),
+            ) {
                 Ok(Lookup::Pending) => None,
                 Ok(Lookup::Hit(Some(found))) => Some(Looked::Found(found)),
                 Ok(Lookup::Hit(None)) => Some(Looked::Busy),
                 Ok(_) => Some(Looked::Missing),
                 Err(_) => Some(Looked::OutOfMemory),
+            };
+            let class = Some(CommandClass::Get);
+            match self.try_wherever(class, key, (&Get(access), None), run).await {
+                Ok(looked) => looked,
+                Err(NotDone::Busy) => Looked::Busy,
+                Err(NotDone::Elsewhere) => Looked::Elsewhere,
             }
-        }))
+        })
     }
 
     fn has<'a>(&'a self, key: &'a [u8]) -> Answer<'a, bool> {
-        Box::pin(self.until_done(None, key, |cx, key| {
+        Box::pin(self.wherever(None, key, (&Has, None), |cx, key| {
             match cx.engine.get(key, Access::Untracked, |_| ()) {
                 Lookup::Pending => None,
                 Lookup::Hit(()) => Some(true),
@@ -353,38 +579,77 @@ impl<C: Cache> Items for CacheItems<C> {
         op: Store<'a>,
         upload: Option<Upload>,
     ) -> Answer<'a, Stored> {
-        let upload = upload.map(|upload| upload.downcast::<HeldUpload<C>>());
-        let upload = upload.map(|upload| upload.expect("it was begun here"));
-        let (mut upload, held) = match upload.map(|upload| *upload) {
-            Some(HeldUpload { upload, _held }) => (Some(upload), Some(_held)),
+        let received = upload.map(|upload| upload.downcast::<Receiving<C>>());
+        let received = received.map(|upload| upload.expect("it was begun here"));
+        let (value, held) = match received.map(|received| *received) {
+            Some(Receiving { value, _held }) => (Some(value), Some(_held)),
             None => (None, None),
         };
-        Box::pin(self.until_done(CommandClass::Store, key, move |cx, key| {
-            let _held = &held;
-            let stored = cx.store(key, &op, &mut upload);
-            (stored != Stored::Pending).then_some(stored)
-        }))
+        Box::pin(async move {
+            let _held = held;
+            let (mut upload, elsewhere) = match value {
+                Some(Received::Here(upload)) => (Some(upload), None),
+                Some(Received::Elsewhere(bytes)) => (None, Some(bytes)),
+                None => (None, None),
+            };
+            let is_in_cache = upload.is_some();
+            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| {
+                if let Some(value) = elsewhere.as_ref().filter(|_| upload.is_none()) {
+                    match uploaded(cx.engine, value) {
+                        Ok(received) => upload = Some(received),
+                        Err(Refusal::TooLarge) => return Some(Stored::TooLarge),
+                        Err(_) => return Some(Stored::OutOfMemory),
+                    }
+                }
+                let stored = cx.store(key, &op, &mut upload);
+                (stored != Stored::Pending).then_some(stored)
+            };
+            let class = Some(CommandClass::Store);
+            if !is_in_cache {
+                return self.wherever(class, key, (&op, elsewhere.as_deref()), run).await;
+            }
+            let (begun, _active) = (Instant::now(), Held::new(&self.active, 1));
+            let is_here = || self.is_here(self.view.group_of(key), false);
+            match self.until_done(Some(key), is_here, run).await {
+                Some(stored) => {
+                    self.record(class, begun);
+                    stored
+                }
+                // The value is in this cache, and its item is to be in another.
+                None => end(Ended::Moved).await,
+            }
+        })
     }
 
     fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, Removed> {
-        Box::pin(self.until_done(CommandClass::Delete, key, move |cx, key| {
-            let removed = cx.remove(key, &op);
-            (removed != Removed::Pending).then_some(removed)
-        }))
+        Box::pin(async move {
+            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| {
+                let removed = cx.remove(key, &op);
+                (removed != Removed::Pending).then_some(removed)
+            };
+            self.wherever(Some(CommandClass::Delete), key, (&op, None), run).await
+        })
     }
 
     fn count<'a>(&'a self, key: &'a [u8], op: Count<'static>) -> Answer<'a, ArithmeticOutcome> {
-        Box::pin(self.until_done(CommandClass::Count, key, move |cx, key| {
-            let counted = cx.count(key, &op);
-            (counted != ArithmeticOutcome::Pending).then_some(counted)
-        }))
+        Box::pin(async move {
+            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| {
+                let counted = cx.count(key, &op);
+                (counted != ArithmeticOutcome::Pending).then_some(counted)
+            };
+            self.wherever(Some(CommandClass::Count), key, (&op, None), run).await
+        })
     }
 
-    fn expire<'a>(&'a self, key: &'a [u8], op: Expire) -> Answer<'a, Expired> {
-        Box::pin(self.until_done(CommandClass::Touch, key, move |cx, key| {
-            let expired = cx.expire(key, &op);
-            (expired != Expired::Pending).then_some(expired)
-        }))
+    fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> Answer<'a, Expired> {
+        let op = Expire { expiry, ..Expire::default() };
+        Box::pin(async move {
+            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| {
+                let expired = cx.expire(key, &op);
+                (expired != Expired::Pending).then_some(expired)
+            };
+            self.wherever(Some(CommandClass::Touch), key, (&Touch(expiry), None), run).await
+        })
     }
 
     fn page<'a>(&'a self, place: u64, items: usize) -> Answer<'a, Option<Page>> {
@@ -396,29 +661,34 @@ impl<C: Cache> Items for CacheItems<C> {
     }
 
     fn drop_tag(&self, name: &[u8]) -> Option<bool> {
-        self.with_context(|cx| {
-            let is_done = !self.ends(None, false) && cx.engine.has_tags();
-            is_done.then(|| cx.drop_tag(name))
-        })
+        self.with_context(|cx| cx.engine.has_tags().then(|| cx.drop_tag(name)))
     }
 
-    fn flush(&self, at: Expiry) {
+    fn flush(&self, at: Expiry) -> Answer<'_, ()> {
         self.counters.thread.cmd_flush.add(1);
-        self.with_context(|cx| {
-            if !self.ends(None, false) {
-                cx.flush(at);
+        Box::pin(async move {
+            let _active = Held::new(&self.active, 1);
+            let groups = self.view.groups();
+            let flushed = join_all(groups.into_iter().map(|group| self.flush_group(group, at)));
+            if let Some(ended) = flushed.await.into_iter().find_map(Result::err) {
+                end(ended).await
             }
-        });
+        })
     }
 
     fn upload_len_min(&self) -> usize {
         self.with_engine(|engine| engine.upload_len_min())
     }
 
-    fn begin_upload(&self, len: usize) -> Result<Upload, Refusal> {
+    fn begin_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal> {
         let held = self.hold(&self.uploading, len).ok_or(Refusal::OutOfMemory)?;
-        let upload = self.with_context(|cx| cx.engine.upload(len))?;
-        Ok(Box::new(HeldUpload::<C> { upload, _held: held }))
+        let value = if self.is_here(self.view.group_of(key), false) {
+            Received::Here(self.with_context(|cx| cx.engine.upload(len))?)
+        } else {
+            // Memory that nothing was written to is not there yet.
+            Received::Elsewhere(Vec::with_capacity(len))
+        };
+        Ok(Box::new(Receiving::<C> { value, _held: held }))
     }
 
     fn lacks_memory(&self) -> bool {
@@ -426,7 +696,13 @@ impl<C: Cache> Items for CacheItems<C> {
     }
 
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        let upload: &mut HeldUpload<C> = upload.downcast_mut().expect("it was begun here");
-        self.with_context(|cx| cx.engine.extend(&mut upload.upload, bytes))
+        let received: &mut Receiving<C> = upload.downcast_mut().expect("it was begun here");
+        match &mut received.value {
+            Received::Here(upload) => self.with_context(|cx| cx.engine.extend(upload, bytes)),
+            Received::Elsewhere(value) => {
+                value.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
     }
 }

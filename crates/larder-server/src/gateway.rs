@@ -1,14 +1,15 @@
 //! The gateway: the server as it sees it, and its threads.
 
 use crate::auth::TokenRights;
+use crate::cluster::ToGroup;
 use crate::life_cycle::Phase;
 use crate::listener::GatewaySockets;
 use crate::server::Server;
 use crate::stats::{Page, samples};
-use larder_gateway::{Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
+use larder_gateway::{Asking, Group, Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
-use larder_session::{Division, Group, Host, Owner, pass_on};
+use larder_session::{Conversation, Division, Group as Number, Host, Owner, pass_on};
 use larder_store::Now;
 use larder_store::cache::Cache;
 use std::io;
@@ -106,12 +107,19 @@ impl ServerView for Server {
         }
     }
 
-    fn has(&self, key: Option<&[u8]>) -> bool {
-        let Some(group) = &self.group else { return true };
-        match key {
-            Some(key) => group.topology.group_of(key) == Group::OWN,
-            None => group.topology.division().is_none(),
-        }
+    fn group_of(&self, key: &[u8]) -> Group {
+        let group = self.group.as_ref().map(|group| group.topology.group_of(key));
+        group.map_or(Group::OWN, |Number(group)| Group(group))
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        let groups = self.group.as_ref().map(|group| group.topology.groups());
+        groups.map_or(vec![Group::OWN], |groups| groups.into_iter().map(|n| Group(n.0)).collect())
+    }
+
+    fn open(&self, Group(group): Group) -> Box<dyn Asking> {
+        let way = self.ways.to(Number(group));
+        Box::new(ToGroup::new(way.open(Conversation::Memcached)))
     }
 
     fn dumps_allowed(&self) -> bool {

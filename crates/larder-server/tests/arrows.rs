@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("larder-store", &["larder-device"]),
     ("larder-operations", &["larder-store"]),
     ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
-    ("larder-gateway", &["larder-operations", "larder-store"]),
+    ("larder-gateway", &["larder-protocol", "larder-operations", "larder-store"]),
     ("larder-cache", &["larder-operations", "larder-store"]),
     ("larder-replica", &["larder-protocol", "larder-store"]),
     ("larder-etcd", &["larder-replica"]),

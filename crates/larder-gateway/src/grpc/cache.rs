@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, Stream};
-use larder_operations::{ArithmeticOutcome, Count, CreateNumber, Expire, Expired, Remove, Removed};
+use larder_operations::{ArithmeticOutcome, Count, CreateNumber, Expired, Remove, Removed};
 use larder_store::Access;
 use std::collections::VecDeque;
 use tokio::task::yield_now;
@@ -118,8 +118,7 @@ impl Cache for CacheService {
     async fn touch(&self, request: Request<pb::TouchRequest>) -> Answer<pb::TouchResponse> {
         let pb::TouchRequest { key, ttl } = request.into_inner();
         let expiry = expiry(ttl, self.0.view.now())?;
-        let op = Expire { expiry, ..Expire::default() };
-        let outcome = match self.0.items.expire(fields::key(&key)?, op).await {
+        let outcome = match self.0.items.expire(fields::key(&key)?, expiry).await {
             Expired::Changed | Expired::Kept => Outcome::Done,
             Expired::NotFound => Outcome::NotFound,
             Expired::OutOfMemory | Expired::Pending => return Err(out_of_memory()),
@@ -139,7 +138,7 @@ impl Cache for CacheService {
         if !self.0.view.flush_allowed() {
             return Err(Status::permission_denied("This server allows no flushes (-F)."));
         }
-        self.0.items.flush(expiry(request.into_inner().delay, self.0.view.now())?);
+        self.0.items.flush(expiry(request.into_inner().delay, self.0.view.now())?).await;
         Ok(Response::new(pb::FlushResponse {}))
     }
 
@@ -186,6 +185,7 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
                 return Err(Status::unavailable(text));
             }
             Looked::OutOfMemory => return Err(out_of_memory()),
+            Looked::Elsewhere => return Err(moved()),
         }
     }
 }
@@ -241,10 +241,6 @@ fn many(
     let state = ((app, memory, kept), keys, VecDeque::<(Bytes, Looked)>::new());
     let answers = stream::unfold(state, async |((app, memory, kept), mut keys, mut ahead)| {
         if ahead.is_empty() {
-            // The client may have taken its time for the answers so far.
-            if !app.view.answers(true) {
-                return Some((Err(moved()), ((app, memory, kept), keys, ahead)));
-            }
             let next: Vec<Bytes> = keys.by_ref().take(AT_ONCE).collect();
             let looked = next.iter().map(|key| app.items.get(key, Access::Tracked));
             let looked = join_all(looked).await;
@@ -255,6 +251,7 @@ fn many(
             Looked::Found(found) => Ok(Some(found)),
             Looked::Missing => Ok(None),
             Looked::OutOfMemory => Err(out_of_memory()),
+            Looked::Elsewhere => Err(moved()),
             // Others of these keys hold what large values may hold. Those before it are sent now, and those
             // behind it are looked up again.
             Looked::Busy => {

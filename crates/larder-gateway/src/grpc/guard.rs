@@ -20,8 +20,6 @@ use tonic::{Status, body};
 
 /// Services that need no login.
 const OPEN: &str = "/grpc.health.v1.Health/";
-/// Methods that are not about items.
-const OF_SERVER: [&str; 2] = ["/larder.v1.Cache/Watch", "/larder.v1.Cache/Stats"];
 /// Services that change nothing, and the methods of ours that don't.
 const READS: [&str; 7] = [
     "/grpc.reflection.",
@@ -52,7 +50,7 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let answered = deadline.bound(answer).await.and_then(|answer| {
         answer.map_err(|ended| match ended {
             Ended::Lost => {
-                let text = "No follower has acknowledged the change in time: it may be lost.";
+                let text = "No other server has confirmed the change in time: it may last or not.";
                 Status::deadline_exceeded(text)
             }
             Ended::Moved => moved(),
@@ -64,9 +62,10 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
-/// The answer to a request that another server answers.
+/// The answer to a request for an item of another server that does not answer.
 pub(super) fn moved() -> Status {
-    Status::unavailable("Another server has the item: send requests to the leader of its group.")
+    let text = "Another server has the item and could not be asked: send requests to the leader of its group.";
+    Status::unavailable(text)
 }
 
 fn refuse(status: &Status) -> Response {
@@ -81,10 +80,6 @@ fn check(app: &App, request: &Request) -> Result<(), Status> {
     let path = request.uri().path();
     if path.starts_with(OPEN) {
         return Ok(());
-    }
-    let is_of_server = OF_SERVER.contains(&path) || path.starts_with("/grpc.");
-    if !is_of_server && !app.view.answers(reads(path)) {
-        return Err(moved());
     }
     if !reads(path) && app.view.read_only() {
         let text = "This server has a copy: send changes to its leader.";

@@ -73,7 +73,7 @@ pub(super) async fn write(
         let value = collect(&mut pieces, len).await?;
         return new.store(app, name, &value, None).await;
     }
-    let upload = receive(app, &mut pieces, len).await.map_err(|refused| match refused {
+    let upload = receive(app, &mut pieces, (name, len)).await.map_err(|refused| match refused {
         Refused::Full | Refused::Stalled => Busy.into(),
         Refused::TooLarge => too_large(),
         Refused::OutOfMemory => out_of_memory(),

@@ -361,6 +361,7 @@ async fn run(app: &App, operation: Operation) -> Result<Outcome, Problem> {
             Looked::Missing => done(StatusCode::NOT_FOUND),
             Looked::Busy => Err(Problem::busy()),
             Looked::OutOfMemory => Err(Problem::out_of_memory()),
+            Looked::Elsewhere => Err(Problem::moved()),
         },
         Operation::Set { key, value, ttl, flags, tags: names } => {
             let (key, bytes) = (key.read()?, value.read()?);

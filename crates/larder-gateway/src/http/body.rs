@@ -73,12 +73,13 @@ impl Arrived {
     }
 }
 
-/// Reads a value of at most `max` bytes.
+/// Reads a value of at most `max` bytes for a key.
 ///
 /// # Errors
 /// A [`Problem`]: it is too long, too slow, or there is no memory for it.
 pub(super) async fn read_value(
     app: &App,
+    key: &[u8],
     mut body: Body,
     headers: &HeaderMap,
     max: usize,
@@ -94,7 +95,7 @@ pub(super) async fn read_value(
     let whole = |(bytes, reserved)| Arrived::Whole { bytes, _reserved: Some(reserved) };
     match len {
         Some(len) if len >= app.items.upload_len_min() => {
-            in_time(Some(len), upload(app, body, len)).await
+            in_time(Some(len), upload(app, key, body, len)).await
         }
         Some(_) => collect(app, body, len, max).await.map(whole),
         None => collect(app, body, None, UNANNOUNCED_MAX.min(max)).await.map(whole),
@@ -157,10 +158,10 @@ pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
     Some(usize::try_from(len).unwrap_or(usize::MAX))
 }
 
-/// Receives a large value into the engine.
-async fn upload(app: &App, body: Body, len: usize) -> Result<Arrived, Problem> {
+/// Receives a large value for a key into the engine.
+async fn upload(app: &App, key: &[u8], body: Body, len: usize) -> Result<Arrived, Problem> {
     let mut data = body.into_data_stream();
-    match receive(app, &mut data, len).await {
+    match receive(app, &mut data, (key, len)).await {
         Ok(upload) => Ok(Arrived::Uploaded(upload, len)),
         Err(Refused::Full) => {
             discard(&mut Body::new(data)).await;

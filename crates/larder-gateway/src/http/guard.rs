@@ -21,6 +21,8 @@ use std::net::IpAddr;
 
 /// What is shown without a login.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+/// What shows items of this server alone; other requests about items are answered wherever these are.
+const LIST: &str = "/v1/keys";
 
 /// Lets requests through that are allowed.
 ///
@@ -61,7 +63,7 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     if OPEN_PATHS.contains(&request.uri().path()) {
         return Ok(());
     }
-    if is_about_items(request.uri().path()) && !app.view.answers(reads) {
+    if request.uri().path() == LIST && !app.view.answers(reads) {
         return Err(Problem::moved());
     }
     if !reads && app.view.read_only() {
@@ -73,11 +75,6 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
         Rights::Read if reads => Ok(()),
         Rights::Read => Err(Problem::new(StatusCode::FORBIDDEN, "This login may only read.")),
     }
-}
-
-/// Whether a path is of items, and not of the server.
-fn is_about_items(path: &str) -> bool {
-    ["/v1/keys", "/v1/batch", "/v1/flush", "/v1/tags"].iter().any(|items| path.starts_with(items))
 }
 
 /// The name that the client has for the server; `None` if it says none, as HTTP/1.0 allows.

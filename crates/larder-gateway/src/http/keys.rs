@@ -22,8 +22,8 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, StatusCode};
 use larder_operations::{
-    ArithmeticOutcome, Count, CreateNumber, Expire, Expired, Remove, Removed, Store, StoreMode,
-    Stored, Tags,
+    ArithmeticOutcome, Count, CreateNumber, Expired, Remove, Removed, Store, StoreMode, Stored,
+    Tags,
 };
 use larder_store::{Access, Expiry};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,7 @@ pub(super) async fn get(
             Looked::Busy if app.connections.close_slow() => yield_now().await,
             Looked::Busy => return Err(Problem::busy()),
             Looked::OutOfMemory => return Err(Problem::out_of_memory()),
+            Looked::Elsewhere => return Err(Problem::moved()),
         }
     };
     let found = if found.len() < app.items.upload_len_min() {
@@ -245,7 +246,7 @@ pub(super) async fn put(
         tags: tags(&*app.items, names)?,
     };
     let max = app.view.limits().item_size_max;
-    let value = read_value(&app, body, &headers, max).await?;
+    let value = read_value(&app, &key.0, body, &headers, max).await?;
     let (status, cas) = store(&*app.items, &key, new, condition, value).await?;
     let mut response = status.into_response();
     if let Some(tag) = etag(cas) {
@@ -509,7 +510,7 @@ async fn concatenate(
         Precondition::Missing => return Err(Problem::precondition_failed()),
     };
     let max = app.view.limits().item_size_max;
-    let value = read_value(app, body, headers, max).await?;
+    let value = read_value(app, &key.0, body, headers, max).await?;
     let bytes = Bytes::copy_from_slice(value.bytes());
     let op = Store { mode, value: &bytes, value_len: value.len(), compare, ..Store::default() };
     match app.items.store(&key.0, op, value.into_upload()).await {
@@ -537,7 +538,7 @@ pub(super) async fn touch(
     Fields(lifetime): Fields<Lifetime>,
 ) -> Result<StatusCode, Problem> {
     let expiry = expiry(lifetime.ttl, app.view.now())?;
-    match app.items.expire(&key, Expire { expiry, ..Expire::default() }).await {
+    match app.items.expire(&key, expiry).await {
         Expired::Changed | Expired::Kept => Ok(StatusCode::NO_CONTENT),
         Expired::NotFound => Err(Problem::not_found()),
         Expired::OutOfMemory | Expired::Pending => Err(Problem::out_of_memory()),

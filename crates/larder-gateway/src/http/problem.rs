@@ -74,12 +74,12 @@ impl Problem {
     }
 
     pub(super) fn lost() -> Self {
-        let detail = "No follower has acknowledged the change in time: it may be lost.";
+        let detail = "No other server has confirmed the change in time: it may last or not.";
         Self::new(StatusCode::GATEWAY_TIMEOUT, detail)
     }
 
     pub(super) fn moved() -> Self {
-        let detail = "Another server has the item: send requests to the leader of its group.";
+        let detail = "Another server has the item and could not be asked: send requests to the leader of its group.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 

@@ -66,11 +66,12 @@ pub(super) struct Delay {
     delay: Option<f64>,
 }
 
-/// Removes all items that were stored before.
+/// Removes all items that were stored before, those of all groups of a cluster.
 #[utoipa::path(post, path = "/v1/flush", tag = "server", params(Delay), responses(
     (status = 204, description = "all items are removed, or will be"),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
     (status = 403, description = "the server allows no flushes (-F)", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "not all groups of the cluster could be asked", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn flush(
     State(app): State<App>,
@@ -82,7 +83,7 @@ pub(super) async fn flush(
     let Ok(at) = expiry(delay, app.view.now()) else {
         return Err(Problem::bad_request("delay must be a number of seconds above 0."));
     };
-    app.items.flush(at);
+    app.items.flush(at).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -30,17 +30,17 @@ pub(crate) enum Refused<P> {
     Peer(P),
 }
 
-/// Receives a value of `len` bytes.
+/// Receives a value of `len` bytes for a key.
 ///
 /// # Errors
 /// [`Refused`]. The rest of the pieces is not received.
 pub(crate) async fn receive<P>(
     app: &App,
     pieces: &mut (impl Stream<Item = Result<Bytes, P>> + Unpin),
-    len: usize,
+    (key, len): (&[u8], usize),
 ) -> Result<Upload, Refused<P>> {
     let mut upload = loop {
-        match app.items.begin_upload(len) {
+        match app.items.begin_upload(key, len) {
             Ok(upload) => break upload,
             Err(Refusal::OutOfMemory) if app.connections.close_slow() => yield_now().await,
             Err(Refusal::OutOfMemory) => return Err(Refused::Full),

@@ -6,10 +6,12 @@
 //!                               │ role, and until when this server may answer
 //!        sessions ◀─────────────┤
 //!           │ requests          ▼
-//!           └──▶ forward.rs ──▶ the leader: answer.rs, or those of the groups that have other keys (topology.rs)
+//!   gateway ┴──▶ forward.rs ──▶ the leader: answer.rs, or those of the groups that have other keys (topology.rs)
 //! ```
 
 mod answer;
+#[cfg(feature = "metrics")]
+mod ask;
 mod coordinate;
 mod forward;
 mod group;
@@ -17,6 +19,8 @@ mod map;
 mod topology;
 
 pub(crate) use answer::Answerer;
+#[cfg(feature = "metrics")]
+pub(crate) use ask::ToGroup;
 pub(crate) use coordinate::Coordination;
 pub use coordinate::read_settings;
 pub(crate) use forward::{HelloMe, OwnGroup, Ways};

@@ -1,0 +1,333 @@
+"""HTTP and gRPC through nodes that do not have the items: they answer as a server that has them."""
+
+import contextlib
+import json
+import signal
+import socket
+import threading
+import time
+
+import grpc
+import httpx
+import pytest
+
+from group import Etcd, client
+from grpc_client import Cache, seconds
+from server import wait_until
+from test_many_groups import cluster, larder, owned
+
+pytestmark = pytest.mark.larder
+
+# What differs between servers, and from one time to the next.
+VOLATILE = {"date", "etag", "connection", "keep-alive"}
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="module")
+def two_groups(etcd):
+    """Two groups of two nodes, each with half of the slots."""
+    with cluster(etcd, "web", 2, 2, "-I", "8m", http=True, grpc=True) as groups:
+        larder(etcd, "move", "web", "--to", "1")
+        assert len(owned(etcd, "web")) == 2
+        yield [node for group in groups for node in group]
+
+
+@pytest.fixture(scope="module")
+def alone(start):
+    with start("-I", "8m", http=True, grpc=True) as server:
+        yield server
+
+
+def http_of(server):
+    return httpx.Client(base_url=f"http://{server.http_address}", timeout=60, trust_env=False)
+
+
+def http_answers(server, key):
+    """What a server answers to requests of all kinds, but for what differs from server to server."""
+    url, tag = f"/v1/keys/{key}", ""
+    large = bytes(number % 251 for number in range(1000)) * 5000
+    requests = [
+        ("GET", url, {}),
+        ("PUT", url, {"content": b"1", "headers": {"If-Match": "*"}}),
+        ("PUT", url, {"content": b"1", "headers": {"If-None-Match": "*", "Content-Type": "text/plain"}}),
+        ("PUT", url, {"content": b"2", "headers": {"If-None-Match": "*"}}),
+        ("GET", url, {}),
+        ("HEAD", url, {}),
+        ("GET", url, {"headers": {"If-None-Match": "TAG"}}),
+        ("PUT", url, {"content": b"41", "params": {"ttl": 1000}, "headers": {"If-Match": "TAG", "Larder-Flags": "77"}}),
+        ("PUT", url, {"content": b"x", "headers": {"If-Match": "TAG"}}),
+        ("GET", url, {}),
+        ("POST", url + "/incr", {}),
+        ("POST", url + "/incr", {"params": {"by": 10}}),
+        ("POST", url + "/decr", {"params": {"by": 3}}),
+        ("POST", url + "/append", {"content": b"!"}),
+        ("POST", url + "/prepend", {"content": b"n="}),
+        ("GET", url, {}),
+        ("POST", url + "/incr", {}),
+        ("POST", url + "/touch", {"params": {"ttl": 500}}),
+        ("GET", url, {}),
+        ("POST", url + "/touch", {}),
+        ("GET", url, {"headers": {"Range": "bytes=1-3"}}),
+        ("DELETE", url, {"headers": {"If-Match": '"1"'}}),
+        ("DELETE", url, {"headers": {"If-Match": "GOT"}}),
+        ("DELETE", url, {}),
+        ("POST", url + "/touch", {}),
+        ("POST", url + "/append", {"content": b"!"}),
+        ("POST", url + "/incr", {}),
+        ("POST", url + "/incr", {"params": {"initial": 5}}),
+        ("PUT", url, {"content": large}),
+        ("GET", url, {}),
+        ("GET", url, {"headers": {"Range": "bytes=4000000-4000009"}}),
+        ("POST", url + "/append", {"content": large}),
+        ("PUT", url, {"content": b"x" * (9 << 20)}),
+        ("GET", url, {}),
+        ("PUT", url, {"content": b""}),
+        ("GET", url, {}),
+        ("PUT", url, {"content": b"x", "params": {"ttl": 0.3}}),
+    ]
+    answers = []
+    with http_of(server) as http:
+        for method, path, more in requests:
+            headers = {name: {"TAG": tag, "GOT": tag}.get(value, value) for name, value in more.get("headers", {}).items()}
+            answer = http.request(method, path, **{**more, "headers": headers})
+            # `tag` stays that of the first value, until it is the one to delete.
+            if "etag" in answer.headers and (not tag or len(answers) in (4, 20)):
+                tag = answer.headers["etag"]
+            shown = {name: value for name, value in answer.headers.items() if name not in VOLATILE}
+            answers.append((method, path, more.get("headers"), answer.status_code, shown, answer.content))
+        wait_until(lambda: http.get(url).status_code == 404, "the end of a short life")
+    return answers
+
+
+def test_http_answers_the_same_through_each_node(two_groups, alone):
+    for key in ("k1", "k2", "with%20blank%00", "long" * 60):
+        expected = http_answers(alone, key)
+        assert {answer[3] for answer in expected} >= {200, 201, 204, 206, 304, 404, 412, 413}
+        for node in two_groups:
+            for got, wanted in zip(http_answers(node, key), expected):
+                assert got == wanted, node.name
+
+
+def batch(server, prefix):
+    operations = []
+    for number in range(100):
+        operations += [
+            {"op": "get", "key": f"{prefix}{number}"},
+            {"op": "set", "key": f"{prefix}{number}", "value": f"v{number}", "flags": number},
+            {"op": "set", "key_base64": "AAEg", "value_base64": "AAEC", "ttl": 100},
+            {"op": "get", "key": f"{prefix}{number}"},
+            {"op": "get", "key_base64": "AAEg"},
+            {"op": "delete", "key": f"{prefix}{number}"},
+        ]
+    with http_of(server) as http:
+        answer = http.post("/v1/batch", content=json.dumps({"operations": operations}))
+        assert answer.status_code == 200, answer.text
+        http.delete("/v1/keys/%00%01%20")
+        return [{**result, "etag": "etag" in result} for result in answer.json()["results"]]
+
+
+def test_batches_are_answered_the_same_through_each_node(two_groups, alone):
+    expected = batch(alone, "b")
+    for node in two_groups:
+        assert batch(node, "b") == expected, node.name
+
+
+def grpc_answers(server, key):
+    answers = []
+    with Cache(server.grpc_address) as cache:
+
+        def told(call):
+            try:
+                answer = call()
+                return str(answer) if not hasattr(answer, "__next__") else [str(one) for one in answer]
+            except grpc.RpcError as error:
+                return error.code().name, error.details()
+
+        def without_cas(answer):
+            return str([line for line in str(answer).splitlines() if not line.strip().startswith("cas:")])
+
+        large = b"0123456789" * 500_000
+        cas = 0
+        for call in [
+            lambda: cache.Get(key=key),
+            lambda: cache.Set(key=key, value=b"1", present=True),
+            lambda: cache.Set(key=key, value=b"1", flags=7, ttl=seconds(1000), absent=True),
+            lambda: cache.Set(key=key, value=b"2", absent=True),
+            lambda: cache.Get(key=key),
+            lambda: cache.Set(key=key, value=b"40", cas=cas),
+            lambda: cache.Set(key=key, value=b"41", cas=1),
+            lambda: cache.Increment(key=key, by=2),
+            lambda: cache.Increment(key=key, by=-100),
+            lambda: cache.Touch(key=key, ttl=seconds(500)),
+            lambda: cache.GetMany(keys=[key, b"none", key, b"other"]),
+            lambda: cache.Set(key=key, value=b"text"),
+            lambda: cache.Increment(key=key),
+            lambda: cache.Delete(key=key, cas=1),
+            lambda: cache.Delete(key=key),
+            lambda: cache.Delete(key=key),
+            lambda: cache.Increment(key=key, initial=8, ttl=seconds(100)),
+            lambda: cache.write([large[:3_000_000], large[3_000_000:]], key=key, flags=3),
+            lambda: cache.write([b"short"], key=key, length=6),
+            lambda: cache.Get(key=key),
+            lambda: [cache.read(key)[0].length, cache.read(key)[1] == large],
+            lambda: cache.Set(key=key, value=b""),
+            lambda: cache.Get(key=key),
+            lambda: cache.Delete(key=key),
+            lambda: cache.DropTag(tag=b"a"),
+        ]:
+            answer = told(call)
+            if "cas:" in str(answer) and not cas:
+                cas = int(str(answer).partition("cas:")[2].split()[0])
+            answers.append(without_cas(answer) if isinstance(answer, str) else [without_cas(one) for one in answer])
+    return answers
+
+
+def test_grpc_answers_the_same_through_each_node(two_groups, alone):
+    for key in (b"g1", b"g2", b"g3", b"\x00 binary", b"x" * 250):
+        # Groups have no tags.
+        expected = grpc_answers(alone, key)[:-1]
+        for node in two_groups:
+            got = grpc_answers(node, key)
+            assert got[:-1] == expected, node.name
+            assert "UNIMPLEMENTED" in got[-1][0], got[-1]
+
+
+def test_what_can_not_be_sent_to_another_node_is_refused(two_groups):
+    refused = 0
+    for node in two_groups:
+        with http_of(node) as http, Cache(node.grpc_address) as cache:
+            for number in range(8):
+                key = "l" * 300 + str(number)
+                answer = http.put(f"/v1/keys/{key}", content=b"1")
+                if answer.status_code == 503:
+                    refused += 1
+                    assert "send requests to the leader" in answer.text
+                    with pytest.raises(grpc.RpcError) as error:
+                        cache.Get(key=key.encode())
+                    assert error.value.code().name == "UNAVAILABLE"
+                else:
+                    assert answer.status_code in (201, 204)
+                    assert cache.Get(key=key.encode()).value == b"1"
+    # A leader has about half of them, and a follower none.
+    assert 16 < refused < 32, refused
+
+
+def test_a_flush_reaches_all_groups(two_groups):
+    keys = [f"f{number}" for number in range(100)]
+    with contextlib.ExitStack() as stack:
+        web = [stack.enter_context(http_of(node)) for node in two_groups]
+        grpc_to = [stack.enter_context(Cache(node.grpc_address)) for node in two_groups]
+        for http, cache in zip(web, grpc_to):
+            for flush in (lambda http=http: http.post("/v1/flush").raise_for_status(), cache.Flush):
+                assert client(two_groups[0]).set_many({key: "v" for key in keys}) == []
+                flush()
+                for node in two_groups:
+                    assert client(node).get_many(keys) == {}, node.name
+        # One that is to come.
+        assert client(two_groups[0]).set_many({key: "v" for key in keys}) == []
+        assert web[1].post("/v1/flush", params={"delay": 2}).status_code == 204
+        assert len(client(two_groups[3]).get_many(keys)) == 100
+        wait_until(lambda: all(client(node).get_many(keys) == {} for node in two_groups), "the flush")
+
+
+class WebClient:
+    """Stores an item over HTTP and reads it over gRPC again and again, through one node, and records what it was told."""
+
+    def __init__(self, node):
+        self.node = node
+        self.end = threading.Event()
+        self.done, self.faults, self.stored = [], [], {}
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        with http_of(self.node) as http, Cache(self.node.grpc_address) as cache:
+            number = 0
+            while not self.end.is_set():
+                number += 1
+                key, value = f"{self.node.name}-{number % 50}", str(number)
+                try:
+                    answer = http.put(f"/v1/keys/{key}", content=value)
+                    if answer.status_code in (201, 204):
+                        self.stored[key] = value
+                        found = cache.Get(key=key.encode())
+                        assert found.found and found.value == value.encode(), (key, value, found)
+                        self.done.append(time.monotonic())
+                    else:
+                        self.stored.pop(key, None)
+                        self.faults.append((answer.status_code, answer.text))
+                except grpc.RpcError as error:
+                    self.faults.append((error.code().name, error.details()))
+
+    def __enter__(self):
+        self.thread.start()
+        wait_until(lambda: len(self.done) > 10, "the first answers")
+        return self
+
+    def __exit__(self, *exc):
+        self.end.set()
+        self.thread.join()
+        times = self.done
+        self.gap = max((after - before for before, after in zip(times, times[1:])), default=0)
+
+
+def test_no_request_fails_while_slots_move_and_leaders_hand_over(etcd):
+    with cluster(etcd, "webmoves", 2, 2, http=True, grpc=True) as groups:
+        nodes = [node for group in groups for node in group]
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(WebClient(node)) for node in nodes]
+            larder(etcd, "move", "webmoves", "--to", "1")
+            larder(etcd, "hand-over", "webmoves")
+            larder(etcd, "move", "webmoves", "--to", "0", "--count", "1000")
+            larder(etcd, "drain", "webmoves", "1")
+        for one in clients:
+            assert not one.faults, (one.node.name, one.faults)
+            assert one.gap < 1.5, one.gap
+            for key, value in one.stored.items():
+                assert client(nodes[0]).get(key) == value.encode()
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_requests_go_on_when_a_leader_is_lost(etcd, end):
+    name = f"web{end}"
+    with cluster(etcd, name, 1, 3, "--ack", "writes", http=True, grpc=True) as (group,):
+        leader, followers = group.leader(), group.followers()
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(WebClient(node)) for node in followers]
+            if end == "killed":
+                group.kill(leader)
+            else:
+                leader.signal(signal.SIGSTOP)
+            wait_until(lambda: any(node.leads() for node in followers), "another leader")
+            counts = [len(one.done) for one in clients]
+            wait_until(lambda: all(len(one.done) > n + 20 for one, n in zip(clients, counts)), "answers")
+        for one in clients:
+            assert one.gap < 4, one.gap
+            # Nobody leads, or a change was sent and not answered: it may have been made.
+            assert {code for code, _ in one.faults} <= {503, 504, "UNAVAILABLE"}, one.faults
+            for key, value in one.stored.items():
+                assert client(followers[0]).get(key) == value.encode(), key
+        if end == "stopped":
+            leader.signal(signal.SIGCONT)
+
+
+def test_a_large_value_that_comes_in_slowly(etcd):
+    """It is received for the leader; when the item's leader is another one at its end, it goes there."""
+    with cluster(etcd, "webslow", 1, 2, "-I", "8m", http=True) as (group,):
+        old, new = group.leader(), group.followers()[0]
+        host, port = new.http_address.split(":")
+        value = b"x" * (4 << 20)
+        with socket.create_connection((host, int(port)), 30) as sock:
+            head = f"PUT /v1/keys/slow HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(value)}\r\n\r\n"
+            sock.sendall(head.encode() + value[: 1 << 20])
+            time.sleep(0.3)
+            larder(etcd, "hand-over", "webslow")
+            wait_until(new.leads, "another leader")
+            sock.sendall(value[1 << 20 :])
+            said = sock.recv(1000)
+        assert said.startswith(b"HTTP/1.1 201 "), said
+        assert client(old).get("slow") == value
