@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// Followers that may be connected at the same time.
 const FOLLOWERS_MAX: usize = 16;
+/// Leaders of other groups that may take slots over at the same time: each of them has the whole cache walked through. One
+/// at a time does; the others are connections of theirs that have ended, of which this side does not know yet.
+const MOVES_MAX: usize = 16;
 /// Connections that may be in their greeting.
 const GREETINGS_MAX: usize = 32;
 /// How long a greeting may take.
@@ -63,6 +66,7 @@ pub(super) struct Leader<C: Cache> {
     membership: Option<Membership<C>>,
     pub(super) stop: Arc<Stop>,
     greeting: AtomicUsize,
+    moves: AtomicUsize,
 }
 
 impl<C: Cache + Send + Sync> Leader<C> {
@@ -85,6 +89,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
             membership,
             stop: Arc::clone(stop),
             greeting: AtomicUsize::new(0),
+            moves: AtomicUsize::new(0),
         }
     }
 
@@ -147,10 +152,16 @@ impl<C: Cache + Send + Sync> Leader<C> {
             (Purpose::Move(slots), Some(Membership { group, .. })) => {
                 let to = peers_group.as_deref().and_then(|names| names.split('/').nth(1));
                 let to = to.unwrap_or_default();
-                tracing::info!("{name} takes {} slots over for group {to}", slots.len());
-                if let Err(error) = self.give(group, (to, slots), &stream, leadership) {
-                    tracing::warn!("{name} does not take the slots over: {error}");
+                if self.moves.fetch_add(1, Ordering::Relaxed) < MOVES_MAX {
+                    tracing::info!("{name} takes {} slots over for group {to}", slots.len());
+                    if let Err(error) = self.give(group, (to, slots), &stream, leadership) {
+                        tracing::warn!("{name} does not take the slots over: {error}");
+                    }
+                } else {
+                    let _ = refuse_peer(&stream, "as many moves as there may be are under way");
+                    refuse(&"there are as many moves as there may be");
                 }
+                self.moves.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
             (Purpose::Forward | Purpose::Move(_), None) => {
