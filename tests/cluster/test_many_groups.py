@@ -78,6 +78,15 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
         for number in range(100):
             by_redis.set(f"r{number}", number)
         assert [client(first.leader()).get(f"r{n}") for n in range(100)] == [b"%d" % n for n in range(100)]
+        # Commands on several items, whoever has them.
+        for node in (*first, *second):
+            for protocol in (2, 3):
+                by_redis = redis.Redis(port=node.resp_port, protocol=protocol)
+                assert by_redis.mset({f"r{n}": f"new{n}" for n in range(200)})
+                assert by_redis.mget([f"r{n}" for n in range(201)]) == [b"new%d" % n for n in range(200)] + [None]
+                assert by_redis.exists("r1", "r2", "r3", "none", "r1") == 4
+                assert by_redis.touch("r1", "r2", "r3", "none") == 3
+                assert by_redis.delete(*(f"r{n}" for n in range(300))) == 200
         client(node).flush_all()
         for other in (*first, *second):
             assert client(other).get_many(many) == {}, other.name

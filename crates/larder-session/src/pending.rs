@@ -3,6 +3,7 @@
 
 use crate::dump::Dump;
 use crate::resp::scan::Scanning;
+use crate::resp::state::Answered;
 use crate::route::{Group, Passed};
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, Tags};
@@ -226,6 +227,31 @@ pub(crate) struct Scattered<E: Engine> {
     pub(crate) swallows_line: bool,
     /// They are requests of a transaction in RESP, or one that came as a line, and not in the input.
     pub(crate) is_script: bool,
+    /// They are keys of this command.
+    pub(crate) divided: Option<DividedCommand>,
+}
+
+/// A command of RESP on several items that are asked for one by one, some keys after the other.
+pub(crate) struct DividedCommand {
+    pub(crate) shows: DividedAnswer,
+    /// The keys before the parts, and how many of them were there.
+    pub(crate) answered: Answered,
+    /// The keys of the parts, and whether these are the last ones.
+    pub(crate) keys: usize,
+    pub(crate) is_last: bool,
+    /// The first answer to a part that is an error.
+    pub(crate) error: Option<Vec<u8>>,
+}
+
+/// What a command on several items is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DividedAnswer {
+    /// The answers for all keys, in order.
+    Each,
+    /// The sum of them.
+    Sum,
+    /// One for all.
+    Ok,
 }
 
 /// A request of those, or a key of a line of keys.
@@ -239,6 +265,8 @@ pub(crate) struct Part<E: Engine> {
     pub(crate) continues: bool,
     /// Nothing of it is shown.
     pub(crate) is_dropped: bool,
+    /// Its answer is taken together with others, and not shown by itself.
+    pub(crate) is_kept: bool,
     /// It may be sent again when nobody knows whether it was carried out.
     pub(crate) is_repeatable: bool,
     /// What has come of its answer and is not shown yet.

@@ -545,7 +545,6 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
         CommandError::NoProtocol => "NOPROTO unsupported protocol version",
         CommandError::ReadOnly => "READONLY You can't write against a read only replica.",
         CommandError::NoLeader => "MASTERDOWN this group of servers has no leader",
-        CommandError::Divided => "CROSSSLOT Keys in request don't hash to the same slot",
         CommandError::LoginRequired => "NOAUTH Authentication required.",
         CommandError::HelloLogin => {
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \

@@ -112,6 +112,42 @@ pub enum ItemsCommand<'b> {
     Touch(Arguments<'b>),
 }
 
+impl<'b> ItemsCommand<'b> {
+    /// Its words behind the name, and how many of them there are for each key, which is the first.
+    #[must_use]
+    pub fn words(&self) -> (Arguments<'b>, usize) {
+        match *self {
+            Self::MSet(words) => (words, 2),
+            Self::MGet(words) | Self::Del(words) | Self::Exists(words) | Self::Touch(words) => {
+                (words, 1)
+            }
+        }
+    }
+
+    /// The name of the command that does the same with one key.
+    #[must_use]
+    pub fn of_one_key(&self) -> &'static str {
+        match self {
+            Self::MGet(_) => "GET",
+            Self::MSet(_) => "SET",
+            Self::Del(_) => "DEL",
+            Self::Exists(_) => "EXISTS",
+            Self::Touch(_) => "TOUCH",
+        }
+    }
+
+    /// Checks the keys of a command that is not carried out at all if one is wrong.
+    ///
+    /// # Errors
+    /// [`CommandError::KeyLength`]
+    pub fn check_keys(&self) -> Parsed<'b, ()> {
+        match self {
+            Self::MSet(words) => words.step_by(2).try_for_each(|key| checked_key(key).map(|_| ())),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// `SET` and its relatives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set<'b> {

@@ -58,8 +58,6 @@ pub enum CommandError<'b> {
     ReadOnly,
     /// The group of servers has no leader at the moment.
     NoLeader,
-    /// The keys of the request belong to different groups of servers.
-    Divided,
     /// The user or the password is wrong.
     WrongPassword,
     /// `AUTH` without a name, where no login is required.

@@ -24,23 +24,15 @@ impl<E: Engine> Session<E> {
         command: &ItemsCommand<'_>,
         output: &mut Vec<u8>,
     ) -> Outcome {
-        let (ItemsCommand::MGet(words)
-        | ItemsCommand::MSet(words)
-        | ItemsCommand::Del(words)
-        | ItemsCommand::Exists(words)
-        | ItemsCommand::Touch(words)) = *command;
-        let words_per_key = if let ItemsCommand::MSet(_) = command { 2 } else { 1 };
+        let (words, words_per_key) = command.words();
         let mark = output.len();
         if state.answered.keys == 0 {
-            match command {
-                ItemsCommand::MGet(keys) => reply::array(keys.len(), output),
-                ItemsCommand::MSet(words) => {
-                    if let Some(error) = words.step_by(2).find_map(|key| checked_key(key).err()) {
-                        reply::error(&error, output);
-                        return Outcome::Done;
-                    }
-                }
-                _ => (),
+            if let Err(error) = command.check_keys() {
+                reply::error(&error, output);
+                return Outcome::Done;
+            }
+            if let ItemsCommand::MGet(keys) = command {
+                reply::array(keys.len(), output);
             }
         }
         let mut rest = words;

@@ -59,7 +59,7 @@ impl<E: Engine> Session<E> {
             }
             let mut part = self.part(batch, ready, scattered.len);
             match *place {
-                Place::Apart | Place::Divided => break,
+                Place::Apart | Place::ByKey => break,
                 Place::Here => {
                     let flow = self.answer_one(cx, batch, ready, &mut part.answer, scratch);
                     if !matches!(flow, Flow::Continue) {

@@ -27,8 +27,8 @@ pub(crate) enum Place {
     There(Group),
     /// All groups.
     Everywhere,
-    /// Several groups have its keys, and nobody answers it.
-    Divided,
+    /// Those who have its keys: each is asked for by itself.
+    ByKey,
     /// It is answered apart, when those before it have been.
     Apart,
 }
@@ -88,6 +88,7 @@ impl<E: Engine> Part<E> {
             unshown: Vec::new(),
             continues: false,
             is_dropped: false,
+            is_kept: false,
             is_repeatable: true,
             answer: Vec::new(),
             is_begun: false,
@@ -97,7 +98,7 @@ impl<E: Engine> Part<E> {
     /// Shows what has come of the answer, but not what may be its end.
     fn show(&mut self, output: &mut Vec<u8>) {
         let len = self.answer.len().saturating_sub(self.unshown.len());
-        if len > 0 {
+        if len > 0 && !self.is_kept {
             self.is_begun = true;
             let shown = self.answer.drain(..len);
             if !self.is_dropped {
@@ -149,6 +150,7 @@ impl<E: Engine> Scattered<E> {
             waits_for_room: false,
             swallows_line: false,
             is_script: false,
+            divided: None,
         }
     }
 
@@ -229,6 +231,12 @@ impl<E: Engine> Session<E> {
             }
         }
         turn.answered.add_all(&scattered.answered);
+        if let Some(divided) = scattered.divided.take()
+            && !self.end_divided(divided, output)
+        {
+            // More keys follow.
+            return Step::go_on(0);
+        }
         if scattered.swallows_line {
             self.pending = Pending::SwallowLine;
         }
@@ -268,7 +276,9 @@ impl<E: Engine> Session<E> {
             }
             Routed::Done => self.end_first(scattered, output),
             Routed::Close => {
-                part.show_rest(output);
+                if !part.is_kept {
+                    part.show_rest(output);
+                }
                 Headway::Close
             }
             Routed::Lost if !part.is_repeatable || part.is_begun => Headway::Close,
@@ -292,6 +302,12 @@ impl<E: Engine> Session<E> {
     /// Shows the end of the first part's answer.
     fn end_first(&mut self, scattered: &mut Scattered<E>, output: &mut Vec<u8>) -> Headway {
         let Some(part) = scattered.parts.front_mut() else { return Headway::Answered };
+        if let Some(divided) = &mut scattered.divided {
+            return match divided.take(part, output) {
+                true => Headway::Answered,
+                false => Headway::Close,
+            };
+        }
         let is_line = !part.unshown.is_empty() || part.continues;
         let is_right = match part.state {
             PartState::There(..) => part.show_rest(output),
@@ -362,7 +378,7 @@ impl<E: Engine> Session<E> {
                 self.answer_part(cx, part, bytes);
                 part.leave_end_out();
             }
-            Place::Everywhere | Place::Divided | Place::Apart => {
+            Place::Everywhere | Place::ByKey | Place::Apart => {
                 self.refuse_part(cx, bytes, &mut part.answer);
                 part.state = PartState::Refused;
             }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::cell::Cell;
 
 for_each_engine! { many_groups_answer_as_one nonsense_among_many_groups keys_that_move_are_found
-redis_is_scattered an_error_ends_a_line_of_keys all_groups_are_flushed a_group_without_a_leader
+redis_is_scattered any_redis_commands_are_scattered a_transaction_ends_within_a_batch a_part_of_a_command_is_not_answered an_error_ends_a_line_of_keys all_groups_are_flushed a_group_without_a_leader
 forwarded_requests_are_answered_by_the_owner_alone }
 
 /// Keys divided by their last byte.
@@ -103,13 +103,15 @@ fn keys_that_move_are_found<E: TestEngine + Send + 'static>() {
     });
 }
 
-/// Commands for several keys need them in one group, as in Redis's own clusters.
+/// Commands on several items are divided among those who have them.
 fn redis_is_scattered<E: TestEngine + Send + 'static>() {
     // `a`, `d` and `g` belong to one group; `b` and `c` to two others.
     let stream = b"set a 5\r\nset b 6\r\nset c 7\r\nget a\r\nget b\r\nget c\r\nincr a\r\nping\r\n\
         mget a d g a\r\nmset a 1 d 2 g 3\r\nmget g d a\r\ndel a d\r\nexists a d g g\r\n\
         hello 3\r\nget none\r\nset b 1\r\nmulti\r\nincr b\r\necho hi\r\nget c\r\nexec\r\n\
         *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nsetx\r\nget\r\n\
+        mset a 1 b 2 c 3 d 4 e 5 a 6\r\nmget a b c d e f a b\r\nexists a b c x a\r\ntouch a b x\r\n\
+        del a b x c\r\nmget a b\r\nmulti\r\nmset a 1 b 2\r\nmget b a\r\nunlink a b c\r\nexec\r\nmset a\r\nmset a 1 b\r\n\
         touch a d g\r\nunlink b\r\nset d 1\r\nset e 2\r\nflushall\r\nget d\r\nget e\r\nquit\r\n";
     let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
     let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), stream);
@@ -131,13 +133,112 @@ fn redis_is_scattered<E: TestEngine + Send + 'static>() {
             );
         }
     }
-    let (mut kit, _) = member::<E>(3, false, &[], usize::MAX);
-    kit.host.division = divided(3);
-    let stream = b"set a 5\r\nmget a b\r\nmset a 1 b 2\r\ndel b a\r\nget a\r\n";
-    let (said, is_closed) = Delivery::at_once().run_in(kit, peer(), stream);
-    let refused = "-CROSSSLOT Keys in request don't hash to the same slot\r\n".repeat(3);
-    assert_eq!(String::from_utf8_lossy(&said), format!("+OK\r\n{refused}$1\r\n5\r\n"));
-    assert!(!is_closed);
+}
+
+fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
+    let key = || {
+        let short = prop::sample::select(&b"abcdefgh"[..]).prop_map(|byte| vec![byte]);
+        prop_oneof![20 => short, 1 => Just(vec![b'k'; 1025]), 1 => Just(Vec::new())]
+    };
+    let value = prop_oneof![
+        (0..40_usize).prop_map(pattern),
+        (0..99_u32).prop_map(|number| number.to_string().into_bytes()),
+        (20_000..30_000_usize).prop_map(pattern),
+    ];
+    let names = prop::sample::select(&["MGET", "DEL", "EXISTS", "TOUCH", "UNLINK"][..]);
+    let of_keys = (names, prop::collection::vec(key(), 1..90))
+        .prop_map(|(name, keys)| [vec![name.as_bytes().to_vec()], keys].concat());
+    let pairs = prop::collection::vec((key(), value), 1..40);
+    let of_pairs = (prop::sample::select(&["MSET", "SET"][..]), pairs).prop_map(|(name, pairs)| {
+        let count = if name == "SET" { 1 } else { pairs.len() };
+        let pairs = pairs.into_iter().take(count).flat_map(|(key, value)| [key, value]);
+        std::iter::once(name.as_bytes().to_vec()).chain(pairs).collect()
+    });
+    let names = prop::sample::select(&["GET", "INCR", "PING", "MSET", "MULTI", "EXEC"][..]);
+    let other = (names, key()).prop_map(|(name, key)| {
+        let has_key = !["PING", "MULTI", "EXEC"].contains(&name);
+        let words = std::iter::once(name.as_bytes().to_vec());
+        words.chain(has_key.then_some(key)).collect::<Vec<_>>()
+    });
+    prop_oneof![4 => of_keys, 2 => of_pairs, 3 => other].prop_map(|words: Vec<Vec<u8>>| {
+        let mut out = Vec::new();
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        larder_protocol::encode::resp::command(&words, &mut out);
+        out
+    })
+}
+
+/// However keys are divided, and though some move meanwhile.
+fn any_redis_commands_are_scattered<E: TestEngine + Send + 'static>() {
+    let fates = prop::collection::vec(prop_oneof![Just(Routed::Done), Just(Routed::Again)], 0..40);
+    let commands = prop::collection::vec(any_redis_command(), 1..12);
+    let parts = prop_oneof![1..100_usize, Just(usize::MAX)];
+    let all = (commands, any_delivery(), fates, (1..5_u16, any::<bool>(), parts));
+    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    check(300, all, |(commands, delivery, fates, (groups, leads, part_len))| {
+        let stream = commands.concat();
+        let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), &stream);
+        let (mut kit, _) = member::<E>(groups.into(), false, &fates, part_len);
+        kit.host.leads = leads;
+        kit.host.division = divided(groups);
+        if leads && E::WAITS {
+            kit.complete = Some(E::complete_read);
+        }
+        let scattered = delivery.run_in(kit, peer(), &stream);
+        prop_assert_eq!(text(&scattered.0), text(&direct.0), "{:?} {:?}", delivery, fates);
+        prop_assert_eq!(scattered.1, direct.1);
+        Ok(())
+    });
+}
+
+/// A transaction ends within a batch, and what follows it is answered by who has the key.
+fn a_transaction_ends_within_a_batch<E: TestEngine + Send + 'static>() {
+    let command = |words: &[&[u8]]| {
+        let mut out = Vec::new();
+        larder_protocol::encode::resp::command(words, &mut out);
+        out
+    };
+    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let multi = command(&[b"SET", b"a", b"5"]).into_iter().chain(command(&[b"MULTI"]));
+    let stream: Vec<u8> = multi
+        .chain([command(&[b"MSET", b"a"]), command(&[b"EXEC"]), command(&[b"GET", b"a"])].concat())
+        .chain([command(&[b"MULTI"]), command(&[b"INCR", b"a"]), command(&[b"DISCARD"])].concat())
+        .chain([command(&[b"INCR", b"a"]), command(&[b"GET", b"a"])].concat())
+        .collect();
+    let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), &stream);
+    for piece in 1..=stream.len() {
+        let (mut kit, _) = member::<E>(2, false, &[], usize::MAX);
+        kit.host.division = divided(2);
+        let delivery = Delivery { pieces: vec![piece], ..Delivery::at_once() };
+        let scattered = delivery.run_in(kit, peer(), &stream);
+        assert_eq!(text(&scattered.0), text(&direct.0), "{piece}");
+    }
+}
+
+/// Nobody knows what has become of some keys, or nobody answers for them.
+fn a_part_of_a_command_is_not_answered<E: TestEngine + Send + 'static>() {
+    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let no_leader = "-MASTERDOWN this group of servers has no leader\r\n";
+    let nothing = String::new;
+    let found = || "*3\r\n$-1\r\n$-1\r\n$-1\r\n+PONG\r\n".to_owned();
+    for (request, fate, said, is_closed) in [
+        ("mget a b c", Routed::Lost, found(), false),
+        ("exists a b c", Routed::Lost, ":0\r\n+PONG\r\n".to_owned(), false),
+        ("del a b c", Routed::Lost, nothing(), true),
+        ("mset a 1 b 2 c 3", Routed::Lost, nothing(), true),
+        // The answer has begun, and an error in it would look like a value.
+        ("mget a b c", Routed::Nobody, "*3\r\n$-1\r\n".to_owned(), true),
+        ("exists a b c", Routed::Nobody, format!("{no_leader}+PONG\r\n"), false),
+        ("del a b c", Routed::Nobody, format!("{no_leader}+PONG\r\n"), false),
+        ("mset a 1 b 2 c 3", Routed::Nobody, format!("{no_leader}+PONG\r\n"), false),
+    ] {
+        let (mut kit, _) = member::<E>(3, false, &[Routed::Done, fate], usize::MAX);
+        kit.host.division = divided(3);
+        let stream = format!("{request}\r\nping\r\n");
+        let answered = Delivery::at_once().run_in(kit, peer(), stream.as_bytes());
+        let expected = (text(said.as_bytes()), is_closed);
+        assert_eq!((text(&answered.0), answered.1), expected, "{request} {fate:?}");
+    }
 }
 
 /// The group of some keys has no leader: the client takes the error for the end of the answer.
