@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import threading
@@ -13,6 +14,7 @@ import pytest
 
 from group import Etcd, client
 from grpc_client import Cache, seconds
+from replicas import ask, keys
 from server import wait_until
 from test_many_groups import cluster, larder, owned
 
@@ -86,6 +88,14 @@ def http_answers(server, key):
         ("POST", url + "/append", {"content": large}),
         ("PUT", url, {"content": b"x" * (9 << 20)}),
         ("GET", url, {}),
+        # With its key it is too large, and nothing changes.
+        ("PUT", url, {"content": b"x" * (8 << 20)}),
+        ("PUT", url, {"content": b"x" * (8 << 20), "headers": {"If-Match": '"1"'}}),
+        ("POST", url + "/append", {"content": b"x" * (8 << 20)}),
+        # Tags that no value has.
+        ("POST", url + "/append", {"content": b"x", "headers": {"If-Match": 'W/"1f"'}}),
+        ("POST", url + "/prepend", {"content": b"x", "headers": {"If-Match": '"what"'}}),
+        ("GET", url, {}),
         ("PUT", url, {"content": b""}),
         ("GET", url, {}),
         ("PUT", url, {"content": b"x", "params": {"ttl": 0.3}}),
@@ -99,13 +109,15 @@ def http_answers(server, key):
             if "etag" in answer.headers and (not tag or len(answers) in (4, 20)):
                 tag = answer.headers["etag"]
             shown = {name: value for name, value in answer.headers.items() if name not in VOLATILE}
+            # What is left may be a second less.
+            shown["cache-control"] = re.sub(r"\d+", lambda age: str((int(age[0]) + 5) // 10), shown.get("cache-control", ""))
             answers.append((method, path, more.get("headers"), answer.status_code, shown, answer.content))
         wait_until(lambda: http.get(url).status_code == 404, "the end of a short life")
     return answers
 
 
 def test_http_answers_the_same_through_each_node(two_groups, alone):
-    for key in ("k1", "k2", "with%20blank%00", "long" * 60):
+    for key in ("k1", "k2", "with%20blank%00", "long" * 60, "AmazonElastiCache%3Acluster"):
         expected = http_answers(alone, key)
         assert {answer[3] for answer in expected} >= {200, 201, 204, 206, 304, 404, 412, 413}
         for node in two_groups:
@@ -128,13 +140,77 @@ def batch(server, prefix):
         answer = http.post("/v1/batch", content=json.dumps({"operations": operations}))
         assert answer.status_code == 200, answer.text
         http.delete("/v1/keys/%00%01%20")
-        return [{**result, "etag": "etag" in result} for result in answer.json()["results"]]
+        # What is left may be a second less.
+        return [{**result, "etag": "etag" in result, "ttl": result.get("ttl", 0) > 98} for result in answer.json()["results"]]
 
 
 def test_batches_are_answered_the_same_through_each_node(two_groups, alone):
     expected = batch(alone, "b")
     for node in two_groups:
         assert batch(node, "b") == expected, node.name
+
+
+def test_an_operation_of_a_batch_fails_by_itself(etcd):
+    with cluster(etcd, "webdead", 2, 1, http=True) as (first, second):
+        larder(etcd, "move", "webdead", "--to", "1")
+        node = first.leader()
+        client(node).set_many({f"k{number}": "v" for number in range(100)})
+        mine = [key.decode() for key in keys(node)]
+        others = [f"k{number}" for number in range(100) if f"k{number}" not in mine]
+        assert len(mine) > 20 and len(others) > 20
+        second.kill(second.leader())
+        with http_of(node) as http:
+
+            def statuses(operations):
+                answer = http.post("/v1/batch", json={"operations": operations})
+                assert answer.status_code == 200, answer.text
+                return [result["status"] for result in answer.json()["results"]]
+
+            def put(key):
+                return {"op": "set", "key": key, "value": "w"}
+
+            assert statuses([put(mine[0]), put(others[0]), put(mine[1])]) == [204, 503, 204]
+            assert client(node).get_many(mine[:2]) == {mine[0]: b"w", mine[1]: b"w"}
+            # It does not wait for each of them.
+            begun = time.monotonic()
+            assert statuses([put(key) for key in others[:20] * 50])[-1] == 503
+            assert time.monotonic() - begun < 15
+
+
+def test_a_look_up_through_another_node_changes_nothing(etcd):
+    with cluster(etcd, "webstale", 1, 2, http=True) as (group,):
+        leader, follower = group.leader(), group.followers()[0]
+        assert client(leader).set("a", "1")
+        assert ask(leader, b"md a I T30\r\n", b"\r\n") == b"HD\r\n"
+        with http_of(follower) as http:
+            before = int(leader.stats()["get_misses"])
+            assert http.get("/v1/keys/a").text == "1"
+            assert http.put("/v1/keys/new", content=b"1").status_code == 201
+            assert int(leader.stats()["get_misses"]) == before, "whether there was one is no look-up"
+        # Whoever asks for it first may fill it.
+        assert ask(leader, b"mg a v\r\n", b"1\r\n") == b"VA 1 X W\r\n1\r\n"
+
+
+def test_a_node_that_ends_answers_what_waits(etcd):
+    with cluster(etcd, "webends", 1, 2, http=True) as (group,):
+        leader, follower = group.leader(), group.followers()[0]
+        leader.signal(signal.SIGSTOP)
+        statuses = []
+
+        def get():
+            with http_of(follower) as http:
+                statuses.append(http.get("/v1/keys/a").status_code)
+
+        waiting = [threading.Thread(target=get) for _ in range(8)]
+        for thread in waiting:
+            thread.start()
+        time.sleep(0.3)
+        follower.process.terminate()
+        for thread in waiting:
+            thread.join()
+        assert set(statuses) <= {503, 404} and len(statuses) == 8, statuses
+        follower.process.wait(10)
+        leader.signal(signal.SIGCONT)
 
 
 def grpc_answers(server, key):
@@ -218,21 +294,21 @@ def test_what_can_not_be_sent_to_another_node_is_refused(two_groups):
 
 
 def test_a_flush_reaches_all_groups(two_groups):
-    keys = [f"f{number}" for number in range(100)]
+    flushed = [f"f{number}" for number in range(100)]
     with contextlib.ExitStack() as stack:
         web = [stack.enter_context(http_of(node)) for node in two_groups]
         grpc_to = [stack.enter_context(Cache(node.grpc_address)) for node in two_groups]
         for http, cache in zip(web, grpc_to):
             for flush in (lambda http=http: http.post("/v1/flush").raise_for_status(), cache.Flush):
-                assert client(two_groups[0]).set_many({key: "v" for key in keys}) == []
+                assert client(two_groups[0]).set_many({key: "v" for key in flushed}) == []
                 flush()
                 for node in two_groups:
-                    assert client(node).get_many(keys) == {}, node.name
+                    assert client(node).get_many(flushed) == {}, node.name
         # One that is to come.
-        assert client(two_groups[0]).set_many({key: "v" for key in keys}) == []
+        assert client(two_groups[0]).set_many({key: "v" for key in flushed}) == []
         assert web[1].post("/v1/flush", params={"delay": 2}).status_code == 204
-        assert len(client(two_groups[3]).get_many(keys)) == 100
-        wait_until(lambda: all(client(node).get_many(keys) == {} for node in two_groups), "the flush")
+        assert len(client(two_groups[3]).get_many(flushed)) == 100
+        wait_until(lambda: all(client(node).get_many(flushed) == {} for node in two_groups), "the flush")
 
 
 class WebClient:
@@ -249,7 +325,7 @@ class WebClient:
             number = 0
             while not self.end.is_set():
                 number += 1
-                key, value = f"{self.node.name}-{number % 50}", str(number)
+                key, value = f"{self.node.name}-{number % 50}", str(number) + "x" * (300_000 if number % 5 == 0 else 0)
                 try:
                     answer = http.put(f"/v1/keys/{key}", content=value)
                     if answer.status_code in (201, 204):

@@ -13,7 +13,7 @@ use larder_protocol::answer::{Answer, Flag, Refused, read_text};
 use larder_protocol::encode::{MetaKey, classic, meta};
 use larder_protocol::response::Read;
 use larder_protocol::{Exptime, StoreMode as WireMode};
-use larder_store::{Access, Expiry, Now};
+use larder_store::{Expiry, Now};
 
 /// An operation that another server can be asked for.
 pub(crate) trait Remote: Sync {
@@ -44,7 +44,7 @@ fn refused(answer: &Answer<'_>) -> Option<Refused> {
 }
 
 /// A look-up.
-pub(crate) struct Get(pub(crate) Access);
+pub(crate) struct Get;
 
 impl Remote for Get {
     type Outcome = Looked;
@@ -52,8 +52,7 @@ impl Remote for Get {
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, _: Now, out: &mut Vec<u8>) {
         const SHOWN: meta::GetFlags = meta::GetFlags::NONE.value().client_flags().cas().ttl();
-        let flags = if self.0 == Access::Untracked { SHOWN.untracked() } else { SHOWN };
-        meta::get(key, flags, &meta::GetOptions::default(), out);
+        meta::get(key, SHOWN, &meta::GetOptions::default(), out);
     }
 
     fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Looked> {
@@ -71,7 +70,11 @@ impl Remote for Get {
                 }))
             }
             Answer::NotFound { .. } => Some(Looked::Missing),
-            _ => (refused(answer)? == Refused::OutOfMemory).then_some(Looked::OutOfMemory),
+            _ => match refused(answer)? {
+                Refused::OutOfMemory => Some(Looked::OutOfMemory),
+                Refused::NoRoom => Some(Looked::Busy),
+                _ => None,
+            },
         }
     }
 }
@@ -84,13 +87,13 @@ impl Remote for Has {
     const LOOKS_UP: bool = true;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, _: Now, out: &mut Vec<u8>) {
-        const FLAGS: meta::GetFlags = meta::GetFlags::NONE.untracked();
-        meta::get(key, FLAGS, &meta::GetOptions::default(), out);
+        // Unlike a look-up, it is neither counted nor recorded.
+        meta::debug(key, out);
     }
 
     fn read(&self, answer: &Answer<'_>, _: &Bytes) -> Option<bool> {
         match answer {
-            Answer::Done { .. } => Some(true),
+            Answer::Line(_) => Some(true),
             Answer::NotFound { .. } => Some(false),
             _ => None,
         }
@@ -137,7 +140,7 @@ impl Remote for Store<'_> {
             _ => match refused(answer)? {
                 Refused::TooLarge => Some(Stored::TooLarge),
                 Refused::OutOfMemory => Some(Stored::OutOfMemory),
-                Refused::NotANumber | Refused::Otherwise => None,
+                _ => None,
             },
         }
     }
@@ -203,7 +206,7 @@ impl Remote for Count<'_> {
             _ => match refused(answer)? {
                 Refused::NotANumber => Some(ArithmeticOutcome::NonNumeric),
                 Refused::OutOfMemory => Some(ArithmeticOutcome::OutOfMemory { creating: false }),
-                Refused::TooLarge | Refused::Otherwise => None,
+                _ => None,
             },
         }
     }
@@ -243,11 +246,24 @@ pub(crate) fn has_flushed(reply: &[u8]) -> bool {
     matches!(read_text(reply), Read::Whole(Answer::Ok, len) if len == reply.len())
 }
 
-/// What a reply to an operation means; `None` if it is not one whole answer to such a request.
-pub(crate) fn outcome<O: Remote>(op: &O, reply: &Bytes) -> Option<O::Outcome> {
+/// What a reply to an operation means.
+pub(crate) enum Meaning<O> {
+    Outcome(O),
+    /// The operation was not carried out, because the server does not answer for the item.
+    NoLeader,
+    /// It is not one whole answer to such a request.
+    Unknown,
+}
+
+/// What a reply to an operation means.
+pub(crate) fn meaning<O: Remote>(op: &O, reply: &Bytes) -> Meaning<O::Outcome> {
     match read_text(reply) {
-        Read::Whole(answer, len) if len == reply.len() => op.read(&answer, reply),
-        _ => None,
+        Read::Whole(answer, len) if len == reply.len() => match op.read(&answer, reply) {
+            Some(outcome) => Meaning::Outcome(outcome),
+            None if refused(&answer) == Some(Refused::NoLeader) => Meaning::NoLeader,
+            None => Meaning::Unknown,
+        },
+        _ => Meaning::Unknown,
     }
 }
 
@@ -261,6 +277,7 @@ mod tests {
     use super::*;
     use larder_store::Seconds;
 
+    const NO_ROOM: &str = "SERVER_ERROR out of memory writing get response\r\n";
     const NOW: Now = Now { secs: Seconds(1_700_000_000), millis: 500 };
 
     fn asked<O: Remote>(op: &O, key: &[u8], value_len: Option<usize>) -> String {
@@ -270,7 +287,10 @@ mod tests {
     }
 
     fn answered<O: Remote>(op: &O, reply: &'static str) -> Option<O::Outcome> {
-        outcome(op, &Bytes::from_static(reply.as_bytes()))
+        match meaning(op, &Bytes::from_static(reply.as_bytes())) {
+            Meaning::Outcome(outcome) => Some(outcome),
+            Meaning::NoLeader | Meaning::Unknown => None,
+        }
     }
 
     #[test]
@@ -278,9 +298,9 @@ mod tests {
         let in_a_minute = Expiry::At(Seconds(NOW.secs.0 + 60));
         let soon = Expiry::at_millis(NOW.in_millis() + 250);
         let past = Expiry::At(NOW.secs);
-        assert_eq!(asked(&Get(Access::Tracked), b"a", None), "mg a v f c t\r\n");
-        assert_eq!(asked(&Get(Access::Untracked), b"a b", None), "mg YSBi b v f c t u\r\n");
-        assert_eq!(asked(&Has, b"a", None), "mg a u\r\n");
+        assert_eq!(asked(&Get, b"a", None), "mg a v f c t\r\n");
+        assert_eq!(asked(&Get, b"a b", None), "mg YSBi b v f c t\r\n");
+        assert_eq!(asked(&Has, b"a", None), "me a\r\n");
         let store = Store {
             mode: StoreMode::Replace,
             value: b"v",
@@ -312,12 +332,15 @@ mod tests {
 
     #[test]
     fn answers_are_what_operations_come_to() {
-        let found = answered(&Get(Access::Tracked), "VA 2 f7 c9 t60\r\nhi\r\n");
+        let found = answered(&Get, "VA 2 f7 c9 t60\r\nhi\r\n");
         let Some(Looked::Found(found)) = found else { panic!("{found:?}") };
         let of = (&found.value[0][..], found.client_flags, found.cas, found.ttl);
         assert_eq!(of, (&b"hi"[..], 7, 9, Some(60)));
-        assert!(matches!(answered(&Get(Access::Tracked), "EN\r\n"), Some(Looked::Missing)));
-        assert_eq!(answered(&Has, "HD\r\n"), Some(true));
+        assert!(matches!(answered(&Get, "EN\r\n"), Some(Looked::Missing)));
+        assert_eq!(answered(&Has, "ME a exp=-1 la=0 cas=2 fetch=no cls=1 size=63\r\n"), Some(true));
+        assert!(matches!(answered(&Get, NO_ROOM), Some(Looked::Busy)));
+        let no_leader = Bytes::from_static(b"SERVER_ERROR no leader\r\n");
+        assert!(matches!(meaning(&Has, &no_leader), Meaning::NoLeader));
         assert_eq!(answered(&Has, "EN\r\n"), Some(false));
         let store = Store { value_len: 3, ..Store::default() };
         for (reply, expected) in [

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use larder_operations::{ArithmeticOutcome, Count, Expired, Remove, Removed, Store, Stored, Tags};
-use larder_store::{Access, Expiry, Refusal};
+use larder_store::{Expiry, Refusal};
 use std::any::Any;
 use std::pin::Pin;
 
@@ -15,8 +15,8 @@ pub(crate) type Upload = Box<dyn Any + Send>;
 /// Operations on items, on the gateway's thread. What they mean is said in `larder-operations`. Items that another server
 /// of the cluster has are asked for there.
 pub(crate) trait Items: Send + Sync + 'static {
-    /// Looks a key up.
-    fn get<'a>(&'a self, key: &'a [u8], access: Access) -> Answer<'a, Looked>;
+    /// Looks a key up. `may_be_old`: the item may be shown as a copy of this server's has it (`--read-lag`).
+    fn get<'a>(&'a self, key: &'a [u8], may_be_old: bool) -> Answer<'a, Looked>;
 
     /// Whether there is an item. It is neither counted nor recorded as an access.
     fn has<'a>(&'a self, key: &'a [u8]) -> Answer<'a, bool>;

@@ -3,7 +3,7 @@
 //! The handle belongs to the gateway's thread. It is made for a request and dropped about a second after
 //! the last one, so that a gateway that nobody uses holds no memory of the cache and is never woken.
 
-use crate::elsewhere::{self, Get, Has, Remote, Touch};
+use crate::elsewhere::{self, Get, Has, Meaning, Remote, Touch};
 use crate::ended::{self, Ended};
 use crate::items::{Answer, Found, Items, Listed, Looked, Page, Upload};
 use crate::server_view::{Asked, Group, ServerView};
@@ -22,14 +22,15 @@ use larder_store::{
 };
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::{pending, poll_fn};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// A handle that was not used for so long is dropped.
 const IDLE: Duration = Duration::from_secs(1);
@@ -40,6 +41,10 @@ const ITEMS_PER_STEP: usize = 256;
 const HELD_SHARE: u64 = 16;
 /// For how long a request is sent again that was not carried out where its item was thought to be.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How many requests are under way to a group at the same time.
+const ASKED_MAX: usize = 64;
+/// How soon a request is sent again to a server that did not answer for its item.
+const AGAIN: Duration = Duration::from_millis(20);
 /// How many bytes of a value are sent to another server at once.
 const PIECE_LEN: usize = 256 << 10;
 
@@ -65,12 +70,14 @@ pub(crate) struct CacheItems<C> {
     leased: Arc<AtomicUsize>,
     /// Bytes of large values that are being received.
     uploading: Arc<AtomicUsize>,
+    /// For each group how many requests more may be under way to it.
+    asking: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
 }
 
 impl<C: Cache> CacheItems<C> {
     pub(crate) fn new(cache: C, view: Arc<dyn ServerView>, counters: Arc<Counters>) -> Self {
-        let (active, leased, uploading) = Default::default();
-        Self { cache, view, counters, active, leased, uploading }
+        let (active, leased, uploading, asking) = Default::default();
+        Self { cache, view, counters, active, leased, uploading, asking }
     }
 
     /// Works with the handle of this thread, which is made if there is none.
@@ -103,27 +110,31 @@ impl<C: Cache> CacheItems<C> {
         })
     }
 
-    /// Whether this server answers a request about items of a group. It is to be asked within a batch: a leader that is
-    /// replaced follows only when the batch has ended.
-    fn is_here(&self, group: Group, looks_up: bool) -> bool {
-        group == Group::OWN && self.view.answers(looks_up)
+    /// Whether this server answers a request about the item of a key, or without one about all items of its group. It is
+    /// to be asked within a batch: a leader that is replaced follows only when the batch has ended.
+    fn is_here(&self, key: Option<&[u8]>, looks_up: bool) -> bool {
+        // In this order: who leads has read which group has which keys before it answers.
+        self.view.answers(looks_up) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
     }
 
     /// Does an operation where its item is: here by `run`, which returns `None` for an outcome that is pending.
-    /// `received`: the value of a store, if it is not in `op`. A request of a `class` is timed.
+    /// `may_be_old`: a copy of this server's is good enough for a look-up. `received`: the value of a store, if it is not
+    /// in `op`. A request of a `class` is timed.
     async fn try_wherever<O: Remote>(
         &self,
-        class: Option<CommandClass>,
+        (class, may_be_old): (Option<CommandClass>, bool),
         key: &[u8],
         (op, received): (&O, Option<&[u8]>),
         mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<O::Outcome> + Send,
     ) -> Result<O::Outcome, NotDone> {
         let begun = Instant::now();
         let _active = Held::new(&self.active, 1);
-        let is_here = || self.is_here(self.view.group_of(key), O::LOOKS_UP);
+        let is_here = || self.is_here(Some(key), O::LOOKS_UP && may_be_old);
+        // Since when nobody has answered.
+        let mut waits_since = None;
         let outcome = loop {
             if is_here() {
-                match self.until_done(Some(key), is_here, &mut run).await {
+                match self.until_done(Some(key), O::LOOKS_UP, is_here, &mut run).await {
                     Some(outcome) => break outcome,
                     None => continue,
                 }
@@ -132,18 +143,26 @@ impl<C: Cache> CacheItems<C> {
             let mut head = Vec::new();
             op.write(wire_key, received.map(<[u8]>::len), self.view.now(), &mut head);
             let asked = self.ask(self.view.group_of(key), &head, received).await;
-            let may_repeat = begun.elapsed() < WAIT_MAX;
-            match asked {
-                Told::Reply(reply) => match elsewhere::outcome(op, &reply) {
-                    Some(outcome) => break outcome,
-                    None if O::LOOKS_UP => return Err(NotDone::Elsewhere),
-                    None => return end(Ended::Lost).await,
+            let may_repeat = waits_since.get_or_insert_with(Instant::now).elapsed() < WAIT_MAX;
+            let asked = match asked {
+                Told::Reply(reply) => match elsewhere::meaning(op, &reply) {
+                    Meaning::Outcome(outcome) => break outcome,
+                    Meaning::NoLeader => {
+                        sleep(AGAIN).await;
+                        Told::Again
+                    }
+                    Meaning::Unknown => Told::Lost,
                 },
+                asked => asked,
+            };
+            match asked {
                 Told::Again if may_repeat => (),
                 Told::Lost if O::LOOKS_UP && may_repeat => (),
                 Told::Lost if !O::LOOKS_UP => return end(Ended::Lost).await,
                 Told::Busy => return Err(NotDone::Busy),
-                Told::Again | Told::Lost | Told::Nobody => return Err(NotDone::Elsewhere),
+                Told::Again | Told::Lost | Told::Nobody | Told::Reply(_) => {
+                    return Err(NotDone::Elsewhere);
+                }
             }
         };
         self.record(class, begun);
@@ -167,17 +186,19 @@ impl<C: Cache> CacheItems<C> {
         what: (&O, Option<&[u8]>),
         run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<O::Outcome> + Send,
     ) -> O::Outcome {
-        match self.try_wherever(class, key, what, run).await {
+        match self.try_wherever((class, true), key, what, run).await {
             Ok(outcome) => outcome,
             Err(_) => end(Ended::Moved).await,
         }
     }
 
     /// Repeats an operation of this server's until it does not wait for slower storage, and then waits until its change
-    /// is acknowledged where it has to be. `None` if it `is_here` no more.
+    /// is acknowledged where it has to be. `None` if it `is_here` no more. What a look-up has found is right also if it
+    /// has removed an expired item and nobody acknowledges that.
     async fn until_done<R: Send>(
         &self,
         key: Option<&[u8]>,
+        looks_up: bool,
         is_here: impl Fn() -> bool + Send,
         mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<R> + Send,
     ) -> Option<R> {
@@ -210,7 +231,7 @@ impl<C: Cache> CacheItems<C> {
                     state => Poll::Ready(state),
                 }
             });
-            if acknowledged.await == Acknowledged::Never {
+            if acknowledged.await == Acknowledged::Never && !looks_up {
                 return end(Ended::Lost).await;
             }
         }
@@ -220,6 +241,15 @@ impl<C: Cache> CacheItems<C> {
     /// Sends a request to the server that answers for a group, with the value behind it if there is one, and waits for
     /// the reply.
     async fn ask(&self, group: Group, head: &[u8], value: Option<&[u8]>) -> Told {
+        let asking = {
+            let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(Semaphore::new(ASKED_MAX));
+            Arc::clone(asking.entry(group.0).or_insert_with(new))
+        };
+        // That server keeps answers until they are taken, and this one the replies until they are whole.
+        let Ok(Ok(_permit)) = timeout(WAIT_MAX, asking.acquire()).await else {
+            return Told::Nobody;
+        };
         let relay = Arc::new(Relay::default());
         let waker = Waker::from(Arc::clone(&relay));
         let (mut way, mut reply, mut held) = (self.view.open(group), Vec::new(), None);
@@ -271,25 +301,32 @@ impl<C: Cache> CacheItems<C> {
 
     /// Has the servers of a group remove all items.
     async fn flush_group(&self, group: Group, at: Expiry) -> Result<(), Ended> {
-        let begun = Instant::now();
+        let (begun, mut is_unknown) = (Instant::now(), false);
         loop {
-            let is_here = || self.is_here(group, false);
+            let is_here = || group == Group::OWN && self.is_here(None, false);
             if is_here() {
                 let flush = |cx: &mut OpContext<'_, C::Engine>, _: HashedKey<'_>| {
                     cx.flush(at);
                     Some(())
                 };
-                match self.until_done(None, is_here, flush).await {
+                match self.until_done(None, false, is_here, flush).await {
                     Some(()) => return Ok(()),
                     None => continue,
                 }
             }
             let request = elsewhere::flush(at, self.view.now());
-            match self.ask(group, &request, None).await {
-                Told::Reply(reply) if elsewhere::has_flushed(&reply) => return Ok(()),
-                Told::Again | Told::Lost if begun.elapsed() < WAIT_MAX => (),
-                Told::Reply(_) | Told::Lost => return Err(Ended::Lost),
-                Told::Again | Told::Nobody | Told::Busy => return Err(Ended::Moved),
+            let asked = self.ask(group, &request, None).await;
+            match &asked {
+                Told::Reply(reply) if elsewhere::has_flushed(reply) => return Ok(()),
+                // It may be carried out twice.
+                Told::Again | Told::Lost if begun.elapsed() < WAIT_MAX => {
+                    is_unknown |= matches!(asked, Told::Lost);
+                }
+                Told::Lost => return Err(Ended::Lost),
+                _ if is_unknown => return Err(Ended::Lost),
+                Told::Reply(_) | Told::Again | Told::Nobody | Told::Busy => {
+                    return Err(Ended::Moved);
+                }
             }
         }
     }
@@ -539,8 +576,8 @@ fn pieces<L: Lease + Send + 'static>(lease: &L, held: &Arc<Held>) -> Vec<Bytes> 
 }
 
 impl<C: Cache> Items for CacheItems<C> {
-    fn get<'a>(&'a self, key: &'a [u8], access: Access) -> Answer<'a, Looked> {
-        let look = Look { untracked: access == Access::Untracked, ..Look::default() };
+    fn get<'a>(&'a self, key: &'a [u8], may_be_old: bool) -> Answer<'a, Looked> {
+        let look = Look::default();
         Box::pin(async move {
             let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| match cx.look(
                 key,
@@ -555,7 +592,7 @@ impl<C: Cache> Items for CacheItems<C> {
                 Err(_) => Some(Looked::OutOfMemory),
             };
             let class = Some(CommandClass::Get);
-            match self.try_wherever(class, key, (&Get(access), None), run).await {
+            match self.try_wherever((class, may_be_old), key, (&Get, None), run).await {
                 Ok(looked) => looked,
                 Err(NotDone::Busy) => Looked::Busy,
                 Err(NotDone::Elsewhere) => Looked::Elsewhere,
@@ -609,8 +646,8 @@ impl<C: Cache> Items for CacheItems<C> {
                 return self.wherever(class, key, (&op, elsewhere.as_deref()), run).await;
             }
             let (begun, _active) = (Instant::now(), Held::new(&self.active, 1));
-            let is_here = || self.is_here(self.view.group_of(key), false);
-            match self.until_done(Some(key), is_here, run).await {
+            let is_here = || self.is_here(Some(key), false);
+            match self.until_done(Some(key), false, is_here, run).await {
                 Some(stored) => {
                     self.record(class, begun);
                     stored
@@ -682,7 +719,7 @@ impl<C: Cache> Items for CacheItems<C> {
 
     fn begin_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal> {
         let held = self.hold(&self.uploading, len).ok_or(Refusal::OutOfMemory)?;
-        let value = if self.is_here(self.view.group_of(key), false) {
+        let value = if self.is_here(Some(key), false) {
             Received::Here(self.with_context(|cx| cx.engine.upload(len))?)
         } else {
             // Memory that nothing was written to is not there yet.

@@ -100,8 +100,13 @@ pub enum Refused {
     NotANumber,
     /// The item would be larger than the server allows.
     TooLarge,
-    /// There is no memory for the item, or for the answer. Nothing was changed.
+    /// There is no memory for the item. Nothing was changed.
     OutOfMemory,
+    /// There is no memory for the answer of a look-up.
+    NoRoom,
+    /// The server does not answer for the item: it is a node of a cluster in which nobody does at the moment, or another
+    /// one. Nothing was changed.
+    NoLeader,
     /// Anything else.
     Otherwise,
 }
@@ -117,6 +122,10 @@ impl Refused {
             Self::NotANumber
         } else if starts_with(b"SERVER_ERROR object too large") {
             Self::TooLarge
+        } else if starts_with(b"SERVER_ERROR out of memory writing get response") {
+            Self::NoRoom
+        } else if line == b"SERVER_ERROR no leader" {
+            Self::NoLeader
         } else if starts_with(b"SERVER_ERROR out of memory") {
             Self::OutOfMemory
         } else {

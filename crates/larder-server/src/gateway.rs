@@ -119,7 +119,7 @@ impl ServerView for Server {
 
     fn open(&self, Group(group): Group) -> Box<dyn Asking> {
         let way = self.ways.to(Number(group));
-        Box::new(ToGroup::new(way.open(Conversation::Memcached)))
+        Box::new(ToGroup::new(way.open(Conversation::Gateway)))
     }
 
     fn dumps_allowed(&self) -> bool {

@@ -285,6 +285,7 @@ fn serve_and(
         forwards: options.cluster.is_some(),
         requests_per_turn: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
+        for_gateway: false,
         resp_databases: options.suboptions.resp_db + 1,
     };
     let guards = Guards { passwords, tokens, tls, node_tls: credentials.tls.clone() };

@@ -165,6 +165,7 @@ fn server() -> Server {
         flush_enabled: true,
         requests_per_turn: 64,
         output_max: 1 << 16,
+        for_gateway: false,
         resp_databases: 1,
     };
     let (life, _) = LifeCycle::new().unwrap();

@@ -16,6 +16,9 @@ pub struct Settings {
     pub read_only: bool,
     /// Whether requests about items may have to be answered by another node: see [`Host::owner`].
     pub forwards: bool,
+    /// Whether requests are those of another node's gateway, which made them of HTTP and gRPC: a store that is refused
+    /// changes nothing, a look-up wins no right to fill an item, and no key is special.
+    pub for_gateway: bool,
     /// How many requests a session answers in one turn, before other connections get theirs (`-R`).
     pub requests_per_turn: usize,
     /// The unsent output, in bytes, above which a session answers nothing until some of it is sent.

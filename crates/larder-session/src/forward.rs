@@ -112,7 +112,8 @@ impl<E: Engine> Session<E> {
         let mut batch = Batch::default();
         let mut batch_end =
             self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
-        match servers::next_look_up(&batch, self.parser, owner) {
+        let named = servers::next_look_up(&batch, self.parser, owner);
+        match named.filter(|_| !cx.settings.for_gateway) {
             Some(0) => {
                 if let Some(step) = self.answer_servers(cx, &batch, turn, output) {
                     return step;

@@ -88,10 +88,11 @@ pub(crate) fn get<E: Engine, H: Host>(
         let looked = looked.map(|shown| shown.unwrap_or(Shown::Refused));
         return finish(cx, get, key.bytes, &looked, output);
     }
-    let looked = cx.operations.look(key, &lower::look(get, tags, now), is_recorded, |item| {
-        output.truncate(mark);
-        show(get, key.bytes, item, now, pending, output)
-    });
+    let looked =
+        cx.operations.look(key, &lower::look(get, tags, now, cx.settings), is_recorded, |item| {
+            output.truncate(mark);
+            show(get, key.bytes, item, now, pending, output)
+        });
     if !matches!(looked, Ok(Lookup::Hit(_))) {
         // The item may have been written to the output before its change was refused or had to wait, or before
         // it was evicted to make room for that change.

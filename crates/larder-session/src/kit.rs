@@ -170,6 +170,7 @@ impl<E: Engine> Kit<E> {
                 forwards: false,
                 requests_per_turn: 20,
                 output_max: 64 << 10,
+                for_gateway: false,
                 resp_databases: 1,
             },
             opening: Parser::default(),

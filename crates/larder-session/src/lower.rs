@@ -1,6 +1,7 @@
 //! Conversion of requests to operations: whatever depends on the order of flags or on the dialect
 //! becomes a field of the operation, and expiries are resolved against the clock.
 
+use crate::context::Settings;
 use crate::time::resolve;
 use larder_operations as operations;
 use larder_operations::{Count, CreateEmpty, CreateNumber, Look, Recache, Remove};
@@ -8,7 +9,7 @@ use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, Stor
 use larder_store::{Expiry, Now, Tag};
 
 /// The look-up of `get`, `gat`, `touch` and `mg`.
-pub(crate) fn look<'t>(get: &Get<'_>, tags: &'t [Tag], now: Now) -> Look<'t> {
+pub(crate) fn look<'t>(get: &Get<'_>, tags: &'t [Tag], now: Now, settings: &Settings) -> Look<'t> {
     let flags = get.format.meta();
     let create = get.vivify.map(|vivify| CreateEmpty {
         expiry: created_expiry(&get.format, vivify, get.touch, now),
@@ -23,7 +24,7 @@ pub(crate) fn look<'t>(get: &Get<'_>, tags: &'t [Tag], now: Now) -> Look<'t> {
     Look {
         touch: get.touch.map(|touch| resolve(touch, now)),
         create,
-        may_win: flags.is_some(),
+        may_win: flags.is_some() && !settings.for_gateway,
         recache,
         untracked: get.untracked,
         // As in memcached, `mg` with T that finds nothing is counted as a get.
@@ -39,7 +40,12 @@ fn recache_secs(within: i32, now: Now) -> Option<u32> {
 
 /// The store of `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
 #[inline]
-pub(crate) fn store<'v>(store: &Store<'v>, tags: &'v [Tag], now: Now) -> operations::Store<'v> {
+pub(crate) fn store<'v>(
+    store: &Store<'v>,
+    tags: &'v [Tag],
+    now: Now,
+    settings: &Settings,
+) -> operations::Store<'v> {
     let mode = match store.mode {
         StoreMode::Set => operations::StoreMode::Set,
         StoreMode::Add => operations::StoreMode::Add,
@@ -48,7 +54,7 @@ pub(crate) fn store<'v>(store: &Store<'v>, tags: &'v [Tag], now: Now) -> operati
         StoreMode::Prepend => operations::StoreMode::Prepend,
     };
     let refusal_removes = match store.format {
-        ReplyFormat::Meta(_) => true,
+        ReplyFormat::Meta(_) => !settings.for_gateway,
         ReplyFormat::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
         ReplyFormat::Binary(_) => store.mode == StoreMode::Set,
     };

@@ -32,6 +32,8 @@ pub struct Passed(pub u64);
 pub enum Conversation {
     /// memcached's, in text or binary.
     Memcached,
+    /// memcached's, in which the gateway asks: see [`crate::Settings::for_gateway`].
+    Gateway,
     /// RESP2.
     Resp2,
     /// RESP3.

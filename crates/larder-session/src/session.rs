@@ -152,7 +152,7 @@ impl<E: Engine> Session<E> {
     #[must_use]
     pub fn forwarded(conversation: Conversation) -> Self {
         let mut session = match conversation {
-            Conversation::Memcached => Self::new(),
+            Conversation::Memcached | Conversation::Gateway => Self::new(),
             Conversation::Resp2 | Conversation::Resp3 => Self::resp(0, false),
         };
         if let Some(state) = &mut session.resp {

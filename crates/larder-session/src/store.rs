@@ -19,7 +19,7 @@ pub(crate) fn store<E: Engine, H: Host>(
     (upload, tags): (&mut Option<E::Upload>, &[Tag]),
     output: &mut Vec<u8>,
 ) -> bool {
-    let op = lower::store(store, tags, cx.operations.now);
+    let op = lower::store(store, tags, cx.operations.now, cx.settings);
     let outcome = if store.terminated || !fits(cx, store, key) {
         stored(cx.operations.store(key, &op, upload))
     } else {
@@ -81,7 +81,7 @@ pub(crate) fn refuse<E: Engine, H: Host>(
         Refusal::OutOfMemory | Refusal::Pending => operations::Stored::OutOfMemory,
         Refusal::TooLarge | Refusal::WrongUpload => operations::Stored::TooLarge,
     };
-    let op = lower::store(store, &[], cx.operations.now);
+    let op = lower::store(store, &[], cx.operations.now, cx.settings);
     if let Some(outcome) = stored(cx.operations.refuse(key, &op, why)) {
         reply::stored(store, outcome, output);
     }
@@ -128,7 +128,7 @@ pub(crate) fn remove_refused<E: Engine, H: Host>(
     refusal: Refusal,
 ) {
     if refusal == Refusal::OutOfMemory {
-        let op = lower::store(store, &[], cx.operations.now);
+        let op = lower::store(store, &[], cx.operations.now, cx.settings);
         cx.operations.refuse(key, &op, operations::Stored::OutOfMemory);
     }
 }

@@ -15,7 +15,6 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, Stream};
 use larder_operations::{ArithmeticOutcome, Count, CreateNumber, Expired, Remove, Removed};
-use larder_store::Access;
 use std::collections::VecDeque;
 use tokio::task::yield_now;
 use tonic::codegen::BoxStream;
@@ -176,7 +175,7 @@ impl Cache for CacheService {
 /// Looks an item up; `None` if there is none. Those who do not read what they asked for make room for it.
 async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
     loop {
-        match app.items.get(key, Access::Tracked).await {
+        match app.items.get(key, true).await {
             Looked::Found(found) => return Ok(Some(found)),
             Looked::Missing => return Ok(None),
             Looked::Busy if app.connections.close_slow() => yield_now().await,
@@ -242,7 +241,7 @@ fn many(
     let answers = stream::unfold(state, async |((app, memory, kept), mut keys, mut ahead)| {
         if ahead.is_empty() {
             let next: Vec<Bytes> = keys.by_ref().take(AT_ONCE).collect();
-            let looked = next.iter().map(|key| app.items.get(key, Access::Tracked));
+            let looked = next.iter().map(|key| app.items.get(key, true));
             let looked = join_all(looked).await;
             ahead.extend(next.into_iter().zip(looked));
         }

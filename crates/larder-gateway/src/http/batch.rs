@@ -5,6 +5,7 @@ use super::conditions::{Precondition, etag};
 use super::keys::{New, remove, store};
 use super::parameters::{Key, expiry, tags};
 use super::problem::{Problem, ProblemBody};
+use crate::ended;
 use crate::items::{Found, Looked};
 use crate::web::app::App;
 use crate::web::memory::{kept, share};
@@ -17,11 +18,12 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
-use larder_store::{Access, TAGS_MAX};
+use larder_store::TAGS_MAX;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
 /// The largest batch, in operations, in bytes of its body, and in bytes of the values of its answer.
@@ -38,6 +40,8 @@ const COPIES: usize = 3;
 const RESULT_LEN: usize = 200;
 /// Look-ups that wait for slower storage at the same time.
 const AT_ONCE: usize = 32;
+/// How long a batch waits for other servers that do not answer, before it asks none any more.
+const IN_VAIN_MAX: Duration = Duration::from_secs(3);
 
 /// A batch.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -161,9 +165,11 @@ pub(super) async fn batch(
         Problem::bad_request(format!("The body is no batch: {error}"))
     })?;
     let (mut results, mut len) = (Vec::new(), 0);
+    let (mut has_changed, mut in_vain) = (false, Duration::ZERO);
     let mut operations = batch.operations.into_iter().peekable();
     while let Some(first) = operations.next() {
         // Look-ups that follow one another may wait together; changes take effect in their order.
+        let changes = !matches!(first, Operation::Get { .. });
         let mut together = vec![first];
         let is_get = |operation: &Operation| matches!(operation, Operation::Get { .. });
         while together.iter().all(is_get)
@@ -172,7 +178,20 @@ pub(super) async fn batch(
         {
             together.push(next);
         }
-        for outcome in join_all(together.into_iter().map(|operation| run(&app, operation))).await {
+        let begun = Instant::now();
+        let run = |operation| async {
+            if in_vain > IN_VAIN_MAX {
+                return Err(Problem::moved());
+            }
+            // Whatever becomes of it, the others are done.
+            ended::watched(run(&app, operation, has_changed)).await.map_err(Problem::from)?
+        };
+        let outcomes = join_all(together.into_iter().map(run)).await;
+        if outcomes.iter().any(|outcome| matches!(outcome, Err(problem) if problem.is_moved())) {
+            in_vain += begun.elapsed();
+        }
+        has_changed |= changes;
+        for outcome in outcomes {
             let result = match outcome {
                 Ok(Outcome::Found(found)) => {
                     let more = len + found.len();
@@ -353,10 +372,11 @@ enum Outcome {
     Done(OperationResult),
 }
 
-async fn run(app: &App, operation: Operation) -> Result<Outcome, Problem> {
+/// Does an operation. `has_changed`: one before it has changed something, which a look-up has to see.
+async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {
-        Operation::Get { key } => match app.items.get(&key.read()?.0, Access::Tracked).await {
+        Operation::Get { key } => match app.items.get(&key.read()?.0, !has_changed).await {
             Looked::Found(found) => Ok(Outcome::Found(found)),
             Looked::Missing => done(StatusCode::NOT_FOUND),
             Looked::Busy => Err(Problem::busy()),

@@ -25,7 +25,7 @@ use larder_operations::{
     ArithmeticOutcome, Count, CreateNumber, Expired, Remove, Removed, Store, StoreMode, Stored,
     Tags,
 };
-use larder_store::{Access, Expiry};
+use larder_store::Expiry;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use tokio::task::yield_now;
@@ -59,7 +59,7 @@ pub(super) async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let found = loop {
-        match app.items.get(&key, Access::Tracked).await {
+        match app.items.get(&key, true).await {
             Looked::Found(found) => break found,
             Looked::Missing => return Err(Problem::not_found()),
             // Those who do not read what they asked for make room.
@@ -506,8 +506,9 @@ async fn concatenate(
 ) -> Result<StatusCode, Problem> {
     let compare = match of_change(headers)? {
         Precondition::None | Precondition::Present => None,
+        // No item has a CAS of 0: the tag is that of no value.
+        Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => Some(cas),
-        Precondition::Missing => return Err(Problem::precondition_failed()),
     };
     let max = app.view.limits().item_size_max;
     let value = read_value(app, &key.0, body, headers, max).await?;

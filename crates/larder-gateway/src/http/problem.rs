@@ -1,5 +1,6 @@
 //! Errors as clients see them: `application/problem+json` (RFC 9457).
 
+use crate::ended::Ended;
 use crate::web::memory::Busy;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -7,6 +8,9 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use serde::Serialize;
 use std::borrow::Cow;
+
+const MOVED: &str =
+    "Another server has the item and could not be asked: send requests to the leader of its group.";
 
 /// Why a request was refused, or failed.
 #[derive(Debug)]
@@ -79,8 +83,12 @@ impl Problem {
     }
 
     pub(super) fn moved() -> Self {
-        let detail = "Another server has the item and could not be asked: send requests to the leader of its group.";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, MOVED)
+    }
+
+    /// Whether another server has the item, and could not be asked.
+    pub(super) fn is_moved(&self) -> bool {
+        self.detail == MOVED
     }
 
     pub(super) fn login_required() -> Self {
@@ -100,6 +108,15 @@ impl Problem {
             title: self.status.canonical_reason().unwrap_or_default(),
             status: self.status.as_u16(),
             detail: self.detail,
+        }
+    }
+}
+
+impl From<Ended> for Problem {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Lost => Self::lost(),
+            Ended::Moved => Self::moved(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::peers::{PeerStream, Stop, is_silence};
 use crate::server::Server;
 use larder_operations::{Counters, OpContext};
 use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
-use larder_session::{Context, Next, Session, Settings};
+use larder_session::{Context, Conversation, Next, Session, Settings};
 use larder_store::Engine;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{HashMap, VecDeque};
@@ -25,6 +25,8 @@ const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
 /// Answers that a conversation may have under way, which nobody counts, in bytes.
 const OUTPUT_MAX: usize = 64 << 10;
+/// When so much is to be sent, it is, before more is answered, in bytes.
+const UNSENT_MAX: usize = 1 << 20;
 /// Longer buffers are not kept for the next requests.
 const KEPT_LEN_MAX: usize = 4 << 10;
 /// The clients' connections that one member may have requests of.
@@ -35,6 +37,8 @@ pub(crate) struct Answerer<E: Engine> {
     server: Arc<Server>,
     group: Arc<Group>,
     settings: Settings,
+    /// Those of conversations with the gateway of another node.
+    gateway_settings: Settings,
     handles: Vec<Mutex<E>>,
     next: AtomicUsize,
 }
@@ -42,6 +46,8 @@ pub(crate) struct Answerer<E: Engine> {
 /// A client's connection to the other member.
 struct Forwarded<E: Engine> {
     session: Session<E>,
+    /// It is not a client's, but the gateway's, which asks for those of HTTP and gRPC.
+    is_gateway: bool,
     /// Requests in order, as they were passed: those of each for themselves.
     passed: VecDeque<Passed>,
     output: Vec<u8>,
@@ -75,10 +81,12 @@ enum State {
 
 impl<E: Engine> Answerer<E> {
     pub(crate) fn new(server: &Arc<Server>, group: &Arc<Group>, handles: Vec<E>) -> Self {
+        let settings = Settings { output_max: OUTPUT_MAX, ..server.settings.clone() };
         Self {
             server: Arc::clone(server),
             group: Arc::clone(group),
-            settings: Settings { output_max: OUTPUT_MAX, ..server.settings.clone() },
+            gateway_settings: Settings { for_gateway: true, ..settings.clone() },
+            settings,
             handles: handles.into_iter().map(Mutex::new).collect(),
             next: AtomicUsize::new(0),
         }
@@ -96,7 +104,7 @@ impl<E: Engine> Answerer<E> {
         let mut all: HashMap<u64, Forwarded<E>> = HashMap::new();
         let (mut input, mut bytes, mut out) = (Vec::new(), vec![0; READ_LEN], Vec::new());
         let (mut beaten, mut beats) = (Instant::now(), 0);
-        let woken = Arc::new(Woken::new()?);
+        let (woken, mut woken_routes) = (Arc::new(Woken::new()?), VecDeque::new());
         stream.set_read_timeout(Some(BEAT))?;
         while !stop.is_set() {
             if woken.wait(stream, BEAT.saturating_sub(beaten.elapsed())) {
@@ -107,24 +115,38 @@ impl<E: Engine> Answerer<E> {
                     Err(error) => return Err(error),
                 }
             }
+            woken_routes.extend(woken.take());
             let mut at = 0;
-            {
-                let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
-                let rest = |at| input.get(at..).unwrap_or_default();
-                while let Some((frame, len)) =
-                    Frame::read(rest(at), FRAME_LEN_MAX).map_err(io::Error::other)?
+            loop {
+                let mut is_done = false;
                 {
-                    self.take(&frame, &mut all, (&mut *engine, counters), &woken, &mut out)?;
-                    at += len;
-                }
-                for route in woken.take() {
-                    let waiting = all.get_mut(&route).filter(|of| of.state == State::Waiting);
-                    if let Some(conversation) = waiting {
-                        let cache = (&mut *engine, &**counters);
-                        self.answer(route, conversation, cache, &woken, &mut out);
-                        self.forget_if_over(route, &mut all);
+                    let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
+                    while out.len() < UNSENT_MAX {
+                        let rest = input.get(at..).unwrap_or_default();
+                        let read = Frame::read(rest, FRAME_LEN_MAX).map_err(io::Error::other)?;
+                        if let Some((frame, len)) = read {
+                            let cache = (&mut *engine, &**counters);
+                            self.take(&frame, &mut all, cache, &woken, &mut out)?;
+                            at += len;
+                        } else if let Some(route) = woken_routes.pop_front() {
+                            let waiting =
+                                all.get_mut(&route).filter(|of| of.state == State::Waiting);
+                            if let Some(conversation) = waiting {
+                                let cache = (&mut *engine, &**counters);
+                                self.answer(route, conversation, cache, &woken, &mut out);
+                                self.forget_if_over(route, &mut all);
+                            }
+                        } else {
+                            is_done = true;
+                            break;
+                        }
                     }
                 }
+                if is_done {
+                    break;
+                }
+                stream.write_all(&out)?;
+                out.clear();
             }
             input.drain(..at);
             if beaten.elapsed() >= BEAT {
@@ -134,6 +156,7 @@ impl<E: Engine> Answerer<E> {
             }
             stream.write_all(&out)?;
             out.clear();
+            out.shrink_to(UNSENT_MAX);
         }
         Ok(())
     }
@@ -152,6 +175,7 @@ impl<E: Engine> Answerer<E> {
                     .ok_or_else(|| io::Error::other("there is no such protocol"))?;
                 let opened = Forwarded {
                     session: Session::forwarded(conversation),
+                    is_gateway: conversation == Conversation::Gateway,
                     passed: VecDeque::new(),
                     output: Vec::new(),
                     sent: 0,
@@ -210,7 +234,8 @@ impl<E: Engine> Answerer<E> {
         woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) {
-        let Forwarded { session, passed, output, sent, state } = conversation;
+        let Forwarded { session, is_gateway, passed, output, sent, state } = conversation;
+        let settings = if *is_gateway { &self.gateway_settings } else { &self.settings };
         let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
         *state = State::Idle;
         while let Some(Passed { unread, is_whole, has_begun }) = passed.front_mut() {
@@ -227,8 +252,8 @@ impl<E: Engine> Answerer<E> {
             }
             *has_begun = true;
             let now = self.server.clock.moment();
-            let operations = OpContext::new(engine, counters, &self.settings.limits, now);
-            let (host, settings) = (&*self.server, &self.settings);
+            let operations = OpContext::new(engine, counters, &settings.limits, now);
+            let host = &*self.server;
             let mut cx = Context { operations, host, settings, waker: &waker };
             let progress = session.receive(&mut cx, unread, output);
             unread.drain(..progress.consumed);

@@ -32,6 +32,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 const SLICE: Duration = Duration::from_millis(100);
 /// Bytes that may wait to be sent before sessions have to wait with more of a long value.
 const OUTPUT_MAX: usize = 1 << 20;
+/// While so many bytes wait to be sent, no requests are taken. Those of clients that have gone are among them.
+const OUTPUT_LIMIT: usize = 32 << 20;
 /// After so many bytes of answers more is asked for with the next requests.
 const ASKED_AGAIN_AFTER: usize = 16 << 10;
 /// The bytes of requests in one frame.
@@ -39,8 +41,12 @@ const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
 
 /// The numbers by which members tell each other of conversations.
-const CONVERSATIONS: [(Conversation, u8); 3] =
-    [(Conversation::Memcached, 0), (Conversation::Resp2, 2), (Conversation::Resp3, 3)];
+const CONVERSATIONS: [(Conversation, u8); 4] = [
+    (Conversation::Memcached, 0),
+    (Conversation::Gateway, 1),
+    (Conversation::Resp2, 2),
+    (Conversation::Resp3, 3),
+];
 
 fn number_of(conversation: Conversation) -> u8 {
     let of = CONVERSATIONS.iter().find(|(of, _)| *of == conversation);
@@ -169,6 +175,8 @@ struct State {
     link: Option<Arc<Link>>,
     /// Those who wait for a connection.
     waiting: Vec<Wait>,
+    /// Nobody connects any more.
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -418,7 +426,9 @@ impl Forwarder {
             });
             group.wait(TICK);
         }
+        lock(&self.0.state).has_ended = true;
         self.close();
+        self.end_waits(|_| Some(Routed::Nobody));
         for thread in threads {
             let _ = thread.join();
         }
@@ -489,7 +499,12 @@ impl Forwarder {
             (*state.waits_since.get_or_insert(now), state.round)
         };
         let wait = Wait { since, whose: Arc::clone(whose), round, again_at: now + pause };
-        lock(&self.0.state).waiting.push(wait);
+        let mut state = lock(&self.0.state);
+        if state.has_ended {
+            drop(state);
+            return lock(whose).end(Routed::Nobody);
+        }
+        state.waiting.push(wait);
     }
 }
 
@@ -638,11 +653,14 @@ fn send(link: &Link, route: u64, bytes: &[u8], more: bool) {
 
 impl Route for ToLeader {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> Passed {
+        let link = lock(&self.forwarder.0.state).link.clone();
+        let is_full = link.is_some_and(|link| lock(&link.output).bytes.len() > OUTPUT_LIMIT);
         let (number, is_first) = {
             let mut state = lock(&self.state);
             let is_answered =
                 |answers: &Answers| matches!(answers.routed, Some(Routed::Done | Routed::Close));
-            let (is_first, routed) = (state.passed.iter().all(is_answered), state.failure());
+            let is_first = state.passed.iter().all(is_answered);
+            let routed = state.failure().or(is_full.then_some(Routed::Nobody));
             if is_first {
                 state.begin(waker);
                 state.round += 1;
@@ -651,6 +669,7 @@ impl Route for ToLeader {
             state.passes += 1;
             state.passed.push_back(Answers { to, bytes: Vec::new(), routed });
             if routed.is_some() {
+                state.wake();
                 return to;
             }
             (to, is_first)
@@ -673,12 +692,16 @@ impl Route for ToLeader {
     }
 
     fn has_room(&mut self, waker: &Waker) -> bool {
-        let link = lock(&self.forwarder.0.state).link.clone();
+        let (link, has_ended) = {
+            let state = lock(&self.forwarder.0.state);
+            (state.link.clone(), state.has_ended)
+        };
         let Some(link) = link else {
             {
                 let mut state = lock(&self.state);
                 state.begin(waker);
-                if state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
+                let has_waited = state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX);
+                if has_waited || has_ended {
                     return true;
                 }
             }

@@ -81,7 +81,7 @@ impl State {
     /// Has it be in this protocol.
     pub(crate) fn set_conversation(&mut self, conversation: Conversation) {
         self.version = match conversation {
-            Conversation::Memcached | Conversation::Resp2 => Version::Resp2,
+            Conversation::Memcached | Conversation::Gateway | Conversation::Resp2 => Version::Resp2,
             Conversation::Resp3 => Version::Resp3,
         };
     }
