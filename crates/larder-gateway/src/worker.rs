@@ -41,6 +41,8 @@ const ITEMS_PER_STEP: usize = 256;
 const HELD_SHARE: u64 = 16;
 /// For how long a request is sent again that was not carried out where its item was thought to be.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long a request waits until fewer than [`ASKED_MAX`] are under way to its group.
+const QUEUE_MAX: Duration = Duration::from_secs(5);
 /// How many requests are under way to a group at the same time.
 const ASKED_MAX: usize = 64;
 /// How soon a request is sent again to a server that did not answer for its item.
@@ -247,7 +249,7 @@ impl<C: Cache> CacheItems<C> {
             Arc::clone(asking.entry(group.0).or_insert_with(new))
         };
         // That server keeps answers until they are taken, and this one the replies until they are whole.
-        let Ok(Ok(_permit)) = timeout(WAIT_MAX, asking.acquire()).await else {
+        let Ok(Ok(_permit)) = timeout(QUEUE_MAX, asking.acquire()).await else {
             return Told::Nobody;
         };
         let relay = Arc::new(Relay::default());
@@ -293,6 +295,8 @@ impl<C: Cache> CacheItems<C> {
                     return Told::Reply(Bytes::from_owner(Reply { bytes: reply, _held: held }));
                 }
                 Asked::Again => return Told::Again,
+                // Nothing is done with a part of a value.
+                Asked::Lost if !unsent.is_empty() => return Told::Again,
                 Asked::Lost => return Told::Lost,
                 Asked::Nobody => return Told::Nobody,
             }
