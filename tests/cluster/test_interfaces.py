@@ -33,7 +33,7 @@ def etcd():
 @pytest.fixture(scope="module")
 def two_groups(etcd):
     """Two groups of two nodes, each with half of the slots."""
-    with cluster(etcd, "web", 2, 2, "-I", "8m", http=True, grpc=True) as groups:
+    with cluster(etcd, "web", 2, 2, "-I", "2m", http=True, grpc=True) as groups:
         larder(etcd, "move", "web", "--to", "1")
         assert len(owned(etcd, "web")) == 2
         yield [node for group in groups for node in group]
@@ -41,7 +41,7 @@ def two_groups(etcd):
 
 @pytest.fixture(scope="module")
 def alone(start):
-    with start("-I", "8m", http=True, grpc=True) as server:
+    with start("-I", "2m", http=True, grpc=True) as server:
         yield server
 
 
@@ -52,7 +52,7 @@ def http_of(server):
 def http_answers(server, key):
     """What a server answers to requests of all kinds, but for what differs from server to server."""
     url, tag = f"/v1/keys/{key}", ""
-    large = bytes(number % 251 for number in range(1000)) * 5000
+    large = bytes(number % 251 for number in range(1000)) * 1500
     requests = [
         ("GET", url, {}),
         ("PUT", url, {"content": b"1", "headers": {"If-Match": "*"}}),
@@ -84,14 +84,14 @@ def http_answers(server, key):
         ("POST", url + "/incr", {"params": {"initial": 5}}),
         ("PUT", url, {"content": large}),
         ("GET", url, {}),
-        ("GET", url, {"headers": {"Range": "bytes=4000000-4000009"}}),
+        ("GET", url, {"headers": {"Range": "bytes=1400000-1400009"}}),
         ("POST", url + "/append", {"content": large}),
-        ("PUT", url, {"content": b"x" * (9 << 20)}),
+        ("PUT", url, {"content": b"x" * (3 << 20)}),
         ("GET", url, {}),
         # With its key it is too large, and nothing changes.
-        ("PUT", url, {"content": b"x" * (8 << 20)}),
-        ("PUT", url, {"content": b"x" * (8 << 20), "headers": {"If-Match": '"1"'}}),
-        ("POST", url + "/append", {"content": b"x" * (8 << 20)}),
+        ("PUT", url, {"content": b"x" * (2 << 20)}),
+        ("PUT", url, {"content": b"x" * (2 << 20), "headers": {"If-Match": '"1"'}}),
+        ("POST", url + "/append", {"content": b"x" * (2 << 20)}),
         # Tags that no value has.
         ("POST", url + "/append", {"content": b"x", "headers": {"If-Match": 'W/"1f"'}}),
         ("POST", url + "/prepend", {"content": b"x", "headers": {"If-Match": '"what"'}}),
@@ -117,7 +117,7 @@ def http_answers(server, key):
 
 
 def test_http_answers_the_same_through_each_node(two_groups, alone):
-    for key in ("k1", "k2", "with%20blank%00", "long" * 60, "AmazonElastiCache%3Acluster"):
+    for key in ("k1", "with%20blank%00", "AmazonElastiCache%3Acluster"):
         expected = http_answers(alone, key)
         assert {answer[3] for answer in expected} >= {200, 201, 204, 206, 304, 404, 412, 413}
         for node in two_groups:
@@ -227,7 +227,7 @@ def grpc_answers(server, key):
         def without_cas(answer):
             return str([line for line in str(answer).splitlines() if not line.strip().startswith("cas:")])
 
-        large = b"0123456789" * 500_000
+        large = b"0123456789" * 150_000
         cas = 0
         for call in [
             lambda: cache.Get(key=key),
@@ -247,7 +247,7 @@ def grpc_answers(server, key):
             lambda: cache.Delete(key=key),
             lambda: cache.Delete(key=key),
             lambda: cache.Increment(key=key, initial=8, ttl=seconds(100)),
-            lambda: cache.write([large[:3_000_000], large[3_000_000:]], key=key, flags=3),
+            lambda: cache.write([large[:900_000], large[900_000:]], key=key, flags=3),
             lambda: cache.write([b"short"], key=key, length=6),
             lambda: cache.Get(key=key),
             lambda: [cache.read(key)[0].length, cache.read(key)[1] == large],
@@ -264,7 +264,7 @@ def grpc_answers(server, key):
 
 
 def test_grpc_answers_the_same_through_each_node(two_groups, alone):
-    for key in (b"g1", b"g2", b"g3", b"\x00 binary", b"x" * 250):
+    for key in (b"g1", b"\x00 binary", b"x" * 250):
         # Groups have no tags.
         expected = grpc_answers(alone, key)[:-1]
         for node in two_groups:
@@ -358,7 +358,6 @@ def test_no_request_fails_while_slots_move_and_leaders_hand_over(etcd):
             clients = [stack.enter_context(WebClient(node)) for node in nodes]
             larder(etcd, "move", "webmoves", "--to", "1")
             larder(etcd, "hand-over", "webmoves")
-            larder(etcd, "move", "webmoves", "--to", "0", "--count", "1000")
             larder(etcd, "drain", "webmoves", "1")
         for one in clients:
             assert not one.faults, (one.node.name, one.faults)
