@@ -8,7 +8,7 @@ use super::state::Batch;
 use crate::slots::SlotSet;
 
 /// The version of this format. Both sides have to have the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The longest frame that is sent or accepted, without its head, in bytes.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
