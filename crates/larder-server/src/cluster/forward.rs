@@ -838,4 +838,21 @@ mod tests {
         assert_eq!(way.take(first, &mut answers), Routed::Done);
         assert_eq!(way.take(behind, &mut answers), Routed::Done);
     }
+    /// When this server ends, nobody connects any more.
+    #[test]
+    fn nobody_is_waited_for_at_the_end() {
+        let forwarder = Forwarder::default();
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut way = forwarder.open(Conversation::Gateway);
+        let before = way.pass(b"get a", false, &waker);
+        assert_eq!(way.take(before, &mut Vec::new()), Routed::Waiting);
+        lock(&forwarder.0.state).has_ended = true;
+        forwarder.end_waits(|_| Some(Routed::Nobody));
+        assert!(wakes.0.swap(0, Ordering::Relaxed) > 0);
+        assert_eq!(way.take(before, &mut Vec::new()), Routed::Nobody);
+        assert!(way.has_room(&waker), "there is nothing to wait for");
+        let after = way.pass(b"get a", false, &waker);
+        assert_eq!(way.take(after, &mut Vec::new()), Routed::Nobody);
+    }
 }
