@@ -171,15 +171,6 @@ impl<C: Cache> CacheItems<C> {
         Ok(outcome)
     }
 
-    /// Records how long a request has taken.
-    fn record(&self, class: Option<CommandClass>, begun: Instant) {
-        if let Some(class) = class {
-            let mut answered = AnsweredCounts::default();
-            answered.add(class, 1);
-            self.counters.latencies.record(&answered, begun.elapsed());
-        }
-    }
-
     /// The same; the request ends if nobody answers.
     async fn wherever<O: Remote>(
         &self,
@@ -191,6 +182,15 @@ impl<C: Cache> CacheItems<C> {
         match self.try_wherever((class, true), key, what, run).await {
             Ok(outcome) => outcome,
             Err(_) => end(Ended::Moved).await,
+        }
+    }
+
+    /// Records how long a request has taken.
+    fn record(&self, class: Option<CommandClass>, begun: Instant) {
+        if let Some(class) = class {
+            let mut answered = AnsweredCounts::default();
+            answered.add(class, 1);
+            self.counters.latencies.record(&answered, begun.elapsed());
         }
     }
 
@@ -433,7 +433,8 @@ fn value_pieces(value: Option<&[u8]>) -> VecDeque<&[u8]> {
 
 /// Ends the request that is answered.
 async fn end<R>(ended: Ended) -> R {
-    ended::note(ended);
+    let is_watched = ended::note(ended);
+    debug_assert!(is_watched, "who watches the request drops this");
     pending().await
 }
 

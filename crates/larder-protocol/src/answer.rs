@@ -100,12 +100,12 @@ pub enum Refused {
     NotANumber,
     /// The item would be larger than the server allows.
     TooLarge,
-    /// There is no memory for the item. Nothing was changed.
+    /// There is no memory for the item, so it was not stored.
     OutOfMemory,
     /// There is no memory for the answer of a look-up.
     NoRoom,
-    /// The server does not answer for the item: it is a node of a cluster in which nobody does at the moment, or another
-    /// one. Nothing was changed.
+    /// The server is a node of a cluster in which nobody answers for the item at the moment, or another node does. A
+    /// request for one item was not carried out.
     NoLeader,
     /// Anything else.
     Otherwise,
@@ -472,6 +472,23 @@ fn of_resp(response: Resp<'_>) -> Option<Answer<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_are_told_apart_by_their_words() {
+        for (line, expected) in [
+            ("CLIENT_ERROR cannot increment or decrement non-numeric value", Refused::NotANumber),
+            ("SERVER_ERROR object too large for cache", Refused::TooLarge),
+            ("SERVER_ERROR out of memory storing object", Refused::OutOfMemory),
+            ("SERVER_ERROR Out of memory allocating new item", Refused::OutOfMemory),
+            ("SERVER_ERROR out of memory writing get response", Refused::NoRoom),
+            ("SERVER_ERROR no leader", Refused::NoLeader),
+            ("SERVER_ERROR no leaders", Refused::Otherwise),
+            ("SERVER_ERROR", Refused::Otherwise),
+            ("", Refused::Otherwise),
+        ] {
+            assert_eq!(Refused::of(line.as_bytes()), expected, "{line}");
+        }
+    }
 
     const NOTHING: Returned<'_> = Returned::Nothing;
 

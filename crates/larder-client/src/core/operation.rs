@@ -80,9 +80,12 @@ impl Failure {
                 Self { kind, is_fatal, is_definite: true }
             }
             Some(Answer::Error { client: false, line }) => {
-                // Others don't say that nothing was changed: a proxy's, as that a server behind it has not answered
-                // in time.
-                let is_definite = Refused::of(line) != Refused::Otherwise;
+                // Others don't say that nothing was stored: a proxy's, as that a server behind it has not answered in
+                // time, or that one of the groups that a flush goes to has no leader.
+                let is_definite = matches!(
+                    Refused::of(line),
+                    Refused::TooLarge | Refused::OutOfMemory | Refused::NoRoom
+                );
                 let kind = ErrorKind::Server(shown(line).into());
                 Self { kind, is_fatal, is_definite }
             }

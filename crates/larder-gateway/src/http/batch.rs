@@ -40,7 +40,7 @@ const COPIES: usize = 3;
 const RESULT_LEN: usize = 200;
 /// Look-ups that wait for slower storage at the same time.
 const AT_ONCE: usize = 32;
-/// How long a batch waits for other servers that do not answer, before it asks none any more.
+/// How long a batch waits for other servers that do not answer, before the rest of its operations is refused.
 const IN_VAIN_MAX: Duration = Duration::from_secs(3);
 
 /// A batch.

@@ -1,4 +1,4 @@
-//! RESP2, for measurements of servers that speak it: an array of words, each with its length.
+//! Requests of RESP: an array of words, each with its length.
 
 use super::{WireKey, push_block};
 use crate::number::{push, push_len};
