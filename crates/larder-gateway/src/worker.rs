@@ -18,9 +18,8 @@ use larder_protocol::encode::{MetaKey, VALUE_END};
 use larder_store::cache::Cache;
 use larder_store::{
     Access, Acknowledged, Begun, Delivery, Engine, Expiry, HashedKey, Lease, Lookup, Refusal,
-    Value, WalkPlace, WalkState, Wanted,
+    Value, WalkPlace, WalkState, Wanted, erased,
 };
-use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{pending, poll_fn};
@@ -52,18 +51,18 @@ const PIECE_LEN: usize = 256 << 10;
 
 thread_local! {
     /// The [`Worker`] of the gateway's thread, while there is one.
-    static WORKER: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+    static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
 }
 
-struct Worker<E> {
-    engine: E,
+struct Worker {
+    engine: erased::Handle,
     /// When it was last used.
     used: Instant,
 }
 
 /// The items of a cache.
-pub(crate) struct CacheItems<C> {
-    cache: C,
+pub(crate) struct CacheItems {
+    cache: erased::Cache,
     view: Arc<dyn ServerView>,
     counters: Arc<Counters>,
     /// The requests that are under way.
@@ -76,31 +75,34 @@ pub(crate) struct CacheItems<C> {
     asking: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
 }
 
-impl<C: Cache> CacheItems<C> {
-    pub(crate) fn new(cache: C, view: Arc<dyn ServerView>, counters: Arc<Counters>) -> Self {
+impl CacheItems {
+    pub(crate) fn new(
+        cache: erased::Cache,
+        view: Arc<dyn ServerView>,
+        counters: Arc<Counters>,
+    ) -> Self {
         let (active, leased, uploading, asking) = Default::default();
         Self { cache, view, counters, active, leased, uploading, asking }
     }
 
     /// Works with the handle of this thread, which is made if there is none.
-    fn with_engine<R>(&self, work: impl FnOnce(&mut C::Engine) -> R) -> R {
+    fn with_engine<R>(&self, work: impl FnOnce(&mut erased::Handle) -> R) -> R {
         WORKER.with_borrow_mut(|place| {
             if place.is_none() {
                 let active = Arc::clone(&self.active);
-                tokio::spawn(attend::<C::Engine>(Arc::clone(&self.view), active));
+                tokio::spawn(attend(Arc::clone(&self.view), active));
             }
-            let worker = place.get_or_insert_with(|| {
-                Box::new(Worker { engine: self.cache.engine(), used: Instant::now() })
+            let worker = place.get_or_insert_with(|| Worker {
+                engine: self.cache.engine(),
+                used: Instant::now(),
             });
-            let worker: &mut Worker<C::Engine> =
-                worker.downcast_mut().expect("a gateway has one cache");
             worker.used = Instant::now();
             work(&mut worker.engine)
         })
     }
 
     /// Works within a batch of its own.
-    fn with_context<R>(&self, work: impl FnOnce(&mut OpContext<'_, C::Engine>) -> R) -> R {
+    fn with_context<R>(&self, work: impl FnOnce(&mut OpContext<'_, erased::Handle>) -> R) -> R {
         self.with_engine(|engine| {
             let (view, now) = (&*self.view, self.view.now());
             engine.begin_batch(now);
@@ -127,7 +129,8 @@ impl<C: Cache> CacheItems<C> {
         (class, may_be_old): (Option<CommandClass>, bool),
         key: &[u8],
         (op, received): (&O, Option<&[u8]>),
-        mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<O::Outcome> + Send,
+        mut run: impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<O::Outcome>
+        + Send,
     ) -> Result<O::Outcome, NotDone> {
         let begun = Instant::now();
         let _active = Held::new(&self.active, 1);
@@ -177,7 +180,7 @@ impl<C: Cache> CacheItems<C> {
         class: Option<CommandClass>,
         key: &[u8],
         what: (&O, Option<&[u8]>),
-        run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<O::Outcome> + Send,
+        run: impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<O::Outcome> + Send,
     ) -> O::Outcome {
         match self.try_wherever((class, true), key, what, run).await {
             Ok(outcome) => outcome,
@@ -202,12 +205,12 @@ impl<C: Cache> CacheItems<C> {
         key: Option<&[u8]>,
         looks_up: bool,
         is_here: impl Fn() -> bool + Send,
-        mut run: impl FnMut(&mut OpContext<'_, C::Engine>, HashedKey<'_>) -> Option<R> + Send,
+        mut run: impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<R> + Send,
     ) -> Option<R> {
         let mut fetches = Vec::new();
         let attempted = poll_fn(|task| {
             loop {
-                let attempt = |cx: &mut OpContext<'_, C::Engine>| {
+                let attempt = |cx: &mut OpContext<'_, erased::Handle>| {
                     if !is_here() {
                         return Attempt::Elsewhere;
                     }
@@ -227,7 +230,7 @@ impl<C: Cache> CacheItems<C> {
         if let Some(position) = position {
             let acknowledged = poll_fn(move |task| {
                 let is_acknowledged =
-                    |engine: &mut C::Engine| engine.is_acknowledged(&position, task.waker());
+                    |engine: &mut erased::Handle| engine.is_acknowledged(&position, task.waker());
                 match self.with_engine(is_acknowledged) {
                     Acknowledged::NotYet => Poll::Pending,
                     state => Poll::Ready(state),
@@ -309,7 +312,7 @@ impl<C: Cache> CacheItems<C> {
         loop {
             let is_here = || group == Group::OWN && self.is_here(None, false);
             if is_here() {
-                let flush = |cx: &mut OpContext<'_, C::Engine>, _: HashedKey<'_>| {
+                let flush = |cx: &mut OpContext<'_, erased::Handle>, _: HashedKey<'_>| {
                     cx.flush(at);
                     Some(())
                 };
@@ -381,7 +384,7 @@ impl<C: Cache> CacheItems<C> {
     }
 
     /// An item as it is shown; `None` if too much is being sent already.
-    fn found(&self, item: &ItemView<'_, <C::Engine as Engine>::Lease>) -> Option<Found> {
+    fn found(&self, item: &ItemView<'_, erased::Lease>) -> Option<Found> {
         let value = match item.value {
             Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],
             Value::Large(lease) => {
@@ -395,9 +398,9 @@ impl<C: Cache> CacheItems<C> {
 }
 
 /// What an attempt came to.
-enum Attempt<R, P> {
+enum Attempt<R> {
     /// The result, and the position of the change, which has to be acknowledged.
-    Done(R, Option<P>),
+    Done(R, Option<erased::Position>),
     /// It can be repeated at once.
     Again,
     /// It can be repeated when the waker is called.
@@ -461,13 +464,13 @@ impl AsRef<[u8]> for Reply {
 }
 
 /// Attempts an operation, which is about the item of a key if there is one.
-fn attempt<E: Engine, R>(
-    cx: &mut OpContext<'_, E>,
+fn attempt<R>(
+    cx: &mut OpContext<'_, erased::Handle>,
     bytes: Option<&[u8]>,
     waker: &Waker,
-    fetches: &mut Vec<E::Fetch>,
-    run: &mut impl FnMut(&mut OpContext<'_, E>, HashedKey<'_>) -> Option<R>,
-) -> Attempt<R, E::Position> {
+    fetches: &mut Vec<erased::Fetch>,
+    run: &mut impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<R>,
+) -> Attempt<R> {
     let key = bytes.unwrap_or_default();
     let key = HashedKey { bytes: key, hash: cx.engine.hash(key) };
     let mut waits = false;
@@ -492,12 +495,11 @@ fn attempt<E: Engine, R>(
 }
 
 /// Maintains the handle of this thread once a second, and drops it when it is idle.
-async fn attend<E: Engine + 'static>(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
+async fn attend(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
     loop {
         sleep(IDLE).await;
         let is_dropped = WORKER.with_borrow_mut(|place| {
-            let worker = place.as_mut().and_then(|worker| worker.downcast_mut::<Worker<E>>());
-            let Some(worker) = worker else { return true };
+            let Some(worker) = place.as_mut() else { return true };
             if active.load(Ordering::Relaxed) == 0 && worker.used.elapsed() >= IDLE {
                 *place = None;
                 return true;
@@ -536,8 +538,8 @@ impl Drop for Held {
 }
 
 /// A value that is being received, with its memory.
-struct Receiving<C: Cache> {
-    value: Received<<C::Engine as Engine>::Upload>,
+struct Receiving {
+    value: Received<erased::Upload>,
     _held: Held,
 }
 
@@ -549,7 +551,7 @@ enum Received<U> {
 }
 
 /// Has a value of another server's taken into this one's cache.
-fn uploaded<E: Engine>(engine: &mut E, value: &[u8]) -> Result<E::Upload, Refusal> {
+fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload, Refusal> {
     let mut upload = engine.upload(value.len())?;
     value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;
     Ok(upload)
@@ -580,11 +582,11 @@ fn pieces<L: Lease + Send + 'static>(lease: &L, held: &Arc<Held>) -> Vec<Bytes> 
     pieces
 }
 
-impl<C: Cache> Items for CacheItems<C> {
+impl Items for CacheItems {
     fn get<'a>(&'a self, key: &'a [u8], may_be_old: bool) -> Answer<'a, Looked> {
         let look = Look::default();
         Box::pin(async move {
-            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| match cx.look(
+            let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| match cx.look(
                 key,
                 &look,
                 false,
@@ -621,7 +623,7 @@ impl<C: Cache> Items for CacheItems<C> {
         op: Store<'a>,
         upload: Option<Upload>,
     ) -> Answer<'a, Stored> {
-        let received = upload.map(|upload| upload.downcast::<Receiving<C>>());
+        let received = upload.map(|upload| upload.downcast::<Receiving>());
         let received = received.map(|upload| upload.expect("it was begun here"));
         let (value, held) = match received.map(|received| *received) {
             Some(Receiving { value, _held }) => (Some(value), Some(_held)),
@@ -635,7 +637,7 @@ impl<C: Cache> Items for CacheItems<C> {
                 None => (None, None),
             };
             let is_in_cache = upload.is_some();
-            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| {
+            let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| {
                 if let Some(value) = elsewhere.as_ref().filter(|_| upload.is_none()) {
                     match uploaded(cx.engine, value) {
                         Ok(received) => upload = Some(received),
@@ -665,7 +667,7 @@ impl<C: Cache> Items for CacheItems<C> {
 
     fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, Removed> {
         Box::pin(async move {
-            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| {
+            let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| {
                 let removed = cx.remove(key, &op);
                 (removed != Removed::Pending).then_some(removed)
             };
@@ -675,7 +677,7 @@ impl<C: Cache> Items for CacheItems<C> {
 
     fn count<'a>(&'a self, key: &'a [u8], op: Count<'static>) -> Answer<'a, ArithmeticOutcome> {
         Box::pin(async move {
-            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| {
+            let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| {
                 let counted = cx.count(key, &op);
                 (counted != ArithmeticOutcome::Pending).then_some(counted)
             };
@@ -686,7 +688,7 @@ impl<C: Cache> Items for CacheItems<C> {
     fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> Answer<'a, Expired> {
         let op = Expire { expiry, ..Expire::default() };
         Box::pin(async move {
-            let run = |cx: &mut OpContext<'_, C::Engine>, key: HashedKey<'_>| {
+            let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| {
                 let expired = cx.expire(key, &op);
                 (expired != Expired::Pending).then_some(expired)
             };
@@ -730,7 +732,7 @@ impl<C: Cache> Items for CacheItems<C> {
             // Memory that nothing was written to is not there yet.
             Received::Elsewhere(Vec::with_capacity(len))
         };
-        Ok(Box::new(Receiving::<C> { value, _held: held }))
+        Ok(Box::new(Receiving { value, _held: held }))
     }
 
     fn lacks_memory(&self) -> bool {
@@ -738,7 +740,7 @@ impl<C: Cache> Items for CacheItems<C> {
     }
 
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        let received: &mut Receiving<C> = upload.downcast_mut().expect("it was begun here");
+        let received: &mut Receiving = upload.downcast_mut().expect("it was begun here");
         match &mut received.value {
             Received::Here(upload) => self.with_context(|cx| cx.engine.extend(upload, bytes)),
             Received::Elsewhere(value) => {

@@ -11,7 +11,7 @@ use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
 use larder_session::{Conversation, Division, Group as Number, Host, Owner, pass_on};
 use larder_store::Now;
-use larder_store::cache::Cache;
+use larder_store::erased;
 use std::io;
 use std::sync::Arc;
 
@@ -169,7 +169,7 @@ impl Gateway {
     /// The system has no thread or event queue for it.
     pub fn start(
         server: &Arc<Server>,
-        cache: &impl Cache,
+        cache: &erased::Cache,
         sockets: GatewaySockets,
     ) -> io::Result<Self> {
         let mut gateway = Self::default();
@@ -205,7 +205,7 @@ impl Gateway {
 /// HTTP and gRPC.
 #[cfg(feature = "http")]
 mod web {
-    use super::{Arc, Cache, Server, io};
+    use super::{Arc, Server, erased, io};
     use crate::listener::GatewaySocket;
     use larder_gateway::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
 
@@ -236,7 +236,7 @@ mod web {
 
     pub(super) fn start(
         server: &Arc<Server>,
-        cache: &impl Cache,
+        cache: &erased::Cache,
         listeners: Vec<WebListener>,
     ) -> io::Result<Option<WebServer>> {
         let options = &server.options;

@@ -103,7 +103,7 @@ impl Host for Server {
         let mib = mib as usize;
         let journals = self.options.journal_bytes();
         let items = Memory::new(mib).items.saturating_sub(journals);
-        self.cache.set_limit(items).map_err(|refused| {
+        self.control().set_limit(items).map_err(|refused| {
             let (min, max) = (refused.min + journals, refused.max.saturating_add(journals));
             Memory::range(LimitRefused { min, max })
         })?;
@@ -127,9 +127,9 @@ impl Host for Server {
 
     fn set(&self, tuning: Tuning) {
         match tuning {
-            Tuning::Flash(tuning) => {
-                self.controls.tune_flash(tuning, |settings| self.cache.set_flash_settings(settings))
-            }
+            Tuning::Flash(tuning) => self
+                .controls
+                .tune_flash(tuning, |settings| self.control().set_flash_settings(settings)),
             _ => self.controls.set(tuning),
         }
     }

@@ -4,6 +4,7 @@ use clap::error::ErrorKind;
 use larder_operations::Limits;
 use larder_replica::{SECRET_LEN_MIN, Secret};
 use larder_server::auth::TokenFile;
+use larder_server::driver::Sockets;
 #[cfg(feature = "metrics")]
 use larder_server::gateway::Gateway;
 use larder_server::life_cycle::{LifeCycle, Phase};
@@ -12,7 +13,7 @@ use larder_server::memory::Memory;
 use larder_server::memory_file::{self, Files, Start};
 use larder_server::options::{EngineKind, Options, OptionsError};
 use larder_server::pid_file::PidFile;
-use larder_server::replication::{Credentials, Replication};
+use larder_server::replication::{Credentials, ReplicatedCache, Replication};
 use larder_server::server::{Guards, Server};
 use larder_server::tls::{NodeTls, Tls};
 use larder_server::verbosity::Verbosity;
@@ -22,7 +23,7 @@ use larder_server::{
 use larder_session::Settings;
 use larder_store::cache::Cache;
 use larder_store::journal::{JournaledCache, Journals};
-use larder_store::{LimitRefused, delayed, segment};
+use larder_store::{LimitRefused, erased, segment};
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::net::{TcpListener, UdpSocket};
@@ -148,19 +149,24 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
             {
                 tracing::warn!("-L has no effect: the system gives no huge pages: {error}");
             }
-            if kind == EngineKind::Segment {
-                return serve(options, &cache, verbosity, start, Some(&cache));
-            }
-            let storage =
-                delayed::Storage::with_thread(seed).map_err(|error| failure(EX_OSERR)(&error))?;
-            let in_file = cache.clone();
-            serve(options, &delayed::Cache::new(cache, storage), verbosity, start, Some(&in_file))
+            let served = match kind {
+                #[cfg(feature = "delayed")]
+                EngineKind::Delayed => {
+                    let storage = larder_store::delayed::Storage::with_thread(seed)
+                        .map_err(|error| failure(EX_OSERR)(&error))?;
+                    let delayed = larder_store::delayed::Cache::new(cache.clone(), storage);
+                    Served { region: Some(cache), ..Served::other(delayed, &options) }
+                }
+                _ => Served::segment(cache, &options),
+            };
+            serve(options, served, verbosity, start)
         }
         #[cfg(feature = "dashmap")]
         EngineKind::Dashmap => {
             use larder_store::dashmap;
             let config = dashmap::Config { limit_bytes, cas, classes, seed };
-            serve(options, &dashmap::Cache::new(config), verbosity, Start::cold(), None)
+            let served = Served::other(dashmap::Cache::new(config), &options);
+            serve(options, served, verbosity, Start::cold())
         }
         #[cfg(feature = "moka")]
         EngineKind::Moka => {
@@ -171,7 +177,8 @@ fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
                 Some(EvictionPolicy::TinyLfu) => moka::Policy::TinyLfu,
             };
             let config = moka::Config { limit_bytes, cas, classes, seed, policy };
-            serve(options, &moka::Cache::new(config), verbosity, Start::cold(), None)
+            let served = Served::other(moka::Cache::new(config), &options);
+            serve(options, served, verbosity, Start::cold())
         }
         #[cfg(not(all(feature = "dashmap", feature = "moka")))]
         EngineKind::Dashmap | EngineKind::Moka => {
@@ -201,40 +208,69 @@ fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     options
 }
 
-/// Serves `cache`, which keeps journals if it has followers: without them, nothing is paid for that. `region` is the
-/// cache that may be in a file.
-fn serve(
-    options: Options,
-    cache: &(impl Cache + Send + Sync),
-    verbosity: Verbosity,
-    start: Start,
-    region: Option<&segment::Cache>,
-) -> Result<(), Failure> {
-    if options.replicate_on.is_none() {
-        return serve_and(options, cache, verbosity, start, region, |_, _, _, _| Ok(()));
-    }
-    let journals = Journals::new(options.journal_bytes(), options.writers());
-    let cache = &JournaledCache::new(cache.clone(), journals);
-    serve_and(
-        options,
-        cache,
-        verbosity,
-        start,
-        region,
-        |replication, server, credentials, sockets| {
-            replication.lead(server, cache, credentials, sockets)
-        },
-    )
+/// A cache, behind the types that the parts of the server use.
+struct Served {
+    /// Every part but the workers uses this one.
+    cache: erased::Cache,
+    /// The same cache without journals, and the journals, if the server has followers.
+    replicated: Option<ReplicatedCache>,
+    /// Runs the workers until the server stops.
+    run_workers: Box<dyn FnOnce(&Arc<Server>, Sockets) -> io::Result<()>>,
+    /// The cache that may be in a file.
+    region: Option<segment::Cache>,
 }
 
-/// Serves `cache`; `lead` serves those who connect to the sockets for followers.
-fn serve_and(
+impl Served {
+    /// A cache of the default engine, whose workers are compiled for it.
+    fn segment(cache: segment::Cache, options: &Options) -> Self {
+        let region = Some(cache.clone());
+        let (cache, journals) = with_journals(cache, options);
+        let workers = cache.clone();
+        Self {
+            region,
+            run_workers: Box::new(move |server, sockets| driver::run(server, &workers, sockets)),
+            ..Self::new(&cache, journals)
+        }
+    }
+
+    /// A cache of any other engine.
+    fn other(cache: impl Cache, options: &Options) -> Self {
+        let (cache, journals) = with_journals(cache, options);
+        Self::new(&cache, journals)
+    }
+
+    fn new<C: Cache>(cache: &JournaledCache<C>, journals: Option<Arc<Journals>>) -> Self {
+        let journaled = erased::Cache::new(cache.clone());
+        let replicated = journals.map(|journals| ReplicatedCache {
+            journaled: journaled.clone(),
+            plain: erased::Cache::new(cache.without_journals()),
+            journals,
+        });
+        let workers = journaled.clone();
+        Self {
+            cache: journaled,
+            replicated,
+            run_workers: Box::new(move |server, sockets| driver::run(server, &workers, sockets)),
+            region: None,
+        }
+    }
+}
+
+/// The cache with journals, if the server has followers.
+fn with_journals<C: Cache>(
+    cache: C,
+    options: &Options,
+) -> (JournaledCache<C>, Option<Arc<Journals>>) {
+    let journals = options.replicate_on.is_some();
+    let journals = journals.then(|| Journals::new(options.journal_bytes(), options.writers()));
+    (JournaledCache::new(cache, journals.clone()), journals)
+}
+
+fn serve(
     options: Options,
-    cache: &impl Cache,
+    Served { cache, replicated, run_workers, region }: Served,
     verbosity: Verbosity,
     start: Start,
-    region: Option<&segment::Cache>,
-    lead: impl FnOnce(&mut Replication, &Arc<Server>, Credentials, Vec<TcpListener>) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
@@ -289,7 +325,7 @@ fn serve_and(
         resp_databases: options.suboptions.resp_db + 1,
     };
     let guards = Guards { passwords, tokens, tls, node_tls: credentials.tls.clone() };
-    let server = Server::new(options, settings, guards, cache, life, verbosity, start);
+    let server = Server::new(options, settings, guards, cache.clone(), life, verbosity, start);
     let server = Arc::new(server);
     server.note_listeners(&listeners, &udp);
     let listening = listeners.iter().find_map(Listener::tcp_address);
@@ -323,23 +359,28 @@ fn serve_and(
     if let Some(image) = image {
         memory_file::remove_image(image).map_err(|error| os(&error))?;
     }
-    if let Some(region) = region.filter(|_| start.restart.is_some()) {
+    if let Some(region) = region.as_ref().filter(|_| server.start.restart.is_some()) {
         memory_file::settle(region);
     }
     #[cfg(feature = "metrics")]
-    let gateway = Gateway::start(&server, cache, gateway).map_err(|error| os(&error))?;
+    let gateway = Gateway::start(&server, &cache, gateway).map_err(|error| os(&error))?;
     let mut replication =
-        Replication::follow(&server, cache, credentials.clone()).map_err(|error| os(&error))?;
+        Replication::follow(&server, &cache, credentials.clone()).map_err(|error| os(&error))?;
     let addresses = cluster::addresses(&server.options, &listening, &followers);
-    lead(&mut replication, &server, credentials.clone(), followers).map_err(|error| os(&error))?;
+    if let Some(replicated) = replicated {
+        replication
+            .lead(&server, replicated, credentials.clone(), followers)
+            .map_err(|error| os(&error))?;
+    }
     replication
-        .take_part(&server, cache, credentials, &etcd, &addresses)
+        .take_part(&server, &cache, credentials, &etcd, &addresses)
         .map_err(|error| os(&error))?;
-    driver::run(&server, cache, listeners, udp, wakeups).map_err(|error| os(&error))?;
+    run_workers(&server, Sockets { listeners, udp, wakeups }).map_err(|error| os(&error))?;
     replication.stop();
     #[cfg(feature = "metrics")]
     gateway.stop();
-    if let (Some(region), Some(image), Phase::Draining) = (region, image, server.life.requested()) {
+    if let (Some(region), Some(image), Phase::Draining) = (&region, image, server.life.requested())
+    {
         memory_file::write_image(image, region, server.clock).map_err(|error| os(&error))?;
     }
     tracing::info!("the server has stopped");

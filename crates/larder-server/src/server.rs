@@ -20,6 +20,7 @@ use crate::verbosity::Verbosity;
 use larder_operations::Counters;
 use larder_session::Settings;
 use larder_store::cache::{Cache, CacheControl};
+use larder_store::erased;
 use larder_store::segment::MissRatioCurve;
 use larder_store::{FlashGauges, FlashPage, Gauges, LimitRefused};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -73,7 +74,7 @@ pub struct Server {
     /// Warns of peers that were refused as followers.
     pub(crate) refused_follower_log: SeldomWarning,
     pub(crate) verbosity: Verbosity,
-    pub(crate) cache: Box<dyn CacheControl>,
+    pub(crate) cache: erased::Cache,
     /// Connections that are to be closed because memory is short.
     pub(crate) shedding: Shedding,
     pub(crate) shed_log: SeldomWarning,
@@ -105,7 +106,7 @@ impl Server {
         options: Options,
         settings: Settings,
         Guards { passwords, tokens, tls, node_tls }: Guards,
-        cache: &impl Cache,
+        cache: erased::Cache,
         life: LifeCycle,
         verbosity: Verbosity,
         start: Start,
@@ -120,7 +121,9 @@ impl Server {
             options.suboptions.watcher_logbuf_size,
         ));
         let evictions = Arc::clone(&log);
-        cache.observe_evictions(Box::new(move |evicted| evictions.note_eviction(evicted)));
+        cache
+            .control()
+            .observe_evictions(Box::new(move |evicted| evictions.note_eviction(evicted)));
         log.set_prefixes(options.prefix_delimiter.is_some());
         Self {
             log,
@@ -140,9 +143,9 @@ impl Server {
             tls,
             node_tls,
             gate: Gate::default(),
-            controls: Controls::new(&options.suboptions, cache.flash_settings()),
+            controls: Controls::new(&options.suboptions, cache.control().flash_settings()),
             last_seen: (0..options.threads).map(|_| clock.now().0.into()).collect(),
-            cache: Box::new(cache.clone()),
+            cache,
             shedding: Shedding::default(),
             shed_log: SeldomWarning::default(),
             replication: ReplicationStatus::new(
@@ -232,20 +235,25 @@ impl Server {
         }
     }
 
+    /// The operations on the cache as a whole.
+    pub(crate) fn control(&self) -> &dyn CacheControl {
+        self.cache.control()
+    }
+
     pub(crate) fn gauges(&self) -> Gauges {
-        self.cache.gauges()
+        self.control().gauges()
     }
 
     pub(crate) fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
-        self.cache.miss_ratio_curve()
+        self.control().miss_ratio_curve()
     }
 
     pub(crate) fn flash_gauges(&self) -> Option<FlashGauges> {
-        self.cache.flash_gauges()
+        self.control().flash_gauges()
     }
 
     pub(crate) fn flash_pages(&self) -> Vec<FlashPage> {
-        self.cache.flash_pages()
+        self.control().flash_pages()
     }
 
     pub(crate) fn verbosity(&self) -> u32 {
@@ -253,7 +261,7 @@ impl Server {
     }
 
     pub(crate) fn reset(&self) {
-        self.cache.reset_counters();
+        self.control().reset_counters();
         self.prefixes.reset();
         self.counters.iter().for_each(|counters| counters.reset());
         self.connections.reset();

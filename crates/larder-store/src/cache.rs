@@ -53,12 +53,15 @@ pub trait CacheControl: Send + Sync {
 }
 
 /// A cache that makes a handle for each thread.
-pub trait Cache: CacheControl + Clone + 'static {
+pub trait Cache: Clone + Send + Sync + 'static {
     /// The handle of a thread, made and used on that thread.
     type Engine: Engine + Send + 'static;
 
     /// Makes a handle for the thread that calls.
     fn engine(&self) -> Self::Engine;
+
+    /// The operations on the cache as a whole. A cache that wraps another one returns that of the inner one.
+    fn control(&self) -> &dyn CacheControl;
 }
 
 impl Cache for crate::segment::Cache {
@@ -66,6 +69,10 @@ impl Cache for crate::segment::Cache {
 
     fn engine(&self) -> Self::Engine {
         self.handle()
+    }
+
+    fn control(&self) -> &dyn CacheControl {
+        self
     }
 }
 

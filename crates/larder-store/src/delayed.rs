@@ -8,11 +8,9 @@
 //! own within two milliseconds, in any order.
 
 use crate::cache::CacheControl;
-use crate::segment::MissRatioCurve;
 use crate::{
-    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges,
-    HashedKey, Item, Lease, LimitRefused, Lookup, Now, Overheld, Refusal, Seconds, Tag, Updated,
-    WalkPlace, WalkState, Wanted,
+    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lease,
+    Lookup, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -134,31 +132,9 @@ impl<C: crate::cache::Cache> crate::cache::Cache for Cache<C> {
     fn engine(&self) -> Self::Engine {
         Handle::new(self.cache.engine(), Arc::clone(&self.storage))
     }
-}
 
-impl<C: crate::cache::Cache> CacheControl for Cache<C> {
-    fn gauges(&self) -> Gauges {
-        self.cache.gauges()
-    }
-
-    fn reset_counters(&self) {
-        self.cache.reset_counters();
-    }
-
-    fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
-        self.cache.miss_ratio_curve()
-    }
-
-    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
-        self.cache.set_limit(bytes)
-    }
-
-    fn set_cas_epoch(&self, epoch: u32) {
-        self.cache.set_cas_epoch(epoch);
-    }
-
-    fn observe_evictions(&self, observer: EvictionObserver) {
-        self.cache.observe_evictions(observer);
+    fn control(&self) -> &dyn CacheControl {
+        self.cache.control()
     }
 }
 

@@ -8,7 +8,7 @@
 //! | `dashmap` | no | a concurrent map: it refuses stores when it is full |
 //! | [`delayed`] | as the engine behind it | for tests: any engine, with answers that are late at random |
 //!
-//! `moka` and `dashmap` are features of that name, on by default.
+//! [`erased::Cache`] hides which of them a cache has. `moka` and `dashmap` are features of that name, on by default.
 
 #[macro_use]
 mod strict;
@@ -18,6 +18,7 @@ pub mod cache;
 pub mod dashmap;
 pub mod delayed;
 mod engine;
+pub mod erased;
 pub mod eviction;
 mod flash;
 pub mod journal;

@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use larder_operations::Counters;
-use larder_store::cache::Cache;
+use larder_store::erased;
 use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::pin::pin;
@@ -136,10 +136,10 @@ impl WebServer {
     ///
     /// # Errors
     /// The system has no thread or event queue for it.
-    pub fn start<C: Cache + Send>(
+    pub fn start(
         listeners: Vec<WebListener>,
         config: WebConfig,
-        cache: &C,
+        cache: &erased::Cache,
         view: Arc<dyn ServerView>,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {

@@ -57,27 +57,9 @@ impl<C: Cache> Cache for HookedCache<C> {
     fn engine(&self) -> Self::Engine {
         Hooked { engine: self.cache.engine(), role: self.role }
     }
-}
 
-impl<C: Cache> CacheControl for HookedCache<C> {
-    fn gauges(&self) -> Gauges {
-        self.cache.gauges()
-    }
-
-    fn reset_counters(&self) {
-        self.cache.reset_counters();
-    }
-
-    fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
-        self.cache.set_limit(bytes)
-    }
-
-    fn set_cas_epoch(&self, epoch: u32) {
-        self.cache.set_cas_epoch(epoch);
-    }
-
-    fn observe_evictions(&self, observer: EvictionObserver) {
-        self.cache.observe_evictions(observer);
+    fn control(&self) -> &dyn CacheControl {
+        self.cache.control()
     }
 }
 

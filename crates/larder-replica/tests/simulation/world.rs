@@ -7,7 +7,7 @@
 use crate::hooked::{Hooked, HookedCache, Role, set_hook};
 use crate::seeds::Random;
 use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Sender, Step, StreamError, Succession};
-use larder_store::cache::{Cache, CacheControl};
+use larder_store::cache::Cache;
 use larder_store::journal::{Journaled, JournaledCache, Journals};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags,
@@ -525,7 +525,7 @@ impl<C: Cache> World<C> {
         let apart = apart * self.leaders.get();
         for follower in followers.iter_mut() {
             let now = self.now(&follower.process);
-            assert_eq!(follower.process.cache.gauges().evictions, 0, "there is room");
+            assert_eq!(follower.process.cache.control().gauges().evictions, 0, "there is room");
             for number in 0..KEYS {
                 let expected = get(&mut handle, number, self.now(&leader), &self.complete);
                 let found = get(&mut follower.reader, number, now, &self.complete);
@@ -549,7 +549,7 @@ impl<C: Cache> Process<C> {
     fn new(cache: C, boot: u64, clock: usize, journals_len: usize) -> Self {
         let journals = Journals::new(journals_len, WRITERS);
         let hooked = HookedCache { cache, role: Role::Writer };
-        let cache = JournaledCache::new(hooked, Arc::clone(&journals));
+        let cache = JournaledCache::new(hooked, Some(Arc::clone(&journals)));
         let writers = (0..WRITERS).map(|_| Some(cache.engine())).collect();
         let links = (0..FOLLOWERS).map(|_| None).collect();
         let (writers, links) = (RefCell::new(writers), RefCell::new(links));
@@ -565,7 +565,7 @@ impl<C: Cache> Process<C> {
 impl<C: Cache> Follower<C> {
     fn new(process: Rc<Process<C>>) -> Self {
         let hooked = HookedCache { cache: process.plain(), role: Role::Applier };
-        let cache = JournaledCache::new(hooked, Arc::clone(&process.journals));
+        let cache = JournaledCache::new(hooked, Some(Arc::clone(&process.journals)));
         Self {
             applier: Applier::of_member(cache.engine(), Arc::clone(&process.journals)),
             reader: process.plain().engine(),

@@ -7,7 +7,7 @@ use crate::server::Server;
 use larder_operations::{Counters, OpContext};
 use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
 use larder_session::{Context, Conversation, Next, Session, Settings};
-use larder_store::Engine;
+use larder_store::erased;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -33,19 +33,19 @@ const KEPT_LEN_MAX: usize = 4 << 10;
 const ROUTES_MAX: usize = 1 << 20;
 
 /// Handles to the cache for forwarded requests, which connections share.
-pub(crate) struct Answerer<E: Engine> {
+pub(crate) struct Answerer {
     server: Arc<Server>,
     group: Arc<Group>,
     settings: Settings,
     /// Those of conversations with the gateway of another node.
     gateway_settings: Settings,
-    handles: Vec<Mutex<E>>,
+    handles: Vec<Mutex<erased::Handle>>,
     next: AtomicUsize,
 }
 
 /// A client's connection to the other member.
-struct Forwarded<E: Engine> {
-    session: Session<E>,
+struct Forwarded {
+    session: Session<erased::Handle>,
     /// It is not a client's, but the gateway's, which asks for those of HTTP and gRPC.
     is_gateway: bool,
     /// Requests in order, as they were passed: those of each for themselves.
@@ -79,8 +79,12 @@ enum State {
     Over,
 }
 
-impl<E: Engine> Answerer<E> {
-    pub(crate) fn new(server: &Arc<Server>, group: &Arc<Group>, handles: Vec<E>) -> Self {
+impl Answerer {
+    pub(crate) fn new(
+        server: &Arc<Server>,
+        group: &Arc<Group>,
+        handles: Vec<erased::Handle>,
+    ) -> Self {
         let settings = Settings { output_max: OUTPUT_MAX, ..server.settings.clone() };
         Self {
             server: Arc::clone(server),
@@ -101,7 +105,7 @@ impl<E: Engine> Answerer<E> {
         else {
             return Err(io::Error::other("there is no handle"));
         };
-        let mut all: HashMap<u64, Forwarded<E>> = HashMap::new();
+        let mut all: HashMap<u64, Forwarded> = HashMap::new();
         let (mut input, mut bytes, mut out) = (Vec::new(), vec![0; READ_LEN], Vec::new());
         let (mut beaten, mut beats) = (Instant::now(), 0);
         let (woken, mut woken_routes) = (Arc::new(Woken::new()?), VecDeque::new());
@@ -164,8 +168,8 @@ impl<E: Engine> Answerer<E> {
     fn take(
         &self,
         frame: &Frame<'_>,
-        all: &mut HashMap<u64, Forwarded<E>>,
-        cache: (&mut E, &Counters),
+        all: &mut HashMap<u64, Forwarded>,
+        cache: (&mut erased::Handle, &Counters),
         woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
@@ -216,8 +220,8 @@ impl<E: Engine> Answerer<E> {
     }
 
     /// Ends a conversation in which nothing more is answered: what comes of it later is dropped.
-    fn forget_if_over(&self, route: u64, all: &mut HashMap<u64, Forwarded<E>>) {
-        let is_over = |of: &Forwarded<E>| of.state == State::Over;
+    fn forget_if_over(&self, route: u64, all: &mut HashMap<u64, Forwarded>) {
+        let is_over = |of: &Forwarded| of.state == State::Over;
         if all.get(&route).is_some_and(is_over)
             && let Some(mut conversation) = all.remove(&route)
         {
@@ -229,8 +233,8 @@ impl<E: Engine> Answerer<E> {
     fn answer(
         &self,
         route: u64,
-        conversation: &mut Forwarded<E>,
-        (engine, counters): (&mut E, &Counters),
+        conversation: &mut Forwarded,
+        (engine, counters): (&mut erased::Handle, &Counters),
         woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) {

@@ -20,16 +20,24 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, PoisonError};
 
-/// Serves until the server's life cycle comes to its end; `wakeups` is the other end of its waker.
+/// The sockets of clients, and the other end of the life cycle's waker.
+pub struct Sockets {
+    /// TCP and Unix sockets.
+    pub listeners: Vec<Listener>,
+    /// UDP sockets.
+    pub udp: Vec<UdpSocket>,
+    /// Becomes readable when the phase of the life cycle changes.
+    pub wakeups: UnixStream,
+}
+
+/// Serves until the end of the server's life cycle.
 ///
 /// # Errors
 /// The system has no threads or event queues for it.
 pub fn run<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
-    listeners: Vec<Listener>,
-    udp: Vec<UdpSocket>,
-    wakeups: UnixStream,
+    Sockets { listeners, udp, wakeups }: Sockets,
 ) -> io::Result<()> {
     let threads = server.options.threads;
     match server.options.runtime {

@@ -297,6 +297,9 @@ impl Options {
             EngineKind::Dashmap if !cfg!(feature = "dashmap") => {
                 refuse("--engine dashmap: larderd was built without the feature dashmap")
             }
+            EngineKind::Delayed if !cfg!(feature = "delayed") => refuse(
+                "--engine delayed: larderd was built without the feature delayed, which is for tests",
+            ),
             EngineKind::Moka if !cfg!(feature = "moka") => {
                 refuse("--engine moka: larderd was built without the feature moka")
             }

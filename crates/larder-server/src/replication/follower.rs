@@ -4,8 +4,7 @@ use crate::cluster::{Group, boot_millis};
 use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
 use crate::server::Server;
 use larder_replica::{Applier, HelloMember, Member, Millis, Process, Purpose, Role, Welcomed};
-use larder_store::cache::CacheControl;
-use larder_store::{Engine, Now};
+use larder_store::{Now, erased};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,7 +67,7 @@ impl Follower {
     }
 
     /// Follows the server at this address until the end.
-    pub(super) fn follow_always<E: Engine>(&self, address: &str, engine: E) {
+    pub(super) fn follow_always(&self, address: &str, engine: erased::Handle) {
         let mut applier = Applier::new(engine);
         let (mut pause, mut last_error) = (PAUSE_MIN, String::new());
         while !self.stop.is_set() {
@@ -80,7 +79,7 @@ impl Follower {
     }
 
     /// Follows whoever leads the group, and has this server lead when it is to.
-    pub(super) fn take_part<E: Engine>(&self, group: &Group, cache: &impl CacheControl, engine: E) {
+    pub(super) fn take_part(&self, group: &Group, engine: erased::Handle) {
         let mut applier = match group.journals() {
             Some(journals) => Applier::of_member(engine, Arc::clone(journals)),
             None => Applier::new(engine),
@@ -101,7 +100,7 @@ impl Follower {
                             continue;
                         }
                         let succession = applier.succeed().filter(|_| !begins_empty);
-                        cache.set_cas_epoch(*epoch);
+                        self.server.control().set_cas_epoch(*epoch);
                         if *begins_empty {
                             applier.flush(self.server.clock.moment().into());
                         }
@@ -130,9 +129,9 @@ impl Follower {
     }
 
     /// Follows until the connection ends; whether there was one.
-    fn follow_noting_errors<E: Engine>(
+    fn follow_noting_errors(
         &self,
-        applier: &mut Applier<E>,
+        applier: &mut Applier<erased::Handle>,
         leader: &Leader<'_>,
         last_error: &mut String,
     ) -> bool {
@@ -157,9 +156,9 @@ impl Follower {
     }
 
     /// Connects, and follows until the connection ends.
-    fn follow<E: Engine>(
+    fn follow(
         &self,
-        applier: &mut Applier<E>,
+        applier: &mut Applier<erased::Handle>,
         leader: &Leader<'_>,
         has_begun: &mut bool,
     ) -> Result<std::convert::Infallible, io::Error> {
@@ -204,9 +203,9 @@ impl Follower {
     }
 
     /// Stores what has come, and acknowledges it.
-    fn take<E: Engine>(
+    fn take(
         &self,
-        applier: &mut Applier<E>,
+        applier: &mut Applier<erased::Handle>,
         leader: &Leader<'_>,
         mut stream: &PeerStream,
         bytes: &[u8],
@@ -233,7 +232,7 @@ impl Follower {
         stream.write_all(&out)
     }
 
-    fn dial<E: Engine>(&self, applier: &Applier<E>, leader: &Leader<'_>) -> io::Result<Dialed> {
+    fn dial(&self, applier: &Applier<erased::Handle>, leader: &Leader<'_>) -> io::Result<Dialed> {
         let purpose = Purpose::Follow(applier.position());
         match leader {
             Leader::At(address) => {

@@ -21,7 +21,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How often it is looked whether batches have ended.
 const LOOKS: Duration = Duration::from_millis(1);
 
-impl<C: Cache + Send + Sync> Leader<C> {
+impl Leader {
     /// Gives slots to the group of this name.
     pub(super) fn give(
         &self,
@@ -43,11 +43,11 @@ impl<C: Cache + Send + Sync> Leader<C> {
             group.topology.look_soon();
             return refuse("these slots are not to move there, as far as this node knows");
         }
-        if self.cache.journals().flush_pends(self.server.clock.now()) {
+        if self.cache.journals.flush_pends(self.server.clock.now()) {
             return refuse("a flush is still to come");
         }
         let (has_asked, mut has_given) = (AtomicBool::new(false), false);
-        let bell = self.cache.journals().bell();
+        let bell = self.cache.journals.bell();
         let ended = std::thread::scope(|scope| {
             let reader = std::thread::Builder::new().name("acks".to_owned());
             let reader = reader.spawn_scoped(scope, || {
@@ -74,8 +74,8 @@ impl<C: Cache + Send + Sync> Leader<C> {
         leadership: u32,
         (has_asked, has_given): (&AtomicBool, &mut bool),
     ) -> io::Result<()> {
-        let journals = self.cache.journals();
-        let (engine, slots) = (self.cache.inner().engine(), wanted.slots.clone());
+        let journals = &self.cache.journals;
+        let (engine, slots) = (self.cache.plain.engine(), wanted.slots.clone());
         let mut sender = Sender::of_slots(engine, Arc::clone(journals), slots);
         let alarm = Arc::new(Alarm::new(journals.bell()));
         let waker = Waker::from(Arc::clone(&alarm));

@@ -10,8 +10,8 @@ use larder_replica::{
     Reached, Sender, Step, Welcomed, is_near,
 };
 use larder_store::cache::Cache;
-use larder_store::journal::{Bell, Journaled, JournaledCache, Journals};
-use larder_store::{Engine, Now};
+use larder_store::journal::{Bell, Journals};
+use larder_store::{Now, erased};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,9 +44,9 @@ struct FollowingMember<'g> {
 }
 
 /// The group that this server is a member of, and what answers requests of other members.
-struct Membership<C: Cache> {
+struct Membership {
     group: Arc<Group>,
-    answerer: Answerer<Journaled<C::Engine>>,
+    answerer: Answerer,
 }
 
 /// A peer that was admitted, and since which epoch this server leads.
@@ -56,34 +56,45 @@ struct Greeted {
     leadership: u32,
 }
 
+/// The cache of a server that has followers.
+pub struct ReplicatedCache {
+    /// Its handles append their changes to the journals.
+    pub journaled: erased::Cache,
+    /// Its handles keep no journals: for readers.
+    pub plain: erased::Cache,
+    /// The journals that followers are sent.
+    pub journals: Arc<Journals>,
+}
+
 /// What all connections share.
-pub(super) struct Leader<C: Cache> {
+pub(super) struct Leader {
     pub(super) server: Arc<Server>,
-    pub(super) cache: JournaledCache<C>,
+    pub(super) cache: ReplicatedCache,
     credentials: Credentials,
     boot: u64,
     /// The group that this server is a member of, if it is one.
-    membership: Option<Membership<C>>,
+    membership: Option<Membership>,
     pub(super) stop: Arc<Stop>,
     greeting: AtomicUsize,
     moves: AtomicUsize,
 }
 
-impl<C: Cache + Send + Sync> Leader<C> {
+impl Leader {
     pub(super) fn new(
         server: &Arc<Server>,
-        cache: &JournaledCache<C>,
+        cache: ReplicatedCache,
         credentials: Credentials,
         stop: &Arc<Stop>,
     ) -> Self {
         let membership = server.group.as_ref().map(|group| {
-            let handles = (0..server.options.answerers()).map(|_| cache.engine()).collect();
+            let handles =
+                (0..server.options.answerers()).map(|_| cache.journaled.engine()).collect();
             Membership { group: Arc::clone(group), answerer: Answerer::new(server, group, handles) }
         });
         let boot = server.group.as_ref().map_or_else(rand::random, |group| group.me().boot);
         Self {
             server: Arc::clone(server),
-            cache: cache.clone(),
+            cache,
             credentials,
             boot,
             membership,
@@ -168,14 +179,14 @@ impl<C: Cache + Send + Sync> Leader<C> {
                 return refuse(&"it is no member of this cluster");
             }
         };
-        let journals = self.cache.journals();
+        let journals = &self.cache.journals;
         let status = Arc::new(FollowerStatus::new(name, address.to_owned()));
         if !self.server.replication.add(Arc::clone(&status), FOLLOWERS_MAX) {
             let _ = refuse_peer(&stream, "it has as many followers as it may have");
             return refuse(&"there are as many as there may be");
         }
         // It only reads, so it has no journal.
-        let engine = self.cache.inner().engine();
+        let engine = self.cache.plain.engine();
         let succession = member.as_ref().and(self.group()).and_then(Group::succession);
         let (position, succession) = (position.as_ref(), succession.as_deref());
         let journals_read = Arc::clone(journals);
@@ -244,7 +255,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
     /// Sends until the connection ends, while another thread reads what is acknowledged.
     fn stream(
         &self,
-        sender: Sender<C::Engine>,
+        sender: Sender<erased::Handle>,
         journals: &Arc<Journals>,
         stream: &PeerStream,
         status: &FollowerStatus,
@@ -271,7 +282,7 @@ impl<C: Cache + Send + Sync> Leader<C> {
 
     fn send(
         &self,
-        mut sender: Sender<C::Engine>,
+        mut sender: Sender<erased::Handle>,
         journals: &Arc<Journals>,
         mut stream: &PeerStream,
         status: &FollowerStatus,
@@ -355,8 +366,8 @@ pub(super) fn refuse_peer(mut stream: &PeerStream, reason: &str) -> io::Result<(
 }
 
 /// Notes what a sender has done, and how long it is going to rest.
-fn note<E: Engine>(
-    sender: &Sender<E>,
+fn note(
+    sender: &Sender<erased::Handle>,
     status: &FollowerStatus,
     clock: &Clock,
     sent_bytes: u64,

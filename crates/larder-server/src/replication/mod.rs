@@ -19,7 +19,8 @@ use crate::server::Server;
 use larder_etcd::EtcdSettings;
 use larder_replica::{Addresses, Applier};
 use larder_store::cache::Cache;
-use larder_store::journal::JournaledCache;
+use larder_store::erased;
+pub use leader::ReplicatedCache;
 pub(crate) use status::{FollowerStatus, LinkShown, ReplicationStatus};
 use std::io;
 use std::net::TcpListener;
@@ -38,9 +39,9 @@ impl Replication {
     ///
     /// # Errors
     /// The system has no thread for it.
-    pub fn follow<C: Cache>(
+    pub fn follow(
         server: &Arc<Server>,
-        cache: &C,
+        cache: &erased::Cache,
         credentials: Credentials,
     ) -> io::Result<Self> {
         let mut replication = Self { stop: Arc::new(Stop::new()?), threads: Vec::new() };
@@ -59,10 +60,10 @@ impl Replication {
     ///
     /// # Errors
     /// The system has no thread for it.
-    pub fn take_part<C: Cache>(
+    pub fn take_part(
         &mut self,
         server: &Arc<Server>,
-        cache: &C,
+        cache: &erased::Cache,
         credentials: Credentials,
         etcd: &EtcdSettings,
         addresses: &Addresses,
@@ -90,7 +91,6 @@ impl Replication {
             let (of_map, server, stop) =
                 (Arc::clone(&keeper), Arc::clone(server), Arc::clone(&self.stop));
             let of_keeper = credentials.clone();
-            let cache = cache.clone();
             let taker = taking::Taker {
                 server: Arc::clone(&server),
                 group: Arc::clone(&group),
@@ -101,12 +101,12 @@ impl Replication {
                 state: taking::TakerState::default(),
             };
             self.spawn("map", move || of_map.keep(&server.ways, &of_keeper, &stop))?;
-            self.spawn("mover", move || taker.run(&cache))?;
+            self.spawn("mover", move || taker.run())?;
         }
         let (server, cache, stop) = (Arc::clone(server), cache.clone(), Arc::clone(&self.stop));
         self.spawn("follower", move || {
             let follower = follower::Follower::new(server, credentials, stop);
-            follower.take_part(&group, &cache, cache.engine());
+            follower.take_part(&group, cache.engine());
         })
     }
 
@@ -114,16 +114,16 @@ impl Replication {
     ///
     /// # Errors
     /// The system has no thread for it.
-    pub fn lead<C: Cache + Send + Sync>(
+    pub fn lead(
         &mut self,
         server: &Arc<Server>,
-        cache: &JournaledCache<C>,
+        cache: ReplicatedCache,
         credentials: Credentials,
         listeners: Vec<TcpListener>,
     ) -> io::Result<()> {
-        server.replication.set_journals(cache.journals());
+        server.replication.set_journals(&cache.journals);
         if let Some(group) = &server.group {
-            group.set_journals(cache.journals());
+            group.set_journals(&cache.journals);
         }
         let leader = leader::Leader::new(server, cache, credentials, &self.stop);
         self.spawn("leader", move || leader.accept(&listeners))

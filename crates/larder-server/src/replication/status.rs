@@ -2,7 +2,7 @@
 
 use crate::cluster::boot_millis;
 use larder_replica::{Applier, ApplierCounts, Millis, Reached, SenderCounts};
-use larder_store::Engine;
+use larder_store::erased;
 use larder_store::journal::Journals;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -249,7 +249,7 @@ impl LinkStatus {
     }
 
     /// Notes what an applier has done, and what it was told. `bytes` have come since the last call.
-    pub(super) fn note<E: Engine>(&self, applier: &Applier<E>, bytes: usize) {
+    pub(super) fn note(&self, applier: &Applier<erased::Handle>, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(behind) = applier.behind_millis() {
             state.heard = Some(Instant::now());

@@ -10,8 +10,7 @@ use crate::server::Server;
 use larder_replica::{
     Applier, EPOCH_MAX, Frame, HelloMember, Move, Process, Purpose, Revision, SlotSet,
 };
-use larder_store::cache::CacheControl;
-use larder_store::{Change, Engine, HashedKey, Now, WalkState};
+use larder_store::{Change, Engine, HashedKey, Now, WalkState, erased};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::task::Waker;
@@ -46,13 +45,13 @@ const ITEMS_AHEAD: usize = 1000;
 /// Items that are looked at in one batch.
 const WALK_ITEMS: usize = 256;
 
-pub(super) struct Taker<E: Engine> {
+pub(super) struct Taker {
     pub(super) server: Arc<Server>,
     pub(super) group: Arc<Group>,
     pub(super) keeper: Arc<MapKeeper>,
     pub(super) credentials: Credentials,
     pub(super) stop: Arc<Stop>,
-    pub(super) applier: Applier<E>,
+    pub(super) applier: Applier<erased::Handle>,
     pub(super) state: TakerState,
 }
 
@@ -69,9 +68,9 @@ fn fail(why: &str) -> io::Error {
     io::Error::other(why.to_owned())
 }
 
-impl<E: Engine> Taker<E> {
+impl Taker {
     /// Does what there is to do while this server leads, until the end.
-    pub(super) fn run(mut self, cache: &impl CacheControl) {
+    pub(super) fn run(mut self) {
         let (mut seen, mut cleaned, mut last_error) = (None, None, String::new());
         while !self.stop.is_set() {
             self.group.topology.wait(LOOKS);
@@ -93,7 +92,7 @@ impl<E: Engine> Taker<E> {
             };
             seen = Some((wanted.clone(), known_since));
             cleaned = None;
-            match self.take(&wanted, leadership, known_since, cache) {
+            match self.take(&wanted, leadership, known_since) {
                 Ok(()) => {
                     let count = wanted.slots.len();
                     self.group.topology.note_taken(count);
@@ -125,13 +124,7 @@ impl<E: Engine> Taker<E> {
     }
 
     /// Takes slots over.
-    fn take(
-        &mut self,
-        wanted: &Move,
-        leadership: u32,
-        known_since: Instant,
-        cache: &impl CacheControl,
-    ) -> io::Result<()> {
+    fn take(&mut self, wanted: &Move, leadership: u32, known_since: Instant) -> io::Result<()> {
         // A flush may have been carried out here, and not yet by the other group.
         let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSHED_WITHIN);
         let (generation, ..) =
@@ -159,7 +152,7 @@ impl<E: Engine> Taker<E> {
         if epoch != leader.record.epoch || epoch > EPOCH_MAX - EPOCHS_LEFT {
             return Err(fail("its epoch is not the one that etcd has, or too late"));
         }
-        let own_epoch = self.raise_epoch(epoch, cache)?;
+        let own_epoch = self.raise_epoch(epoch)?;
         tracing::info!("{} slots of group {} are taken over", wanted.slots.len(), wanted.from);
         self.applier.begin(process.boot);
         let revision = self.follow(&dialed, wanted, leadership, known_since)?;
@@ -191,13 +184,13 @@ impl<E: Engine> Taker<E> {
     }
 
     /// Has this leader's epoch be a later one than that of the other group, so that no CAS value is given twice.
-    fn raise_epoch(&self, other: u32, cache: &impl CacheControl) -> io::Result<u32> {
+    fn raise_epoch(&self, other: u32) -> io::Result<u32> {
         let begun = Instant::now();
         loop {
             let epoch = self.group.leading_epoch();
             let epoch = epoch.ok_or_else(|| fail("this server does not lead any more"))?;
             if epoch > other {
-                cache.set_cas_epoch(epoch);
+                self.server.control().set_cas_epoch(epoch);
                 return Ok(epoch);
             }
             if !self.group.with(|member, _| member.raise_epoch(other + 1)) {

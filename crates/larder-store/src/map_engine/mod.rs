@@ -118,6 +118,10 @@ impl<M: Map> crate::cache::Cache for Cache<M> {
     fn engine(&self) -> Handle<M> {
         self.handle()
     }
+
+    fn control(&self) -> &dyn CacheControl {
+        self
+    }
 }
 
 impl<M: Map> CacheControl for Cache<M> {

@@ -1,0 +1,664 @@
+//! Any cache behind one type, so that code which is generic over the engine is compiled once for all of them.
+//!
+//! A call costs an indirect jump; a lease, an upload, a walk and a read from slower storage cost an allocation
+//! each. The server's workers therefore use the default engine directly, and everything off the path of their
+//! requests uses [`Cache`].
+
+use crate::cache::CacheControl;
+use crate::{
+    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item,
+    Lookup, Now, Overheld, Refusal, Seconds, Tag, Updated, Value, WalkPlace, WalkState, Wanted,
+};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A cache of any engine.
+#[derive(Clone)]
+pub struct Cache(Arc<dyn AnyCache>);
+
+impl Cache {
+    /// Hides the engine of `cache`.
+    pub fn new(cache: impl crate::cache::Cache) -> Self {
+        Self(Arc::new(cache))
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").finish_non_exhaustive()
+    }
+}
+
+impl crate::cache::Cache for Cache {
+    type Engine = Handle;
+
+    fn engine(&self) -> Handle {
+        self.0.any_engine()
+    }
+
+    fn control(&self) -> &dyn CacheControl {
+        self.0.any_control()
+    }
+}
+
+/// [`crate::cache::Cache`] without its associated type.
+trait AnyCache: Send + Sync {
+    fn any_engine(&self) -> Handle;
+    fn any_control(&self) -> &dyn CacheControl;
+}
+
+impl<C: crate::cache::Cache> AnyCache for C {
+    fn any_engine(&self) -> Handle {
+        Handle(Box::new(self.engine()))
+    }
+
+    fn any_control(&self) -> &dyn CacheControl {
+        self.control()
+    }
+}
+
+/// One thread's access to a [`Cache`].
+pub struct Handle(Box<dyn AnyEngine>);
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+/// A lease of any engine.
+pub struct Lease(Box<dyn AnyLease>);
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("len", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        self.0.clone_lease()
+    }
+}
+
+impl crate::Lease for Lease {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn piece(&self, offset: usize) -> &[u8] {
+        self.0.piece(offset)
+    }
+
+    fn may_be_kept(&self) -> bool {
+        self.0.may_be_kept()
+    }
+}
+
+/// [`crate::Lease`] without [`Clone`], which needs a size.
+trait AnyLease: Send {
+    fn clone_lease(&self) -> Lease;
+    fn len(&self) -> usize;
+    fn piece(&self, offset: usize) -> &[u8];
+    fn may_be_kept(&self) -> bool;
+}
+
+impl<L: crate::Lease + Send + 'static> AnyLease for L {
+    fn clone_lease(&self) -> Lease {
+        Lease(Box::new(self.clone()))
+    }
+
+    fn len(&self) -> usize {
+        crate::Lease::len(self)
+    }
+
+    fn piece(&self, offset: usize) -> &[u8] {
+        crate::Lease::piece(self, offset)
+    }
+
+    fn may_be_kept(&self) -> bool {
+        crate::Lease::may_be_kept(self)
+    }
+}
+
+// The box of an upload holds an `Option<E::Upload>`, which the engine empties when it takes the value.
+macro_rules! boxed {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        pub struct $name(Box<dyn Any + Send>);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+boxed! {
+    /// An upload of any engine.
+    Upload;
+    /// A walk of any engine.
+    Walk;
+    /// A read of slower storage of any engine.
+    Fetch;
+    /// An acknowledged position of any engine.
+    Position;
+}
+
+/// A function that is shown an item, or why there is none, and decides.
+type Decide<'d, 'v> = dyn FnMut(Lookup<&Item<'_, Lease>>) -> Change<'v> + 'd;
+
+/// [`Engine`] with its generic functions replaced by references to closures. A closure passes its result to the
+/// caller by a variable that it has captured.
+trait AnyEngine: Send {
+    fn hash(&self, key: &[u8]) -> u64;
+    fn announce(&mut self, hash: u64);
+    fn prefetch_announced(&mut self);
+    fn begin_batch(&mut self, now: Now);
+    fn end_batch(&mut self);
+    fn get(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: &mut dyn FnMut(&Item<'_, Lease>),
+    ) -> Lookup<()>;
+    fn get_recorded(
+        &mut self,
+        key: HashedKey<'_>,
+        read: &mut dyn FnMut(&Item<'_, Lease>) -> Access,
+    ) -> Lookup<()>;
+    fn content(
+        &mut self,
+        key: HashedKey<'_>,
+        read: &mut dyn FnMut(&Content<'_, Lease>),
+    ) -> Lookup<()>;
+    fn update<'v>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: &mut Decide<'_, 'v>,
+    ) -> Result<u64, Refusal>;
+    fn update_unread<'v>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: &mut Decide<'_, 'v>,
+    ) -> Result<u64, Refusal>;
+    fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal>;
+    fn drop_tag(&mut self, name: &[u8]) -> bool;
+    fn has_tags(&self) -> bool;
+    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun;
+    fn deliver(&mut self, fetch: &Fetch) -> Delivery;
+    fn submit(&mut self);
+    #[cfg(unix)]
+    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd>;
+    fn turn_reads(&mut self);
+    fn ack_position(&mut self) -> Option<Position>;
+    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged;
+    fn upload_len_min(&self) -> usize;
+    fn upload(&mut self, len: usize) -> Result<Upload, Refusal>;
+    fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
+    fn overheld(&self) -> Overheld;
+    fn flush(&mut self, at: Option<Seconds>);
+    fn flush_generation(&self) -> u64;
+    fn maintain(&mut self, now: Seconds) -> bool;
+    fn shrink(&mut self) -> bool;
+    fn crawl_soon(&mut self);
+    fn walk(&self) -> Walk;
+    fn walk_from(&self, place: u64) -> Walk;
+    fn walk_place(&self, walk: &Walk) -> WalkPlace;
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        waker: &Waker,
+        visit: &mut dyn FnMut(&[u8], &Item<'_, Lease>),
+    ) -> WalkState;
+    fn gauges(&self) -> Gauges;
+    fn reset_counters(&self);
+}
+
+/// The item with its lease in a box, if it has one.
+fn erase<'a, L: crate::Lease + Send + 'static>(item: &Item<'a, L>) -> Item<'a, Lease> {
+    let &Item { attributes, cas, fetched, accessed, ref value } = item;
+    Item { attributes, cas, fetched, accessed, value: erase_value(value) }
+}
+
+fn erase_value<'a, L: crate::Lease + Send + 'static>(value: &Value<'a, L>) -> Value<'a, Lease> {
+    match value {
+        Value::Whole(bytes) => Value::Whole(bytes),
+        Value::Large(lease) => Value::Large(lease.clone_lease()),
+    }
+}
+
+fn decide_erased<'v, L: crate::Lease + Send + 'static>(
+    found: Lookup<&Item<'_, L>>,
+    decide: &mut Decide<'_, 'v>,
+) -> Change<'v> {
+    match found {
+        Lookup::Hit(item) => decide(Lookup::Hit(&erase(item))),
+        Lookup::Miss => decide(Lookup::Miss),
+        Lookup::Expired => decide(Lookup::Expired),
+        Lookup::Flushed => decide(Lookup::Flushed),
+        Lookup::Pending => decide(Lookup::Pending),
+    }
+}
+
+/// Calls `update` with the engine's own upload in place of the box around it.
+fn with_upload<E: Engine + 'static>(
+    upload: &mut Option<Upload>,
+    update: impl FnOnce(&mut Option<E::Upload>) -> Result<u64, Refusal>,
+) -> Result<u64, Refusal> {
+    let Some(Upload(boxed)) = upload else { return update(&mut None) };
+    let own = boxed.downcast_mut::<Option<E::Upload>>().ok_or(Refusal::WrongUpload)?;
+    let updated = update(own);
+    if own.is_none() {
+        *upload = None;
+    }
+    updated
+}
+
+/// The value in a box that this engine has made.
+fn own<T: 'static>(boxed: &dyn Any) -> &T {
+    boxed.downcast_ref().expect("walks, reads and positions are used with the cache that made them")
+}
+
+impl<E: Engine + Send + 'static> AnyEngine for E {
+    fn hash(&self, key: &[u8]) -> u64 {
+        Engine::hash(self, key)
+    }
+
+    fn announce(&mut self, hash: u64) {
+        Engine::announce(self, hash);
+    }
+
+    fn prefetch_announced(&mut self) {
+        Engine::prefetch_announced(self);
+    }
+
+    fn begin_batch(&mut self, now: Now) {
+        Engine::begin_batch(self, now);
+    }
+
+    fn end_batch(&mut self) {
+        Engine::end_batch(self);
+    }
+
+    fn get(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: &mut dyn FnMut(&Item<'_, Lease>),
+    ) -> Lookup<()> {
+        Engine::get(self, key, access, |item| read(&erase(item)))
+    }
+
+    fn get_recorded(
+        &mut self,
+        key: HashedKey<'_>,
+        read: &mut dyn FnMut(&Item<'_, Lease>) -> Access,
+    ) -> Lookup<()> {
+        Engine::get_recorded(self, key, |item| (read(&erase(item)), ()))
+    }
+
+    fn content(
+        &mut self,
+        key: HashedKey<'_>,
+        read: &mut dyn FnMut(&Content<'_, Lease>),
+    ) -> Lookup<()> {
+        Engine::content(self, key, |content| {
+            let &Content { client_flags, cas, ref value } = content;
+            read(&Content { client_flags, cas, value: erase_value(value) });
+        })
+    }
+
+    fn update<'v>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: &mut Decide<'_, 'v>,
+    ) -> Result<u64, Refusal> {
+        with_upload::<E>(upload, |upload| {
+            let updated =
+                Engine::update(self, key, upload, |found| (decide_erased(found, decide), ()));
+            updated.map(|updated| updated.cas)
+        })
+    }
+
+    fn update_unread<'v>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: &mut Decide<'_, 'v>,
+    ) -> Result<u64, Refusal> {
+        with_upload::<E>(upload, |upload| {
+            let updated = Engine::update_unread(self, key, upload, |found| {
+                (decide_erased(found, decide), ())
+            });
+            updated.map(|updated| updated.cas)
+        })
+    }
+
+    fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
+        Engine::tag(self, name)
+    }
+
+    fn drop_tag(&mut self, name: &[u8]) -> bool {
+        Engine::drop_tag(self, name)
+    }
+
+    fn has_tags(&self) -> bool {
+        Engine::has_tags(self)
+    }
+
+    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+        let mut begun = Vec::new();
+        let result = Engine::fetch(self, wanted, waker, &mut begun);
+        into.extend(begun.into_iter().map(|fetch| Fetch(Box::new(fetch))));
+        result
+    }
+
+    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
+        Engine::deliver(self, own(&*fetch.0))
+    }
+
+    fn submit(&mut self) {
+        Engine::submit(self);
+    }
+
+    #[cfg(unix)]
+    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
+        Engine::poll_reads(self)
+    }
+
+    fn turn_reads(&mut self) {
+        Engine::turn_reads(self);
+    }
+
+    fn ack_position(&mut self) -> Option<Position> {
+        Engine::ack_position(self).map(|position| Position(Box::new(position)))
+    }
+
+    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged {
+        Engine::is_acknowledged(self, own(&*position.0), waker)
+    }
+
+    fn upload_len_min(&self) -> usize {
+        Engine::upload_len_min(self)
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
+        Engine::upload(self, len).map(|upload| Upload(Box::new(Some(upload))))
+    }
+
+    fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        let own = upload.0.downcast_mut::<Option<E::Upload>>().and_then(Option::as_mut);
+        Engine::extend(self, own.ok_or(Refusal::WrongUpload)?, bytes)
+    }
+
+    fn overheld(&self) -> Overheld {
+        Engine::overheld(self)
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        Engine::flush(self, at);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        Engine::flush_generation(self)
+    }
+
+    fn maintain(&mut self, now: Seconds) -> bool {
+        Engine::maintain(self, now)
+    }
+
+    fn shrink(&mut self) -> bool {
+        Engine::shrink(self)
+    }
+
+    fn crawl_soon(&mut self) {
+        Engine::crawl_soon(self);
+    }
+
+    fn walk(&self) -> Walk {
+        Walk(Box::new(Engine::walk(self)))
+    }
+
+    fn walk_from(&self, place: u64) -> Walk {
+        Walk(Box::new(Engine::walk_from(self, place)))
+    }
+
+    fn walk_place(&self, walk: &Walk) -> WalkPlace {
+        Engine::walk_place(self, own(&*walk.0))
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        waker: &Waker,
+        visit: &mut dyn FnMut(&[u8], &Item<'_, Lease>),
+    ) -> WalkState {
+        let own = walk.0.downcast_mut().expect("walks are used with the cache that made them");
+        Engine::walk_on(self, own, items, waker, |key, item| visit(key, &erase(item)))
+    }
+
+    fn gauges(&self) -> Gauges {
+        Engine::gauges(self)
+    }
+
+    fn reset_counters(&self) {
+        Engine::reset_counters(self);
+    }
+}
+
+/// The reason why a closure's result is there.
+const CALLED: &str = "an engine calls the closure of a hit or of an update that it carries out";
+
+impl Engine for Handle {
+    type Lease = Lease;
+    type Upload = Upload;
+    type Walk = Walk;
+    type Fetch = Fetch;
+    type Position = Position;
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.0.hash(key)
+    }
+
+    fn announce(&mut self, hash: u64) {
+        self.0.announce(hash);
+    }
+
+    fn prefetch_announced(&mut self) {
+        self.0.prefetch_announced();
+    }
+
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.0.begin_batch(now.into());
+    }
+
+    fn end_batch(&mut self) {
+        self.0.end_batch();
+    }
+
+    fn get<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: impl FnOnce(&Item<'_, Lease>) -> R,
+    ) -> Lookup<R> {
+        let (mut read, mut result) = (Some(read), None);
+        let found = self.0.get(key, access, &mut |item| {
+            result = read.take().map(|read| read(item));
+        });
+        found.map(|()| result.expect(CALLED))
+    }
+
+    fn get_recorded<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Item<'_, Lease>) -> (Access, R),
+    ) -> Lookup<R> {
+        let (mut read, mut result) = (Some(read), None);
+        let found = self.0.get_recorded(key, &mut |item| {
+            let read = read.take().expect("an engine shows an item once");
+            let (access, shown) = read(item);
+            result = Some(shown);
+            access
+        });
+        found.map(|()| result.expect(CALLED))
+    }
+
+    fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Content<'_, Lease>) -> R,
+    ) -> Lookup<R> {
+        let (mut read, mut result) = (Some(read), None);
+        let found = self.0.content(key, &mut |content| {
+            result = read.take().map(|read| read(content));
+        });
+        found.map(|()| result.expect(CALLED))
+    }
+
+    fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        mut decide: impl FnMut(Lookup<&Item<'_, Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        let mut result = None;
+        let cas = self.0.update(key, upload, &mut |found| {
+            let (change, decided) = decide(found);
+            result = Some(decided);
+            change
+        })?;
+        Ok(Updated { result: result.expect(CALLED), cas })
+    }
+
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        mut decide: impl FnMut(Lookup<&Item<'_, Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        let mut result = None;
+        let cas = self.0.update_unread(key, upload, &mut |found| {
+            let (change, decided) = decide(found);
+            result = Some(decided);
+            change
+        })?;
+        Ok(Updated { result: result.expect(CALLED), cas })
+    }
+
+    fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
+        self.0.tag(name)
+    }
+
+    fn drop_tag(&mut self, name: &[u8]) -> bool {
+        self.0.drop_tag(name)
+    }
+
+    fn has_tags(&self) -> bool {
+        self.0.has_tags()
+    }
+
+    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+        self.0.fetch(wanted, waker, into)
+    }
+
+    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
+        self.0.deliver(fetch)
+    }
+
+    fn submit(&mut self) {
+        self.0.submit();
+    }
+
+    #[cfg(unix)]
+    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
+        self.0.poll_reads()
+    }
+
+    fn turn_reads(&mut self) {
+        self.0.turn_reads();
+    }
+
+    fn ack_position(&mut self) -> Option<Position> {
+        self.0.ack_position()
+    }
+
+    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged {
+        self.0.is_acknowledged(position, waker)
+    }
+
+    fn upload_len_min(&self) -> usize {
+        self.0.upload_len_min()
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
+        self.0.upload(len)
+    }
+
+    fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        self.0.extend(upload, bytes)
+    }
+
+    fn overheld(&self) -> Overheld {
+        self.0.overheld()
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        self.0.flush(at);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        self.0.flush_generation()
+    }
+
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.0.maintain(now)
+    }
+
+    fn shrink(&mut self) -> bool {
+        self.0.shrink()
+    }
+
+    fn crawl_soon(&mut self) {
+        self.0.crawl_soon();
+    }
+
+    fn walk(&self) -> Walk {
+        self.0.walk()
+    }
+
+    fn walk_from(&self, place: u64) -> Walk {
+        self.0.walk_from(place)
+    }
+
+    fn walk_place(&self, walk: &Walk) -> WalkPlace {
+        self.0.walk_place(walk)
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        waker: &Waker,
+        mut visit: impl FnMut(&[u8], &Item<'_, Lease>),
+    ) -> WalkState {
+        self.0.walk_on(walk, items, waker, &mut visit)
+    }
+
+    fn gauges(&self) -> Gauges {
+        self.0.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.0.reset_counters();
+    }
+}
