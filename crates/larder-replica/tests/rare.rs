@@ -27,7 +27,7 @@ impl Node {
             seed: boot,
         });
         let journals = Journals::new(1 << 20, 2);
-        let cache = JournaledCache::new(cache, Some(Arc::clone(&journals)));
+        let cache = JournaledCache::new(cache, Arc::clone(&journals));
         let applier = Applier::of_member(cache.engine(), Arc::clone(&journals));
         Self { boot, cache, journals, applier }
     }

@@ -549,7 +549,7 @@ impl<C: Cache> Process<C> {
     fn new(cache: C, boot: u64, clock: usize, journals_len: usize) -> Self {
         let journals = Journals::new(journals_len, WRITERS);
         let hooked = HookedCache { cache, role: Role::Writer };
-        let cache = JournaledCache::new(hooked, Some(Arc::clone(&journals)));
+        let cache = JournaledCache::new(hooked, Arc::clone(&journals));
         let writers = (0..WRITERS).map(|_| Some(cache.engine())).collect();
         let links = (0..FOLLOWERS).map(|_| None).collect();
         let (writers, links) = (RefCell::new(writers), RefCell::new(links));
@@ -565,7 +565,7 @@ impl<C: Cache> Process<C> {
 impl<C: Cache> Follower<C> {
     fn new(process: Rc<Process<C>>) -> Self {
         let hooked = HookedCache { cache: process.plain(), role: Role::Applier };
-        let cache = JournaledCache::new(hooked, Some(Arc::clone(&process.journals)));
+        let cache = JournaledCache::new(hooked, Arc::clone(&process.journals));
         Self {
             applier: Applier::of_member(cache.engine(), Arc::clone(&process.journals)),
             reader: process.plain().engine(),

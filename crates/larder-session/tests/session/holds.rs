@@ -141,7 +141,7 @@ impl Followed {
         journals.acks().require(FOLLOWER);
         let config =
             dashmap::Config { limit_bytes: 1 << 20, cas: true, classes: classes(), seed: 1 };
-        let cache = JournaledCache::new(dashmap::Cache::new(config), Some(Arc::clone(&journals)));
+        let cache = JournaledCache::new(dashmap::Cache::new(config), Arc::clone(&journals));
         Self { kit: Kit::new(cache.engine(), 1 << 18, classes()), journals }
     }
 

@@ -15,33 +15,25 @@ use std::task::Waker;
 #[derive(Debug)]
 pub struct Journaled<E> {
     engine: E,
-    /// The time of the batch.
-    now: Now,
-    /// `None` if the cache keeps no journals.
-    journal: Option<HandleJournal>,
-}
-
-/// The journal of a handle, and its state in the batch.
-#[derive(Debug)]
-struct HandleJournal {
     journals: Arc<Journals>,
-    /// The number of this journal.
+    /// The number of this handle's journal.
     number: usize,
-    writer: Writer,
+    journal: Writer,
     /// Odd while a batch is under way.
     batches: Arc<AtomicU64>,
-    /// The term in which the batch began.
+    /// The time of the batch, and the term in which it began.
+    now: Now,
     term: u64,
-    /// The batch has written something, and some of it waits for acknowledgements.
+    /// Something was written in this batch, and some of it waits for acknowledgements.
     has_written: bool,
     is_waited_for: bool,
-    /// The end of the journal when it last woke resting readers.
+    /// The end of the journal when it last woke those that rest.
     told_until: u64,
-    /// The end of the last change of this batch that waits for acknowledgements, and the flushes before it.
+    /// Where the last change of this batch that waits for acknowledgements ends, and the flushes before it.
     waits_for: Option<(u64, u64)>,
 }
 
-/// The acknowledgements that answers of a batch wait for: those of the engine, and those of replicas.
+/// What answers of a batch wait for: whatever the engine itself says, and copies.
 #[derive(Debug)]
 pub struct Position<P> {
     engine: Option<P>,
@@ -49,31 +41,17 @@ pub struct Position<P> {
 }
 
 impl<E> Journaled<E> {
-    pub(super) fn new(engine: E, journals: Option<&Arc<Journals>>) -> Self {
-        Self { engine, now: Now::default(), journal: journals.map(HandleJournal::new) }
-    }
-
-    /// Writes a change to the journal, if the cache keeps journals.
-    #[inline]
-    fn note(&mut self, key: HashedKey<'_>, kind: Option<Kind>) {
-        if let Some(journal) = &mut self.journal
-            && let Some(kind) = kind
-        {
-            journal.note(key, kind, self.now);
-        }
-    }
-}
-
-impl HandleJournal {
-    fn new(journals: &Arc<Journals>) -> Self {
+    pub(super) fn new(engine: E, journals: Arc<Journals>) -> Self {
         let (number, Journal { ring, batches }) = journals.take();
-        let writer = Writer::continuing(ring);
-        let told_until = writer.end();
+        let journal = Writer::continuing(ring);
+        let told_until = journal.end();
         Self {
-            journals: Arc::clone(journals),
+            engine,
+            journals,
             number,
-            writer,
+            journal,
             batches,
+            now: Now::default(),
             term: 0,
             has_written: false,
             is_waited_for: false,
@@ -81,64 +59,29 @@ impl HandleJournal {
             waits_for: None,
         }
     }
-
-    fn begin_batch(&mut self) {
-        // `Journals::settle` sees this batch, or the batch sees the state from before that call.
-        let batch = self.batches.load(Ordering::Relaxed) | 1;
-        self.batches.store(batch, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        self.term = self.journals.acks().term();
-        // The last batch may have ended without an answer.
-        self.waits_for = None;
-    }
-
-    fn end_batch(&mut self) {
-        let batch = self.batches.load(Ordering::Relaxed) | 1;
-        self.batches.store(batch.wrapping_add(1), Ordering::Release);
-        if std::mem::take(&mut self.has_written) {
-            // A resting reader must not be overrun.
-            let end = self.writer.end();
-            let is_much = end - self.told_until >= self.writer.capacity() / 4;
-            if std::mem::take(&mut self.is_waited_for) || is_much {
-                self.told_until = end;
-                self.journals.bell().ring();
-            } else {
-                self.journals.bell().ring_softly();
-            }
-        }
-    }
-
-    fn note(&mut self, key: HashedKey<'_>, kind: Kind, now: Now) {
-        self.writer.append(kind, key.bytes, now.in_millis());
-        self.has_written = true;
-        if self.journals.acks().waits_for(kind) {
-            self.is_waited_for = true;
-            let before = self.waits_for.map_or(0, |(_, generation)| generation);
-            self.waits_for = Some((self.writer.end(), before));
-        }
-    }
-
-    /// Notes a flush that has just taken effect.
-    fn note_flush(&mut self, generation: u64) {
-        self.journals.acks().note_flush(generation);
-        if self.journals.acks().waits_for(Kind::Removal) {
-            let offset = self.waits_for.map_or(0, |(offset, _)| offset);
-            self.waits_for = Some((offset, generation));
-        }
-    }
-
-    fn ack_position(&mut self) -> Option<AckPosition> {
-        let (offset, generation) = self.waits_for.take()?;
-        Some(self.journals.acks().position(self.term, (self.number, offset), generation))
-    }
 }
 
-impl Drop for HandleJournal {
+impl<E> Drop for Journaled<E> {
     fn drop(&mut self) {
-        // The handle may be dropped within a batch.
+        // It may be given up within a batch.
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch.wrapping_add(1), Ordering::Release);
         self.journals.give_back(self.number);
+    }
+}
+
+impl<E> Journaled<E> {
+    /// Writes what has changed to the journal.
+    fn note(&mut self, key: HashedKey<'_>, kind: Option<Kind>) {
+        if let Some(kind) = kind {
+            self.journal.append(kind, key.bytes, self.now.in_millis());
+            self.has_written = true;
+            if self.journals.acks().waits_for(kind) {
+                self.is_waited_for = true;
+                let before = self.waits_for.map_or(0, |(_, generation)| generation);
+                self.waits_for = Some((self.journal.end(), before));
+            }
+        }
     }
 }
 
@@ -200,17 +143,31 @@ impl<E: Engine> Engine for Journaled<E> {
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
         self.now = now;
-        if let Some(journal) = &mut self.journal {
-            journal.begin_batch();
-        }
+        // Whoever waits for batches sees this one, or this one sees what was said before: see `Journals::settle`.
+        let batch = self.batches.load(Ordering::Relaxed) | 1;
+        self.batches.store(batch, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.term = self.journals.acks().term();
+        // The last batch may have had nobody to answer.
+        self.waits_for = None;
         self.engine.begin_batch(now);
     }
 
     #[inline]
     fn end_batch(&mut self) {
         self.engine.end_batch();
-        if let Some(journal) = &mut self.journal {
-            journal.end_batch();
+        let batch = self.batches.load(Ordering::Relaxed) | 1;
+        self.batches.store(batch.wrapping_add(1), Ordering::Release);
+        if std::mem::take(&mut self.has_written) {
+            // A reader that rests must not be overrun meanwhile.
+            let end = self.journal.end();
+            let is_much = end - self.told_until >= self.journal.capacity() / 4;
+            if std::mem::take(&mut self.is_waited_for) || is_much {
+                self.told_until = end;
+                self.journals.bell().ring();
+            } else {
+                self.journals.bell().ring_softly();
+            }
         }
     }
 
@@ -291,7 +248,9 @@ impl<E: Engine> Engine for Journaled<E> {
 
     fn ack_position(&mut self) -> Option<Self::Position> {
         let engine = self.engine.ack_position();
-        let copies = self.journal.as_mut().and_then(HandleJournal::ack_position);
+        let copies = self.waits_for.take().map(|(offset, generation)| {
+            self.journals.acks().position(self.term, (self.number, offset), generation)
+        });
         let waits = engine.is_some() || copies.is_some();
         waits.then_some(Position { engine, copies })
     }
@@ -303,10 +262,8 @@ impl<E: Engine> Engine for Journaled<E> {
                 return acknowledged;
             }
         }
-        match (&self.journal, &position.copies) {
-            (Some(journal), Some(copies)) => journal.journals.acks().state_of(copies, waker),
-            _ => Acknowledged::Yes,
-        }
+        let copies = position.copies.as_ref();
+        copies.map_or(Acknowledged::Yes, |position| self.journals.acks().state_of(position, waker))
     }
 
     fn upload_len_min(&self) -> usize {
@@ -325,29 +282,33 @@ impl<E: Engine> Engine for Journaled<E> {
         self.engine.overheld()
     }
 
-    /// Journals do not carry tags, so a cache that keeps journals has none.
-    fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
-        if self.journal.is_some() { Err(Refusal::NoTags) } else { self.engine.tag(name) }
+    /// Journals have no tags yet, so a cache that keeps journals has none.
+    fn tag(&mut self, _name: &[u8]) -> Result<Tag, Refusal> {
+        Err(Refusal::NoTags)
     }
 
-    fn drop_tag(&mut self, name: &[u8]) -> bool {
-        self.journal.is_none() && self.engine.drop_tag(name)
+    fn drop_tag(&mut self, _name: &[u8]) -> bool {
+        false
     }
 
     fn has_tags(&self) -> bool {
-        self.journal.is_none() && self.engine.has_tags()
+        false
     }
 
     fn flush(&mut self, at: Option<Seconds>) {
-        let Some(journal) = &mut self.journal else { return self.engine.flush(at) };
         if let Some(at) = at {
-            journal.journals.note_flush(at);
+            self.journals.note_flush(at);
         }
         self.engine.flush(at);
         if at.is_none() {
-            journal.note_flush(self.engine.flush_generation());
+            let generation = self.engine.flush_generation();
+            self.journals.acks().note_flush(generation);
+            if self.journals.acks().waits_for(Kind::Removal) {
+                let offset = self.waits_for.map_or(0, |(offset, _)| offset);
+                self.waits_for = Some((offset, generation));
+            }
         }
-        journal.journals.bell().ring();
+        self.journals.bell().ring();
     }
 
     fn flush_generation(&self) -> u64 {

@@ -147,7 +147,7 @@ fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
 #[test]
 fn journals_do_not_grow_with_dropped_handles() {
     let journals = Journals::new(1 << 20, 2);
-    let cache = JournaledCache::new(cache(64 * MIB), Some(Arc::clone(&journals)));
+    let cache = JournaledCache::new(cache(64 * MIB), Arc::clone(&journals));
     let stays = cache.engine();
     let mut ends = 0;
     for i in 0..HANDLES {
@@ -174,7 +174,7 @@ fn journals_do_not_grow_with_dropped_handles() {
 fn who_rests_is_woken_before_much_of_a_journal_is_written() {
     const WORDS: u64 = 1 << 13;
     let journals = Journals::new(1 << 16, 1);
-    let cache = JournaledCache::new(cache(64 * MIB), Some(Arc::clone(&journals)));
+    let cache = JournaledCache::new(cache(64 * MIB), Arc::clone(&journals));
     let mut engine = cache.engine();
     let heard = journals.bell().rings();
     let resting = Arc::clone(&journals);

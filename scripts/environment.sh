@@ -1,0 +1,26 @@
+# The environment of scripts/test, scripts/test-long and scripts/check.
+
+# The tests expect binaries in target/. Go's caches are kept in the checkout, too.
+unset CARGO_TARGET_DIR RUSTFLAGS
+export GOCACHE="$PWD/target/go/build" GOMODCACHE="$PWD/target/go/modules" GOFLAGS=-modcacherw
+export GOTOOLCHAIN=local
+
+# All test builds have the same packages and features, so that nothing is compiled twice.
+features=(--workspace --locked --features larder-server/delayed)
+pytest_processes=${PYTEST_PROCESSES:-6}
+
+# Runs cargo test with the duration of each test. The flag is for nightly toolchains alone unless RUSTC_BOOTSTRAP is
+# set, which here applies to the test programs and not to the compiler.
+cargo_test() {
+  local host
+  host=$(rustc -vV | sed -n 's/^host: //p')
+  env "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER=env RUSTC_BOOTSTRAP=1" \
+    RUST_TEST_THREADS="${TEST_THREADS:-8}" \
+    cargo test "$@" -- -Z unstable-options --report-time
+}
+
+install_python() {
+  # An incomplete environment, or one that was copied from another path, is created again.
+  .venv/bin/pip --version >/dev/null 2>&1 || python3 -m venv --clear .venv
+  .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt
+}
