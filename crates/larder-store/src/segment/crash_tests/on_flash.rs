@@ -2,7 +2,7 @@
 //! before each of their stores. The copy of the region is opened with a copy of the device.
 
 use super::*;
-use crate::segment::flash::{reclaim, write};
+use crate::segment::flash_write::{block_writer, page_reclaim};
 use larder_device::Memory;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
@@ -293,11 +293,11 @@ impl Live {
                     oracle.may_miss = oracle.known.keys().cloned().collect();
                 }
             };
-            let empties = reclaim::empty_next(&mut self.handle, flash, may_lose);
+            let empties = page_reclaim::empty_next(&mut self.handle, flash, may_lose);
             if !self.oracle.borrow().may_miss.is_empty() {
                 self.note_evictions();
             }
-            if !write::write_next(&mut self.handle, flash) && !empties {
+            if !block_writer::write_next(&mut self.handle, flash) && !empties {
                 break;
             }
         }
@@ -364,8 +364,8 @@ fn go_on(oracle: &Oracle, cache: &Cache) {
     flash.note_time(NOW);
     let mut may_lose = false;
     for _ in 0..ROUNDS_MAX {
-        let empties = reclaim::empty_next(&mut handle, flash, |lossy| may_lose |= lossy);
-        if !write::write_next(&mut handle, flash) && !empties {
+        let empties = page_reclaim::empty_next(&mut handle, flash, |lossy| may_lose |= lossy);
+        if !block_writer::write_next(&mut handle, flash) && !empties {
             break;
         }
     }
@@ -512,7 +512,7 @@ fn a_process_may_die_while_it_gives_up_flash() {
     let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
     // SAFETY: no other thread uses the region.
     let bytes = unsafe { shared.table().region.bytes(0, len) };
-    let region = restart::begin_file(&file, len).unwrap();
+    let region = region_file::begin_file(&file, len).unwrap();
     // SAFETY: nobody else knows the copy.
     unsafe { region.write(0, bytes) };
     let in_memory = cache.gauges().items - cache.flash_gauges().unwrap().objects_used;
@@ -532,7 +532,7 @@ fn a_process_may_die_while_it_gives_up_flash() {
             unsafe { copy.write(0, bytes) };
             let config = flash_config(ROOMY, &device.copy());
             let (shared, restart) =
-                restart::reuse(config, copy, len, 0, Use::Free).expect("it is no damage");
+                region_file::reuse(config, copy, len, 0, Use::Free).expect("it is no damage");
             assert_ne!(restart, Restart::Cold(None));
             let cache = Cache { shared: Arc::new(shared) };
             check_books(&cache);
@@ -547,7 +547,7 @@ fn a_process_may_die_while_it_gives_up_flash() {
     };
     at_each_store(Some(Box::new(look)));
     let without = Config { flash: None, ..config };
-    restart::reuse(without, region, len, 0, Use::Free).expect("it is no damage");
+    region_file::reuse(without, region, len, 0, Use::Free).expect("it is no damage");
     at_each_store(None);
     assert!(*deaths.borrow() > 100, "{} points of death", deaths.borrow());
 }

@@ -1,0 +1,87 @@
+//! What the cache knows of each of its handles: the state that other handles read, and the state for
+//! writing that a handle leaves here between two batches, so that others can use it when memory is
+//! short.
+
+use super::counters::HandleStats;
+use super::evacuation::Evacuation;
+use crate::eviction::KeepLimit;
+use crate::segment::flash::pages::BUCKETS;
+use crate::segment::memory::cas::CasBlock;
+use crate::segment::memory::epoch::PinSlot;
+use crate::segment::memory::free_lists::FreeLists;
+use crate::segment::memory::handle_block::Block;
+use crate::segment::memory::open_segment::Open;
+use crate::segment::sync::Mutex;
+use std::sync::{Arc, PoisonError};
+
+/// A handle as the other handles see it.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Member {
+    pub(crate) pin: PinSlot,
+    pub(crate) stats: HandleStats,
+    pub(crate) block: Block,
+    idle: Mutex<Option<Box<Writing>>>,
+}
+
+/// The state of a handle for writing. A handle has it for itself from the first write of a batch to the
+/// end of the batch. Otherwise it is with its [`Member`], and other handles may take parts of it.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// The open segments, at most one of each kind.
+    pub(crate) open: Vec<Open>,
+    /// The segments for items that leave for flash: one for each bucket of pages, and one for a large item.
+    pub(crate) leaving: [Option<Open>; BUCKETS + 1],
+    /// The segment that is being emptied.
+    pub(crate) evacuation: Option<Evacuation>,
+    keep_limit: Option<KeepLimit>,
+    pub(crate) cas: CasBlock,
+    pub(crate) free: FreeLists,
+    /// Index words that were taken, less those that were cleared, since the last
+    /// `Shared::count_slots`.
+    pub(crate) slots: isize,
+}
+
+impl Writing {
+    /// The limit on items that the main queue keeps in succession.
+    pub(crate) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
+        self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
+    }
+}
+
+impl Member {
+    pub(crate) fn new(classes: usize, block: Block) -> Self {
+        let stats = HandleStats::new(classes);
+        Self { pin: PinSlot::default(), stats, block, idle: Mutex::default() }
+    }
+
+    /// Takes the state for writing, for the handle that it belongs to.
+    pub(crate) fn take_writing(&self) -> Box<Writing> {
+        self.idle(|idle| idle.take()).unwrap_or_default()
+    }
+
+    /// Leaves the state for writing here until the next batch.
+    pub(crate) fn leave_writing(&self, writing: Box<Writing>) {
+        self.idle(|idle| *idle = Some(writing));
+    }
+
+    /// Lets another handle take parts of the state; `None` if its handle is using it.
+    pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut Writing) -> R) -> Option<R> {
+        self.idle(|idle| idle.as_deref_mut().map(f))
+    }
+
+    fn idle<R>(&self, f: impl FnOnce(&mut Option<Box<Writing>>) -> R) -> R {
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        f(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The pin slot of a member, for the handle that it belongs to.
+#[derive(Debug)]
+pub(crate) struct Own(pub(crate) Arc<Member>);
+
+impl AsRef<PinSlot> for Own {
+    fn as_ref(&self) -> &PinSlot {
+        &self.0.pin
+    }
+}
