@@ -20,7 +20,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use crate::FlashConfig;
-use crate::segment::index::slot::{PLACE_BITS, Slot};
+use crate::segment::index::slot::{LARGE_SPAN, PLACE_BITS, Slot};
 use crate::segment::item::header::{Header, State};
 use crate::segment::memory::header_page::FlashContent;
 use crate::segment::memory::layout::ITEM_HEAD_MAX;
@@ -32,16 +32,13 @@ pub(crate) const CHECKSUM_LEN: usize = 8;
 /// what is left of its last unit.
 pub(crate) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 
-/// The span of large items, whose place says how long they are.
-pub(crate) const LARGE: u8 = 15;
-
 /// The shortest head of a large item in bytes: longer than any record without a value.
 const HEAD_LEN_MIN: usize = 1536;
 
 const _: () = assert!(ITEM_HEAD_MAX + 2 * CHECKSUM_LEN <= HEAD_LEN_MIN);
 
 /// The length of each other span in bytes.
-const SPANS: [u32; LARGE as usize] = [
+const SPANS: [u32; LARGE_SPAN as usize] = [
     512,
     1 << 10,
     3 << 9,
@@ -134,7 +131,7 @@ impl Format {
     }
 
     pub(crate) fn offset_of(&self, slot: Slot) -> u64 {
-        let len_mask = if slot.span() == LARGE { (1 << self.large_bits()) - 1 } else { 0 };
+        let len_mask = if slot.span() == LARGE_SPAN { (1 << self.large_bits()) - 1 } else { 0 };
         (slot.place() & !len_mask) << self.unit_shift
     }
 
@@ -176,7 +173,7 @@ impl Format {
     /// The bytes that an item counts for: those of a large one, or the middle of those that one with its span
     /// may have.
     pub(crate) fn counted_len(&self, slot: Slot) -> usize {
-        if slot.span() == LARGE {
+        if slot.span() == LARGE_SPAN {
             return self.large_len_of(slot);
         }
         let shortest = slot.span().checked_sub(1).map_or(0, span_len);
@@ -185,7 +182,7 @@ impl Format {
 
     /// The bytes that are read first for an item.
     pub(crate) fn read_len(&self, slot: Slot) -> usize {
-        if slot.span() == LARGE { self.head_len } else { span_len(slot.span()) }
+        if slot.span() == LARGE_SPAN { self.head_len } else { span_len(slot.span()) }
     }
 
     pub(crate) fn page_of(&self, slot: Slot) -> usize {
@@ -263,7 +260,7 @@ mod tests {
                 let offset = 3 << block_shift;
                 let pattern = Pattern::new(tag(u64::MAX), 0);
                 let place = format.large_place(offset, len);
-                let slot = Slot::new(pattern, 8, 0).on_flash(place, LARGE);
+                let slot = Slot::new(pattern, 8, 0).on_flash(place, LARGE_SPAN);
                 assert_eq!((format.offset_of(slot), format.counted_len(slot)), (offset, len));
                 let head = HEAD_LEN_MIN as u64;
                 assert_eq!(format.value_extent(slot), (offset + head, len - HEAD_LEN_MIN));

@@ -4,12 +4,12 @@
 use super::device_read::Read;
 use super::large_read::LargeValue;
 use crate::segment::cache::shared::Shared;
-use crate::segment::flash::format::{LARGE, Origin};
+use crate::segment::flash::format::Origin;
 use crate::segment::flash::pending_read::{Asked, Reading};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::flash_reads::Fetch;
 use crate::segment::handle::state::Handle;
-use crate::segment::index::slot::Slot;
+use crate::segment::index::slot::{LARGE_SPAN, Slot};
 use crate::segment::large_value::chain::Upload;
 use crate::segment::sync::{Ordering, fence};
 use crate::{Begun, Delivery, Seconds, Wanted};
@@ -94,7 +94,7 @@ impl Handle {
         let is_refused = is_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
         let extent = flash.format.extent(slot, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
-        let large = (slot.span() == LARGE && !is_refused)
+        let large = (slot.span() == LARGE_SPAN && !is_refused)
             .then(|| self.begin_value(&shared, flash, slot, is_ahead));
         let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
         let take = || flash.take_buffer(shared.table(), len, self.now.secs, is_ahead);

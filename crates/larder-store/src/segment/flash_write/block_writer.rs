@@ -7,10 +7,11 @@ use super::demotion::LARGE_BUCKET;
 use super::large_write::LeavingValue;
 use super::page_reclaim;
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
-use crate::segment::flash::format::{LARGE, Origin, span_of};
+use crate::segment::flash::format::{Origin, span_of};
 use crate::segment::flash::pages::{BUCKETS, Page};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, liveness};
+use crate::segment::index::slot::LARGE_SPAN;
 use crate::segment::item::header::{Header, State};
 use crate::segment::item::record::{OwnedSegment, Record, Witness};
 use crate::segment::memory::table::{SegmentState, Sequence};
@@ -296,7 +297,7 @@ impl Handle {
                 let large_len =
                     record.chain().and_then(|_| flash.format.large_len(record.value_len()));
                 let (on_flash, span) = match large_len {
-                    Some(len) => (flash.format.large_place(offset, len), LARGE),
+                    Some(len) => (flash.format.large_place(offset, len), LARGE_SPAN),
                     None => (flash.format.place_of(offset), span_of(flash.format.len_of(header))),
                 };
                 let slot = place.slot.on_flash(on_flash, span);

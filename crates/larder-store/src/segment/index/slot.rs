@@ -24,6 +24,8 @@ const TIER: u64 = 1 << TIER_SHIFT;
 /// The number of bits of a place on flash.
 pub(crate) const PLACE_BITS: u32 = 37;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+/// The span of large items on flash, whose place says how long they are.
+pub(crate) const LARGE_SPAN: u8 = 15;
 /// The bits of a word that must match a key: tag, tier and growth.
 const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | TIER | GROWTH_MASK << GROWTH_SHIFT;
 /// The number of growth bits.

@@ -11,8 +11,7 @@
 //! reading what is there shows by its checksum or its key that it is something else: a miss.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
-use crate::segment::flash::format::LARGE;
-use crate::segment::index::slot::{LOCATION_BITS, Slot};
+use crate::segment::index::slot::{LARGE_SPAN, LOCATION_BITS, Slot};
 use crate::segment::memory::table::Sequence;
 
 const IS_COPY: u32 = 1 << 31;
@@ -28,7 +27,7 @@ impl FlashCopy {
 
     /// The copy that `slot` refers to, in a page with this sequence; none of a large item.
     pub(crate) fn of(slot: Slot, sequence: Sequence) -> Option<Self> {
-        let is_small = slot.span() != LARGE;
+        let is_small = slot.span() != LARGE_SPAN;
         is_small.then(|| Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | slot.location()))
     }
 
@@ -83,6 +82,6 @@ mod tests {
         assert_eq!(FlashCopy::from_link([FlashCopy::FORGOTTEN, 7]), None);
         assert!(FlashCopy::is_one([FlashCopy::FORGOTTEN, 7]), "it is no chain");
         assert!(!FlashCopy::is_one([1 << 28, u32::MAX]), "a chain");
-        assert_eq!(FlashCopy::of(in_memory.on_flash(9, LARGE), 5), None);
+        assert_eq!(FlashCopy::of(in_memory.on_flash(9, LARGE_SPAN), 5), None);
     }
 }
