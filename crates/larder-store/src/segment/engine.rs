@@ -10,7 +10,8 @@ use super::index::slot::{FREQ_MAX, Slot, tag};
 use super::item::record::{Record, Witness};
 use super::large_value::chain::{ChainLease, Upload};
 use super::memory::epoch::Pinned;
-use super::memory::raw::{CACHE_LINE, Region};
+use super::memory::raw::Region;
+use super::memory::raw::hardware::CACHE_LINE;
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{

@@ -4,6 +4,8 @@
 
 #[cfg(all(any(shuttle, test), not(any(loom, miri))))]
 mod stepped;
+#[cfg(all(any(shuttle, test), not(any(loom, miri))))]
+mod steps;
 
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(crate) use steps::at_each_store;
@@ -24,46 +26,6 @@ pub(crate) use chosen::{
     AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence, wait_a_little,
     wait_for_others,
 };
-
-/// What happens before each step: shuttle's scheduler chooses the next thread.
-#[cfg(shuttle)]
-mod steps {
-    pub(crate) fn before_load() {
-        shuttle::sync::atomic::AtomicBool::new(false).load(std::sync::atomic::Ordering::SeqCst);
-    }
-
-    pub(crate) fn before_store() {
-        before_load();
-    }
-}
-
-/// What happens before each step: a test may look at the region as it would be if the process died there.
-#[cfg(all(test, not(any(loom, shuttle, miri))))]
-mod steps {
-    use std::cell::RefCell;
-
-    thread_local! {
-        static DEATH: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
-    }
-
-    pub(crate) fn before_load() {}
-
-    pub(crate) fn before_store() {
-        // What the test itself does is no step, nor what comes after its end.
-        let _ = DEATH.try_with(|death| {
-            if let Ok(mut death) = death.try_borrow_mut()
-                && let Some(look) = &mut *death
-            {
-                look();
-            }
-        });
-    }
-
-    /// Has `look` called before each store of this thread, until [`None`] is given.
-    pub(crate) fn at_each_store(look: Option<Box<dyn FnMut()>>) {
-        DEATH.with(|death| *death.borrow_mut() = look);
-    }
-}
 
 #[cfg(shuttle)]
 mod scheduled {

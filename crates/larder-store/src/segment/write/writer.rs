@@ -14,7 +14,7 @@ use crate::segment::large_value::builder::Staging;
 use crate::segment::memory::allocator::Queued;
 use crate::segment::memory::free_lists::{self, FreeBlock};
 use crate::segment::memory::open_segment::{Open, lifetime_class};
-use crate::segment::memory::raw::CACHE_LINE;
+use crate::segment::memory::raw::hardware::CACHE_LINE;
 use crate::segment::memory::table::{SegmentState, Sequence, Table};
 use crate::segment::sync::{Ordering, fence, wait_for_others};
 use crate::{Eviction, Expiry, Now, Refusal};

@@ -1,7 +1,7 @@
 //! The region, as words and bytes in mapped memory.
 
+use super::hardware::{CACHE_LINE, prefetch, prefetch_for_write};
 use super::system::Memory;
-use super::{CACHE_LINE, prefetch, prefetch_for_write};
 use crate::segment::index::buckets::BUCKET_SLOTS;
 use crate::segment::memory::header_page::HeaderPage;
 use crate::segment::sync::{AtomicU32, AtomicU64};

@@ -160,7 +160,7 @@ impl Region {
     }
 
     pub(crate) fn prefetch(&self, offset: usize) {
-        super::prefetch(&raw const self.bytes[offset]);
+        super::hardware::prefetch(&raw const self.bytes[offset]);
     }
 
     pub(crate) fn prefetch_range_for_write(&self, _: Range<usize>) {}

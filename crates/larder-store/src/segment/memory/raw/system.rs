@@ -130,8 +130,8 @@ mod allocated {
         /// Allocates `len` bytes of zeroes; `len` is not 0.
         pub(crate) fn new(len: usize) -> io::Result<Self> {
             let refused = || io::Error::from(io::ErrorKind::OutOfMemory);
-            let layout =
-                Layout::from_size_align(len, super::super::page_len()).map_err(|_| refused())?;
+            let layout = Layout::from_size_align(len, super::super::hardware::page_len())
+                .map_err(|_| refused())?;
             assert!(len > 0, "a region has a header page");
             // SAFETY: the layout has a length.
             let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
