@@ -1,6 +1,7 @@
 //! Opening a region in a file: a new one, or the one that an earlier process has left there.
 
-use super::attach::{Attached, Damaged, attach};
+use super::attach::{Attached, attach};
+use super::survey::Damaged;
 use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::Format;
@@ -10,7 +11,7 @@ use crate::segment::memory::header_page::{FlashContent, Foreign, MAGIC, Made};
 use crate::segment::memory::layout::{HEADER_PAGE_LEN, Layout, Shape};
 use crate::segment::memory::raw::Region;
 use crate::segment::memory::raw::hardware::page_len;
-use crate::segment::memory::table::Table;
+use crate::segment::memory::table::{SegmentState, Table};
 use crate::segment::sync::Ordering;
 use std::fmt;
 use std::fs::File;
@@ -270,4 +271,19 @@ fn has_room(region: &Region, layout: &Layout) -> bool {
 fn shape_of(made: &Made) -> Shape {
     let Made { segment_len, segments, blocks, classes, .. } = *made;
     Shape { segment_len, segments, blocks, classes }
+}
+
+impl Shared {
+    /// Has the system map the memory of all items, which takes a while.
+    pub(crate) fn populate(&self) {
+        let (table, layout) = (self.table(), &self.table().layout);
+        let seen = table.header_page().uses.segments_seen.load(Ordering::Relaxed);
+        let is_used = |segment: &u32| {
+            let state = table.entry(*segment).state();
+            !matches!(state, None | Some(SegmentState::Fresh))
+        };
+        for segment in (0..u32::try_from(seen).unwrap_or(0)).filter(is_used) {
+            table.region.populate(layout.start(segment), layout.segment_len);
+        }
+    }
 }
