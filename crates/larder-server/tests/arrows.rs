@@ -72,7 +72,7 @@ const UNSAFE: [&str; 19] = [
     "reclaim/decommission.rs",
     "restart/image.rs",
     "restart/totals.rs",
-    "update/change.rs",
+    "update/value.rs",
     "write/writer.rs",
 ];
 

@@ -2,12 +2,18 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `change` | an update under the lock of its stripe: the decision, the new record, its publication |
+//! | `attempt` | attempts, and what is done about what one of them lacks |
 //! | `assembly` | a large value put together before the update that stores it |
+//! | `value` | the value of an item that is stored |
+//! | `publication` | writing a record, publishing it, and counting it |
+//! | `change` | the item that was found, and the changes that need no new value |
 //!
 //! # Invariants
 //! - An update changes everything or nothing: a panic in the middle of it aborts the process.
 //! - What an update lacks is provided without a lock, then it starts over.
 
-pub(crate) mod assembly;
-pub(crate) mod change;
+mod assembly;
+mod attempt;
+mod change;
+mod publication;
+mod value;
