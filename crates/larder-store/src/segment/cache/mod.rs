@@ -2,20 +2,26 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `shared` | the shared state: its parts, limits, retired memory, totals |
+//! | `setup` | setting up the shared state |
+//! | `gauges` | the totals of the cache |
 //! | `flush` | invalidating all items at once |
+//! | `retirement` | records that die, memory that is retired and used again, leases |
+//! | `memory_limit` | the limit, what follows from it, and segments that are taken within it |
+//! | `shared` | the shared state: its parts, the list of handles, access to records and ghosts |
 //! | `member` | a handle as other handles see it, and what it writes with |
-//! | `evacuation` | a segment that is being emptied |
 //! | `counters` | the counters of a handle |
 //! | `config` | the settings of a cache |
 //!
 //! # Invariants
 //! - The list of members is locked before the idle state of a member, and that before the allocator.
-//! - Retired memory is counted dead completely; `Shared::release` waits for its last lease.
+//! - Retired memory is counted dead completely; `Shared::release` leaves its reuse to its last lease.
 
 pub(crate) mod config;
 pub(crate) mod counters;
-pub(crate) mod evacuation;
-pub(crate) mod flush;
+mod flush;
+mod gauges;
 pub(crate) mod member;
+mod memory_limit;
+mod retirement;
+mod setup;
 pub(crate) mod shared;

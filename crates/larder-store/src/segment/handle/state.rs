@@ -1,6 +1,5 @@
 //! One thread's access to a cache: its state, and what it reads under its pin.
 
-use super::crawl::Crawl;
 use super::flash_reads::Fetching;
 use crate::engine::Liveness;
 use crate::segment::cache::member::{Member, Own, Writing};
@@ -52,6 +51,30 @@ pub(crate) struct Hint {
     pub(crate) buckets: [usize; 2],
     /// An index word with the key's tag.
     pub(crate) word: Option<NonZeroUsize>,
+}
+
+/// How far a handle's search for expired items is; see `reclaim::expiry`.
+#[derive(Debug, Default)]
+pub(crate) struct Crawl {
+    /// The segment to look at next.
+    pub(crate) segment: u32,
+    /// The segment whose records are being read.
+    pub(crate) walk: Option<SegmentWalk>,
+    /// The count of requested searches (`Shared::crawls`) at the last look.
+    pub(crate) begun: u32,
+    /// Pauses are skipped in this round, because an operator has asked for it.
+    pub(crate) at_once: bool,
+}
+
+/// How far the search is in a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentWalk {
+    pub(crate) segment: u32,
+    pub(crate) sequence: u64,
+    /// The next record's offset in the region.
+    pub(crate) at: usize,
+    /// The earliest expiry among the items that have not expired.
+    pub(crate) first_expiry: u32,
 }
 
 impl Handle {

@@ -5,7 +5,7 @@
 //! long; only a write that finds no free segment at all empties a whole one.
 
 use crate::eviction::{Kind, Queue, Verdict};
-use crate::segment::cache::evacuation::{Evacuation, Reason};
+use crate::segment::cache::member::{Evacuation, Reason};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, liveness};

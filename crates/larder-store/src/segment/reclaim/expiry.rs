@@ -7,8 +7,7 @@
 
 use crate::engine::Liveness;
 use crate::segment::cache::shared::Shared;
-use crate::segment::handle::crawl::SegmentWalk;
-use crate::segment::handle::state::{Handle, liveness};
+use crate::segment::handle::state::{Handle, SegmentWalk, liveness};
 use crate::segment::item::header::State;
 use crate::segment::item::record::{Record, Witness};
 use crate::segment::memory::open_segment::Open;

@@ -8,8 +8,7 @@
 //! segments.
 
 use crate::Refusal;
-use crate::segment::cache::evacuation::Evacuation;
-use crate::segment::cache::member::Writing;
+use crate::segment::cache::member::{Evacuation, Writing};
 use crate::segment::cache::shared::Shared;
 use crate::segment::handle::state::Handle;
 use crate::segment::large_value::chain::Upload;
