@@ -5,7 +5,7 @@
 
 use super::cache::shared::Shared;
 use super::index::buckets::Buckets;
-use super::item::record::Witness;
+use super::item::witness::Witness;
 use super::memory::allocator::Use;
 use super::memory::layout::limit_min;
 use super::memory::raw::Region;

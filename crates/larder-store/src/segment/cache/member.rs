@@ -5,7 +5,7 @@
 use super::counters::HandleStats;
 use crate::eviction::{KeepLimit, Queue};
 use crate::segment::flash::pages::BUCKETS;
-use crate::segment::item::record::OwnedSegment;
+use crate::segment::item::witness::OwnedSegment;
 use crate::segment::memory::cas::CasBlock;
 use crate::segment::memory::epoch::PinSlot;
 use crate::segment::memory::free_lists::FreeLists;

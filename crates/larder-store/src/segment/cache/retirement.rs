@@ -117,7 +117,7 @@ impl Shared {
     }
 
     /// How much memory leases and uploads hold above the shares from which slow peers are
-    /// disconnected. The rest up to their limits (half, and `large_value::chain::UPLOAD_SHARE`) is for peers that
+    /// disconnected. The rest up to their limits (half, and `large_value::upload::UPLOAD_SHARE`) is for peers that
     /// do read and send.
     pub(crate) fn overheld(&self) -> Overheld {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);

@@ -8,7 +8,8 @@ use crate::segment::flash::tier::Flash;
 use crate::segment::index::buckets::Index;
 
 use crate::segment::index::slot::{self, Slot};
-use crate::segment::item::record::{Record, Witness};
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::Witness;
 use crate::segment::memory::allocator::Alloc;
 use crate::segment::memory::epoch::Epoch;
 use crate::segment::memory::free_lists::Pool;

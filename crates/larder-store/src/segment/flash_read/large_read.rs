@@ -3,7 +3,7 @@
 
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::add_piece;
-use crate::segment::large_value::chain::Upload;
+use crate::segment::large_value::upload::Upload;
 use crate::segment::memory::table::Table;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -10,7 +10,7 @@ use crate::segment::flash::tier::Flash;
 use crate::segment::handle::flash_reads::Fetch;
 use crate::segment::handle::state::Handle;
 use crate::segment::index::slot::{LARGE_SPAN, Slot};
-use crate::segment::large_value::chain::Upload;
+use crate::segment::large_value::upload::Upload;
 use crate::segment::sync::{Ordering, fence};
 use crate::{Begun, Delivery, Seconds, Wanted};
 use std::sync::Arc;

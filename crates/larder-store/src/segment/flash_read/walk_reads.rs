@@ -18,7 +18,7 @@ use crate::segment::flash::pending_read::{Asked, Reading};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, lend};
 use crate::segment::index::slot::Slot;
-use crate::segment::large_value::chain::ChainLease;
+use crate::segment::large_value::lease::ChainLease;
 use crate::{Item, Seconds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};

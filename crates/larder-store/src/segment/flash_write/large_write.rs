@@ -3,8 +3,9 @@
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::{CHECKSUM_LEN, Origin, add_piece};
 use crate::segment::flash::tier::Flash;
-use crate::segment::item::record::{OwnedSegment, Record, Witness};
-use crate::segment::large_value::chain::ChainLease;
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::{OwnedSegment, Witness};
+use crate::segment::large_value::lease::ChainLease;
 use crate::segment::sync::Ordering;
 use crate::{Expiry, Lease};
 use std::io;

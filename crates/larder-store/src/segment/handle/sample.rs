@@ -2,7 +2,7 @@
 
 use super::state::{Handle, liveness};
 use crate::HashedKey;
-use crate::segment::item::record::Witness;
+use crate::segment::item::witness::Witness;
 use crate::segment::miss_ratio::curve::{Sample, WAITING_MAX};
 use crate::segment::miss_ratio::lru_stack::Extent;
 use crate::segment::sync::Ordering::Relaxed;

@@ -9,7 +9,7 @@ use crate::segment::index::slot::Pattern;
 use crate::segment::item::header::State;
 use crate::segment::item::record::Record;
 use crate::segment::large_value::builder::Staging;
-use crate::segment::large_value::chain::ChainLease;
+use crate::segment::large_value::lease::ChainLease;
 use crate::segment::memory::epoch::{Pin, Pinned};
 use crate::segment::miss_ratio::curve::Sampler;
 use crate::{Item, Now, Value};

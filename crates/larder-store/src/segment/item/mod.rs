@@ -2,7 +2,9 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `record` | reading a published item, and writing one that is not published yet |
+//! | `new_record` | an item that is written |
+//! | `record` | a published item: reading it, changing its attributes |
+//! | `witness` | why published bytes do not change while they are read |
 //! | `flash_copy` | the link of an item in memory that is on flash, too |
 //! | `extension` | the word for what the header has no bits for |
 //! | `header` | the packed first word of an item |
@@ -14,4 +16,6 @@
 pub(crate) mod extension;
 pub(crate) mod flash_copy;
 pub(crate) mod header;
+pub(crate) mod new_record;
 pub(crate) mod record;
+pub(crate) mod witness;

@@ -2,10 +2,11 @@
 //! They are copied before the stripe is locked, so that no other thread waits for the copy, and are
 //! stored only if the old value has not changed.
 
-use super::chain::Upload;
+use super::upload::Upload;
 use crate::NewValue;
 use crate::segment::cache::shared::Shared;
-use crate::segment::item::record::{Record, Witness};
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::Witness;
 use crate::segment::memory::table::{SegmentState, Sequence};
 use crate::segment::sync::Ordering;
 use std::ops::Range;

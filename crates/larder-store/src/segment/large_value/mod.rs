@@ -3,11 +3,13 @@
 //! | file | subject |
 //! |---|---|
 //! | `builder` | values that are put together from an old value and added bytes |
-//! | `chain` | uploads, which fill segments, and leases, which keep them |
+//! | `upload` | values that arrive in pieces, in segments of their own |
+//! | `lease` | readers that keep the segments of a value |
 //!
 //! # Invariants
 //! - The segments of an upload belong to it until its chain is published with an item.
 //! - A lease keeps the chain and the segment of its item, whatever happens to the item.
 
 pub(crate) mod builder;
-pub(crate) mod chain;
+pub(crate) mod lease;
+pub(crate) mod upload;

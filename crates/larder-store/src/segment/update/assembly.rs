@@ -1,9 +1,9 @@
 //! Putting a large value together before the update that stores it.
 
 use crate::segment::handle::state::{Handle, liveness};
-use crate::segment::item::record::Witness;
+use crate::segment::item::witness::Witness;
 use crate::segment::large_value::builder::{Plan, Staging};
-use crate::segment::large_value::chain::Upload;
+use crate::segment::large_value::upload::Upload;
 use crate::{HashedKey, NewValue, Refusal};
 
 impl Handle {

@@ -3,7 +3,8 @@
 
 use super::change::{Shortage, Update};
 use crate::eviction::Queue;
-use crate::segment::item::record::{NewRecord, Record};
+use crate::segment::item::new_record::NewRecord;
+use crate::segment::item::record::Record;
 
 /// The bytes that a typical item takes beside key and value, for its size class.
 const ITEM_HEAD: usize = 16;

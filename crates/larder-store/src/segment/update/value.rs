@@ -3,9 +3,10 @@
 
 use super::change::{Shortage, Update};
 use crate::engine::SPACES;
-use crate::segment::item::record::{Chain, NewRecord, Record};
+use crate::segment::item::new_record::NewRecord;
+use crate::segment::item::record::{Chain, Record};
 use crate::segment::large_value::builder::{Plan, Staging, for_added};
-use crate::segment::large_value::chain::Upload;
+use crate::segment::large_value::upload::Upload;
 use crate::segment::sync::Ordering;
 use crate::{NUMBER_WIDTH_MAX, NewTags, NewValue, Refusal, TAGS_MAX};
 

@@ -4,7 +4,7 @@ use crate::Refusal;
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::handle::state::Handle;
 use crate::segment::index::buckets::BUCKET_SLOTS;
-use crate::segment::item::record::Witness;
+use crate::segment::item::witness::Witness;
 use crate::segment::memory::allocator::{Alloc, INDEX_SHARE_FLASH};
 use crate::segment::sync::wait_for_others;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::Refusal;
 use crate::segment::cache::member::{Evacuation, Writing};
 use crate::segment::cache::shared::Shared;
 use crate::segment::handle::state::Handle;
-use crate::segment::large_value::chain::Upload;
+use crate::segment::large_value::upload::Upload;
 use crate::segment::memory::open_segment::Open;
 use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::{Ordering, wait_for_others};

@@ -1,5 +1,5 @@
 //! The region: memory that is addressed by offsets. All access to it goes through the functions of
-//! [`Region`]. Other files contain `unsafe` too: `item::record`, `large_value::{builder, chain}`,
+//! [`Region`]. Other files contain `unsafe` too: `item::{new_record, record}`, `large_value::{builder, chain}`,
 //! `write::writer`, `update::value`, `reclaim::decommission`, `restart::{totals, image}`, `flash_read::device_read`
 //! and `flash_write::{block_writer, demotion, page_reclaim}` call the unsafe ones to read, write and discard
 //! bytes, each with the reason why it may.
